@@ -1,0 +1,51 @@
+"""Language models whose recurrence is frozen: reservoirs, readouts, and what they are measured by.
+
+The public names load on first use, so ``import esnlm`` stays fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from esnlm.features import WordFeatures
+    from esnlm.grammars import ElmanGrammar
+    from esnlm.language_model import LanguageModel
+    from esnlm.readouts.factored import ClassFactoredReadout
+    from esnlm.readouts.mixture import MixtureOfExpertsReadout
+    from esnlm.readouts.ridge import RidgeReadout
+    from esnlm.readouts.softmax import SoftmaxReadout
+    from esnlm.reservoir import Reservoir
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Reservoir": "esnlm.reservoir",
+    "WordFeatures": "esnlm.features",
+    "RidgeReadout": "esnlm.readouts.ridge",
+    "SoftmaxReadout": "esnlm.readouts.softmax",
+    "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
+    "ClassFactoredReadout": "esnlm.readouts.factored",
+    "LanguageModel": "esnlm.language_model",
+    "ElmanGrammar": "esnlm.grammars",
+}
+
+__all__ = [
+    "ClassFactoredReadout",
+    "ElmanGrammar",
+    "LanguageModel",
+    "MixtureOfExpertsReadout",
+    "Reservoir",
+    "RidgeReadout",
+    "SoftmaxReadout",
+    "WordFeatures",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'esnlm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Experiments: a grid of settings to rows of a CSV, and their plots."""

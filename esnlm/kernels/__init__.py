@@ -1,0 +1,1 @@
+"""Compiled functions: arrays in, arrays out; they import numpy and numba alone."""

@@ -1,0 +1,1 @@
+"""Readouts: reservoir states to a probability distribution over the next token."""
