@@ -1,0 +1,77 @@
+"""What drives a reservoir at each token: rows of W_in u + b, made once or block by block."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+_TABLE_BYTES = 256 << 20
+
+
+class Drive:
+    """Drive W_in u + b (n_units,) of each token, as rows of a table.
+
+    Parameters
+    ----------
+    W_in : array (n_units, n_inputs), column by column in memory, or CSC matrix
+    bias : array (n_units,)
+    features : array (n_tokens, n_inputs), optional
+        Input vector of each token; None: a token is one column of ``W_in``.
+    """
+
+    def __init__(self, W_in: Any, bias: NDArray[Any], features: NDArray[Any] | None = None) -> None:
+        self._W_in, self._bias = W_in, bias
+        self._features = features
+        self._sparse = scipy.sparse.issparse(W_in)
+        if features is not None and (features.ndim != 2 or features.shape[1] != W_in.shape[1]):
+            raise ValueError(
+                f"features must have shape (n_tokens, {W_in.shape[1]}), got {features.shape}"
+            )
+        self._table = self._whole_table()
+
+    def rows(self, tokens: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """A table (n_rows, n_units) and the row of each token, in the shape of tokens."""
+        if self._table is not None:
+            return self._table, tokens.astype(np.int64)
+        distinct, inverse = np.unique(tokens, return_inverse=True)
+        return self._of(distinct), inverse.reshape(tokens.shape)
+
+    def _whole_table(self) -> NDArray[Any] | None:
+        n_tokens = self._W_in.shape[1] if self._features is None else len(self._features)
+        if self._features is None and not self._sparse and not self._bias.any():
+            return self._W_in.T
+        if n_tokens * self._bias.nbytes > _TABLE_BYTES:
+            return None
+        return self._of(np.arange(n_tokens))
+
+    def _of(self, tokens: NDArray[Any]) -> NDArray[Any]:
+        if self._features is not None:
+            vectors = self._features[tokens].astype(self._bias.dtype, copy=False)
+            return np.ascontiguousarray((self._W_in @ vectors.T).T + self._bias)
+        columns = self._W_in[:, tokens]
+        return np.ascontiguousarray((columns.toarray() if self._sparse else columns).T + self._bias)
+
+
+def checked_tokens(tokens: NDArray[Any], n_tokens: int | None) -> NDArray[Any]:
+    """Tokens (T,) as they are, once they are integers in [0, n_tokens).
+
+    Raises
+    ------
+    ValueError
+        For another shape or type, or a token out of range.
+    """
+    if tokens.ndim != 1:
+        raise ValueError(f"tokens must be a 1-D array of integers, got shape {tokens.shape}")
+    if not len(tokens):
+        return tokens.astype(np.int64)
+    if tokens.dtype.kind not in "iu":
+        raise ValueError(
+            f"tokens must be integers, got {tokens.dtype}; encode text with a tokenizer,"
+            " or give vectors as a 2-D array"
+        )
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or (n_tokens is not None and high >= n_tokens):
+        bound = "" if n_tokens is None else f" and below {n_tokens}, the size of the vocabulary"
+        raise ValueError(f"tokens must be at least 0{bound}, got {low if low < 0 else high}")
+    return tokens

@@ -1,0 +1,450 @@
+"""The reservoir: a fixed random recurrence that turns tokens into states."""
+
+from collections.abc import Iterator, Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+from esnlm import weights as _weights
+from esnlm.drive import Drive, checked_tokens
+from esnlm.recurrence import Recurrence
+from esnlm.streams import StreamPlan
+from esnlm.threads import tile_map
+
+_ACTIVATIONS = ("tanh", "relu", "identity")
+_TILE_BYTES = 32 << 20
+
+
+class DivergenceError(ValueError):
+    """States of a reservoir left the range of useful numbers."""
+
+
+class Reservoir(BaseEstimator):
+    """Leaky echo state network: ``h[t] = (1-a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)``.
+
+    Tokens (T,) integers or vectors (T, n_inputs) -> states (T, n_units) of ``dtype``. A token is
+    one column of ``W_in``; a one-hot matrix is never formed. The state starts at zero.
+
+    Parameters
+    ----------
+    n_units : int
+        Number of units.
+    spectral_radius : float
+        Largest modulus of the eigenvalues of ``W``, exact to 1e-6. ``delay_line`` has no
+        eigenvalue but zero: there it is the weight of every connection.
+    input_scaling : float
+        Standard deviation of the input weights.
+    degree : int
+        Recurrent connections into a unit (at most ``n_units``) for the topologies random,
+        offsets and small_world (rounded down to an even number there).
+    leak_rate : float, array (n_units,), ("uniform", low, high) or ("inverse_gamma", alpha)
+        Rates in (0, 1]; 1 keeps nothing of the last state. ``inverse_gamma`` takes quantiles of
+        timescales T ~ InverseGamma(alpha, 1), ``a = 1 - exp(-1/T)`` (Mahto et al. 2021), in an
+        order drawn by the seed.
+    activation : {"tanh", "relu", "identity"}
+        In float32, tanh is a rational function with an error of 3e-7.
+    topology : {"random", "offsets", "ring", "small_world", "orthogonal", "delay_line"}
+        ``offsets`` connects unit i to units (i + s_k) mod n_units for ``degree`` random offsets:
+        as accurate as ``random`` and faster, every read being contiguous. The others are
+        reservoirpy's generators.
+    bias_scaling : float
+        Standard deviation of the Gaussian bias.
+    input_degree : int, optional
+        Units that an input drives. None: all of them.
+    dtype : {"float32", "float64"}
+    random_state : int, optional
+        The same seed gives the same weights on every machine.
+
+    Attributes
+    ----------
+    W_ : CSR matrix (n_units, n_units)
+    W_in_ : array (n_units, n_inputs), or CSC matrix where ``input_degree`` is set
+    bias_, leak_rate_ : arrays (n_units,)
+    spectral_radius_ : float
+        Measured on ``W_`` as stored (0 for ``delay_line``).
+    n_inputs_ : int
+
+    Examples
+    --------
+    >>> reservoir = Reservoir(50, random_state=0).fit(n_inputs=3)
+    >>> reservoir.transform([0, 2, 1, 1]).shape
+    (4, 50)
+    >>> round(reservoir.spectral_radius_, 6)
+    0.97
+    """
+
+    def __init__(
+        self,
+        n_units: int,
+        *,
+        spectral_radius: float = 0.97,
+        input_scaling: float = 1.0,
+        degree: int = 32,
+        leak_rate: Any = 1.0,
+        activation: str = "tanh",
+        topology: str = "random",
+        bias_scaling: float = 0.0,
+        input_degree: int | None = None,
+        dtype: str = "float32",
+        random_state: int | None = None,
+    ) -> None:
+        self.n_units = n_units
+        self.spectral_radius = spectral_radius
+        self.input_scaling = input_scaling
+        self.degree = degree
+        self.leak_rate = leak_rate
+        self.activation = activation
+        self.topology = topology
+        self.bias_scaling = bias_scaling
+        self.input_degree = input_degree
+        self.dtype = dtype
+        self.random_state = random_state
+
+    def fit(
+        self, X: ArrayLike | None = None, y: Any = None, *, n_inputs: int | None = None
+    ) -> "Reservoir":
+        """Draw the weights.
+
+        Parameters
+        ----------
+        X : tokens (T,) integers, or vectors (T, n_inputs), optional
+            Only their number of inputs is used: ``max + 1`` for tokens.
+        y : ignored
+        n_inputs : int, optional
+            Size of the vocabulary or of an input vector; goes before X.
+        """
+        self._check_parameters()
+        if n_inputs is None:
+            n_inputs = _inputs_of(X)
+        _check_count("n_inputs", n_inputs)
+        dtype = np.dtype(self.dtype)
+        recurrent, inputs, leak, bias = (
+            np.random.default_rng(seed)
+            for seed in np.random.SeedSequence(self.random_state).spawn(4)
+        )
+        self.leak_rate_ = _weights.leak_rates(self.leak_rate, self.n_units, dtype, leak)
+        self.W_, self.spectral_radius_ = _weights.recurrent_weights(
+            self.topology, self.n_units, self.degree, self.spectral_radius, dtype, recurrent
+        )
+        self.W_in_ = _weights.input_weights(
+            self.n_units, n_inputs, self.input_scaling, self.input_degree, dtype, inputs
+        )
+        self.bias_ = (self.bias_scaling * bias.standard_normal(self.n_units)).astype(dtype)
+        self._complete(n_inputs)
+        return self
+
+    def transform(
+        self,
+        X: ArrayLike,
+        *,
+        initial_state: ArrayLike | None = None,
+        features: ArrayLike | None = None,
+    ) -> NDArray[Any]:
+        """States of one sequence: tokens (T,) or vectors (T, n_inputs) -> (T, n_units).
+
+        Parameters
+        ----------
+        initial_state : array (n_units,), optional
+            State before the first input; zero where it is None.
+        features : array (n_tokens, n_inputs), optional
+            The row of a token is the vector that drives the reservoir.
+        """
+        inputs = np.asarray(X)
+        self._fit_on_first_use(inputs, features)
+        state = self._initial(initial_state)
+        if inputs.ndim == 2:
+            drive, rows = self._vector_drive(inputs)
+        else:
+            drive, rows = self._drive(features), checked_tokens(inputs, self._n_tokens(features))
+        states = self._recurrence.run(drive, rows, state)
+        self._check_states(states)
+        return states
+
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[Any]:
+        """Draw the weights for X and return its states."""
+        return self.fit(X).transform(X)
+
+    def advance(
+        self, state: ArrayLike, token: int, *, features: ArrayLike | None = None
+    ) -> NDArray[Any]:
+        """State (n_units,) after one more token."""
+        return self.transform([token], initial_state=state, features=features)[0]
+
+    def harvest(
+        self,
+        tokens: ArrayLike,
+        *,
+        starts: ArrayLike | None = None,
+        n_streams: int = 64,
+        block_size: int | None = None,
+        washout: int = 0,
+        warmup: int = 256,
+        features: ArrayLike | None = None,
+        n_threads: int | None = None,
+        return_positions: bool = False,
+        initial_state: ArrayLike | None = None,
+    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Blocks of (states (n, n_units), next tokens (n,)) of a whole corpus, in parallel streams.
+
+        Every pair is yielded once, in an order of the streams', not of the text. A block is a view
+        into memory that the next block uses again: absorb or copy it.
+
+        Parameters
+        ----------
+        tokens : array (T,) of integers
+            A memory map is read block by block.
+        starts : sorted array of positions, optional
+            Where the state restarts from zero (sentences, documents); position 0 is implied. A
+            pair whose next token is a start is not yielded. Sequences go to streams whole, so
+            states are those of ``transform`` whatever ``n_streams``. None: one long sequence,
+            cut into streams that each begin ``warmup`` tokens early from a zero state; with the
+            default, a spectral radius up to 1 and no slow leak rates the states differ from those
+            of one stream by about 1e-5 at most. ``n_streams=1`` is exact.
+        n_streams : int
+            Upper bound; short corpora use fewer.
+        block_size : int, optional
+            About how many pairs a block holds. Default: 32 MiB of states.
+        washout : int
+            Pairs dropped at the beginning of each sequence.
+        warmup : int
+            See ``starts``. Longer for slow leak rates.
+        features : array (n_tokens, n_inputs), optional
+            The row of a token is the vector that drives the reservoir.
+        n_threads : int, optional
+            Results do not depend on it. Default: every core available.
+        return_positions : bool
+            Also yield positions (n,) int64 of the tokens just read.
+        initial_state : array (n_units,), optional
+            State before position 0.
+
+        Raises
+        ------
+        DivergenceError
+            Where states grow without bound.
+
+        Examples
+        --------
+        >>> reservoir = Reservoir(20, random_state=0).fit(n_inputs=5)
+        >>> tokens = np.array([0, 1, 2, 0, 3, 4])
+        >>> for states, following in reservoir.harvest(tokens, starts=[0, 3]):
+        ...     print(states.shape, following)
+        (4, 20) [1 3 2 4]
+        """
+        text = np.asarray(tokens)
+        self._fit_on_first_use(text, features)
+        text = checked_tokens(text, self._n_tokens(features))
+        _check_count("n_streams", n_streams)
+        _check_count("washout", washout, least=0)
+        _check_count("warmup", warmup, least=0)
+        if block_size is not None:
+            _check_count("block_size", block_size)
+        plan = StreamPlan(len(text), _checked_starts(starts, len(text)), n_streams, warmup, washout)
+        state = None if initial_state is None else self._initial(initial_state)
+        return self._blocks(
+            text, plan, self._drive(features), block_size, state, n_threads, return_positions
+        )
+
+    def _blocks(
+        self,
+        text: NDArray[Any],
+        plan: StreamPlan,
+        drive: Drive,
+        block_size: int | None,
+        initial_state: NDArray[Any] | None,
+        n_threads: int | None,
+        return_positions: bool,
+    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        if block_size is None:
+            block_size = min(16384, max(64, _TILE_BYTES // (self.n_units * self.W_.dtype.itemsize)))
+        n_steps = max(1, min(block_size // plan.n_streams, plan.n_steps))
+        run = self._recurrence.streams(plan.n_streams, n_steps, initial_state)
+        with tile_map(n_threads) as over:
+            for first in range(0, plan.n_steps, n_steps):
+                step = plan.step(first, min(n_steps, plan.n_steps - first))
+                if first == 0 and initial_state is not None:
+                    step.restart[0, 0] = False
+                states, positions = run(drive, text, step, over)
+                self._check_states(states)
+                if len(positions):
+                    pairs = states, text[positions + 1].astype(np.int64)
+                    yield (*pairs, positions) if return_positions else pairs
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The weights as plain arrays, sparse ones as data, indices and indptr."""
+        arrays = {"bias": self.bias_, "leak_rate": self.leak_rate_}
+        arrays |= _sparse_arrays("W", self.W_)
+        if scipy.sparse.issparse(self.W_in_):
+            return arrays | _sparse_arrays("W_in", self.W_in_)
+        # Stored input by input, as it lies in memory.
+        return arrays | {"W_in_columns": self.W_in_.T}
+
+    @classmethod
+    def from_arrays(
+        cls, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> "Reservoir":
+        """A fitted reservoir from its parameters and the arrays of ``to_arrays``."""
+        made = cls(**params)
+        made._check_parameters()
+        n = made.n_units
+        made.W_ = scipy.sparse.csr_matrix(
+            (arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]), shape=(n, n)
+        )
+        if "W_in_columns" in arrays:
+            made.W_in_ = np.ascontiguousarray(arrays["W_in_columns"]).T
+        else:
+            columns = arrays["W_in.indptr"]
+            made.W_in_ = scipy.sparse.csc_matrix(
+                (arrays["W_in.data"], arrays["W_in.indices"], columns), shape=(n, len(columns) - 1)
+            )
+        made.bias_, made.leak_rate_ = arrays["bias"], arrays["leak_rate"]
+        made.spectral_radius_ = _weights.radius_of(made.topology, made.W_)
+        made._complete(made.W_in_.shape[1])
+        return made
+
+    @classmethod
+    def from_reservoirpy(cls, node: Any) -> "Reservoir":
+        """The reservoir of an initialised reservoirpy ``Reservoir`` node, in float64.
+
+        Examples
+        --------
+        >>> from reservoirpy.nodes import Reservoir as Node
+        >>> node = Node(20, lr=0.3, sr=0.9, seed=1)
+        >>> states = node.run(np.ones((5, 2)))
+        >>> bool(np.allclose(Reservoir.from_reservoirpy(node).transform(np.ones((5, 2))), states))
+        True
+        """
+        from esnlm.interop.reservoirpy import reservoir_from_node
+
+        return reservoir_from_node(cls, node)
+
+    def __rshift__(self, other: Any) -> Any:
+        """``reservoir >> readout`` or ``reservoir >> node``: a reservoirpy ``Model``."""
+        from esnlm.interop.reservoirpy import link
+
+        return link(self, other)
+
+    def set_weights(
+        self, W: Any, W_in: Any, bias: NDArray[Any], leak_rate: NDArray[Any]
+    ) -> "Reservoir":
+        """Take given weights instead of drawn ones; cast to ``dtype``."""
+        self._check_parameters()
+        dtype = np.dtype(self.dtype)
+        self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype)
+        self.W_.sort_indices()
+        if scipy.sparse.issparse(W_in):
+            self.W_in_ = scipy.sparse.csc_matrix(W_in, dtype=dtype)
+        else:
+            self.W_in_ = np.ascontiguousarray(np.asarray(W_in, dtype=dtype).T).T
+        self.bias_ = np.array(np.broadcast_to(bias, (self.n_units,)), dtype=dtype)
+        self.leak_rate_ = np.array(np.broadcast_to(leak_rate, (self.n_units,)), dtype=dtype)
+        self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
+        self._complete(self.W_in_.shape[1])
+        return self
+
+    def _complete(self, n_inputs: int) -> None:
+        self.n_inputs_ = n_inputs
+        self._recurrence = Recurrence(self.W_, self.leak_rate_, self.activation)
+        self._token_drive: Drive | None = None
+
+    def _check_parameters(self) -> None:
+        _check_count("n_units", self.n_units)
+        _check_count("degree", self.degree)
+        if self.input_degree is not None:
+            _check_count("input_degree", self.input_degree)
+        for name in ("spectral_radius", "input_scaling", "bias_scaling"):
+            value = getattr(self, name)
+            if not (isinstance(value, Real) and 0 <= value < np.inf):
+                raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+        _check_choice("activation", self.activation, _ACTIVATIONS)
+        _check_choice("topology", self.topology, _weights.TOPOLOGIES)
+        _check_choice("dtype", np.dtype(self.dtype).name, ("float32", "float64"))
+
+    def _fit_on_first_use(self, inputs: NDArray[Any], features: ArrayLike | None) -> None:
+        if hasattr(self, "W_"):
+            return
+        self.fit(n_inputs=None if features is None else np.shape(features)[1], X=inputs)
+
+    def _n_tokens(self, features: ArrayLike | None) -> int:
+        return self.n_inputs_ if features is None else len(np.asarray(features))
+
+    def _drive(self, features: ArrayLike | None) -> Drive:
+        if features is not None:
+            return Drive(self.W_in_, self.bias_, features=np.asarray(features))
+        if self._token_drive is None:
+            self._token_drive = Drive(self.W_in_, self.bias_)
+        return self._token_drive
+
+    def _vector_drive(self, inputs: NDArray[Any]) -> tuple[Drive, NDArray[Any]]:
+        if inputs.shape[1] != self.n_inputs_:
+            raise ValueError(
+                f"X must have {self.n_inputs_} columns, one for each input, got {inputs.shape[1]}"
+            )
+        if not np.isfinite(np.asarray(inputs, dtype=np.float64)).all():
+            raise ValueError("X must hold finite numbers, got NaN or infinity")
+        return Drive(self.W_in_, self.bias_, features=inputs), np.arange(len(inputs))
+
+    def _initial(self, state: ArrayLike | None) -> NDArray[Any]:
+        if state is None:
+            return np.zeros(self.n_units, dtype=self.W_.dtype)
+        given = np.array(state, dtype=self.W_.dtype)
+        if given.shape != (self.n_units,):
+            raise ValueError(f"initial_state must have shape ({self.n_units},), got {given.shape}")
+        return given
+
+    def _check_states(self, states: NDArray[Any]) -> None:
+        if not self._recurrence.bounded(states):
+            raise DivergenceError(
+                f"the states of the reservoir diverge with spectral_radius={self.spectral_radius},"
+                f" activation={self.activation!r} and leak_rate={_brief(self.leak_rate)}: lower"
+                " spectral_radius or leak_rate, or take activation='tanh'"
+            )
+
+
+def _inputs_of(X: ArrayLike | None) -> int:
+    if X is None:
+        raise ValueError("fit needs tokens, input vectors or n_inputs, got none of them")
+    inputs = np.asarray(X)
+    if inputs.ndim == 2:
+        return int(inputs.shape[1])
+    tokens = checked_tokens(inputs, None)
+    if not len(tokens):
+        raise ValueError("X must hold at least one token to count inputs, got none; give n_inputs")
+    return int(tokens.max()) + 1
+
+
+def _checked_starts(starts: ArrayLike | None, n_tokens: int) -> NDArray[np.int64] | None:
+    if starts is None:
+        return None
+    given = np.asarray(starts)
+    if given.size == 0:
+        given = given.astype(np.int64)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise ValueError(
+            f"starts must be a 1-D array of integers, got {given.dtype} of shape {given.shape}"
+        )
+    given = given.astype(np.int64)
+    if (np.diff(given) <= 0).any() or (given.size and not 0 <= given[0] <= given[-1] < n_tokens):
+        raise ValueError(f"starts must increase strictly and lie in [0, {n_tokens}), got {given}")
+    return given if given.size and given[0] == 0 else np.concatenate(([0], given))
+
+
+def _check_count(name: str, value: Any, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _sparse_arrays(name: str, matrix: Any) -> dict[str, NDArray[Any]]:
+    return {f"{name}.{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
+
+
+def _brief(leak_rate: Any) -> str:
+    return repr(leak_rate) if isinstance(leak_rate, int | float | tuple | list) else "an array"

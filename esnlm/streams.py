@@ -1,0 +1,94 @@
+"""Streams: a token sequence cut into ranges that a reservoir reads side by side."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Step:
+    """One block of the plan; every array is (n_streams, n_steps).
+
+    ``positions`` of the tokens to read, ``restart`` where the state before the token is zero,
+    ``keep`` where the pair (state after the token, next token) is yielded.
+    """
+
+    positions: NDArray[np.int64]
+    restart: NDArray[np.bool_]
+    keep: NDArray[np.bool_]
+
+
+class StreamPlan:
+    """Ranges of pairs (token, next token) given to streams, and their blocks.
+
+    Pairs are numbered without those whose target is a start: pair ``c`` of sequence ``j`` reads
+    the token at position ``c + j``. Only these tokens are read.
+
+    Parameters
+    ----------
+    n_tokens : int
+    starts : array (n_sequences,) int64, or None
+        Sorted positions where a sequence begins, 0 among them. None: one sequence, cut anywhere.
+    n_streams : int
+        Upper bound on the number of streams.
+    warmup : int
+        Tokens read before the first pair of a stream that begins inside a sequence.
+    washout : int
+        Pairs dropped at the beginning of each sequence.
+    """
+
+    def __init__(
+        self,
+        n_tokens: int,
+        starts: NDArray[np.int64] | None,
+        n_streams: int,
+        warmup: int,
+        washout: int,
+    ) -> None:
+        origin = np.zeros(1, dtype=np.int64) if starts is None else starts
+        self.first_pairs = origin - np.arange(len(origin), dtype=np.int64)
+        self.n_pairs = n_tokens - len(origin)
+        self.washout = washout
+        if starts is None:
+            self._cut_anywhere(n_streams, warmup)
+        else:
+            self._cut_at_starts(n_streams)
+
+    @property
+    def n_streams(self) -> int:
+        return len(self.begin)
+
+    @property
+    def n_steps(self) -> int:
+        """Tokens that the longest stream reads."""
+        return int((self.end - self.begin).max(initial=0))
+
+    def step(self, first: int, n_steps: int) -> Step:
+        """Steps ``first`` to ``first + n_steps`` of every stream."""
+        pairs = self.begin[:, None] + np.arange(first, first + n_steps, dtype=np.int64)
+        active = pairs < self.end[:, None]
+        pairs = np.where(active, pairs, self.begin[:, None])
+        sequence = np.searchsorted(self.first_pairs, pairs, side="right") - 1
+        age = pairs - self.first_pairs[sequence]
+        keep = active & (pairs >= self.emit[:, None]) & (age >= self.washout)
+        return Step(positions=pairs + sequence, restart=age == 0, keep=keep)
+
+    def _cut_anywhere(self, n_streams: int, warmup: int) -> None:
+        """Equal ranges; fewer streams where warming them up would cost a quarter of the work."""
+        affordable = self.n_pairs // (4 * warmup) if warmup else self.n_pairs
+        count = max(1, min(n_streams, affordable))
+        bounds = np.arange(count + 1, dtype=np.int64) * self.n_pairs // count
+        self.emit, self.end = bounds[:-1], bounds[1:]
+        self.begin = np.maximum(self.emit - warmup, 0)
+
+    def _cut_at_starts(self, n_streams: int) -> None:
+        """Whole sequences, in order, about equally many pairs to a stream."""
+        targets = np.arange(1, n_streams, dtype=np.int64) * self.n_pairs // n_streams
+        inner = self.first_pairs[
+            np.minimum(np.searchsorted(self.first_pairs, targets), len(self.first_pairs) - 1)
+        ]
+        inner = inner[(inner > 0) & (inner < self.n_pairs)]
+        bounds = np.unique(np.concatenate(([0], inner, [self.n_pairs])))
+        self.begin, self.end = bounds[:-1], bounds[1:]
+        self.emit = self.begin

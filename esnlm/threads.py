@@ -1,0 +1,86 @@
+"""Threads over independent tiles: how many, and a map that keeps the order."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class TileMap(Protocol):
+    """Apply a function to every tile, results in the order of the tiles."""
+
+    def __call__(
+        self, function: Callable[[Item], Result], tiles: Iterable[Item]
+    ) -> list[Result]: ...
+
+
+def n_threads(requested: int | None = None) -> int:
+    """Number of threads to use: what was asked for, or what this process may use.
+
+    Parameters
+    ----------
+    requested : int, optional
+        At least 1. Where it is None the environment variable ``ESNLM_NUM_THREADS`` decides,
+        and without it the number of cores that this process may run on.
+
+    Examples
+    --------
+    >>> n_threads(3)
+    3
+    """
+    if requested is None:
+        requested = _from_environment()
+    if requested is None:
+        return _available_cores()
+    if isinstance(requested, bool) or not isinstance(requested, int) or requested < 1:
+        raise ValueError(f"n_threads must be an integer of at least 1, got {requested!r}")
+    return requested
+
+
+@contextmanager
+def tile_map(requested: int | None = None) -> Iterator[TileMap]:
+    """A map over tiles on a pool of threads, closed with the ``with`` block.
+
+    Tiles share nothing, so results do not depend on the number of threads.
+
+    Examples
+    --------
+    >>> with tile_map(2) as over:
+    ...     over(lambda tile: tile * tile, [1, 2, 3])
+    [1, 4, 9]
+    """
+    count = n_threads(requested)
+    if count == 1:
+        yield _in_this_thread
+        return
+    with ThreadPoolExecutor(count, thread_name_prefix="esnlm") as pool:
+
+        def over(function: Callable[[Item], Result], tiles: Iterable[Item]) -> list[Result]:
+            return list(pool.map(function, tiles))
+
+        yield over
+
+
+def _in_this_thread(function: Callable[[Item], Result], tiles: Iterable[Item]) -> list[Result]:
+    return [function(tile) for tile in tiles]
+
+
+def _from_environment() -> int | None:
+    text = os.environ.get("ESNLM_NUM_THREADS", "").strip()
+    if not text:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError(
+            f"ESNLM_NUM_THREADS must be an integer of at least 1, got {text!r}; correct or unset it"
+        )
+    return int(text)
+
+
+def _available_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,227 @@
+"""Recurrent and input weights, topologies, exact spectral radii, leak rates."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+import scipy.special
+from numpy.typing import NDArray
+
+_DENSE_BELOW = 300
+_SUBSPACES = ((8, 80), (16, 200), (32, 400))
+_RESIDUAL = 1e-9
+
+
+def recurrent_weights(
+    topology: str,
+    n_units: int,
+    degree: int,
+    spectral_radius: float,
+    dtype: np.dtype[Any],
+    rng: np.random.Generator,
+) -> tuple[scipy.sparse.csr_matrix, float]:
+    """Weights of one topology, rescaled: W (n_units, n_units) CSR of dtype, and its radius.
+
+    The radius is measured on the float64 weights, whose scale factor is rounded to nine digits
+    so that the last bits of a linear algebra library do not reach the weights.
+    """
+    if topology == "delay_line":
+        weights = _line(n_units, spectral_radius)
+        return _stored(weights, dtype), 0.0
+    weights = _TOPOLOGIES[topology](n_units, min(degree, n_units), rng)
+    radius = _leading(topology, weights)
+    if radius > 0:
+        weights = weights * float(f"{spectral_radius / radius:.8e}")
+    stored = _stored(weights, dtype)
+    return stored, radius_of(topology, stored)
+
+
+def radius_of(topology: str, weights: Any) -> float:
+    """Spectral radius of the weights of a topology, in closed form where it has one."""
+    return 0.0 if topology == "delay_line" else _leading(topology, weights)
+
+
+def measured_spectral_radius(weights: Any) -> float:
+    """Largest modulus of the eigenvalues of a square sparse or dense matrix, to about 1e-9.
+
+    Small matrices by LAPACK; larger ones by ARPACK (implicitly restarted Arnoldi) with several
+    wanted eigenvalues and a wide subspace, since a single wanted one stops early on random
+    matrices; the residual of the leading pair is verified and the subspace widened until it holds.
+
+    Examples
+    --------
+    >>> round(measured_spectral_radius(np.diag([0.5, -2.0, 1.0])), 9)
+    2.0
+    """
+    matrix = scipy.sparse.csr_matrix(weights, dtype=np.float64)
+    n = matrix.shape[0]
+    if n < _DENSE_BELOW:
+        return float(np.abs(np.linalg.eigvals(matrix.toarray())).max(initial=0.0))
+    start = np.random.default_rng(n).standard_normal(n)
+    for k, subspace in _SUBSPACES:
+        if subspace > n:
+            break
+        try:
+            values, vectors = scipy.sparse.linalg.eigs(
+                matrix, k=k, ncv=subspace, v0=start, tol=1e-10, maxiter=100 * k
+            )
+        except scipy.sparse.linalg.ArpackNoConvergence:
+            continue
+        first = int(np.abs(values).argmax())
+        value, vector = values[first], vectors[:, first]
+        residual = np.linalg.norm(matrix @ vector - value * vector)
+        if residual <= _RESIDUAL * abs(value):
+            return float(abs(value))
+    return float(np.abs(np.linalg.eigvals(matrix.toarray())).max())
+
+
+def input_weights(
+    n_units: int,
+    n_inputs: int,
+    scaling: float,
+    input_degree: int | None,
+    dtype: np.dtype[Any],
+    rng: np.random.Generator,
+) -> Any:
+    """Gaussian W_in (n_units, n_inputs): dense, or CSC where an input drives a few units.
+
+    The dense matrix lies in memory input by input, so that a token's column is contiguous.
+    """
+    if input_degree is None:
+        dense = rng.standard_normal((n_inputs, n_units), dtype=np.float64)
+        dense *= scaling
+        return dense.astype(dtype).T
+    degree = min(input_degree, n_units)
+    from reservoirpy.mat_gen import normal
+
+    made = normal(n_units, n_inputs, degree=degree, direction="out", seed=rng, scale=scaling)
+    return scipy.sparse.csc_matrix(made, dtype=dtype)
+
+
+def leak_rates(
+    leak_rate: Any, n_units: int, dtype: np.dtype[Any], rng: np.random.Generator
+) -> NDArray[Any]:
+    """Leak rate of every unit (n_units,), each in (0, 1].
+
+    ``("uniform", low, high)`` draws; ``("inverse_gamma", alpha)`` takes the quantiles
+    (i + 1/2) / n_units of T ~ InverseGamma(alpha, beta=1) in an order drawn by the seed, and
+    a = 1 - exp(-1 / T) (Mahto et al. 2021).
+    """
+    if isinstance(leak_rate, tuple | list) and leak_rate and isinstance(leak_rate[0], str):
+        rates = _named_leak(leak_rate, n_units, rng)
+    else:
+        rates = np.asarray(leak_rate, dtype=np.float64)
+        if rates.shape not in ((), (n_units,)):
+            raise ValueError(
+                f"leak_rate must be a number or have shape ({n_units},), got shape {rates.shape}"
+            )
+        rates = np.broadcast_to(rates, (n_units,))
+    bad = rates[~((rates > 0) & (rates <= 1))]
+    if bad.size:
+        raise ValueError(f"leak_rate must lie in (0, 1], got {bad[0]:g}")
+    # A rate below the type's resolution next to one would never move the state.
+    return np.maximum(rates, np.finfo(dtype).eps).astype(dtype)
+
+
+def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    name, parameters = law[0], [float(value) for value in law[1:]]
+    if name == "uniform" and len(parameters) == 2:
+        low, high = parameters
+        if not 0 <= low <= high <= 1:
+            raise ValueError(
+                "leak_rate ('uniform', low, high) needs 0 <= low <= high <= 1,"
+                f" got {low:g}, {high:g}"
+            )
+        # high - u (high - low) with u in [0, 1): the low end, which may be 0, is never drawn.
+        return high - rng.random(n_units) * (high - low)
+    if name == "inverse_gamma" and len(parameters) == 1:
+        (alpha,) = parameters
+        if not alpha > 0:
+            raise ValueError(f"leak_rate ('inverse_gamma', alpha) needs alpha > 0, got {alpha:g}")
+        quantiles = (np.arange(n_units) + 0.5) / n_units
+        # T = 1 / G with G ~ Gamma(alpha, 1), so a = 1 - exp(-G), G at quantile 1 - q.
+        return rng.permutation(-np.expm1(-scipy.special.gammaincinv(alpha, 1 - quantiles)))
+    raise ValueError(
+        "leak_rate must be a number, an array, ('uniform', low, high) or ('inverse_gamma', alpha),"
+        f" got {law!r}"
+    )
+
+
+def _random(n_units: int, degree: int, rng: np.random.Generator) -> Any:
+    from reservoirpy.mat_gen import normal
+
+    return normal(n_units, n_units, degree=degree, direction="in", seed=rng)
+
+
+def _ring(n_units: int, degree: int, rng: np.random.Generator) -> Any:
+    from reservoirpy.mat_gen import ring
+
+    return ring(n_units, n_units)
+
+
+def _small_world(n_units: int, degree: int, rng: np.random.Generator) -> Any:
+    from reservoirpy.mat_gen import small_world
+
+    return small_world(n_units, n_units, nb_close_neighbours=max(2, degree // 2 * 2), seed=rng)
+
+
+def _orthogonal(n_units: int, degree: int, rng: np.random.Generator) -> Any:
+    from reservoirpy.mat_gen import orthogonal
+
+    # Rounded, so that another library's last bits do not reach the weights.
+    return scipy.sparse.csr_matrix(np.round(orthogonal(n_units, n_units, seed=rng), 12))
+
+
+def _offsets(n_units: int, degree: int, rng: np.random.Generator) -> Any:
+    """W[i, (i + s_k) mod n] = w[k, i] for distinct random offsets s_k."""
+    offsets = np.sort(rng.choice(n_units, size=degree, replace=False))
+    units = np.arange(n_units)[:, None]
+    columns = (units + offsets) % n_units
+    values = rng.standard_normal((degree, n_units)).T
+    rows = np.broadcast_to(units, columns.shape)
+    return scipy.sparse.csr_matrix(
+        (values.ravel(), (rows.ravel(), columns.ravel())), shape=(n_units, n_units)
+    )
+
+
+def _line(n_units: int, weight: float) -> Any:
+    from reservoirpy.mat_gen import line
+
+    return line(n_units, n_units, weights=np.full(n_units - 1, weight))
+
+
+def _ring_radius(weights: Any) -> float:
+    """A ring's eigenvalues are the n-th roots of the product of its weights."""
+    return float(np.exp(np.log(np.abs(weights.data.astype(np.float64))).mean()))
+
+
+def _orthogonal_radius(weights: Any) -> float:
+    """Every singular value of a scaled orthogonal matrix is its radius."""
+    return float(np.linalg.norm(weights.data.astype(np.float64)) / np.sqrt(weights.shape[0]))
+
+
+def _stored(weights: Any, dtype: np.dtype[Any]) -> scipy.sparse.csr_matrix:
+    stored = scipy.sparse.csr_matrix(weights, dtype=dtype)
+    stored.sum_duplicates()
+    stored.sort_indices()
+    return stored
+
+
+_TOPOLOGIES: dict[str, Callable[[int, int, np.random.Generator], Any]] = {
+    "random": _random,
+    "offsets": _offsets,
+    "ring": _ring,
+    "small_world": _small_world,
+    "orthogonal": _orthogonal,
+}
+_ANALYTIC: dict[str, Callable[[Any], float]] = {
+    "ring": _ring_radius,
+    "orthogonal": _orthogonal_radius,
+}
+TOPOLOGIES: tuple[str, ...] = (*_TOPOLOGIES, "delay_line")
+
+
+def _leading(topology: str, weights: Any) -> float:
+    return _ANALYTIC.get(topology, measured_spectral_radius)(weights)
