@@ -1,0 +1,234 @@
+"""Grids of runs: resuming, repairing, interrupting, and the same rows for every job count."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from esnlm.experiments.grid import read_rows, run_grid
+
+COLUMNS = ["name", "n", "size", "square"]
+GRID = [{"name": name, "n": n} for name in ("a", "b") for n in (3, 1, 2)]
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from esnlm.experiments.grid import run_grid
+
+def run(setting):
+    time.sleep(0.15)
+    with Path(sys.argv[2]).open("a") as log:
+        log.write(f"{setting['name']}{setting['n']}\\n")
+    return {"square": setting["n"] ** 2 / 3}
+
+if __name__ == "__main__":
+    grid = [{"name": name, "n": n} for name in ("a", "b") for n in (3, 1, 2)]
+    columns = ["name", "n", "size", "square"]
+    try:
+        run_grid(grid, run, sys.argv[1], key=["name", "n"], columns=columns, fixed={"size": 5},
+                 jobs=int(sys.argv[3]), progress=False)
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+def square(setting):
+    return {"square": setting["n"] ** 2 / 3}
+
+
+def fail_at_two(setting):
+    if setting["n"] == 2:
+        raise ValueError("two is too many")
+    return square(setting)
+
+
+def die(setting):
+    os._exit(3)
+
+
+def grid(path, run=square, settings=GRID, **options):
+    given = {"key": ["name", "n"], "columns": COLUMNS, "fixed": {"size": 5}, "jobs": 1}
+    return run_grid(settings, run, path, progress=False, **(given | options))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "rows.csv"
+
+
+def test_rows_read_back_as_written(path):
+    rows = grid(path)
+    assert rows == [s | {"size": 5, "square": s["n"] ** 2 / 3} for s in GRID]
+    assert read_rows(path) == rows
+    assert path.read_text().splitlines()[0] == "name,n,size,square"
+
+
+def test_same_file_for_every_number_of_jobs(path, tmp_path):
+    grid(path)
+    other = tmp_path / "other.csv"
+    grid(other, jobs=2, cost=lambda setting: setting["n"])
+    assert other.read_bytes() == path.read_bytes()
+
+
+def test_finished_rows_are_not_run_again(path):
+    grid(path, settings=GRID[:4])
+    ran = []
+    grid(path, run=lambda setting: ran.append(setting) or square(setting))
+    assert ran == GRID[4:]
+    assert [row["n"] for row in read_rows(path)] == [s["n"] for s in GRID]
+
+
+def test_rows_of_another_grid_are_kept_last(path):
+    first = grid(path, settings=GRID[3:])
+    assert grid(path, settings=GRID[:3]) == read_rows(path)[:3]
+    assert read_rows(path)[3:] == first
+
+
+@pytest.mark.parametrize("torn", [1, 5, 12])
+def test_torn_last_line_is_repaired(path, torn):
+    whole = grid(path)
+    path.write_bytes(path.read_bytes()[:-torn])
+    ran = []
+    assert grid(path, run=lambda setting: ran.append(setting) or square(setting)) == whole
+    assert len(ran) in (1, 2)
+    assert read_rows(path) == whole
+
+
+def test_torn_header_starts_anew(path):
+    path.write_text("name,n,si")
+    assert grid(path) == read_rows(path)
+
+
+def test_other_columns_are_refused(path):
+    path.write_text("readout,size\nridge,3\n")
+    with pytest.raises(ValueError, match=r"has the columns readout,size, expected name,n,size"):
+        grid(path)
+    assert path.read_text() == "readout,size\nridge,3\n"
+
+
+def test_other_fixed_values_are_refused(path):
+    grid(path)
+    with pytest.raises(ValueError, match=r"holds runs with size = 5, got 6: use another folder"):
+        grid(path, fixed={"size": 6})
+
+
+def test_broken_line_is_named(path):
+    grid(path)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:2], "a,1", *lines[3:]]) + "\n")
+    with pytest.raises(ValueError, match=r"line 3 of .* has 2 fields, expected 4"):
+        grid(path)
+
+
+def test_binary_file_is_refused(path):
+    path.write_bytes(b"\xff\xfe\x00\n")
+    with pytest.raises(ValueError, match="is no CSV"):
+        grid(path)
+
+
+def test_repeated_settings_and_bad_jobs_are_refused(path):
+    with pytest.raises(ValueError, match="settings repeat: 7 of them, 6 distinct"):
+        grid(path, settings=[*GRID, GRID[0]])
+    with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
+        grid(path, jobs=0)
+    assert not path.exists()
+
+
+def test_missing_column_is_named(path):
+    with pytest.raises(ValueError, match="the run returned no square"):
+        grid(path, run=lambda setting: {})
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_failed_run_is_named_and_finished_rows_stay(path, jobs):
+    with pytest.raises(ValueError, match=r"two is too many \(in the run name=[ab] n=2\)"):
+        grid(path, run=fail_at_two, jobs=jobs)
+    assert all(row["n"] != 2 for row in read_rows(path))
+    assert grid(path) == read_rows(path)
+
+
+def test_dead_worker_is_reported(path):
+    with pytest.raises(RuntimeError, match="a worker died"):
+        grid(path, run=die, jobs=2)
+
+
+def test_two_processes_do_not_share_a_file(path):
+    def second(setting):
+        with pytest.raises(ValueError, match="being written by another process"):
+            grid(path)
+        return square(setting)
+
+    assert len(grid(path, run=second, settings=GRID[:1])) == 1
+
+
+@pytest.fixture
+def start(path, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    log = tmp_path / "log"
+    log.touch()
+
+    def start(jobs):
+        command = [sys.executable, str(script), str(path), str(log), str(jobs)]
+        return subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True), log
+
+    return start
+
+
+def finished(path: Path) -> int:
+    return path.read_text().count("\n") - 1 if path.exists() else 0
+
+
+def wait_for_rows(path: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while finished(path) < count:
+        assert time.monotonic() < deadline, "no rows in a minute"
+        time.sleep(0.01)
+
+
+def group_exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_killed_grid_resumes_to_the_same_rows(path, tmp_path, start, jobs):
+    process, log = start(jobs)
+    wait_for_rows(path, 2)
+    process.kill()
+    process.communicate(timeout=60)
+    kept = finished(path)
+    assert 2 <= kept < len(GRID)
+    time.sleep(0.5)  # a worker in flight may still log its run before it follows its parent
+    before = log.read_text().splitlines()
+    process, log = start(jobs)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors.decode()
+    again = log.read_text().splitlines()[len(before) :]
+    assert len(again) == len(GRID) - kept
+    whole = tmp_path / "whole.csv"
+    grid(whole)
+    assert path.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_interrupt_keeps_rows_and_leaves_no_worker(path, start, jobs):
+    process, _ = start(jobs)
+    wait_for_rows(path, 2)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does: parent and workers get it
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors.decode()
+    assert errors == b""
+    assert 2 <= finished(path) < len(GRID)
+    assert path.read_text().endswith("\n")
+    deadline = time.monotonic() + 10
+    while group_exists(process.pid):
+        assert time.monotonic() < deadline, "a worker outlived the interrupted grid"
+        time.sleep(0.05)
