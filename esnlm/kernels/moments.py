@@ -1,0 +1,44 @@
+"""Compiled sums over rows of states."""
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+_TILE = 32
+
+
+@numba.njit(nogil=True, cache=True)
+def add_grouped_rows(
+    sums: NDArray[np.float64], X: NDArray[np.floating], codes: NDArray[np.intp]
+) -> None:
+    """Add row i of X (n, n_units), C or F order, to ``sums[codes[i]]`` (V, n_units), in place."""
+    n_rows, n_units = X.shape
+    for first in range(0, n_units, _TILE):
+        last = min(n_units, first + _TILE)
+        for i in range(n_rows):
+            row = sums[codes[i]]
+            for j in range(first, last):
+                row[j] += X[i, j]
+
+
+@numba.njit(nogil=True, cache=True)
+def add_upper_triangle(total: NDArray[np.float64], part: NDArray[np.floating]) -> None:
+    """Add the upper triangle of ``part`` (n, n) to that of ``total`` (n, n), in place.
+
+    Both are C ordered.
+    """
+    n = total.shape[0]
+    for i in range(n):
+        for j in range(i, n):
+            total[i, j] += part[i, j]
+
+
+@numba.njit(nogil=True, cache=True)
+def mirror_upper_triangle(matrix: NDArray[np.float64]) -> None:
+    """Copy the upper triangle of ``matrix`` (n, n) to its lower one, in place, by tiles."""
+    n = matrix.shape[0]
+    for top in range(0, n, _TILE):
+        for left in range(top, n, _TILE):
+            for i in range(top, min(n, top + _TILE)):
+                for j in range(max(left, i + 1), min(n, left + _TILE)):
+                    matrix[j, i] = matrix[i, j]
