@@ -1,0 +1,194 @@
+"""Kneser-Ney against a reference that counts in dictionaries and follows the book's equations."""
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from esnlm.ngrams import FALLBACK_DISCOUNTS, KneserNey, kneser_ney_perplexities
+
+
+class Reference:
+    """Interpolated Kneser-Ney, one dictionary per order, one loop per sum."""
+
+    def __init__(self, docs, order, n_tokens, kind):
+        self.order, self.n_tokens = order, n_tokens
+        self.counts = [self._adjusted(docs, k) for k in range(1, order + 1)]
+        self.discounts = [discounts_of(counts.values(), kind) for counts in self.counts]
+
+    def _adjusted(self, docs, k):
+        """Occurrences for the longest order, distinct left tokens (plus starts) for the others."""
+        plain, starts, lefts = Counter(), Counter(), defaultdict(set)
+        for doc in docs:
+            for end in range(1, len(doc)):
+                first = end - k + 1
+                if first < 0:
+                    continue
+                gram = tuple(doc[first : end + 1])
+                plain[gram] += 1
+                if first == 0:
+                    starts[gram] += 1
+                else:
+                    lefts[gram].add(doc[first - 1])
+        if k == self.order:
+            return plain
+        return Counter({gram: len(lefts[gram]) + starts[gram] for gram in plain})
+
+    def probability(self, word, context):
+        context = tuple(context)[max(0, len(context) - self.order + 1) :]
+        lower = self.probability(word, context[1:]) if context else 1 / self.n_tokens
+        k = len(context)
+        following = {g: c for g, c in self.counts[k].items() if g[:-1] == context}
+        if not following:
+            return lower
+        taken = {g: self.discounts[k][min(c, 3) - 1] for g, c in following.items()}
+        total = sum(following.values())
+        gram = (*context, word)
+        own = following[gram] - taken[gram] if gram in following else 0.0
+        return (own + sum(taken.values()) * lower) / total
+
+
+def discounts_of(counts, kind):
+    of = Counter(counts)
+    fallback = FALLBACK_DISCOUNTS if kind == "modified" else (0.5, 0.5, 0.5)
+    if not of[1] or not of[2]:
+        return fallback
+    y = of[1] / (of[1] + 2 * of[2])
+    if kind == "single":
+        return (y, y, y)
+    if not of[3]:
+        return fallback
+    found = tuple(c - (c + 1) * y * of[c + 1] / of[c] for c in (1, 2, 3))
+    return found if all(0 < d < c for d, c in zip(found, (1, 2, 3), strict=True)) else fallback
+
+
+KINDS = ["modified", "single"]
+documents = st.lists(st.lists(st.integers(0, 4), max_size=12), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(train=documents, test=documents, order=st.integers(1, 5), kind=st.sampled_from(KINDS))
+def test_matches_the_reference(train, test, order, kind):
+    train = [*train, [0, 1, 2]]
+    model = KneserNey(order, n_tokens=6, discounts=kind).fit(train)
+    reference = Reference(train, order, 6, kind)
+    scores = model.log_likelihood(test)
+    assert [len(score) for score in scores] == [max(len(doc) - 1, 0) for doc in test]
+    for doc, score in zip(test, scores, strict=True):
+        expected = [reference.probability(doc[i], doc[:i]) for i in range(1, len(doc))]
+        np.testing.assert_allclose(np.exp(score), expected, rtol=1e-10)
+
+
+def random_docs(seed, n_docs=200, length=15, n_tokens=12):
+    """Documents with some order in them: a token leans to the one after the last."""
+    rng = np.random.default_rng(seed)
+    docs = []
+    for _ in range(n_docs):
+        steps = rng.geometric(0.45, size=rng.integers(1, length))
+        docs.append(np.cumsum(steps) % n_tokens)
+    return docs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
+def test_matches_the_reference_where_discounts_are_estimated(order, kind):
+    train, test = random_docs(0), random_docs(1, n_docs=5)
+    model = KneserNey(order, n_tokens=12, discounts=kind).fit(train)
+    reference = Reference([doc.tolist() for doc in train], order, 12, kind)
+    np.testing.assert_allclose(model.discounts_, reference.discounts, rtol=1e-12)
+    for doc, score in zip(test, model.log_likelihood(test), strict=True):
+        words = doc.tolist()
+        expected = [reference.probability(words[i], words[:i]) for i in range(1, len(words))]
+        np.testing.assert_allclose(np.exp(score), expected, rtol=1e-10)
+
+
+def test_modified_discounts_are_estimated_on_the_test_corpus():
+    model = KneserNey(4, n_tokens=12).fit(random_docs(0))
+    assert any(tuple(row) != FALLBACK_DISCOUNTS for row in model.discounts_)
+
+
+@settings(max_examples=50, deadline=None)
+@given(context=st.lists(st.integers(0, 13), max_size=7), order=st.integers(1, 5))
+def test_distributions_sum_to_one_in_any_context(context, order):
+    model = KneserNey(order, n_tokens=14).fit(random_docs(2))
+    after = model.next_token_distribution(context)
+    assert after.shape == (14,)
+    assert (after > 0).all()
+    assert after.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_distribution_agrees_with_the_likelihood():
+    model = KneserNey(4, n_tokens=12).fit(random_docs(3))
+    doc = random_docs(4, n_docs=1, length=40)[0]
+    scores = model.log_likelihood([doc])[0]
+    for place in range(1, len(doc)):
+        after = model.next_token_distribution(doc[:place])
+        assert np.log(after[doc[place]]) == pytest.approx(scores[place - 1], rel=1e-12)
+
+
+def test_one_long_array_is_one_document():
+    long = np.concatenate(random_docs(5)).astype(np.uint16)
+    as_array = KneserNey(3, n_tokens=12).fit(long)
+    as_list = KneserNey(3, n_tokens=12).fit([long.tolist()])
+    assert as_array.perplexity(long) == as_list.perplexity([long])
+    assert len(as_array.log_likelihood(long)[0]) == len(long) - 1
+
+
+def test_contexts_do_not_cross_documents():
+    model = KneserNey(5, n_tokens=12).fit(random_docs(6))
+    one, two = random_docs(7, n_docs=2)
+    together = model.log_likelihood([one, two])
+    np.testing.assert_array_equal(together[1], model.log_likelihood([two])[0])
+
+
+def test_longer_orders_help_on_structured_text():
+    of = kneser_ney_perplexities(random_docs(8, 2000), random_docs(9), orders=[1, 2], n_tokens=12)
+    assert of[2] < 0.9 * of[1]
+
+
+def test_clone_and_default_vocabulary():
+    model = clone(KneserNey(2, discounts="single")).fit([[0, 3, 1]])
+    assert model.n_tokens_ == 4
+    assert model.n_parameters_ == 4
+
+
+@pytest.mark.parametrize(
+    ("docs", "message"),
+    [
+        ([], "no token to predict"),
+        ([[1], [2]], "no token to predict"),
+        ([[0.5, 1.0]], "1-D integers"),
+        ([[-1, 2]], r"must lie in \[0, 5\)"),
+        ([[1, 5]], r"must lie in \[0, 5\)"),
+        (np.zeros((2, 2), dtype=int), "2-D"),
+        ("a string", "tokenize"),
+    ],
+)
+def test_bad_documents(docs, message):
+    with pytest.raises(ValueError, match=message):
+        KneserNey(2, n_tokens=5).fit(docs)
+
+
+@pytest.mark.parametrize(
+    ("settings_", "message"),
+    [
+        ({"order": 0}, "order must"),
+        ({"discounts": "none"}, "discounts must"),
+        ({"n_tokens": 0}, "n_tokens must"),
+    ],
+)
+def test_bad_settings(settings_, message):
+    with pytest.raises(ValueError, match=message):
+        KneserNey(**settings_).fit([[0, 1]])
+
+
+def test_use_before_fit_and_empty_test():
+    with pytest.raises(ValueError, match="call fit first"):
+        KneserNey().log_likelihood([[0, 1]])
+    with pytest.raises(ValueError, match="call fit first"):
+        KneserNey().next_token_distribution([])
+    with pytest.raises(ValueError, match="at least one predicted token"):
+        KneserNey(2).fit([[0, 1]]).perplexity([[1]])
