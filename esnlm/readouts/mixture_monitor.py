@@ -1,0 +1,110 @@
+"""The history of an expectation-maximisation run, and when to stop it."""
+
+import math
+import sys
+import warnings
+from dataclasses import dataclass, field
+
+from sklearn.exceptions import ConvergenceWarning
+
+
+@dataclass
+class ConvergenceMonitor:
+    """Keeps log-likelihoods per row (nats) of every iteration and decides when to stop.
+
+    Parameters
+    ----------
+    tol : float
+        Converged once the penalised log-likelihood gains less than this per row.
+    max_iter : int
+    patience : int
+        Iterations in a row without a better held-out log-likelihood before stopping.
+    verbose : bool
+        Print every iteration to standard error.
+
+    Attributes
+    ----------
+    penalised, log_likelihood, held_out : list of float
+        One entry for the start and one for each iteration; ``held_out`` is empty without
+        held-out rows.
+    best : int
+        Iteration whose parameters are kept: best held-out, or the last.
+    converged : bool
+    stopped_early : bool
+        Whether held-out rows, rather than convergence, ended the run.
+
+    Examples
+    --------
+    >>> monitor = ConvergenceMonitor(tol=0.01, max_iter=10, patience=3)
+    >>> for value in (-2.0, -1.5, -1.495):
+    ...     monitor.report(value, value)
+    >>> monitor.converged, monitor.n_iter, monitor.best
+    (True, 2, 2)
+    """
+
+    tol: float
+    max_iter: int
+    patience: int
+    verbose: bool = False
+    penalised: list[float] = field(default_factory=list)
+    log_likelihood: list[float] = field(default_factory=list)
+    held_out: list[float] = field(default_factory=list)
+    best: int = 0
+    converged: bool = False
+    stopped_early: bool = False
+
+    def report(
+        self, penalised: float, log_likelihood: float, held_out: float | None = None
+    ) -> None:
+        """Take the values of one more iteration; warns where the penalised one fell."""
+        if not math.isfinite(penalised):
+            raise FloatingPointError(
+                f"the log-likelihood became {penalised}: check the states for huge values"
+            )
+        if self.penalised:
+            gain = penalised - self.penalised[-1]
+            if gain < 0:
+                warnings.warn(
+                    f"the penalised log-likelihood fell by {-gain:.3g} nats a row at "
+                    f"iteration {len(self.penalised)}",
+                    ConvergenceWarning,
+                    stacklevel=2,
+                )
+            self.converged = gain < self.tol
+        self.penalised.append(penalised)
+        self.log_likelihood.append(log_likelihood)
+        if held_out is not None:
+            self.held_out.append(held_out)
+        self._choose()
+        if self.verbose:
+            self._print()
+
+    @property
+    def n_iter(self) -> int:
+        """Iterations made."""
+        return max(len(self.penalised) - 1, 0)
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the parameters of the last report are the ones to keep."""
+        return self.best == self.n_iter
+
+    @property
+    def done(self) -> bool:
+        """Whether to stop: converged, no longer better on held-out rows, or out of iterations."""
+        return self.converged or self.stopped_early or self.n_iter >= self.max_iter
+
+    @property
+    def score(self) -> float:
+        """What restarts are compared by: best held-out, else last penalised log-likelihood."""
+        return self.held_out[self.best] if self.held_out else self.penalised[-1]
+
+    def _choose(self) -> None:
+        if not self.held_out or self.held_out[-1] >= max(self.held_out):
+            self.best = self.n_iter
+        self.stopped_early = self.n_iter - self.best >= self.patience
+
+    def _print(self) -> None:
+        held = f"  held out {self.held_out[-1]:.5f}" if self.held_out else ""
+        line = f"EM {self.n_iter:4d}  penalised {self.penalised[-1]:.5f}"
+        print(f"{line}  training {self.log_likelihood[-1]:.5f}{held}", file=sys.stderr)

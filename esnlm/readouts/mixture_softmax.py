@@ -1,0 +1,222 @@
+"""A softmax gate over softmax experts: E-step, and M-step by Newton with conjugate gradient."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.readouts.mixture_data import Source, TrainingRows
+from esnlm.readouts.mixture_em import Expectation, Parameters, Prior
+
+Floats = NDArray[Any]
+
+# exp of this is the smallest share a softmax gives: products of three stay normal floats, whose
+# matrix products do not slow down as those of denormal ones do.
+_LOWEST_LOGIT = -25.0
+# Bytes of posteriors kept from the E-step for the products of the M-step.
+_KEPT_BYTES = 1 << 28
+
+
+class Posterior(NamedTuple):
+    """One tile: experts (K, V, m), gate and responsibilities (K, m), log P(y|x) (m,)."""
+
+    experts: Floats
+    gate: Floats
+    responsibilities: Floats
+    log_probability: Floats
+
+
+class _Statistics(NamedTuple):
+    gradient: Floats
+    posteriors: list[Posterior] | None
+
+
+def softmax_in_place(logits: Floats, axis: int) -> Floats:
+    """Logits -> shares that sum to one along ``axis``, none below about 1e-11."""
+    logits -= logits.max(axis=axis, keepdims=True)
+    np.maximum(logits, _LOWEST_LOGIT, out=logits)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=axis, keepdims=True)
+    return logits
+
+
+class SoftmaxExperts:
+    """P(y|x) = Σ_k P(k|x) P(y|x, k), all factors softmax (Rachez & Hagiwara, eq. 30-33).
+
+    Parameters
+    ----------
+    n_experts, n_classes : int
+    prior : Prior
+        Gaussian prior of the weights.
+    n_conjugate : int
+        Steps of conjugate gradient in one Newton step.
+    """
+
+    def __init__(self, n_experts: int, n_classes: int, prior: Prior, *, n_conjugate: int) -> None:
+        self.n_experts = n_experts
+        self.n_classes = n_classes
+        self.prior = prior
+        self.n_conjugate = n_conjugate
+
+    def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Parameters:
+        """Class frequencies in the intercepts, small random weights."""
+        K, V = self.n_experts, self.n_classes
+        width = rows.whitening.map.shape[0]
+        weights = np.zeros((K * V + K, width + 1))
+        weights[: K * V, :-1] = 0.1 * rng.standard_normal((K * V, width))
+        weights[K * V :, :-1] = 0.5 * rng.standard_normal((K, width))
+        weights[: K * V, -1] = np.tile(np.log(rows.counts + 1.0), K)
+        return Parameters(weights.astype(rows.whitening.map.dtype))
+
+    def posterior(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Posterior:
+        """E-step of one tile: Z (m, width), codes (m,)."""
+        K, V, m = self.n_experts, self.n_classes, len(Z)
+        logits = weights @ Z.T
+        experts = softmax_in_place(logits[: K * V].reshape(K, V, m), axis=1)
+        gate = softmax_in_place(logits[K * V :], axis=0)
+        joint = gate * experts[:, codes, np.arange(m)]
+        total = joint.sum(axis=0)
+        joint /= total
+        return Posterior(experts, gate, joint, np.log(total))
+
+    def expect(self, source: Source, parameters: Parameters) -> Expectation:
+        """Log-likelihood, gradient of Q (and of the likelihood), curvature of each logit."""
+        weights = parameters.weights
+        keep = source.in_memory and source.n * len(weights) * weights.itemsize <= _KEPT_BYTES
+
+        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> Any:
+            posterior = self.posterior(Z, codes, weights)
+            gradient, curvature = self._derivatives(Z, codes, posterior)
+            total = posterior.log_probability.sum(dtype=np.float64)
+            return total, gradient, curvature, posterior if keep else None
+
+        log_likelihood = 0.0
+        gradient = np.zeros(weights.shape)
+        curvature = np.zeros(len(weights))
+        posteriors = []
+        for part, part_gradient, part_curvature, posterior in source.each(tile):
+            log_likelihood += part
+            gradient += part_gradient
+            curvature += part_curvature
+            posteriors.append(posterior)
+        gradient += self.prior.gradient(weights)
+        penalised = log_likelihood + self.prior.log_density(weights)
+        statistics = _Statistics(gradient, posteriors if keep else None)
+        return Expectation(log_likelihood, penalised, curvature, statistics)
+
+    def _derivatives(
+        self, Z: Floats, codes: NDArray[Any], posterior: Posterior
+    ) -> tuple[Floats, Floats]:
+        """Gradient of Q in the weights and Σ of second derivatives in each logit, of one tile."""
+        K, V, m = self.n_experts, self.n_classes, len(Z)
+        experts, gate, r = posterior[:3]
+        residual = np.empty((K * V + K, m), dtype=Z.dtype)
+        of_experts = residual[: K * V].reshape(K, V, m)
+        np.multiply(experts, r[:, None], out=of_experts)
+        curvature = np.empty(K * V + K)
+        curvature[: K * V] = (
+            of_experts.sum(axis=2) - np.einsum("kvm,kvm->kv", of_experts, experts)
+        ).ravel()
+        curvature[K * V :] = (gate * (1 - gate)).sum(axis=1)
+        np.negative(of_experts, out=of_experts)
+        of_experts[:, codes, np.arange(m)] += r
+        np.subtract(r, gate, out=residual[K * V :])
+        return residual @ Z, curvature
+
+    def maximise(
+        self, source: Source, parameters: Parameters, expectation: Expectation
+    ) -> Callable[[float], Parameters]:
+        """Newton step on Q: conjugate gradient, each expert and the gate a system of its own."""
+        weights = parameters.weights
+        direction = self._newton_direction(source, weights, expectation)
+
+        def step_to(step: float) -> Parameters:
+            return Parameters((weights + step * direction).astype(weights.dtype))
+
+        return step_to
+
+    def _newton_direction(
+        self, source: Source, weights: Floats, expectation: Expectation
+    ) -> Floats:
+        statistics: _Statistics = expectation.statistics
+        precision = self.prior.precision
+        inverse = 1.0 / (expectation.curvature[:, None] + precision)
+        direction = np.zeros(weights.shape)
+        residual = statistics.gradient.copy()
+        scaled = inverse * residual
+        search = scaled.copy()
+        old = self._products(residual, scaled)
+        for _ in range(self.n_conjugate):
+            image = self._curved(source, weights, statistics, search.astype(weights.dtype))
+            image += precision * search
+            length = self._spread(old / np.maximum(self._products(search, image), 1e-300))
+            direction += length * search
+            residual -= length * image
+            scaled = inverse * residual
+            new = self._products(residual, scaled)
+            search = scaled + self._spread(new / np.maximum(old, 1e-300)) * search
+            old = new
+        return direction
+
+    def _curved(
+        self, source: Source, weights: Floats, statistics: _Statistics, search: Floats
+    ) -> Floats:
+        """Product of -∂²Q/∂W² (without the penalty) with ``search``, same shape."""
+        K, V = self.n_experts, self.n_classes
+        kept = statistics.posteriors
+
+        def tile(index: int, Z: Floats, codes: NDArray[Any]) -> Floats:
+            posterior = self.posterior(Z, codes, weights) if kept is None else kept[index]
+            experts, gate, r = posterior[:3]
+            change = search @ Z.T
+            of_experts = change[: K * V].reshape(experts.shape)
+            of_experts *= experts
+            of_experts -= experts * of_experts.sum(axis=1, keepdims=True)
+            of_experts *= r[:, None]
+            of_gate = change[K * V :]
+            of_gate *= gate
+            of_gate -= gate * of_gate.sum(axis=0)
+            return change @ Z
+
+        image = np.zeros(weights.shape)
+        for part in source.each(tile):
+            image += part
+        return image
+
+    def _products(self, left: Floats, right: Floats) -> Floats:
+        """Inner product of every system: (n_experts + 1,), the gate's last."""
+        K, V = self.n_experts, self.n_classes
+        rows = np.einsum("ij,ij->i", left, right)
+        return np.append(rows[: K * V].reshape(K, V).sum(axis=1), rows[K * V :].sum())
+
+    def _spread(self, values: Floats) -> Floats:
+        """Values (n_experts + 1,) -> a column with one entry for every row of the weights."""
+        K, V = self.n_experts, self.n_classes
+        return np.append(np.repeat(values[:K], V), np.repeat(values[K:], K))[:, None]
+
+    def log_score(self, source: Source, parameters: Parameters) -> float:
+        """Sum of log P(code | x)."""
+
+        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> float:
+            posterior = self.posterior(Z, codes, parameters.weights)
+            return float(posterior.log_probability.sum(dtype=np.float64))
+
+        return sum(source.each(tile))
+
+    def distribution(self, Z: Floats, parameters: Parameters) -> Floats:
+        """P(y|x): Z (m, width) -> (m, n_classes)."""
+        K, V = self.n_experts, self.n_classes
+        logits = parameters.weights @ Z.T
+        experts = softmax_in_place(logits[: K * V].reshape(K, V, len(Z)), axis=1)
+        gate = softmax_in_place(logits[K * V :], axis=0)
+        return np.einsum("km,kvm->mv", gate, experts)
+
+    def joint(self, Z: Floats, codes: NDArray[Any], parameters: Parameters) -> Floats:
+        """P(k | x, y): Z (m, width), codes (m,) -> (m, n_experts)."""
+        return np.ascontiguousarray(self.posterior(Z, codes, parameters.weights).responsibilities.T)
+
+    def gate(self, Z: Floats, parameters: Parameters) -> Floats:
+        """P(k | x): Z (m, width) -> (m, n_experts)."""
+        rows = parameters.weights[self.n_experts * self.n_classes :]
+        return np.ascontiguousarray(softmax_in_place(rows @ Z.T, axis=0).T)
