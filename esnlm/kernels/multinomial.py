@@ -1,0 +1,75 @@
+"""Compiled row operations of softmax regression; the exponentials between them are numpy's."""
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+# Probabilities below exp(-60) count as zero: products of smaller ones would be denormal numbers,
+# on which a matrix product runs many times slower.
+LEAST_LOG = -60.0
+
+
+@numba.njit(nogil=True, cache=True)
+def shift_rows(Z: NDArray[np.floating]) -> None:
+    """Subtract each row's maximum from logits Z (n, V), in place; tiny ones become -inf."""
+    for i in range(Z.shape[0]):
+        row = Z[i]
+        most = row[0]
+        for v in range(1, row.shape[0]):
+            most = max(most, row[v])
+        for v in range(row.shape[0]):
+            shifted = row[v] - most
+            row[v] = shifted if shifted > LEAST_LOG else -np.inf
+
+
+@numba.njit(nogil=True, cache=True)
+def normalise_rows(E: NDArray[np.floating], sums: NDArray[np.floating]) -> None:
+    """Divide each row of E (n, V) by its sum, in place; sums (n,) receives those."""
+    for i in range(E.shape[0]):
+        row = E[i]
+        total = row[0] * 0
+        for v in range(row.shape[0]):
+            total += row[v]
+        sums[i] = total
+        scale = 1 / total
+        for v in range(row.shape[0]):
+            row[v] *= scale
+
+
+@numba.njit(nogil=True, cache=True)
+def curvature_rows(
+    P: NDArray[np.floating],
+    weights: NDArray[np.floating],
+    U: NDArray[np.floating],
+) -> None:
+    """U (n, V) <- w * (diag(p) - p pᵀ) u for each row p of P (n, V), in place."""
+    for i in range(P.shape[0]):
+        p, u = P[i], U[i]
+        mean = p[0] * 0
+        for v in range(p.shape[0]):
+            mean += p[v] * u[v]
+        for v in range(p.shape[0]):
+            u[v] = weights[i] * p[v] * (u[v] - mean)
+
+
+@numba.njit(nogil=True, cache=True)
+def add_class_variances(
+    total: NDArray[np.float64], P: NDArray[np.floating], weights: NDArray[np.floating]
+) -> None:
+    """Add the weighted sum over rows of p (1 - p) of P (n, V) to total (V,), in place."""
+    for i in range(P.shape[0]):
+        row = P[i]
+        for v in range(row.shape[0]):
+            total[v] += weights[i] * row[v] * (1 - row[v])
+
+
+@numba.njit(nogil=True, cache=True)
+def subtract_targets(
+    R: NDArray[np.floating], codes: NDArray[np.intp], weights: NDArray[np.floating]
+) -> None:
+    """R (n, V) <- w * (R - one_hot(codes)), in place."""
+    for i in range(R.shape[0]):
+        row = R[i]
+        row[codes[i]] -= 1
+        for v in range(row.shape[0]):
+            row[v] *= weights[i]
