@@ -1,0 +1,211 @@
+"""Files to documents, and documents to one array of tokens."""
+
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPLITS = ("blank_line", "line", "file")
+
+
+class CorpusError(ValueError):
+    """Text that cannot be read, or that holds nothing to learn from."""
+
+
+class TextCorpus:
+    """Documents of text files, read anew at each iteration and never held as a whole.
+
+    Parameters
+    ----------
+    paths : str, Path or sequence of them
+        UTF-8 text files, plain or ``.gz``, and folders, whose files are taken in the order of
+        their names, hidden ones left out.
+    split : {"blank_line", "line", "file"}
+        What a document is: the lines between blank lines, each line, or the whole file.
+
+    Raises
+    ------
+    CorpusError
+        A path does not exist (at once), or, when read: a file is not UTF-8 text, a ``.gz`` is
+        damaged, or the files together hold no text.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.txt").write_text("one line\\nanother\\n\\na new document\\n")
+    >>> list(TextCorpus(folder))
+    ['one line\\nanother', 'a new document']
+    """
+
+    def __init__(self, paths: str | Path | Sequence[str | Path], split: str = "blank_line") -> None:
+        if split not in SPLITS:
+            raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
+        given = [paths] if isinstance(paths, str | Path) else list(paths)
+        if not given:
+            raise CorpusError("the corpus has no files: name at least one text file or folder")
+        self.paths = [Path(path) for path in given]
+        self.split = split
+        for path in self.paths:
+            if not path.exists():
+                raise CorpusError(f"no such file or folder: {path}")
+
+    def __iter__(self) -> Iterator[str]:
+        empty = True
+        for path in self.files():
+            for document in read_documents(path, self.split):
+                empty = False
+                yield document
+        if empty:
+            names = ", ".join(map(str, self.paths))
+            raise CorpusError(f"the corpus is empty: no text in {names}")
+
+    def files(self) -> list[Path]:
+        """The files of the corpus, in reading order."""
+        found: list[Path] = []
+        for path in self.paths:
+            if path.is_dir():
+                inside = sorted(entry for entry in path.rglob("*") if entry.is_file())
+                found += [p for p in inside if not _hidden(p.relative_to(path))]
+            else:
+                found.append(path)
+        return found
+
+
+def read_documents(path: Path, split: str = "blank_line") -> Iterator[str]:
+    """Documents of one text file, as a stream; see `TextCorpus`."""
+    try:
+        with _opened(path) as file:
+            if split == "file":
+                text = _checked(file.read(), path)
+                if text.strip():
+                    yield text
+            elif split == "line":
+                yield from (line for line in _lines(file, path) if line)
+            else:
+                yield from _paragraphs(_lines(file, path))
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x}): convert it, or"
+            " leave it out"
+        ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
+
+
+@dataclass(frozen=True)
+class TokenStream:
+    """Tokens of many documents, end to end.
+
+    ``tokens`` (T,) integers. ``starts`` (n_sequences,) int64: where the state returns to zero, 0
+    among them; None where it never does. ``bounds`` (n_documents + 1,) int64: document d is
+    ``tokens[bounds[d]:bounds[d + 1]]``. Every token is predicted except those at a start (with
+    None: except the first).
+    """
+
+    tokens: NDArray[Any]
+    starts: NDArray[np.int64] | None
+    bounds: NDArray[np.int64]
+
+    @property
+    def n_predicted(self) -> int:
+        """Number of predicted tokens."""
+        return int(self.predicted().sum())
+
+    def predicted(self) -> NDArray[np.bool_]:
+        """Marks (T,) of the predicted tokens."""
+        marks = np.ones(len(self.tokens), dtype=bool)
+        marks[: 1 if self.starts is None else 0] = False
+        if self.starts is not None:
+            marks[self.starts] = False
+        return marks
+
+    def by_document(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+        """Values (T,) of tokens -> those of the predicted tokens, one array a document."""
+        marks = self.predicted()
+        kept = np.concatenate(([0], np.cumsum(marks)))[self.bounds]
+        return np.split(values[marks], kept[1:-1])
+
+    def shuffled(self, rng: np.random.Generator) -> "TokenStream":
+        """The same sequences in random order, as one document; as it is without starts."""
+        if self.starts is None or len(self.starts) < 2:
+            return self
+        lengths = np.diff(np.append(self.starts, len(self.tokens)))
+        order = rng.permutation(len(lengths))
+        starts = np.concatenate(([0], np.cumsum(lengths[order])[:-1]))
+        places = np.repeat(self.starts[order] - starts, lengths[order])
+        places += np.arange(len(self.tokens))
+        bounds = np.array([0, len(self.tokens)])
+        return TokenStream(self.tokens[places], starts, bounds)
+
+
+def join_sequences(
+    documents: Iterable[Sequence[NDArray[Any]]], *, n_tokens: int | None, reset: bool
+) -> TokenStream:
+    """Documents, each a list of token arrays, -> one stream.
+
+    Parameters
+    ----------
+    documents : iterable of sequences of int arrays
+        Read once. Empty arrays are left out.
+    n_tokens : int, optional
+        Size of the vocabulary; with 65 536 or fewer a token takes two bytes.
+    reset : bool
+        Whether each array is a sequence of its own, or all are one.
+    """
+    dtype = np.uint16 if n_tokens is not None and n_tokens <= 1 << 16 else np.int32
+    parts: list[NDArray[Any]] = []
+    starts: list[int] = []
+    bounds = [0]
+    length = 0
+    for document in documents:
+        for sequence in document:
+            if len(sequence):
+                starts.append(length)
+                parts.append(np.asarray(sequence).astype(dtype))
+                length += len(sequence)
+        bounds.append(length)
+    tokens = np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
+    where = np.array(starts, dtype=np.int64) if reset else None
+    return TokenStream(tokens, where, np.array(bounds, dtype=np.int64))
+
+
+def _opened(path: Path) -> TextIO:
+    if path.is_dir():
+        raise CorpusError(f"{path} is a folder, expected a text file")
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return open(path, encoding="utf-8")
+
+
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    """Lines without white space at their ends."""
+    for line in file:
+        yield _checked(line, path).strip()
+
+
+def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
+    gathered: list[str] = []
+    for line in lines:
+        if line:
+            gathered.append(line)
+        elif gathered:
+            yield "\n".join(gathered)
+            gathered = []
+    if gathered:
+        yield "\n".join(gathered)
+
+
+def _checked(text: str, path: Path) -> str:
+    if "\0" in text:
+        raise CorpusError(f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text")
+    return text
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)

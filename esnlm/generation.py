@@ -1,0 +1,110 @@
+"""Drawing tokens from distributions, and showing them as text while they come."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.tokenizers import Tokenizer
+
+
+class Choice:
+    """How the next token is drawn from its log-probabilities.
+
+    Parameters
+    ----------
+    temperature : float
+        Divides log-probabilities; 0 takes the most probable token.
+    top_k : int, optional
+        Draw among the k most probable tokens.
+    top_p : float, optional
+        Draw among the fewest tokens whose probabilities add up to ``top_p``.
+    random_state : int, Generator or None
+
+    Examples
+    --------
+    >>> logs = np.log([0.6, 0.3, 0.1])
+    >>> Choice(temperature=0).draw(logs)
+    0
+    >>> {Choice(top_k=1, random_state=seed).draw(logs) for seed in range(20)}
+    {0}
+    >>> sorted({Choice(top_p=0.8, random_state=seed).draw(logs) for seed in range(50)})
+    [0, 1]
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        random_state: int | np.random.Generator | None = None,
+    ) -> None:
+        if not 0 <= temperature < np.inf:
+            raise ValueError(
+                f"temperature must be a finite number of at least 0, got {temperature}"
+            )
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k must be at least 1, got {top_k}")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+        self.rng = np.random.default_rng(random_state)
+
+    def draw(self, log_probabilities: NDArray[np.floating], forbidden: int | None = None) -> int:
+        """One token from log-probabilities (V,), which need not be normalised."""
+        logs = np.array(log_probabilities, dtype=np.float64)
+        if forbidden is not None:
+            logs[forbidden] = -np.inf
+        best = int(np.argmax(logs))
+        if self.temperature == 0:
+            return best
+        weights = np.exp((logs - logs[best]) / self.temperature)
+        order = np.argsort(-weights, kind="stable")
+        total = np.cumsum(weights[order])
+        kept = len(order) if self.top_k is None else min(self.top_k, len(order))
+        if self.top_p is not None:
+            kept = min(kept, int(np.searchsorted(total, self.top_p * total[-1])) + 1)
+        place = np.searchsorted(total[:kept], self.rng.random() * total[kept - 1], side="right")
+        return int(order[min(int(place), kept - 1)])
+
+
+class TextPieces:
+    """Text of tokens as they come, in pieces that together are the decoded continuation.
+
+    Parameters
+    ----------
+    tokenizer : Tokenizer
+    before : array (n,) of integers
+        Tokens already shown, which decide on a space before the next word.
+    tokens : iterable of int
+        Tokens to show; EOS is a line end.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, before: Iterable[int], tokens: Iterable[int]) -> None:
+        self.tokenizer = tokenizer
+        self.shown = [int(token) for token in before][-16:]
+        self.tokens = tokens
+
+    def __iter__(self) -> Iterator[str]:
+        shown, waiting = self.shown, list[int]()
+        for token in self.tokens:
+            if token == self.tokenizer.eos_id:
+                yield self._piece(shown, waiting) + "\n"
+                shown, waiting = [], []
+                continue
+            waiting.append(token)
+            piece = self._piece(shown, waiting)
+            if piece.endswith("\ufffd"):  # the rest of the character is in tokens to come
+                continue
+            yield piece
+            shown, waiting = (shown + waiting)[-16:], []
+        if waiting:
+            yield self._piece(shown, waiting)
+
+    def _piece(self, shown: list[int], waiting: list[int]) -> str:
+        if not waiting:
+            return ""
+        known = self.tokenizer.decode(shown)
+        return self.tokenizer.decode(shown + waiting)[len(known) :]

@@ -1,0 +1,472 @@
+"""A tokenizer, a reservoir and a readout that together give the next token's distribution."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from esnlm import __version__, persistence
+from esnlm.corpus import CorpusError, TokenStream, join_sequences
+from esnlm.framing import RESETS, as_documents, as_integers, framed, needed
+from esnlm.generation import Choice, TextPieces
+from esnlm.tokenizers import Tokenizer
+
+_TOKENIZER_FILE = "tokenizer.json"
+_SCORE_BYTES = 1 << 26
+_LEAST_WARMUP = 256
+_LONGEST_WARMUP = 4096
+
+
+class LanguageModel(BaseEstimator):
+    """Next-token distributions from a reservoir's states.
+
+    Documents are strings where a tokenizer is set, else 1-D integer arrays; one string or one
+    array alone is one document. Integers are taken as they are, tokenizer or not. A corpus is
+    read as a stream of state blocks; only its tokens are held, at two or four bytes each.
+
+    Parameters
+    ----------
+    reservoir : Reservoir
+        Taken as it is where it has weights already; otherwise a copy is drawn for the vocabulary.
+    readout : a readout of this package
+        A copy is fitted.
+    tokenizer : Tokenizer, "word", "char" or None
+        A name trains one on the documents of `fit`.
+    features : WordFeatures, optional
+        Word features that drive the reservoir; a copy is fitted on the documents first, unless
+        they are fitted already.
+    reset : {"sentence", "document", "never"}
+        Where the state returns to zero. ``sentence``: text is cut in lines, each read as
+        BOS ... EOS; an integer array is one sentence. ``document``: at each document; its text is
+        BOS ... EOS, with an EOS after every line where the tokenizer drops line ends. ``never``:
+        documents are joined in one sequence and the state is carried; no BOS.
+    n_tokens : int, optional
+        Size of the vocabulary V; default: the tokenizer's, or the largest token + 1.
+    shuffle : bool
+        Read sentences (documents) in random order when fitting, which readouts that learn as they
+        read need. One order for all passes.
+    n_streams : int
+        Parallel streams that a corpus is cut into; see `Reservoir.harvest`.
+    random_state : int, optional
+        For the order of sentences.
+
+    Attributes
+    ----------
+    reservoir_, readout_, features_, tokenizer_ : what was fitted (None where there is none)
+    n_tokens_ : int
+        V; every distribution has this many entries, the token's id its place.
+
+    Notes
+    -----
+    Predicted tokens are those at which no sequence starts: ``doc[1:]`` of an integer array, and
+    every token after BOS of a sentence; with ``reset="never"`` all but the very first. The cut
+    in streams is exact with resets, and with ``never`` approximate as `Reservoir.harvest` says.
+
+    Examples
+    --------
+    >>> from esnlm import LanguageModel, Reservoir, RidgeReadout
+    >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
+    >>> model = LanguageModel(Reservoir(50, random_state=0), RidgeReadout(), tokenizer="word")
+    >>> model = model.fit(docs)
+    >>> model.perplexity(docs) < 2
+    True
+    >>> best = model.predict_proba("the boy sees").argmax()
+    >>> model.tokenizer_.vocabulary[best]
+    'the'
+    """
+
+    def __init__(
+        self,
+        reservoir: Any,
+        readout: Any,
+        tokenizer: Tokenizer | str | None = None,
+        features: Any = None,
+        reset: str = "sentence",
+        *,
+        n_tokens: int | None = None,
+        shuffle: bool = True,
+        n_streams: int = 64,
+        random_state: int | None = None,
+    ) -> None:
+        self.reservoir = reservoir
+        self.readout = readout
+        self.tokenizer = tokenizer
+        self.features = features
+        self.reset = reset
+        self.n_tokens = n_tokens
+        self.shuffle = shuffle
+        self.n_streams = n_streams
+        self.random_state = random_state
+
+    def fit(self, docs: Any, y: None = None, *, held_out: Any = None) -> Self:
+        """Fit tokenizer, features and readout, in this order, where they are not given fitted.
+
+        Parameters
+        ----------
+        docs : iterable of str or of int arrays, or a TokenStream
+        held_out : same kind, optional
+            Documents kept out of training, on which the readout chooses penalties and stops.
+
+        Raises
+        ------
+        CorpusError
+            There is no token to predict.
+        ValueError
+            Tokens are no integers in ``[0, n_tokens)``, or a parameter is out of range.
+        """
+        stream = self._begin(docs)
+        self._carried: tuple[Any, int] | None = None
+        held = None if held_out is None else self._harvest(self._tokens(held_out, "held_out"))
+        if self.shuffle:
+            stream = stream.shuffled(np.random.default_rng(self.random_state))
+        classes = np.arange(self.n_tokens_)
+        readout = clone(self.readout)
+        self.readout_ = readout.fit_blocks(self._harvest(stream), classes, held_out=held)
+        return self
+
+    def partial_fit(self, docs: Any, y: None = None) -> Self:
+        """Learn from more documents; with ``reset="never"`` they continue the earlier ones.
+
+        The first call needs ``n_tokens``, or a tokenizer that is not to be trained, unless its
+        documents hold the whole vocabulary.
+        """
+        if hasattr(self, "readout_"):
+            stream = self._tokens(docs)
+        else:
+            stream = self._begin(docs)
+            self._carried = None
+            self.readout_ = clone(self.readout)
+        if self.shuffle:
+            stream = stream.shuffled(np.random.default_rng(self.random_state))
+        classes = np.arange(self.n_tokens_)
+        for states, following in self._continued(stream):
+            self.readout_.partial_fit(states, following, classes=classes)
+        return self
+
+    def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
+        """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
+
+        A string is read after BOS where sentences or documents have one. With nothing read at
+        all the answer is the readout's at the zero state.
+        """
+        check_is_fitted(self, "readout_")
+        state = self._state_after(self._prefix_ids(prefix))
+        return np.asarray(self.readout_.predict_proba(state[None])[0], dtype=np.float64)
+
+    def log_likelihood(self, docs: Any) -> list[NDArray[np.float64]]:
+        """Natural-log probability of each predicted token: one array (n_predicted,) a document."""
+        stream = self.tokenize(docs)
+        return stream.by_document(self._scores(stream))
+
+    def score(self, docs: Any, y: None = None) -> float:
+        """Mean natural-log likelihood of a predicted token; higher is better."""
+        stream = self.tokenize(docs)
+        if not stream.n_predicted:
+            raise CorpusError("docs hold no token to predict: each needs at least two tokens")
+        return float(self._scores(stream)[stream.predicted()].mean())
+
+    def perplexity(self, docs: Any) -> float:
+        """exp of the mean negative log-likelihood of a predicted token."""
+        return float(np.exp(-self.score(docs)))
+
+    def sample(
+        self,
+        n_tokens: int = 100,
+        prompt: str | ArrayLike = (),
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        random_state: int | np.random.Generator | None = None,
+    ) -> Any:
+        """Continue ``prompt`` by ``n_tokens`` drawn tokens; the prompt is not repeated.
+
+        Parameters
+        ----------
+        temperature : float
+            Divides log-probabilities; 0 takes the most probable token.
+        top_k : int, optional
+            Draw among the k most probable tokens.
+        top_p : float, optional
+            Draw among the fewest tokens whose probabilities add up to ``top_p``.
+
+        Returns
+        -------
+        str with a tokenizer (after EOS comes a line end, and a new sentence begins), otherwise
+        int64 array (n_tokens,).
+        """
+        choice = Choice(temperature, top_k, top_p, random_state)
+        tokens = list(self.generate(n_tokens, prompt, choice))
+        if self.tokenizer_ is None:
+            return np.array(tokens, dtype=np.int64)
+        return "".join(TextPieces(self.tokenizer_, self._prefix_ids(prompt), tokens))
+
+    def generate(
+        self, n_tokens: int, prompt: str | ArrayLike = (), choice: Choice | None = None
+    ) -> Iterator[int]:
+        """The tokens of `sample`, one by one, as they are drawn."""
+        check_is_fitted(self, "readout_")
+        if isinstance(n_tokens, bool) or not isinstance(n_tokens, int | np.integer) or n_tokens < 0:
+            raise ValueError(f"n_tokens must be an integer of at least 0, got {n_tokens!r}")
+        return self._generated(int(n_tokens), self._prefix_ids(prompt), choice or Choice())
+
+    def tokenize(self, docs: Any) -> TokenStream:
+        """The documents as `log_likelihood` reads them: tokens, starts and bounds."""
+        check_is_fitted(self, "readout_")
+        return self._tokens(docs)
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of trained parameters: the readout's, and the features'."""
+        check_is_fitted(self, "readout_")
+        embedded = 0 if self.features_ is None else int(self.features_.embedding_.size)
+        return int(self.readout_.n_parameters_) + embedded
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
+
+        The folder appears whole or not at all; a model that was there is replaced.
+        """
+        check_is_fitted(self, "readout_")
+        arrays = persistence.with_prefix("reservoir", self.reservoir_.to_arrays())
+        arrays |= persistence.with_prefix("readout", self.readout_.to_arrays())
+        config: dict[str, Any] = {
+            "esnlm": __version__,
+            "n_tokens": self.n_tokens_,
+            "settings": {name: getattr(self, name) for name in _SETTINGS},
+            "reservoir": persistence.describe(self.reservoir_),
+            "readout": persistence.describe(self.readout_),
+            "features": None,
+            "tokenizer": None,
+        }
+        if self.features_ is not None:
+            arrays |= persistence.with_prefix("features", self.features_.to_arrays())
+            config["features"] = persistence.describe(self.features_)
+        texts = {}
+        if self.tokenizer_ is not None:
+            texts[_TOKENIZER_FILE] = self.tokenizer_.to_json()
+            config["tokenizer"] = {"bos": self.tokenizer_.bos, "eos": self.tokenizer_.eos}
+        persistence.write_model(Path(folder), config, arrays, texts)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The model that `save` wrote; its probabilities are identical.
+
+        Raises
+        ------
+        ModelFormatError
+            The folder is missing, incomplete, altered or of another version.
+        """
+        config, arrays, texts = persistence.read_model(Path(folder))
+        try:
+            return cls._rebuilt(config, arrays, texts)
+        except (KeyError, TypeError, IndexError) as error:
+            raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
+
+    @classmethod
+    def _rebuilt(
+        cls, config: dict[str, Any], arrays: persistence.Arrays, texts: dict[str, str]
+    ) -> Self:
+        def fitted(part: str) -> Any:
+            if config[part] is None:
+                return None
+            home = persistence.home_of(config[part]["class"])
+            params = persistence.parameters(config[part])
+            return home.from_arrays(params, persistence.under_prefix(part, arrays))
+
+        tokenizer = None
+        if config["tokenizer"] is not None:
+            tokenizer = Tokenizer.from_json(texts[_TOKENIZER_FILE], **config["tokenizer"])
+        reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
+        model = cls(reservoir, readout, tokenizer, features, **config["settings"])
+        model.reservoir_, model.readout_ = reservoir, readout
+        model.tokenizer_, model.features_ = tokenizer, features
+        model.n_tokens_ = int(config["n_tokens"])
+        model._carried = None
+        return model
+
+    def _begin(self, docs: Any) -> TokenStream:
+        """Check parameters; make tokenizer, reservoir and features; the documents' tokens."""
+        if self.reset not in RESETS:
+            raise ValueError(f"reset must be one of {', '.join(RESETS)}, got {self.reset!r}")
+        if self.n_tokens is not None and self.n_tokens < 1:
+            raise ValueError(f"n_tokens must be at least 1, got {self.n_tokens}")
+        if not isinstance(docs, TokenStream):
+            docs = as_documents(docs)
+        self.tokenizer_ = self._trained_tokenizer(docs)
+        self.n_tokens_ = self.n_tokens or len(self.tokenizer_ or ())
+        if not self.n_tokens_:
+            stream = self._joined(docs)
+            if len(stream.tokens):
+                self.n_tokens_ = int(stream.tokens.max()) + 1
+        stream = self._tokens(docs)
+        self._draw_reservoir(stream)
+        return stream
+
+    def _trained_tokenizer(self, docs: Any) -> Tokenizer | None:
+        if not isinstance(self.tokenizer, str):
+            return self.tokenizer
+        boundaries = self.reset != "never"
+        if self.tokenizer == "word":
+            return Tokenizer.train_words(docs)
+        if self.tokenizer == "char":
+            return Tokenizer.train_characters(docs, boundaries=boundaries)
+        raise ValueError(
+            f"tokenizer must be a Tokenizer, 'word', 'char' or None, got {self.tokenizer!r}"
+        )
+
+    def _draw_reservoir(self, stream: TokenStream) -> None:
+        given = self.features
+        n_inputs = self.n_tokens_ if given is None else int(given.n_features)
+        drawn = hasattr(self.reservoir, "W_")
+        self.reservoir_ = self.reservoir if drawn else clone(self.reservoir).fit(n_inputs=n_inputs)
+        if self.reservoir_.n_inputs_ != n_inputs:
+            raise ValueError(
+                f"the reservoir has {self.reservoir_.n_inputs_} inputs, expected {n_inputs}: draw"
+                f" its weights with fit(n_inputs={n_inputs}), or give one without weights"
+            )
+        self.features_ = given
+        if given is not None and not hasattr(given, "embedding_"):
+            self.features_ = clone(given).fit(
+                stream.tokens,
+                reservoir=self.reservoir_,
+                n_tokens=self.n_tokens_,
+                starts=stream.starts,
+            )
+        if self.features_ is not None and len(self.features_.embedding_) != self.n_tokens_:
+            raise ValueError(
+                f"features are fitted for {len(self.features_.embedding_)} tokens, expected"
+                f" {self.n_tokens_}"
+            )
+
+    def _tokens(self, docs: Any, name: str = "docs") -> TokenStream:
+        """Documents -> a stream with something to predict in it, or an empty one."""
+        stream = docs if isinstance(docs, TokenStream) else self._joined(docs)
+        if len(stream.bounds) < 2 or not len(stream.tokens):
+            raise CorpusError(f"{name} hold no tokens: the corpus is empty")
+        low, high = int(stream.tokens.min()), int(stream.tokens.max())
+        if low < 0 or high >= self.n_tokens_:
+            raise ValueError(
+                f"{name} must hold tokens in [0, {self.n_tokens_}), the vocabulary, got"
+                f" {low if low < 0 else high}"
+            )
+        return stream
+
+    def _joined(self, docs: Any) -> TokenStream:
+        known = max(getattr(self, "n_tokens_", 0), len(self.tokenizer_ or ()))
+        sequences = framed(as_documents(docs), self.tokenizer_, self.reset)
+        reset = self.reset != "never"
+        return join_sequences(sequences, n_tokens=known or None, reset=reset)
+
+    def _harvest(self, stream: TokenStream) -> "_StateBlocks":
+        if not stream.n_predicted:
+            raise CorpusError("docs hold no token to predict: each needs at least two tokens")
+        return _StateBlocks(self, stream)
+
+    def _continued(self, stream: TokenStream) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Blocks of (states, next tokens); without resets the state is carried over calls."""
+        if stream.starts is not None:
+            yield from self._harvest(stream)
+            return
+        state = None
+        tokens = stream.tokens
+        if self._carried is not None:
+            state, last = self._carried
+            tokens = np.append(np.array([last], dtype=tokens.dtype), tokens)
+        if len(tokens) > 1:
+            blocks = self._harvest(TokenStream(tokens, None, np.array([0, len(tokens)])))
+            for states, following, positions in blocks.with_positions(state):
+                ends = np.flatnonzero(positions == len(tokens) - 2)
+                if len(ends):
+                    before_last = states[ends[0]].copy()
+                yield states, following
+            state = before_last
+        self._carried = (state, int(tokens[-1]))
+
+    def _scores(self, stream: TokenStream) -> NDArray[np.float64]:
+        """Log-probabilities (T,) at predicted tokens, zero elsewhere, in bounded memory."""
+        scores = np.zeros(len(stream.tokens))
+        if not stream.n_predicted:
+            return scores
+        of_targets = getattr(self.readout_, "predict_log_proba_of", None)
+        rows = max(1, _SCORE_BYTES // (8 * self.n_tokens_))
+        for states, following, positions in self._harvest(stream).with_positions(None):
+            if of_targets is not None:
+                scores[positions + 1] = of_targets(states, following)
+                continue
+            for i in range(0, len(following), rows):
+                part = slice(i, i + rows)
+                logs = self.readout_.predict_log_proba(states[part])
+                scores[positions[part] + 1] = logs[np.arange(len(logs)), following[part]]
+        return scores
+
+    def _prefix_ids(self, prefix: str | ArrayLike) -> NDArray[Any]:
+        if not isinstance(prefix, str):
+            ids = as_integers(prefix)
+            bos = self.tokenizer_.bos_id if self.tokenizer_ is not None else None
+            if not len(ids) and bos is not None and self.reset != "never":
+                return np.array([bos])
+            return ids
+        tokenizer = needed(self.tokenizer_)
+        ids = tokenizer.encode(prefix)
+        if tokenizer.bos_id is None or self.reset == "never":
+            return ids
+        return np.concatenate([[tokenizer.bos_id], ids])
+
+    def _state_after(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
+        """State (n_units,) after reading ids (n,) from ``state``."""
+        if not len(ids):
+            return np.zeros(self.reservoir_.n_units, dtype=self.reservoir_.W_.dtype)
+        if self.features_ is None:
+            return self.reservoir_.transform(ids, initial_state=state)[-1]
+        vectors = self.features_.transform(ids)
+        return self.reservoir_.transform(vectors, initial_state=state)[-1]
+
+    def _generated(self, n_tokens: int, ids: NDArray[Any], choice: Choice) -> Iterator[int]:
+        tokenizer = self.tokenizer_
+        bos = None if tokenizer is None else tokenizer.bos_id
+        eos = None if tokenizer is None else tokenizer.eos_id
+        forbidden = bos if bos != eos else None
+        state = self._state_after(ids)
+        for _ in range(n_tokens):
+            logs = self.readout_.predict_log_proba(state[None])[0]
+            token = choice.draw(logs, forbidden)
+            yield token
+            if token == eos and self.reset == "sentence" and bos is not None:
+                state = self._state_after(np.array([bos]))
+            else:
+                state = self._state_after(np.array([token]), state)
+
+
+class _StateBlocks:
+    """The states of a stream as a re-iterable of (states, next tokens) blocks."""
+
+    def __init__(self, model: LanguageModel, stream: TokenStream) -> None:
+        self.reservoir = model.reservoir_
+        self.stream = stream
+        # Slow units forget the wrong start of a stream at the pace of their leak rate.
+        slowest = float(np.min(self.reservoir.leak_rate_))
+        self.options: dict[str, Any] = {
+            "starts": stream.starts,
+            "n_streams": model.n_streams,
+            "warmup": int(np.clip(16 / slowest, _LEAST_WARMUP, _LONGEST_WARMUP)),
+        }
+        if model.features_ is not None:
+            dtype = self.reservoir.W_.dtype
+            self.options["features"] = model.features_.embedding_.astype(dtype)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        yield from self.reservoir.harvest(self.stream.tokens, **self.options)
+
+    def with_positions(self, state: Any) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Blocks of (states, next tokens, positions read), the first state given."""
+        yield from self.reservoir.harvest(
+            self.stream.tokens, return_positions=True, initial_state=state, **self.options
+        )
+
+
+_SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")

@@ -1,0 +1,245 @@
+"""Model folders: JSON and safetensors, written whole or not at all, checked when read.
+
+Nothing here unpickles: a folder from a stranger can hold wrong numbers, not code.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+from sklearn.base import BaseEstimator
+
+FORMAT = "esnlm-model"
+VERSION = 1
+CONFIG = "config.json"
+WEIGHTS = "weights.safetensors"
+
+#: The classes that a model folder may name.
+_HOMES = {
+    "Reservoir": "esnlm.reservoir",
+    "WordFeatures": "esnlm.features",
+    "RidgeReadout": "esnlm.readouts.ridge",
+    "SoftmaxReadout": "esnlm.readouts.softmax",
+    "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
+    "ClassFactoredReadout": "esnlm.readouts.factored",
+}
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class ModelFormatError(ValueError):
+    """A folder that is not a whole, unaltered model."""
+
+
+@contextmanager
+def folder_aside(target: Path) -> Iterator[Path]:
+    """A temporary folder beside ``target`` that takes its place when the block ends well.
+
+    An existing model folder or empty folder is replaced; after an error nothing has changed.
+
+    Raises
+    ------
+    FileExistsError
+        ``target`` is a file, or a folder with anything else in it.
+    """
+    if target.is_symlink() or target.is_file() or not _replaceable(target):
+        raise FileExistsError(f"{target} exists and is not a model: choose another folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        aside.chmod(0o777 & ~_umask())
+        yield aside
+        _put_in_place(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def write_model(
+    folder: Path, config: Mapping[str, Any], arrays: Arrays, texts: Mapping[str, str]
+) -> None:
+    """Write ``config.json``, ``weights.safetensors`` and text files as one new folder.
+
+    ``config`` gets the format, its version, and the SHA-256 of every file and of itself.
+    """
+    contents = {name: text.encode() for name, text in texts.items()}
+    # Sorted and contiguous: the same model gives the same bytes.
+    contents[WEIGHTS] = save_tensors({k: np.asarray(arrays[k], order="C") for k in sorted(arrays)})
+    full = {"format": FORMAT, "version": VERSION, **config}
+    full["sha256"] = {name: _digest(data) for name, data in sorted(contents.items())}
+    full["config_sha256"] = _config_digest(full)
+    contents[CONFIG] = (json.dumps(full, indent=2) + "\n").encode()
+    with folder_aside(folder) as aside:
+        for name, data in contents.items():
+            with open(aside / name, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def read_model(folder: Path) -> tuple[dict[str, Any], Arrays, dict[str, str]]:
+    """What `write_model` wrote: configuration, arrays, and texts by file name.
+
+    Raises
+    ------
+    ModelFormatError
+        A file is missing, truncated or altered, or the format is another one.
+    """
+    config = _read_config(folder)
+    contents = {}
+    for name, digest in config["sha256"].items():
+        data = _read_file(folder, name)
+        if _digest(data) != digest:
+            raise ModelFormatError(
+                f"{folder / name} is truncated or altered: its checksum differs from the one in"
+                f" {CONFIG}; save or copy the model again"
+            )
+        contents[name] = data
+    try:
+        arrays = load_tensors(contents.pop(WEIGHTS))
+        texts = {name: data.decode() for name, data in contents.items()}
+    except (SafetensorError, KeyError, UnicodeDecodeError) as error:
+        raise ModelFormatError(f"{folder} does not hold a readable model: {error}") from error
+    return config, arrays, texts
+
+
+def describe(estimator: Any) -> Any:
+    """An estimator, array, tuple or plain value -> what JSON can hold."""
+    if isinstance(estimator, BaseEstimator):
+        name = type(estimator).__name__
+        if name not in _HOMES:
+            raise TypeError(f"cannot save a {name}: expected one of {', '.join(_HOMES)}")
+        params = estimator.get_params(deep=False)
+        return {"class": name, "params": {key: describe(params[key]) for key in sorted(params)}}
+    if isinstance(estimator, np.ndarray):
+        return {"array": estimator.tolist(), "dtype": str(estimator.dtype)}
+    if isinstance(estimator, tuple):
+        return {"tuple": [describe(value) for value in estimator]}
+    if isinstance(estimator, list):
+        return [describe(value) for value in estimator]
+    if isinstance(estimator, dict):
+        return {"dict": [[describe(k), describe(v)] for k, v in estimator.items()]}
+    if isinstance(estimator, np.generic):
+        return estimator.item()
+    if estimator is None or isinstance(estimator, bool | int | float | str):
+        return estimator
+    raise TypeError(
+        f"cannot save the parameter {estimator!r}: expected numbers, text, arrays, mappings or"
+        " estimators (random_state as an integer)"
+    )
+
+
+def rebuild(value: Any) -> Any:
+    """The inverse of `describe`; estimators come back unfitted."""
+    if isinstance(value, list):
+        return [rebuild(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "class" in value:
+        return home_of(value["class"])(**parameters(value))
+    if "array" in value:
+        return np.array(value["array"], dtype=value["dtype"])
+    if "tuple" in value:
+        return tuple(rebuild(item) for item in value["tuple"])
+    return {rebuild(key): rebuild(item) for key, item in value["dict"]}
+
+
+def parameters(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The constructor's arguments in a description of an estimator."""
+    return {key: rebuild(item) for key, item in description["params"].items()}
+
+
+def home_of(name: str) -> Any:
+    """The class of that name, if a model folder may name it."""
+    if name not in _HOMES:
+        raise ModelFormatError(
+            f"the model names the class {name!r}, expected one of {list(_HOMES)}"
+        )
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def with_prefix(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """Arrays under names that begin with ``prefix`` and a dot."""
+    return {f"{prefix}.{name}": array for name, array in arrays.items()}
+
+
+def under_prefix(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+    """The inverse of `with_prefix`, leaving out all others."""
+    start = prefix + "."
+    return {k.removeprefix(start): array for k, array in arrays.items() if k.startswith(start)}
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise ModelFormatError(f"no such model folder: {folder}")
+    try:
+        config = json.loads(_read_file(folder, CONFIG))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ModelFormatError(f"{folder / CONFIG} is not JSON: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ModelFormatError(f"{folder / CONFIG} does not describe a model of esnlm")
+    if config.get("version") != VERSION:
+        raise ModelFormatError(
+            f"{folder} has version {config.get('version')!r} of the model format, expected"
+            f" {VERSION}: load it with the esnlm that wrote it and save it again"
+        )
+    if config.pop("config_sha256", None) != _config_digest(config):
+        raise ModelFormatError(f"{folder / CONFIG} was altered: its checksum differs")
+    return config
+
+
+def _read_file(folder: Path, name: str) -> bytes:
+    if Path(name).name != name:
+        raise ModelFormatError(f"{folder} names a file outside the model: {name!r}")
+    try:
+        return (folder / name).read_bytes()
+    except FileNotFoundError as error:
+        raise ModelFormatError(f"{folder} is not a whole model: {name} is missing") from error
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _config_digest(config: Mapping[str, Any]) -> str:
+    return _digest(json.dumps(config, sort_keys=True).encode())
+
+
+def _replaceable(target: Path) -> bool:
+    if not target.exists():
+        return True
+    try:
+        return not any(target.iterdir()) or _read_config(target) is not None
+    except ModelFormatError:
+        return False
+
+
+def _put_in_place(aside: Path, target: Path) -> None:
+    if not target.exists() or not any(target.iterdir()):
+        os.replace(aside, target)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    os.replace(target, old)
+    try:
+        os.replace(aside, target)
+    except OSError:
+        os.replace(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

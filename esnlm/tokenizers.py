@@ -1,0 +1,301 @@
+"""Text to tokens and back: words, characters, or any ``tokenizer.json`` of Hugging Face.
+
+What is saved is a standard ``tokenizer.json``. Where a tokenizer has a beginning-of-sentence
+token, its own post-processor prepends it, which outside scorers rely on; the end-of-sentence
+token is appended by `Tokenizer.encode_lines`, so that a scored prefix does not end by itself.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Backend
+
+Ids = NDArray[np.int32]
+
+UNKNOWN = "<unk>"
+BEGIN = "<s>"
+END = "</s>"
+_ANY_CHARACTER = r"[\s\S]"
+_BATCH_CHARACTERS = 1 << 20
+
+
+class TokenizerError(ValueError):
+    """A tokenizer that cannot be made, read or used as asked."""
+
+
+class Tokenizer:
+    """Text (str) <-> token ids (int32), on a Hugging Face tokenizer.
+
+    Parameters
+    ----------
+    backend : tokenizers.Tokenizer
+        What maps text to ids.
+    bos, eos : str, optional
+        Tokens that begin and end a sentence; both must be in the vocabulary. The same token may
+        serve as both (GPT-2's ``<|endoftext|>``).
+
+    Examples
+    --------
+    >>> tokenizer = Tokenizer.train_words(["the boy sees the dog", "the dog sees"])
+    >>> len(tokenizer), tokenizer.encode("the cat sees")
+    (7, array([3, 0, 5], dtype=int32))
+    >>> tokenizer.decode([3, 4])
+    'the dog'
+    """
+
+    def __init__(self, backend: Backend, *, bos: str | None = None, eos: str | None = None) -> None:
+        self.backend = backend
+        self.bos = bos
+        self.eos = eos
+        self.bos_id = self._known(bos, "bos")
+        self.eos_id = self._known(eos, "eos")
+        self._layout = json.loads(backend.to_str())
+        self.unk_id = self._find_unknown()
+        self._characters = self._character_table()
+        self._newlines = len(self.encode("\n")) > 0
+
+    @classmethod
+    def train_words(
+        cls,
+        texts: Iterable[str],
+        vocab_size: int | None = None,
+        *,
+        lower: bool = False,
+        boundaries: bool = True,
+    ) -> Self:
+        """Words between white space, the most frequent first.
+
+        Parameters
+        ----------
+        texts : iterable of str
+            Read once, as a stream.
+        vocab_size : int, optional
+            Entries of the vocabulary, ``<unk>`` and the boundary tokens included; all words when
+            left out. Words past it become ``<unk>``. Ties are broken by alphabet.
+        lower : bool
+            Lower-case the text first.
+        boundaries : bool
+            Have ``<s>`` and ``</s>`` around each sentence.
+        """
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update((_lowered(text) if lower else text).split())
+        backend = Backend(models.WordLevel(_ranked(counts, vocab_size, boundaries), UNKNOWN))
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        return cls._finished(backend, counts, lower, boundaries)
+
+    @classmethod
+    def train_characters(
+        cls,
+        texts: Iterable[str],
+        vocab_size: int | None = None,
+        *,
+        lower: bool = False,
+        boundaries: bool = False,
+    ) -> Self:
+        """Unicode characters, line ends among them; parameters as `train_words`.
+
+        Examples
+        --------
+        >>> tokenizer = Tokenizer.train_characters(["To be"], lower=True)
+        >>> tokenizer.vocabulary
+        ['<unk>', ' ', 'b', 'e', 'o', 't']
+        """
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(_lowered(text) if lower else text)
+        if vocab_size is None:  # every character: alphabetic order reads better than rank
+            counts = Counter(dict.fromkeys(counts, 1))
+        backend = Backend(models.WordLevel(_ranked(counts, vocab_size, boundaries), UNKNOWN))
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_ANY_CHARACTER), "isolated")
+        backend.decoder = decoders.Fuse()
+        return cls._finished(backend, counts, lower, boundaries)
+
+    @classmethod
+    def _finished(cls, backend: Backend, counts: Counter[str], lower: bool, bounds: bool) -> Self:
+        if not counts:
+            raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
+        if lower:
+            backend.normalizer = normalizers.Lowercase()
+        if not bounds:
+            return cls(backend)
+        backend.add_special_tokens([BEGIN, END])
+        return cls(backend, bos=BEGIN, eos=END).prepend_bos()
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, bos: str | None = None, eos: str | None = None) -> Self:
+        """Read a ``tokenizer.json``; ``bos``, ``eos`` default to those it is known to have.
+
+        Known are ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, and ``<|endoftext|>`` for both.
+
+        Raises
+        ------
+        TokenizerError
+            The file is not a tokenizer, or lacks a token that was named.
+        OSError
+            The file cannot be read.
+        """
+        data = Path(path).read_bytes()
+        try:
+            backend = Backend.from_str(data.decode())
+        except Exception as error:  # the library raises bare Exception for any fault in the file
+            raise TokenizerError(
+                f"{path} is not a tokenizer.json: {error}; expected a file written by the "
+                "tokenizers library"
+            ) from error
+        backend.no_padding()
+        backend.no_truncation()
+        for pair in ((BEGIN, END), ("[CLS]", "[SEP]"), ("<|endoftext|>",) * 2):
+            if all(backend.token_to_id(token) is not None for token in pair):
+                bos, eos = bos or pair[0], eos or pair[1]
+                break
+        tokenizer = cls(backend, bos=bos, eos=eos)
+        return tokenizer.prepend_bos() if bos else tokenizer
+
+    def prepend_bos(self) -> Self:
+        """Let the saved tokenizer prepend BOS by itself, as outside scorers need."""
+        template = processors.TemplateProcessing(
+            single=f"{self.bos} $A",
+            pair=f"{self.bos} $A {self.bos} $B",
+            special_tokens=[(self.bos, self.bos_id)],
+        )
+        kind = (self._layout.get("post_processor") or {}).get("type")
+        if kind == "ByteLevel":  # keeps its trimming of offsets
+            steps = [self.backend.post_processor, template]
+            self.backend.post_processor = processors.Sequence(steps)
+        elif kind != "Sequence":
+            self.backend.post_processor = template
+        self._layout = json.loads(self.backend.to_str())
+        return self
+
+    def encode(self, text: str) -> Ids:
+        """Text -> ids (n,) int32, without boundary tokens."""
+        if self._characters is not None:
+            return self._encode_characters(text)
+        ids = self.backend.encode(text, add_special_tokens=False).ids
+        return np.array(ids, dtype=np.int32)
+
+    def encode_lines(self, lines: Iterable[str]) -> Iterator[Ids]:
+        """Each line -> BOS ids EOS (n,) int32, whichever of the two the tokenizer has."""
+        before = [] if self.bos_id is None else [self.bos_id]
+        after = [] if self.eos_id is None else [self.eos_id]
+        for ids in self.encode_batches(lines):
+            yield np.concatenate([before, ids, after]).astype(np.int32)
+
+    def encode_batches(self, texts: Iterable[str]) -> Iterator[Ids]:
+        """Each text -> ids (n,) int32 without boundary tokens, on all cores, as a stream."""
+        if self._characters is not None:
+            yield from map(self._encode_characters, texts)
+            return
+        for batch in _batches(texts):
+            for encoding in self.backend.encode_batch_fast(batch, add_special_tokens=False):
+                yield np.array(encoding.ids, dtype=np.int32)
+
+    def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
+        """Ids (n,) -> text; boundary tokens are left out."""
+        ids = [int(token) for token in ids]
+        if ids and not 0 <= min(ids) <= max(ids) < len(self):
+            raise TokenizerError(
+                f"token ids must lie in [0, {len(self)}), got {min(ids)}, {max(ids)}"
+            )
+        return str(self.backend.decode(ids, skip_special_tokens=True))
+
+    def __len__(self) -> int:
+        """Entries of the vocabulary."""
+        return int(self.backend.get_vocab_size())
+
+    @property
+    def vocabulary(self) -> list[str]:
+        """Every token as the backend spells it, in the order of the ids."""
+        return [str(self.backend.id_to_token(i)) for i in range(len(self))]
+
+    @property
+    def keeps_newlines(self) -> bool:
+        """Whether a line end is itself a token, so that text need not be cut in lines."""
+        return self._newlines
+
+    def to_json(self) -> str:
+        """The standard ``tokenizer.json``."""
+        return str(self.backend.to_str(pretty=True))
+
+    @classmethod
+    def from_json(cls, text: str, *, bos: str | None, eos: str | None) -> Self:
+        """The tokenizer that `to_json` wrote."""
+        try:
+            backend = Backend.from_str(text)
+        except Exception as error:  # as in from_file
+            raise TokenizerError(f"this is not a tokenizer.json: {error}") from error
+        return cls(backend, bos=bos, eos=eos)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"json": self.to_json(), "bos": self.bos, "eos": self.eos}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(Backend.from_str(state["json"]), bos=state["bos"], eos=state["eos"])  # type: ignore[misc]
+
+    def _known(self, token: str | None, role: str) -> int | None:
+        if token is None:
+            return None
+        found = self.backend.token_to_id(token)
+        if found is None:
+            raise TokenizerError(f"{role}={token!r} is not in the vocabulary of the tokenizer")
+        return int(found)
+
+    def _find_unknown(self) -> int | None:
+        name = self._layout["model"].get("unk_token")
+        return None if name is None else self.backend.token_to_id(name)
+
+    def _character_table(self) -> NDArray[np.int32] | None:
+        """Ids by code point (n,), where every character is a token; otherwise None."""
+        splitter = self._layout.get("pre_tokenizer") or {}
+        if splitter.get("pattern") != {"Regex": _ANY_CHARACTER} or self.unk_id is None:
+            return None
+        codes = {
+            ord(token): i for token, i in self._layout["model"]["vocab"].items() if len(token) == 1
+        }
+        table = np.full(max(codes, default=0) + 2, self.unk_id, dtype=np.int32)
+        table[list(codes)] = list(codes.values())
+        return table
+
+    def _encode_characters(self, text: str) -> Ids:
+        assert self._characters is not None
+        if self.backend.normalizer is not None:
+            text = self.backend.normalizer.normalize_str(text)
+        codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
+        return self._characters[np.minimum(codes, len(self._characters) - 1)]
+
+
+def _lowered(text: str) -> str:
+    return str(normalizers.Lowercase().normalize_str(text))
+
+
+def _ranked(counts: Counter[str], vocab_size: int | None, boundaries: bool) -> dict[str, int]:
+    """Special tokens, then the words by falling frequency and alphabet: token -> id."""
+    special = [UNKNOWN, *([BEGIN, END] if boundaries else [])]
+    if vocab_size is not None and vocab_size <= len(special):
+        raise TokenizerError(
+            f"vocab_size must be larger than the {len(special)} special tokens, got {vocab_size}"
+        )
+    ranked = sorted((w for w in counts if w not in special), key=lambda w: (-counts[w], w))
+    kept = ranked if vocab_size is None else ranked[: vocab_size - len(special)]
+    return {word: i for i, word in enumerate([*special, *kept])}
+
+
+def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts in lists of about a million characters."""
+    batch: list[str] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text) + 1
+        if size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
