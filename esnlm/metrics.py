@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 
-#: Training frequencies that part the bins: <100, 100-1k, 1k-10k, >10k (Mahto et al., section 3.1).
+#: Training frequencies that part the bins: <100, 100-1k, 1k-10k, >10k (Mahto et al., section 3.2.2).
 FREQUENCY_EDGES = (100, 1_000, 10_000)
 
 
@@ -126,6 +126,8 @@ def binned_perplexity(
         )
     if not np.isfinite(scores).all():
         raise ValueError("log_probs must be finite for intervals, got minus infinity")
+    if np.isnan(counts).any():
+        raise ValueError(f"frequencies hold {int(np.isnan(counts).sum())} NaN, expected none")
     _check_bootstrap(edges, n_resamples, block_size, confidence)
     bounds = [-np.inf, *edges, np.inf]
     member = _memberships(np.searchsorted(np.asarray(edges), counts, side="right"), len(edges) + 1)
@@ -133,19 +135,24 @@ def binned_perplexity(
     sizes = _block_sums(member, block_size)
     resampled = _resample(losses, sizes, n_resamples, np.random.default_rng(random_state))
     names = [*(_bin_name(*pair) for pair in pairwise(bounds)), "all"]
-    tail = (1 - confidence) / 2
-    rows = []
-    for column, name in enumerate(names):
-        low, high = (bounds[column], bounds[column + 1]) if name != "all" else (-np.inf, np.inf)
-        n_tokens = int(sizes[:, column].sum())
-        values = (float("nan"),) * 3
-        if n_tokens:
-            means = resampled[~np.isnan(resampled[:, column]), column]
-            interval = np.quantile(means, [tail, 1 - tail])
-            mean = losses[:, column].sum() / n_tokens
-            values = tuple(np.exp([mean, *interval]).tolist())
-        rows.append(FrequencyBin(name, low, high, n_tokens, *values))
-    return rows
+    ranges = [*pairwise(bounds), (-np.inf, np.inf)]
+    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    return [
+        FrequencyBin(name, *limits, int(size), *_with_interval(loss, size, means, tails))
+        for name, limits, loss, size, means in zip(
+            names, ranges, losses.sum(axis=0), sizes.sum(axis=0), resampled.T, strict=True
+        )
+    ]
+
+
+def _with_interval(
+    loss: float, size: float, means: Floats, tails: list[float]
+) -> tuple[float, float, float]:
+    """Perplexity and the quantiles of its resamples, NaN where there are no tokens."""
+    drawn = means[~np.isnan(means)]
+    mean = loss / size if size else np.nan
+    low, high = np.quantile(drawn, tails) if len(drawn) else (np.nan, np.nan)
+    return float(np.exp(mean)), float(np.exp(low)), float(np.exp(high))
 
 
 def _memberships(bins: NDArray[np.int64], n_bins: int) -> Floats:
