@@ -1,0 +1,131 @@
+"""Assignment of words to classes for a class-factored readout."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import eigh
+from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
+
+from esnlm.statistics import Moments
+
+# Directions of the states that words are compared along, and how many times the mean size a
+# class may reach.
+_DIRECTIONS = 64
+_LARGEST = 1.5
+# A word's mean state counts as n / (n + this) of what its n rows say.
+_PRIOR_ROWS = 5.0
+
+
+def default_n_classes(n_words: int) -> int:
+    """About √V classes of about √V words (Morin & Bengio 2005)."""
+    return max(1, round(float(np.sqrt(n_words))))
+
+
+def frequency_classes(counts: NDArray[Any], n_classes: int) -> NDArray[np.intp]:
+    """Bins of about equal probability mass, most frequent words first.
+
+    counts (V,) -> classes (V,) in [0, n_classes); no class is empty.
+
+    Examples
+    --------
+    >>> frequency_classes(np.array([10, 1, 5, 2, 2]), 2)
+    array([0, 1, 1, 1, 1])
+    """
+    n_words = len(counts)
+    order = np.argsort(-counts, kind="stable")
+    mass = np.maximum(counts[order], 1e-9).astype(np.float64)
+    middle = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
+    bins = np.minimum((middle * n_classes).astype(np.intp), n_classes - 1)
+    # A bin that one frequent word overfills leaves the next ones empty: number them afresh, and
+    # leave at least a word for each class still to come.
+    rank = np.arange(n_words)
+    bins = np.minimum(np.unique(bins, return_inverse=True)[1], rank)
+    short = n_classes - 1 - bins[-1]
+    if short > 0:
+        bins = np.maximum(bins, rank - (n_words - n_classes))
+    classes = np.empty(n_words, dtype=np.intp)
+    classes[order] = bins
+    return classes
+
+
+def given_classes(mapping: Any, words: NDArray[Any]) -> NDArray[np.intp]:
+    """Classes (V,) numbered from 0 of a caller's mapping: word -> class, or one class a word.
+
+    Raises
+    ------
+    ValueError
+        A word has no class.
+    """
+    if isinstance(mapping, Mapping):
+        missing = [word for word in words.tolist() if word not in mapping]
+        if missing:
+            raise ValueError(
+                f"clustering gives no class to {len(missing)} of {len(words)} words, "
+                f"such as {missing[:5]}"
+            )
+        labels: ArrayLike = [mapping[word] for word in words.tolist()]
+    else:
+        labels = mapping
+    names = np.asarray(labels)
+    if names.shape != (len(words),):
+        raise ValueError(
+            f"clustering must give one class to each of the {len(words)} words, "
+            f"got an array of shape {names.shape}"
+        )
+    return np.unique(names, return_inverse=True)[1].astype(np.intp)
+
+
+def state_clusters(moments: Moments, n_classes: int, seed: int) -> NDArray[np.intp]:
+    """Words (V,) -> clusters of words that follow similar states, at most 1.5 V / C a cluster.
+
+    Spherical k-means on the mean state before each word, in the coordinates where the states'
+    variance within words is one, weighted by the words' counts; then words choose, the most
+    frequent first, the nearest cluster that has room. Words that never occurred fill the
+    smallest ones.
+    """
+    seen = np.flatnonzero(moments.counts)
+    n_words = moments.n_classes
+    directions = _word_directions(moments, seen)
+    distinct = len(np.unique(directions, axis=0))
+    k = min(n_classes, distinct)
+    classes = np.zeros(n_words, dtype=np.intp)
+    affinity = np.zeros((len(seen), n_classes))
+    if k > 1:
+        # One thread: sums in one order, so the clusters are those of the seed on any machine.
+        with threadpool_limits(1):
+            means = KMeans(k, n_init=4, max_iter=50, random_state=seed)
+            means.fit(directions, sample_weight=moments.counts[seen].astype(np.float64))
+            affinity[:, :k] = -means.transform(directions)
+        affinity[:, k:] = affinity[:, :k].min() - 1.0
+    order = np.argsort(-moments.counts[seen], kind="stable")
+    capacity = int(np.ceil(_LARGEST * n_words / n_classes))
+    sizes = np.zeros(n_classes, dtype=np.intp)
+    for i in order:
+        chosen = np.argmax(np.where(sizes < capacity, affinity[i], -np.inf))
+        classes[seen[i]] = chosen
+        sizes[chosen] += 1
+    for word in np.flatnonzero(moments.counts == 0):
+        classes[word] = np.argmin(sizes)
+        sizes[classes[word]] += 1
+    return np.unique(classes, return_inverse=True)[1].astype(np.intp)
+
+
+def _word_directions(moments: Moments, seen: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Unit vectors (n_seen, <= 64): shrunken mean states, along the directions that differ most."""
+    counts = moments.counts[seen].astype(np.float64)
+    n = max(moments.n, 1)
+    offsets = moments.sums[seen] / counts[:, None] - moments.mean
+    shrunken = offsets * (counts / (counts + _PRIOR_ROWS))[:, None]
+    between = (shrunken * counts[:, None]).T @ shrunken / n
+    total = moments.centred_gram() / n
+    n_units = moments.n_units
+    total.flat[:: n_units + 1] += 1e-4 * np.trace(total) / n_units + 1e-12
+    first = max(0, n_units - _DIRECTIONS)
+    _, axes = eigh(between, total, subset_by_index=[first, n_units - 1])
+    # Float32 sums differ in their last digits: equal words should stay equal.
+    points = np.round(shrunken @ axes, 6)
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return points / np.maximum(norms, 1e-12)

@@ -1,0 +1,316 @@
+"""Class-factored readout: its probabilities, how words get classes, and both solvers."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from sklearn.base import clone
+from sklearn.exceptions import SkipTestWarning
+from sklearn.linear_model import Ridge
+from sklearn.utils.estimator_checks import check_estimator
+
+from esnlm import ClassFactoredReadout, RidgeReadout, SoftmaxReadout
+from esnlm.readouts.base import ArrayBlocks
+from esnlm.readouts.clusters import frequency_classes, given_classes, state_clusters
+from esnlm.readouts.within_class import ClassLayout, SoftmaxWordSolver, shared_ridge
+from esnlm.statistics import Moments
+
+CLASSES = np.array([0, 1, 2, 0, 1, 2, 0, 1, 3])
+
+
+def softmax_rows(n, n_units, n_words, seed=0, sharpness=1.0):
+    """States, words drawn from a softmax of them, and the log-probabilities they came from."""
+    random = np.random.default_rng(seed)
+    weights = np.random.default_rng(99).standard_normal((n_units, n_words)) * sharpness
+    X = random.standard_normal((n, n_units))
+    logs = log_softmax(X @ weights, axis=1)
+    gumbel = random.gumbel(size=logs.shape)
+    return X, np.argmax(logs + gumbel, axis=1), logs
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X, y, _ = softmax_rows(1500, 6, len(CLASSES))
+    return X, y
+
+
+KINDS = {
+    "default": {},
+    "ridge": {"class_readout": "ridge", "word_readout": "ridge"},
+    "joint softmax": {"solver": "joint"},
+    "joint ridge": {"solver": "joint", "word_readout": "ridge"},
+}
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def readout(request):
+    return ClassFactoredReadout(random_state=0, **KINDS[request.param])
+
+
+def test_scikit_learn_accepts_it(readout):
+    with pytest.warns(SkipTestWarning):
+        check_estimator(readout)
+
+
+def test_rows_are_distributions(readout, rows):
+    fitted = clone(readout).fit(*rows)
+    P = fitted.predict_proba(rows[0])
+    assert P.dtype == np.float64
+    assert (P >= 0).all()
+    np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-6)
+    single = fitted.predict_proba(rows[0].astype(np.float32))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, P, atol=1e-4)
+
+
+def test_probability_of_the_target_is_that_of_the_row(readout, rows):
+    fitted = clone(readout).fit(*rows)
+    logs = fitted.predict_log_proba(rows[0])
+    expected = logs[np.arange(len(rows[1])), rows[1]]
+    np.testing.assert_allclose(fitted.predict_log_proba_of(*rows), expected, atol=1e-6)
+
+
+def test_probabilities_are_products_of_the_factors(rows):
+    X, y = rows
+    fitted = ClassFactoredReadout(clustering=CLASSES).fit(X, y)
+    by_class = SoftmaxReadout().fit(X, CLASSES[y]).predict_proba(X)
+    expected = np.zeros((len(X), len(CLASSES)))
+    for c in range(4):
+        inside = CLASSES[y] == c
+        words = np.unique(y[inside])
+        within = (
+            SoftmaxReadout().fit(X[inside], y[inside]).predict_proba(X) if len(words) > 1 else 1
+        )
+        expected[:, words] = by_class[:, c, None] * within
+    np.testing.assert_allclose(fitted.predict_proba(X), expected, atol=1e-5)
+    assert 3 not in fitted.word_factors_
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_better_than_frequencies(kind, rows):
+    X, y = rows
+    held, target, logs = softmax_rows(1500, 6, len(CLASSES), seed=1)
+    fitted = ClassFactoredReadout(random_state=0, **KINDS[kind]).fit(X, y)
+    at = np.arange(len(target))
+    loss = -fitted.predict_log_proba(held)[at, target].mean()
+    floor = -logs[at, target].mean()
+    frequencies = np.bincount(y, minlength=len(CLASSES)) / len(y)
+    unigram = -np.log(frequencies[target]).mean()
+    assert floor < loss < floor + 0.4 * (unigram - floor)
+
+
+def test_chunks_give_what_fit_gives(readout, rows):
+    X, y = rows
+    whole = clone(readout).fit(X, y)
+    chunked = clone(readout)
+    for part in np.array_split(np.arange(len(X)), [1, 7, 300, 301, 1200]):
+        chunked.partial_fit(X[part], y[part], classes=np.arange(len(CLASSES)))
+    np.testing.assert_allclose(chunked.predict_proba(X), whole.predict_proba(X), atol=1e-10)
+
+
+def test_cuts_do_not_matter_past_the_buffer(readout, rows):
+    X, y = rows
+    fits = []
+    for cuts in ([100, 700], [3, 499, 501, 999]):
+        streamed = clone(readout).set_params(buffer_size=500)
+        for part in np.array_split(np.arange(len(X)), cuts):
+            streamed.partial_fit(X[part], y[part], classes=np.arange(len(CLASSES)))
+        fits.append(streamed.predict_log_proba_of(X, y))
+    np.testing.assert_allclose(*fits, atol=1e-8)
+    first = clone(readout).fit(X[:500], y[:500]).predict_log_proba_of(X[500:], y[500:])
+    assert fits[0][500:].mean() > first.mean()
+
+
+def test_blocks_give_what_arrays_give(readout, rows):
+    X, y = rows
+    words = np.arange(len(CLASSES))
+    fits = [
+        clone(readout).fit_blocks(ArrayBlocks(X, y, size), words, ArrayBlocks(X[:90], y[:90], 40))
+        for size in (64, 1500)
+    ]
+    a, b = (fit.predict_proba(X) for fit in fits)
+    np.testing.assert_allclose(a, b, atol=1e-7)
+
+
+def test_words_that_never_occur_keep_a_column(readout, rows):
+    X, y = rows
+    seen = y < 5
+    words = np.arange(40)
+    fitted = clone(readout).fit_blocks(ArrayBlocks(X[seen], y[seen]), words)
+    P = fitted.predict_proba(X)
+    assert P.shape == (len(X), 40)
+    np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-6)
+    assert P[:, :5].sum(axis=1).min() > 0.5
+    assert np.isfinite(fitted.predict_log_proba_of(X[:3], [39, 20, 5])).all()
+
+
+def test_a_class_that_never_occurs_is_uniform(rows):
+    X, y = rows
+    seen = CLASSES[y] != 1
+    fitted = ClassFactoredReadout(clustering=CLASSES)
+    fitted.fit_blocks(ArrayBlocks(X[seen], y[seen]), np.arange(len(CLASSES)))
+    P = fitted.predict_proba(X)[:, CLASSES == 1]
+    np.testing.assert_allclose(P, P[:, :1] * np.ones(3), rtol=1e-6)
+
+
+def test_saved_arrays_restore_it(readout, rows):
+    X, y = rows
+    fitted = clone(readout).fit(X, y)
+    params = json.loads(json.dumps(fitted.get_params()))
+    again = ClassFactoredReadout.from_arrays(params, fitted.to_arrays())
+    np.testing.assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(
+        again.predict_log_proba_of(X, y), fitted.predict_log_proba_of(X, y)
+    )
+    assert again.n_parameters_ == fitted.n_parameters_ > 0
+
+
+def test_parameters_are_counted():
+    X, y, _ = softmax_rows(300, 6, len(CLASSES))
+    separate = ClassFactoredReadout(clustering=CLASSES).fit(X, y)
+    assert separate.n_parameters_ == (6 + 1) * (4 + 8)
+    joint = ClassFactoredReadout(clustering=CLASSES, solver="joint").fit(X, y)
+    assert joint.n_parameters_ == (6 + 1) * (4 + 9)
+
+
+def test_readouts_of_the_caller_are_cloned(rows):
+    mine = RidgeReadout(alpha=3.0, selection=None)
+    fitted = ClassFactoredReadout(class_readout=mine, word_readout=mine).fit(*rows)
+    assert not hasattr(mine, "coef_")
+    assert fitted.class_factor_.alpha_ == 3.0
+    assert all(factor.alpha_ == 3.0 for factor in fitted.word_factors_.values())
+
+
+def test_same_seed_same_classes(rows):
+    a, b = (ClassFactoredReadout(3, random_state=7).fit(*rows) for _ in range(2))
+    np.testing.assert_array_equal(a.word_class_, b.word_class_)
+    np.testing.assert_array_equal(a.predict_proba(rows[0]), b.predict_proba(rows[0]))
+
+
+def test_one_class_is_the_readout_itself(rows):
+    X, y = rows
+    fitted = ClassFactoredReadout(1).fit(X, y)
+    plain = SoftmaxReadout().fit(X, y)
+    assert fitted.class_factor_ is None
+    np.testing.assert_allclose(fitted.predict_proba(X), plain.predict_proba(X), atol=1e-7)
+
+
+def test_as_many_classes_as_words(rows):
+    X, y = rows
+    fitted = ClassFactoredReadout(clustering=np.arange(len(CLASSES))).fit(X, y)
+    plain = SoftmaxReadout().fit(X, y)
+    assert fitted.word_factors_ == {}
+    np.testing.assert_allclose(fitted.predict_proba(X), plain.predict_proba(X), atol=1e-7)
+
+
+# -- classes of words -----------------------------------------------------------------------
+
+
+def test_clusters_gather_words_that_follow_alike():
+    random = np.random.default_rng(0)
+    kind = random.integers(0, 3, 3000)
+    word = 4 * kind + random.integers(0, 4, 3000)
+    X = np.eye(3)[kind] + 0.5 * random.standard_normal((3000, 3))
+    classes = state_clusters(Moments(3, 12).add(X, word), 3, seed=0)
+    assert [len(set(classes[4 * k : 4 * k + 4])) for k in range(3)] == [1, 1, 1]
+    assert len(set(classes)) == 3
+
+
+def test_clusters_are_balanced():
+    X, y, _ = softmax_rows(4000, 5, 100)
+    classes = state_clusters(Moments(5, 130).add(X, y), 10, seed=0)
+    assert np.bincount(classes).max() <= np.ceil(1.5 * 130 / 10)
+    assert len(classes) == 130
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 7, 30])
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 4.0])
+def test_frequency_bins(n_classes, exponent):
+    counts = np.random.default_rng(0).permutation(1000.0 / np.arange(1, 31) ** exponent).astype(int)
+    classes = frequency_classes(counts, n_classes)
+    assert set(classes) == set(range(n_classes))
+    order = np.argsort(-counts, kind="stable")
+    assert (np.diff(classes[order]) >= 0).all()
+    mass = np.bincount(classes, weights=counts)
+    assert mass.max() <= counts.sum() / n_classes + counts.max()
+
+
+def test_mappings_of_the_caller(rows):
+    X, y = rows
+    labels = np.array(list("abcdefghi"))
+    mapping = {label: "vowel" if label in "aei" else "other" for label in labels}
+    fitted = ClassFactoredReadout(clustering=mapping).fit(X, labels[y])
+    np.testing.assert_array_equal(fitted.word_class_, [1, 0, 0, 0, 1, 0, 0, 0, 1])
+    with pytest.raises(ValueError, match="no class to 1 of 9 words, such as \\['i'\\]"):
+        given_classes(dict.fromkeys("abcdefgh", 0), labels)
+    with pytest.raises(ValueError, match="one class to each of the 9 words"):
+        given_classes([0, 1], labels)
+
+
+# -- joint solvers --------------------------------------------------------------------------
+
+
+def test_shared_ridge_of_one_class_is_ridge(rows):
+    X, y = rows
+    moments = Moments(6, len(CLASSES)).add(X, y)
+    factors, _ = shared_ridge(moments, ClassLayout(np.zeros(len(CLASSES), dtype=np.intp)), 2.5)
+    ridge = Ridge(alpha=2.5).fit(X, np.eye(len(CLASSES))[y])
+    np.testing.assert_allclose(factors.coef, ridge.coef_, atol=1e-10)
+    np.testing.assert_allclose(factors.intercept, ridge.intercept_, atol=1e-10)
+
+
+def test_shared_ridge_is_ridge_where_classes_have_equal_moments():
+    # The same states before every class: each class's product is the same share of the whole.
+    random = np.random.default_rng(0)
+    X = np.tile(random.standard_normal((200, 4)), (2, 1))
+    y = random.integers(0, 3, 400) + np.repeat([0, 3], 200)
+    layout = ClassLayout(np.repeat([0, 1], 3))
+    factors, _ = shared_ridge(Moments(4, 6).add(X, y), layout, 0.7)
+    for c in range(2):
+        rows, words = slice(200 * c, 200 * c + 200), slice(3 * c, 3 * c + 3)
+        ridge = Ridge(alpha=0.7).fit(X[rows], np.eye(6)[y[rows]][:, words])
+        np.testing.assert_allclose(factors.coef[words], ridge.coef_, atol=1e-10)
+
+
+def test_joint_softmax_comes_close_to_the_optimum():
+    X, y, _ = softmax_rows(20000, 6, 20, sharpness=0.7)
+    layout = ClassLayout(np.arange(20) % 4)
+    solver = SoftmaxWordSolver(Moments(6, 20).add(X, y), layout, alpha=1.0)
+    for _ in range(3):
+        for part in np.array_split(np.arange(len(X)), 40):
+            loss = solver.step(X[part], y[part])
+    assert np.isfinite(loss)
+    reached = -solver.factors().log_probability_of(X, y).mean()
+    best = 0.0
+    for c in range(4):
+        inside = y % 4 == c
+        fitted = SoftmaxReadout(solver="newton-cg").fit(X[inside], y[inside])
+        logs = fitted.predict_log_proba(X[inside])
+        best -= logs[np.arange(inside.sum()), np.searchsorted(fitted.classes_, y[inside])].sum()
+    assert best / len(X) < reached < best / len(X) + 0.005
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"clustering": "kmeans"}, "clustering must be"),
+        ({"solver": "both"}, "solver must be"),
+        ({"word_readout": "linear"}, "word_readout must be"),
+        ({"class_readout": 3}, "class_readout must be"),
+        ({"n_epochs": 0}, "n_epochs must be at least 1, got 0"),
+        ({"n_classes": 0}, "n_classes must be at least 1, got 0"),
+        ({"clustering": [0, 1]}, "one class to each of the 9 words"),
+    ],
+)
+def test_bad_parameters_are_named(rows, params, message):
+    with pytest.raises(ValueError, match=message):
+        ClassFactoredReadout(**params).fit(*rows)
+
+
+def test_bad_targets_are_named(rows):
+    fitted = ClassFactoredReadout().fit(*rows)
+    with pytest.raises(ValueError, match="not among the 9 classes"):
+        fitted.predict_log_proba_of(rows[0][:2], [0, 77])
+    with pytest.raises(ValueError, match="2 rows and y 1"):
+        fitted.predict_log_proba_of(rows[0][:2], [0])
