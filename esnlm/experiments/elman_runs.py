@@ -1,0 +1,225 @@
+"""One run of the Elman experiment: corpora, states, one readout, its scores."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+import esnlm
+from esnlm.experiments.elman import READOUTS
+from esnlm.features import WordFeatures
+from esnlm.grammars import ElmanGrammar
+from esnlm.metrics import cosine_similarity, perplexity
+from esnlm.ngrams import KneserNey
+from esnlm.readouts.base import ArrayBlocks, StreamingReadout
+from esnlm.reservoir import Reservoir
+
+Tokens: TypeAlias = NDArray[np.integer[Any]]
+
+#: Share of the training sentences, the last ones, on which penalties and stops are chosen.
+HELD_OUT = 0.1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of one grid share.
+
+    ``grammar`` holds keyword arguments of `ElmanGrammar` as JSON; lengths are text there.
+    """
+
+    train_sentences: int = 5500
+    test_sentences: int = 5500
+    experts: int = 10
+    spectral_radius: float = 0.97
+    input_scaling: float = 1.0
+    degree: int = 32
+    grammar: str = "{}"
+
+    def columns(self) -> dict[str, Any]:
+        """The settings as columns of the CSV."""
+        return asdict(self)
+
+
+class Corpora(NamedTuple):
+    """Two corpora, each one long sequence of tokens, and the process that wrote them.
+
+    ``train`` (T1,) and ``test`` (T2,) tokens; ``train_oracle`` (T1 - 1, V) and ``test_oracle``
+    (T2 - 1, V) exact distributions of the tokens but the first; ``held_out`` the position in
+    ``train`` at which the sentences for choices begin.
+    """
+
+    grammar: ElmanGrammar
+    train: Tokens
+    test: Tokens
+    train_oracle: NDArray[np.float64]
+    test_oracle: NDArray[np.float64]
+    held_out: int
+
+
+class Driven(NamedTuple):
+    """A reservoir's states on both corpora: row t predicts token t + 1."""
+
+    train: NDArray[Any]
+    test: NDArray[Any]
+    reservoir: Reservoir
+    embedding: NDArray[np.float64] | None
+
+
+def make_grammar(text: str) -> ElmanGrammar:
+    """The grammar of `Settings.grammar`.
+
+    >>> make_grammar('{"length_quotas": {"3": 1, "4": 1}}').mean_length
+    3.5
+    """
+    options = json.loads(text)
+    if options.get("length_quotas"):
+        quotas = options["length_quotas"]
+        options["length_quotas"] = {int(length): weight for length, weight in quotas.items()}
+    return ElmanGrammar(**options)
+
+
+@lru_cache(maxsize=2)
+def make_corpora(settings: Settings, seed: int) -> Corpora:
+    """The corpora of a seed, the same for every readout, size and feature count."""
+    grammar = make_grammar(settings.grammar)
+    draws = np.random.SeedSequence([seed, 0]).spawn(2)
+    counts = (settings.train_sentences, settings.test_sentences)
+    train, test = (
+        grammar.sample(count, random_state=np.random.default_rng(draw))
+        for count, draw in zip(counts, draws, strict=True)
+    )
+    kept = max(1, round(len(train) * (1 - HELD_OUT)))
+    train_tokens, test_tokens = grammar.encode(train), grammar.encode(test)
+    return Corpora(
+        grammar,
+        train_tokens,
+        test_tokens,
+        grammar.oracle(train_tokens),
+        grammar.oracle(test_tokens),
+        sum(len(words) for words in train[:kept]),
+    )
+
+
+def make_readout(name: str, settings: Settings, seed: int) -> StreamingReadout:
+    """An unfitted readout of the name that the command line and the CSV use."""
+    if name == "ridge":
+        return esnlm.RidgeReadout()
+    if name == "softmax":
+        return esnlm.SoftmaxReadout()
+    if name == "moe":
+        return esnlm.MixtureOfExpertsReadout(settings.experts, random_state=seed)
+    if name == "factored":
+        return esnlm.ClassFactoredReadout(random_state=seed)
+    raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {name!r}")
+
+
+def drive(settings: Settings, corpora: Corpora, n_units: int, features: int, seed: int) -> Driven:
+    """States of both corpora, each one sequence from a zero state that is never reset.
+
+    With ``features`` F > 0 the word features are learned on the training corpus first
+    (section 3.2), then drive the same recurrent weights.
+    """
+    n_tokens = len(corpora.grammar.vocabulary)
+    reservoir = Reservoir(
+        n_units,
+        spectral_radius=settings.spectral_radius,
+        input_scaling=settings.input_scaling,
+        degree=settings.degree,
+        random_state=seed,
+    ).fit(n_inputs=features or n_tokens)
+    embedding = None
+    if features:
+        words = WordFeatures(features, random_state=seed)
+        words.fit(corpora.train, reservoir=reservoir, n_tokens=n_tokens)
+        embedding = words.embedding_
+    train, test = (
+        reservoir.transform(tokens, features=embedding)[:-1]
+        for tokens in (corpora.train, corpora.test)
+    )
+    return Driven(train, test, reservoir, embedding)
+
+
+def fit_readout(readout: StreamingReadout, states: NDArray[Any], corpora: Corpora) -> None:
+    """Fit on the training corpus; its last sentences are for the choice of penalty and stop."""
+    targets = corpora.train[1:]
+    cut = corpora.held_out - 1
+    readout.fit_blocks(
+        ArrayBlocks(states[:cut], targets[:cut]),
+        np.arange(len(corpora.grammar.vocabulary)),
+        held_out=ArrayBlocks(states[cut:], targets[cut:]) if cut < len(targets) else None,
+    )
+
+
+def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score one readout: a row of ``elman.csv``.
+
+    ``fit_seconds`` counts all that is learned from the training corpus: word features, states
+    and readout; ``score_seconds`` the states and the predictions of the test corpus.
+    """
+    seed = setting["seed"]
+    corpora = make_corpora(settings, seed)
+    readout = make_readout(setting["readout"], settings, seed)
+    start = time.perf_counter()
+    driven = drive(settings, corpora, setting["n_units"], setting["features"], seed)
+    driven_at = time.perf_counter()
+    fit_readout(readout, driven.train, corpora)
+    fitted_at = time.perf_counter()
+    row = _scores(readout.predict_proba(driven.test), corpora.test[1:], corpora.test_oracle)
+    scored_at = time.perf_counter()
+    trained = _scores(readout.predict_proba(driven.train), corpora.train[1:], corpora.train_oracle)
+    embedding = 0 if driven.embedding is None else driven.embedding.size
+    return {
+        **row,
+        **{f"train_{name}": value for name, value in trained.items()},
+        "n_train_tokens": len(corpora.train) - 1,
+        "n_test_tokens": len(corpora.test) - 1,
+        "n_parameters": readout.n_parameters_ + embedding,
+        "drive_seconds": round(driven_at - start, 3),
+        "fit_seconds": round(fitted_at - start, 3),
+        "score_seconds": round(scored_at - fitted_at, 3),
+    }
+
+
+def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score one interpolated Kneser-Ney model: a row of ``ngrams.csv``."""
+    corpora = make_corpora(settings, setting["seed"])
+    n_tokens = len(corpora.grammar.vocabulary)
+    model = KneserNey(setting["order"], n_tokens=n_tokens).fit(corpora.train)
+    predicted = _ngram_distributions(model, corpora.test)
+    return {
+        **_scores(predicted, corpora.test[1:], corpora.test_oracle),
+        "n_train_tokens": len(corpora.train) - 1,
+        "n_test_tokens": len(corpora.test) - 1,
+        "n_parameters": model.n_parameters_,
+    }
+
+
+def _ngram_distributions(model: KneserNey, tokens: Tokens) -> NDArray[np.float64]:
+    """Distributions (T - 1, V) of ``tokens[1:]``; every distinct context is asked for once."""
+    known: dict[bytes, NDArray[np.float64]] = {}
+    rows = []
+    for end in range(1, len(tokens)):
+        context = tokens[max(0, end - model.order + 1) : end] if model.order > 1 else tokens[:0]
+        name = context.tobytes()
+        if name not in known:
+            known[name] = model.next_token_distribution(context)
+        rows.append(known[name])
+    return np.stack(rows)
+
+
+def _scores(
+    predicted: NDArray[Any], targets: Tokens, oracle: NDArray[np.float64]
+) -> dict[str, float]:
+    """Perplexity and cosine of predictions (T, V), and the perplexity that nothing goes below."""
+    at = np.arange(len(targets))
+    with np.errstate(divide="ignore"):
+        return {
+            "perplexity": perplexity(np.log(predicted[at, targets], dtype=np.float64)),
+            "cosine": cosine_similarity(predicted, oracle),
+            "oracle_perplexity": perplexity(np.log(oracle[at, targets])),
+        }
