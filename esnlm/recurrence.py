@@ -2,95 +2,251 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.drive import Drive
 from esnlm.kernels import recurrence as kernels
+from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.streams import Step
 from esnlm.threads import TileMap
 
-_TILE = 16
+_CODES = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
+_LINE_BYTES = 64
+# Beyond this size float32 sums of squares of states lose all meaning.
 _LIMIT = 1e8
-_CODES = {"tanh": kernels.TANH, "relu": kernels.RELU, "identity": kernels.IDENTITY}
+# Streams of a tile and lanes in a block of units; 16 sums stay in registers.
+_CYCLIC_TILE = 4
+_CYCLIC_UNITS = 4
+_CYCLIC_UNITS_ALONE = 8
 
 BlockRun = Callable[[Drive, NDArray[Any], Step, TileMap], tuple[NDArray[Any], NDArray[np.int64]]]
 
 
-class Recurrence:
-    """W (n_units, n_units) CSR and leak rates in the form that the kernels read."""
+class Recurrence(Protocol):
+    """W and leak rates in the form that the kernels of one pattern of connections read."""
 
-    def __init__(self, W: Any, leak: NDArray[Any], activation: str) -> None:
-        self._sparse = (W.indptr.astype(np.int32), W.indices.astype(np.int32), W.data)
-        self._leak = leak
-        self._activation = activation
-        self.n_units = W.shape[0]
+    activation: str
 
     def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
-        """States (T, n_units) of one stream from ``state`` (n_units,), which is overwritten."""
-        out = np.empty((len(tokens), self.n_units), dtype=state.dtype)
+        """States (T, n_units) of one stream from ``state`` (n_units,)."""
+        ...
+
+    def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
+        """A function that advances streams by a block of at most ``n_steps`` steps.
+
+        It returns the states kept (n, n_units), a view into memory that the next call overwrites,
+        and the positions (n,) of their tokens. ``initial_state`` is the first stream's.
+        """
+        ...
+
+
+def recurrence_of(W: Any, leak: NDArray[Any], activation: str) -> Recurrence:
+    """The fastest form of W (n_units, n_units) CSR with sorted indices."""
+    offsets = cyclic_offsets(W)
+    if offsets is None:
+        return GatheredRecurrence(W, leak, activation)
+    return CyclicRecurrence(W, offsets, leak, activation)
+
+
+def bounded(states: NDArray[Any], activation: str) -> bool:
+    """Whether states are numbers of reasonable size; tanh of finite drives always is."""
+    if activation == "tanh":
+        return True
+    return bool(kernels.all_within(states.T if states.flags.f_contiguous else states, _LIMIT))
+
+
+def cyclic_offsets(W: Any) -> NDArray[np.int64] | None:
+    """Offsets s (degree,) if every unit i is connected to units (i + s_k) mod n_units alone."""
+    n = W.shape[0]
+    degree = int(W.indptr[1])
+    if not degree or not (np.diff(W.indptr) == degree).all():
+        return None
+    expected = np.sort(W.indices[:degree].astype(np.int64))
+    for first in range(0, n, 4096):
+        units = np.arange(first, min(first + 4096, n), dtype=np.int64)[:, None]
+        columns = W.indices[first * degree : (first + len(units)) * degree].reshape(-1, degree)
+        if not (np.sort((columns - units) % n, axis=1) == expected).all():
+            return None
+    return expected
+
+
+class GatheredRecurrence:
+    """Any sparse W: rows of a (n_units, 16 streams) state are gathered, a cache line each."""
+
+    def __init__(self, W: Any, leak: NDArray[Any], activation: str) -> None:
+        self.activation = activation
+        self._leak, self._n_units = leak, W.shape[0]
+        narrow = np.uint16 if W.shape[0] <= 1 << 16 else np.uint32
+        self._W = (W.indptr.astype(np.uint32), W.indices.astype(narrow), W.data)
+        self._count = _LINE_BYTES // leak.itemsize
+
+    def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+        out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
         if len(tokens):
             table, rows = drive.rows(tokens)
-            restart = np.zeros(len(tokens), dtype=np.bool_)
-            code = _CODES[self._activation]
-            kernels.run_rows(*self._sparse, table, rows, restart, self._leak, code, state, out)
+            padded = -(-self._n_units // self._count) * self._count
+            old, work, leak = (_padded(x, padded) for x in (state, state, self._leak))
+            code = _CODES[self.activation]
+            kernels.run_rows(*self._W, table, rows, leak, code, old, work, out)
         return out
 
     def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
-        """A function that advances ``n_streams`` streams by a block and keeps their states.
-
-        The block (n, n_units) is a view into memory of ``n_streams * n_steps`` rows that the next
-        call overwrites.
-        """
-        dtype, n_tiles = self._leak.dtype, -(-n_streams // _TILE)
-        state = np.zeros((n_tiles, self.n_units, _TILE), dtype=dtype)
+        width, dtype, n_units = kernels.TILE, self._leak.dtype, self._n_units
+        n_tiles = -(-n_streams // width)
+        state = aligned((n_tiles, n_units * width), dtype)
         if initial_state is not None:
-            state[0, :, 0] = initial_state
-        work = np.empty_like(state)
+            state[0, ::width] = initial_state
+        work = aligned(state.shape, dtype)
         # A cache line more than the block: rows of a power of two would share cache sets.
-        columns = n_tiles * _TILE * n_steps
-        out = np.empty((self.n_units, columns + 64 // dtype.itemsize), dtype=dtype)
+        out = aligned((n_units, n_tiles * width * n_steps + self._count), dtype)
+        like = (0,) * (width // self._count)
 
         def run(
             drive: Drive, text: NDArray[Any], step: Step, over: TileMap
         ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-            positions, restart, keep = (
-                _by_tile(array, n_tiles) for array in (step.positions, step.restart, step.keep)
+            positions, keep = (
+                _by_tile(array, n_tiles, width).reshape(n_tiles, -1)
+                for array in (step.positions, step.keep)
             )
+            carry = _carry(step, n_tiles, width, dtype)
             table, rows = drive.rows(text[positions])
-            width = rows.shape[1] * _TILE
 
             def advance(tile: int) -> None:
-                block = out[:, tile * width : (tile + 1) * width]
-                arguments = (rows[tile], restart[tile], self._leak, _CODES[self._activation])
-                kernels.run_tile(*self._sparse, table, *arguments, state[tile], work[tile], block)
+                tile_rows = rows[tile], carry[tile], self._leak, _CODES[self.activation]
+                column = tile * rows.shape[1]
+                kernels.run_gathered(
+                    *self._W, table, *tile_rows, state[tile], work[tile], out, column, like
+                )
 
             over(advance, range(n_tiles))
             kept = np.flatnonzero(keep)
-            if len(kept) < n_tiles * width:
-                over(
-                    lambda part: kernels.compact_columns(out[part], kept),
-                    _parts(self.n_units, n_tiles),
-                )
+            if len(kept) < keep.size:
+                parts = _parts(n_units, n_tiles)
+                over(lambda part: kernels.compact_columns(out[part], kept), parts)
             return out[:, : len(kept)].T, positions.ravel()[kept]
 
         return run
 
-    def bounded(self, states: NDArray[Any]) -> bool:
-        """Whether states are numbers of reasonable size; tanh of finite drives always is."""
-        if self._activation == "tanh":
-            return True
-        return bool(kernels.all_within(states.T if states.flags.f_contiguous else states, _LIMIT))
+
+class CyclicRecurrence:
+    """W[i, (i + s_k) mod n_units]: every read is contiguous and sums run over units."""
+
+    def __init__(
+        self, W: Any, offsets: NDArray[np.int64], leak: NDArray[Any], activation: str
+    ) -> None:
+        self.activation = activation
+        self._leak, self._n_units, self._offsets = leak, W.shape[0], offsets
+        units = np.arange(W.shape[0])[:, None]
+        order = np.argsort((W.indices.reshape(len(units), -1) - units) % len(units), axis=1)
+        self._weights = np.take_along_axis(W.data.reshape(order.shape), order, axis=1)
+        self._count = _LINE_BYTES // leak.itemsize
+        self._blocked: dict[int, NDArray[Any]] = {}
+
+    def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+        out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
+        table, rows = drive.rows(tokens)
+        carry = np.ones(len(tokens) + 1, dtype=out.dtype)
+        size = _CYCLIC_UNITS_ALONE * self._count
+        old, work = self._states(1, size)
+        self._begin(old, state, size)
+        self._advance(1, table, rows, carry, old, work, out, np.arange(len(tokens)))
+        return out
+
+    def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
+        width = 1 if n_streams == 1 else _CYCLIC_TILE
+        dtype, n_tiles = self._leak.dtype, -(-n_streams // width)
+        size = self._lanes(width) * self._count
+        states = [self._states(width, size) for _ in range(n_tiles)]
+        if initial_state is not None:
+            self._begin(states[0][0], initial_state, size)
+        out = aligned((n_streams * n_steps, self._n_units), dtype)
+
+        def run(
+            drive: Drive, text: NDArray[Any], step: Step, over: TileMap
+        ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+            positions, keep = (
+                _by_tile(array, n_tiles, width).reshape(n_tiles, -1)
+                for array in (step.positions, step.keep)
+            )
+            carry = _carry(step, n_tiles, width, dtype)
+            table, rows = drive.rows(text[positions])
+            targets = np.where(keep, np.cumsum(keep).reshape(keep.shape) - 1, -1)
+
+            def advance(tile: int) -> None:
+                self._advance(
+                    width, table, rows[tile], carry[tile], *states[tile], out, targets[tile]
+                )
+
+            over(advance, range(n_tiles))
+            kept = positions[keep]
+            return out[: len(kept)], kept
+
+        return run
+
+    def _advance(self, width: int, table: Any, rows: Any, carry: Any, *arrays: Any) -> None:
+        lanes = self._lanes(width)
+        weights, leak = self._in_blocks(lanes)
+        settings = carry, leak, _CODES[self.activation]
+        units, like = (0,) * lanes, (0,) * (lanes * width)
+        kernels.run_cyclic(self._offsets, weights, table, rows, *settings, *arrays, like, units)
+
+    @staticmethod
+    def _lanes(width: int) -> int:
+        return _CYCLIC_UNITS_ALONE if width == 1 else _CYCLIC_UNITS
+
+    def _states(self, width: int, size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        pitch = (-(-self._n_units // size) + 1) * size
+        # Pitches of a power of two would put all streams into the same cache sets.
+        pitch += self._count if pitch * self._leak.itemsize % 1024 == 0 else 0
+        shape = (width * pitch,)
+        return aligned(shape, self._leak.dtype), aligned(shape, self._leak.dtype)
+
+    def _begin(self, states: NDArray[Any], state: NDArray[Any], size: int) -> None:
+        states[: self._n_units + size] = np.resize(state, self._n_units + size)
+
+    def _in_blocks(self, lanes: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Weights block of units by block, and leak rates, padded with zeros."""
+        if lanes not in self._blocked:
+            size = lanes * self._count
+            n_blocks, degree = -(-self._n_units // size), len(self._offsets)
+            padded = np.zeros((n_blocks * size, degree), dtype=self._leak.dtype)
+            padded[: self._n_units] = self._weights
+            blocks = aligned((n_blocks, degree, size), self._leak.dtype)
+            blocks[:] = padded.reshape(n_blocks, size, degree).transpose(0, 2, 1)
+            self._blocked[lanes] = blocks.ravel()
+        weights = self._blocked[lanes]
+        return weights, _padded(self._leak, len(weights) // len(self._offsets))
 
 
-def _by_tile(array: NDArray[Any], n_tiles: int) -> NDArray[Any]:
-    """(n_streams, n_steps) -> (n_tiles, n_steps, tile), zeros for streams that do not exist."""
-    padded = np.zeros((n_tiles * _TILE, array.shape[1]), dtype=array.dtype)
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Zeros that begin at a cache line, so that no aligned group of lanes straddles two."""
+    n_bytes = int(np.prod(shape)) * dtype.itemsize
+    memory = np.zeros(n_bytes + _LINE_BYTES, dtype=np.uint8)
+    skip = -memory.ctypes.data % _LINE_BYTES
+    return memory[skip : skip + n_bytes].view(dtype).reshape(shape)
+
+
+def _padded(vector: NDArray[Any], size: int) -> NDArray[Any]:
+    out = aligned((size,), vector.dtype)
+    out[: len(vector)] = vector
+    return out
+
+
+def _by_tile(array: NDArray[Any], n_tiles: int, width: int) -> NDArray[Any]:
+    """(n_streams, n_steps) -> (n_tiles, n_steps, width), zeros for streams that do not exist."""
+    padded = np.zeros((n_tiles * width, array.shape[1]), dtype=array.dtype)
     padded[: len(array)] = array
-    tiles = padded.reshape(n_tiles, _TILE, -1).transpose(0, 2, 1)
-    return np.ascontiguousarray(tiles)
+    return np.ascontiguousarray(padded.reshape(n_tiles, width, -1).transpose(0, 2, 1))
+
+
+def _carry(step: Step, n_tiles: int, width: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Factor of the state before each step and after the last, (n_tiles, steps * width)."""
+    restart = _by_tile(step.restart, n_tiles, width).reshape(n_tiles, -1)
+    after = np.zeros((n_tiles, width), dtype=np.bool_)
+    return 1 - np.concatenate((restart, after), axis=1).astype(dtype)
 
 
 def _parts(n: int, count: int) -> list[slice]:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 
 from esnlm import weights as _weights
 from esnlm.drive import Drive, checked_tokens
-from esnlm.recurrence import Recurrence
+from esnlm.recurrence import bounded, recurrence_of
 from esnlm.streams import StreamPlan
 from esnlm.threads import tile_map
 
@@ -347,7 +347,7 @@ class Reservoir(BaseEstimator):
 
     def _complete(self, n_inputs: int) -> None:
         self.n_inputs_ = n_inputs
-        self._recurrence = Recurrence(self.W_, self.leak_rate_, self.activation)
+        self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self._token_drive: Drive | None = None
 
     def _check_parameters(self) -> None:
@@ -357,7 +357,7 @@ class Reservoir(BaseEstimator):
             _check_count("input_degree", self.input_degree)
         for name in ("spectral_radius", "input_scaling", "bias_scaling"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 <= value < np.inf):
+            if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
                 raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
         _check_choice("activation", self.activation, _ACTIVATIONS)
         _check_choice("topology", self.topology, _weights.TOPOLOGIES)
@@ -396,7 +396,7 @@ class Reservoir(BaseEstimator):
         return given
 
     def _check_states(self, states: NDArray[Any]) -> None:
-        if not self._recurrence.bounded(states):
+        if not bounded(states, self.activation):
             raise DivergenceError(
                 f"the states of the reservoir diverge with spectral_radius={self.spectral_radius},"
                 f" activation={self.activation!r} and leak_rate={_brief(self.leak_rate)}: lower"
