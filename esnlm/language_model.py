@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
+from tqdm import tqdm
 
 from esnlm import __version__, persistence
 from esnlm.corpus import CorpusError, TokenStream, join_sequences
@@ -53,6 +54,8 @@ class LanguageModel(BaseEstimator):
         Parallel streams that a corpus is cut into; see `Reservoir.harvest`.
     random_state : int, optional
         For the order of sentences.
+    verbose : bool
+        Show each pass over the corpus as a progress bar on standard error, if a person sees it.
 
     Attributes
     ----------
@@ -91,6 +94,7 @@ class LanguageModel(BaseEstimator):
         shuffle: bool = True,
         n_streams: int = 64,
         random_state: int | None = None,
+        verbose: bool = False,
     ) -> None:
         self.reservoir = reservoir
         self.readout = readout
@@ -101,6 +105,7 @@ class LanguageModel(BaseEstimator):
         self.shuffle = shuffle
         self.n_streams = n_streams
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(self, docs: Any, y: None = None, *, held_out: Any = None) -> Self:
         """Fit tokenizer, features and readout, in this order, where they are not given fitted.
@@ -448,6 +453,7 @@ class _StateBlocks:
     def __init__(self, model: LanguageModel, stream: TokenStream) -> None:
         self.reservoir = model.reservoir_
         self.stream = stream
+        self.verbose = model.verbose
         # Slow units forget the wrong start of a stream at the pace of their leak rate.
         slowest = float(np.min(self.reservoir.leak_rate_))
         self.options: dict[str, Any] = {
@@ -460,7 +466,14 @@ class _StateBlocks:
             self.options["features"] = model.features_.embedding_.astype(dtype)
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        yield from self.reservoir.harvest(self.stream.tokens, **self.options)
+        blocks = self.reservoir.harvest(self.stream.tokens, **self.options)
+        hidden = None if self.verbose else True  # None: hidden where no terminal shows it
+        with tqdm(
+            total=self.stream.n_predicted, unit="tok", unit_scale=True, leave=False, disable=hidden
+        ) as bar:
+            for states, following in blocks:
+                yield states, following
+                bar.update(len(following))
 
     def with_positions(self, state: Any) -> Iterator[tuple[NDArray[Any], ...]]:
         """Blocks of (states, next tokens, positions read), the first state given."""

@@ -54,7 +54,7 @@ def folder_aside(target: Path) -> Iterator[Path]:
     FileExistsError
         ``target`` is a file, or a folder with anything else in it.
     """
-    if target.is_symlink() or target.is_file() or not _replaceable(target):
+    if target.exists() and (not target.is_dir() or any(target.iterdir())) and not _is_model(target):
         raise FileExistsError(f"{target} exists and is not a model: choose another folder")
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
@@ -64,6 +64,26 @@ def folder_aside(target: Path) -> Iterator[Path]:
         _put_in_place(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_target(folder: Path, *, overwrite: bool) -> None:
+    """Refuse a folder that a model could not be written to, before the work is done.
+
+    Raises
+    ------
+    FileExistsError
+        It holds a model and ``overwrite`` is False, or anything else.
+    PermissionError
+        The folder that would hold it cannot be written.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not _is_model(folder):
+            raise FileExistsError(f"{folder} exists and is not a model: choose another folder")
+        if not overwrite:
+            raise FileExistsError(f"{folder} exists: choose another folder, or pass --overwrite")
+    home = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not home.is_dir() or not os.access(home, os.W_OK):
+        raise PermissionError(f"cannot write in {home}: choose another folder")
 
 
 def write_model(
@@ -216,13 +236,13 @@ def _config_digest(config: Mapping[str, Any]) -> str:
     return _digest(json.dumps(config, sort_keys=True).encode())
 
 
-def _replaceable(target: Path) -> bool:
-    if not target.exists():
-        return True
+def _is_model(folder: Path) -> bool:
+    """Whether the folder says that it is a model, of whatever version or state."""
     try:
-        return not any(target.iterdir()) or _read_config(target) is not None
-    except ModelFormatError:
+        config = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError):
         return False
+    return isinstance(config, dict) and config.get("format") == FORMAT
 
 
 def _put_in_place(aside: Path, target: Path) -> None:
