@@ -6,7 +6,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base import ArrayBlocks, Blocks, BufferedReadout
+from esnlm.readouts.base import ArrayBlocks, Block, Blocks, BufferedReadout, rows_within
+from esnlm.readouts.incremental import (
+    IncrementalSolver,
+    Interleaved,
+    batch_rows,
+    sample_moments,
+)
 from esnlm.readouts.multinomial import (
     GramPreconditioner,
     MultinomialLoss,
@@ -18,16 +24,67 @@ from esnlm.readouts.multinomial import (
 )
 from esnlm.statistics import Moments
 
+Float = NDArray[np.float64]
+
+# Bytes of rows that "auto" holds for Newton's method, and operations (rows x units x classes)
+# up to which it is preferred: about a minute on two cores.
+_AUTO_BYTES = 1 << 28
+_AUTO_WORK = 1 << 31
+_HESSIAN_BYTES = 1 << 27
+
 
 class SoftmaxReadout(BufferedReadout):
-    """Softmax regression of the next token on the state (Rachez §3.3; Newton-Raphson with CG).
+    """Softmax regression of the next token on the state (Rachez §3.3; eq. 33 for one expert).
 
     Minimises ``sum_i -log p(y_i | x_i) + alpha / 2 |W|²``, intercepts unpenalised: the
     objective of scikit-learn's ``LogisticRegression(C=1 / alpha)`` (two classes: ``C = 2 /
-    alpha``).
+    alpha``). A class without rows keeps zero weights and the intercept of half an occurrence.
+
+    Parameters
+    ----------
+    alpha : float
+        L2 penalty on the weights, on the scale of the summed loss.
+    solver : "auto", "newton-cg" or "incremental"
+        "newton-cg": Newton's method, each step from conjugate gradient preconditioned by the
+        Gram matrix, to ``tol``; its Hessian products come from a sample of rows when there are
+        many. "incremental": ``n_passes`` passes of `IncrementalSolver`; memory does not depend
+        on the number of rows. "auto": Newton for data that fits 256 MiB and takes about a
+        minute at most, incremental beyond.
+    tol : float
+        Newton's method stops when the estimated gain left is below ``tol`` nats a row.
+    max_iter : int
+        Most Newton steps.
+    n_passes : int
+        Passes of the incremental solver; the rate falls linearly to zero over them.
+    learning_rate : float
+        Of the incremental solver; see `IncrementalSolver`.
+    momentum : float
+        Of the incremental solver.
+    buffer_size : int
+        Rows that ``partial_fit`` keeps before it streams; see `BufferedReadout`.
+
+    Attributes
+    ----------
+    coef_ : ndarray (V, n_units) float64
+    intercept_ : ndarray (V,) float64, of mean zero
+    n_iter_ : int
+        Newton steps, or passes.
+    history_ : list of float
+        Newton: objective (nats a row) at the start and after each step. Incremental: held-out
+        negative log-likelihood after each pass, where rows were held out.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> readout = SoftmaxReadout(alpha=0.1).fit(X, ["a", "a", "b", "b"])
+    >>> readout.predict([[0.2], [2.9]])
+    array(['a', 'b'], dtype='<U1')
+    >>> readout.predict_proba([[1.5]]).round(3)
+    array([[0.5, 0.5]])
     """
 
     _parameters = ("coef_", "intercept_")
+    _state = ("n_iter_",)
 
     def __init__(
         self,
@@ -36,51 +93,187 @@ class SoftmaxReadout(BufferedReadout):
         solver: Literal["auto", "newton-cg", "incremental"] = "auto",
         tol: float = 1e-6,
         max_iter: int = 100,
+        n_passes: int = 2,
+        learning_rate: float = 0.03,
+        momentum: float = 0.9,
         buffer_size: int = 65536,
     ) -> None:
         self.alpha = alpha
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
+        self.n_passes = n_passes
+        self.learning_rate = learning_rate
+        self.momentum = momentum
         self.buffer_size = buffer_size
 
     def _start(self) -> None:
-        pass
+        self._check_parameters()
+        self._incremental: IncrementalSolver | None = None
+        self._n_seen = 0
+        self.history_: list[float] = []
+
+    def _check_parameters(self) -> None:
+        if self.solver not in ("auto", "newton-cg", "incremental"):
+            raise ValueError(
+                f"solver must be 'auto', 'newton-cg' or 'incremental', got {self.solver!r}"
+            )
+        if not np.isfinite(self.alpha) or self.alpha < 0:
+            raise ValueError(f"alpha must be finite and not negative, got {self.alpha}")
+        for name in ("max_iter", "n_passes", "buffer_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        n_classes = len(self.classes_)
-        moments: Moments | None = None
-        for X, codes in blocks:
-            if moments is None:
-                moments = Moments(self.n_features_in_, n_classes)
-            moments.add(X, codes)
-        if moments is None:
+        held = self._held(blocks) if self.solver == "auto" else blocks
+        if self.solver == "newton-cg" or (self.solver == "auto" and held is not None):
+            self._solve_newton(blocks if held is None else held, held_out)
+        else:
+            self._solve_incremental(blocks, held_out)
+
+    def _held(self, blocks: Blocks) -> ArrayBlocks | None:
+        """The rows in memory if Newton's method is the choice for so many, else None."""
+        parts: list[Block] = []
+        rows = 0
+        for X, codes in [(blocks.X, blocks.y)] if isinstance(blocks, ArrayBlocks) else blocks:
+            rows += len(X)
+            work = rows * X.shape[1] * len(self.classes_)
+            if work > _AUTO_WORK or rows * X.shape[1] * X.itemsize > _AUTO_BYTES:
+                return None
+            parts.append((X, codes) if isinstance(blocks, ArrayBlocks) else (X.copy(), codes))
+        if not parts:
             raise ValueError("no rows to learn from: got 0 rows, give at least one")
-        frequencies = (moments.counts + 0.5) / (moments.n + 0.5 * n_classes)
-        theta = np.zeros((self.n_features_in_ + 1, n_classes))
-        theta[-1] = np.log(frequencies)
+        if len(parts) == 1:
+            return ArrayBlocks(*parts[0])
+        return ArrayBlocks(
+            np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
+        )
+
+    def _solve_newton(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        n_units, n_classes = self.n_features_in_, len(self.classes_)
+        moments = Moments(n_units, n_classes, gram_rows=16 * n_units + 16384)
+        for X, codes in blocks:
+            moments.add(X, codes)
+        fixed = moments.counts == 0
         loss = MultinomialLoss(
             _Weighted(blocks),
-            self.n_features_in_,
+            n_units,
             n_classes,
             self.alpha,
             centre=moments.mean,
-            fixed=moments.counts == 0,
+            stride=-(-moments.n // rows_within(_HESSIAN_BYTES, n_units, np.float32)),
+            fixed=fixed,
         )
+        best = _Best(self, moments.mean, held_out)
         result = newton_cg(
-            loss, theta, GramPreconditioner(moments), tol=self.tol, max_iter=self.max_iter
+            loss,
+            self._first_theta(blocks, moments),
+            GramPreconditioner(moments),
+            tol=self.tol,
+            max_iter=self.max_iter,
+            monitor=None if held_out is None else best,
         )
         self.history_ = result.history
         self.n_iter_ = max(1, len(result.history) - 1)
-        self._set(result.theta, moments.mean)
+        self._set(result.theta if held_out is None else best.theta, moments.mean)
 
-    def _set(self, theta: NDArray[np.float64], centre: NDArray[np.float64]) -> None:
+    def _first_theta(self, blocks: Blocks, moments: Moments) -> Float:
+        """Frequencies alone; with many rows, what one cheap pass of the other solver gives."""
+        frequencies = (moments.counts + 0.5) / (moments.n + 0.5 * moments.n_classes)
+        theta = np.zeros((moments.n_units + 1, moments.n_classes))
+        theta[-1] = np.log(frequencies)
+        if moments.n < 16 * batch_rows(moments.n_units):
+            return theta
+        solver = IncrementalSolver(moments, frequencies, self.momentum)
+        self._run(solver, blocks, self.n_passes, None)
+        unseen = moments.counts == 0
+        theta[:-1] = np.where(unseen, 0.0, solver.weights)
+        theta[-1] = np.where(unseen, theta[-1], solver.offset)
+        return theta
+
+    def _solve_incremental(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        n_units, n_classes = self.n_features_in_, len(self.classes_)
+        sampled = _shuffled(blocks, n_units)
+        moments = sample_moments(sampled, n_units, n_classes, max(8 * n_units, 16384))
+        if moments.n == 0:
+            raise ValueError("no rows to learn from: got 0 rows, give at least one")
+        frequencies = (moments.counts + 0.5) / (moments.n + 0.5 * n_classes)
+        solver = IncrementalSolver(moments, frequencies, self.momentum)
+        self._incremental = solver
+        self._n_seen = self._run(solver, blocks, self.n_passes, held_out)
+        self.n_iter_ = self.n_passes
+        self._set_from(solver)
+
+    def _run(
+        self,
+        solver: IncrementalSolver,
+        blocks: Blocks,
+        n_passes: int,
+        held_out: Blocks | None,
+    ) -> int:
+        """Passes of the incremental solver; returns the rows of one pass.
+
+        The rate is constant in the first of several passes and then falls linearly to zero.
+        With one pass over an unknown number of rows it falls as the root of their number.
+        """
+        n_rows = len(blocks.y) if isinstance(blocks, ArrayBlocks) else 0
+        shuffled = _shuffled(blocks, self.n_features_in_)
+        best: tuple[float, NDArray[Any], NDArray[Any]] | None = None
+        for k in range(n_passes):
+            seen = 0
+            for X, codes in shuffled:
+                if n_rows and n_passes == 1:
+                    part = 1 - seen / n_rows
+                elif n_passes == 1:
+                    part = (1 + seen / (20 * solver.batch)) ** -0.5
+                elif k == 0:
+                    part = 1.0
+                else:
+                    part = max(0.0, 1 - (k - 1 + seen / n_rows) / (n_passes - 1))
+                ridge = self.alpha / max(n_rows, seen + len(X))
+                solver.learn(X, codes, self.learning_rate * part, ridge)
+                seen += len(X)
+            n_rows = seen
+            if held_out is not None:
+                score = _mean_loss(held_out, solver.weights, solver.intercept)
+                self.history_.append(score)
+                if best is None or score < best[0]:
+                    best = (score, solver.weights.copy(), solver.offset.copy())
+        if best is not None:
+            solver.weights, solver.offset = best[1], best[2]
+        return n_rows
+
+    def _set_from(self, solver: IncrementalSolver) -> None:
+        self.coef_ = np.ascontiguousarray(solver.weights.T, dtype=np.float64)
+        self.intercept_ = solver.intercept - solver.intercept.mean()
+
+    def _set(self, theta: Float, centre: Float) -> None:
         intercept = theta[-1] - centre @ theta[:-1]
         self.coef_ = np.ascontiguousarray(theta[:-1].T)
         self.intercept_ = intercept - intercept.mean()
 
+    def _batch_rows(self) -> int:
+        return max(4096, batch_rows(self.n_features_in_))
+
     def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        self._solve(ArrayBlocks(X, codes), None)
+        """Steps at a rate that falls as the root of the rows seen."""
+        if self._incremental is None:
+            self._incremental = self._resumed(X, codes)
+        solver = self._incremental
+        self._n_seen += len(X)
+        part = (1 + self._n_seen / (20 * solver.batch)) ** -0.5
+        solver.learn(X, codes, self.learning_rate * part, self.alpha / self._n_seen)
+        self._set_from(solver)
+
+    def _resumed(self, X: NDArray[Any], codes: NDArray[np.intp]) -> IncrementalSolver:
+        """A solver that starts at the present parameters."""
+        moments = Moments(self.n_features_in_, len(self.classes_)).add(X, codes)
+        frequencies = (moments.counts + 0.5) / (moments.n + 0.5 * moments.n_classes)
+        return IncrementalSolver(moments, frequencies, self.momentum, self.coef_.T, self.intercept_)
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         return softmax(logits(X, self.coef_.T, self.intercept_))
@@ -98,3 +291,42 @@ class _Weighted:
     def __iter__(self) -> Iterator[WeightedBlock]:
         for X, codes in self.blocks:
             yield X, codes, None
+
+
+class _Best:
+    """Keeps the Newton step that held-out rows like best; stops after two that are worse."""
+
+    def __init__(self, readout: SoftmaxReadout, centre: Float, held_out: Blocks | None) -> None:
+        self.centre = centre
+        self.held_out = held_out
+        self.score = np.inf
+        self.worse = 0
+        self.theta: Float = np.zeros((readout.n_features_in_ + 1, len(readout.classes_)))
+
+    def __call__(self, theta: Float) -> bool:
+        assert self.held_out is not None
+        score = _mean_loss(self.held_out, theta[:-1], theta[-1] - self.centre @ theta[:-1])
+        if score < self.score:
+            self.score, self.theta, self.worse = score, theta, 0
+        else:
+            self.worse += 1
+        return self.worse >= 2
+
+
+def _mean_loss(blocks: Blocks, weights: NDArray[Any], intercept: NDArray[Any]) -> float:
+    """Mean negative log-likelihood (nats) of blocks of (X, codes)."""
+    total, rows = 0.0, 0
+    for X, codes in blocks:
+        log_p = log_softmax(logits(X, weights, intercept))
+        total -= float(log_p[np.arange(len(codes)), codes].sum(dtype=np.float64))
+        rows += len(codes)
+    if rows == 0:
+        raise ValueError("held_out has no rows: give some, or None")
+    return total / rows
+
+
+def _shuffled(blocks: Blocks, n_units: int) -> Blocks:
+    """Arrays interleaved; streams as they come (a harvest's blocks span the corpus already)."""
+    if not isinstance(blocks, ArrayBlocks):
+        return blocks
+    return Interleaved(blocks.X, blocks.y, max(blocks.block_size, 2 * batch_rows(n_units)))
