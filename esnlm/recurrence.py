@@ -78,9 +78,9 @@ class GatheredRecurrence:
 
     def __init__(self, W: Any, leak: NDArray[Any], activation: str) -> None:
         self.activation = activation
-        self._leak, self._n_units = leak, W.shape[0]
+        self._leak, self._n_units = leak.copy(), W.shape[0]
         narrow = np.uint16 if W.shape[0] <= 1 << 16 else np.uint32
-        self._W = (W.indptr.astype(np.uint32), W.indices.astype(narrow), W.data)
+        self._W = (W.indptr.astype(np.uint32), W.indices.astype(narrow), W.data.copy())
         self._count = _LINE_BYTES // leak.itemsize
 
     def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
@@ -189,7 +189,7 @@ class CyclicRecurrence:
     def _advance(self, width: int, table: Any, rows: Any, carry: Any, *arrays: Any) -> None:
         lanes = self._lanes(width)
         weights, leak = self._in_blocks(lanes)
-        settings = carry, leak, _CODES[self.activation]
+        settings: Any = carry, leak, _CODES[self.activation]
         units, like = (0,) * lanes, (0,) * (lanes * width)
         kernels.run_cyclic(self._offsets, weights, table, rows, *settings, *arrays, like, units)
 

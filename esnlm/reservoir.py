@@ -258,6 +258,8 @@ class Reservoir(BaseEstimator):
         n_threads: int | None,
         return_positions: bool,
     ) -> Iterator[tuple[NDArray[Any], ...]]:
+        if plan.n_pairs < 1:
+            return
         if block_size is None:
             block_size = min(16384, max(64, _TILE_BYTES // (self.n_units * self.W_.dtype.itemsize)))
         n_steps = max(1, min(block_size // plan.n_streams, plan.n_steps))

@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 _DENSE_BELOW = 300
 _SUBSPACES = ((8, 80), (16, 200), (32, 400))
 _RESIDUAL = 1e-9
+_LEAK_FORMS = (
+    "leak_rate must be a number, an array, ('uniform', low, high) or ('inverse_gamma', alpha),"
+    " got {!r}"
+)
 
 
 def recurrent_weights(
@@ -57,6 +61,8 @@ def measured_spectral_radius(weights: Any) -> float:
     """
     matrix = scipy.sparse.csr_matrix(weights, dtype=np.float64)
     n = matrix.shape[0]
+    if not matrix.count_nonzero():
+        return 0.0
     if n < _DENSE_BELOW:
         return float(np.abs(np.linalg.eigvals(matrix.toarray())).max(initial=0.0))
     start = np.random.default_rng(n).standard_normal(n)
@@ -67,7 +73,7 @@ def measured_spectral_radius(weights: Any) -> float:
             values, vectors = scipy.sparse.linalg.eigs(
                 matrix, k=k, ncv=subspace, v0=start, tol=1e-10, maxiter=100 * k
             )
-        except scipy.sparse.linalg.ArpackNoConvergence:
+        except scipy.sparse.linalg.ArpackError:
             continue
         first = int(np.abs(values).argmax())
         value, vector = values[first], vectors[:, first]
@@ -112,7 +118,7 @@ def leak_rates(
     if isinstance(leak_rate, tuple | list) and leak_rate and isinstance(leak_rate[0], str):
         rates = _named_leak(leak_rate, n_units, rng)
     else:
-        rates = np.asarray(leak_rate, dtype=np.float64)
+        rates = _given_leak(leak_rate)
         if rates.shape not in ((), (n_units,)):
             raise ValueError(
                 f"leak_rate must be a number or have shape ({n_units},), got shape {rates.shape}"
@@ -123,6 +129,13 @@ def leak_rates(
         raise ValueError(f"leak_rate must lie in (0, 1], got {bad[0]:g}")
     # A rate below the type's resolution next to one would never move the state.
     return np.maximum(rates, np.finfo(dtype).eps).astype(dtype)
+
+
+def _given_leak(leak_rate: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(leak_rate, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(_LEAK_FORMS.format(leak_rate)) from None
 
 
 def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -143,10 +156,7 @@ def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> NDArray[np.
         quantiles = (np.arange(n_units) + 0.5) / n_units
         # T = 1 / G with G ~ Gamma(alpha, 1), so a = 1 - exp(-G), G at quantile 1 - q.
         return rng.permutation(-np.expm1(-scipy.special.gammaincinv(alpha, 1 - quantiles)))
-    raise ValueError(
-        "leak_rate must be a number, an array, ('uniform', low, high) or ('inverse_gamma', alpha),"
-        f" got {law!r}"
-    )
+    raise ValueError(_LEAK_FORMS.format(law))
 
 
 def _random(n_units: int, degree: int, rng: np.random.Generator) -> Any:
@@ -164,7 +174,10 @@ def _ring(n_units: int, degree: int, rng: np.random.Generator) -> Any:
 def _small_world(n_units: int, degree: int, rng: np.random.Generator) -> Any:
     from reservoirpy.mat_gen import small_world
 
-    return small_world(n_units, n_units, nb_close_neighbours=max(2, degree // 2 * 2), seed=rng)
+    if n_units < 3:
+        raise ValueError(f"topology 'small_world' needs n_units of at least 3, got {n_units}")
+    neighbours = max(2, min(degree, n_units - 1) // 2 * 2)
+    return small_world(n_units, n_units, nb_close_neighbours=neighbours, seed=rng)
 
 
 def _orthogonal(n_units: int, degree: int, rng: np.random.Generator) -> Any:

@@ -1,0 +1,334 @@
+import itertools
+import json
+
+import numpy as np
+import pytest
+import reservoirpy.nodes
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from esnlm import Reservoir
+from esnlm.reservoir import DivergenceError
+from esnlm.weights import TOPOLOGIES
+
+FUNCTIONS = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "identity": lambda x: x}
+V = 7
+
+
+def small(topology="random", dtype="float64", n_units=37, **settings):
+    settings = {"degree": 5, "random_state": 1, "bias_scaling": 0.3} | settings
+    return Reservoir(n_units, topology=topology, dtype=dtype, **settings).fit(n_inputs=V)
+
+
+def text(length=200, seed=0):
+    return np.random.default_rng(seed).integers(0, V, length)
+
+
+def by_hand(reservoir, inputs, starts=(), state=None):
+    """The equation of the docstring, in float64."""
+    W = reservoir.W_.toarray().astype(np.float64)
+    a, f = reservoir.leak_rate_.astype(np.float64), FUNCTIONS[reservoir.activation]
+    h = np.zeros(reservoir.n_units) if state is None else state
+    W_in = reservoir.W_in_.toarray() if hasattr(reservoir.W_in_, "toarray") else reservoir.W_in_
+    states = []
+    for t, u in enumerate(inputs):
+        if t in starts:
+            h = np.zeros(reservoir.n_units)
+        drive = (W_in[:, u] if np.ndim(u) == 0 else W_in @ u) + reservoir.bias_
+        h = (1 - a) * h + a * f(W @ h + drive)
+        states.append(h)
+    return np.array(states)
+
+
+def gathered(blocks):
+    """Blocks sorted by position: states, next tokens, positions."""
+    copies = [(states.copy(), y, positions) for states, y, positions in blocks]
+    states, y, positions = (np.concatenate(part) for part in zip(*copies, strict=True))
+    order = np.argsort(positions)
+    return states[order], y[order], positions[order]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_transform_follows_the_equation(topology, dtype):
+    reservoir = small(topology, dtype, leak_rate=("uniform", 0, 1))
+    states = reservoir.transform(text())
+    assert states.dtype == dtype
+    assert states.shape == (200, 37)
+    tolerance = 2e-6 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(states, by_hand(reservoir, text()), atol=tolerance)
+
+
+@pytest.mark.parametrize("topology", ["random", "offsets"])
+@pytest.mark.parametrize("activation", ["relu", "identity"])
+def test_other_activations(topology, activation):
+    reservoir = small(topology, activation=activation, spectral_radius=0.5, leak_rate=0.7)
+    expected = by_hand(reservoir, text())
+    np.testing.assert_allclose(reservoir.transform(text()), expected, atol=1e-12)
+    states, _, positions = gathered(reservoir.harvest(text(), return_positions=True, warmup=50))
+    np.testing.assert_allclose(states, expected[positions], atol=1e-8)
+
+
+@pytest.mark.parametrize("n_units", [1, 3, 16, 64, 129])
+@pytest.mark.parametrize("topology", ["random", "offsets", "ring"])
+def test_any_number_of_units(topology, n_units):
+    reservoir = small(topology, n_units=n_units)
+    np.testing.assert_allclose(
+        reservoir.transform(text(20)), by_hand(reservoir, text(20)), atol=1e-12
+    )
+    states, _, positions = gathered(
+        reservoir.harvest(text(20), starts=[5, 11], return_positions=True)
+    )
+    expected = by_hand(reservoir, text(20), starts=(5, 11))
+    np.testing.assert_allclose(states, expected[positions], atol=1e-12)
+
+
+@pytest.mark.parametrize("leak", ["number", "array"])
+def test_states_of_reservoirpy(leak):
+    rates = 0.3 if leak == "number" else np.random.default_rng(0).uniform(0.1, 1, 50)
+    node = reservoirpy.nodes.Reservoir(
+        50, lr=rates, sr=0.9, bias=reservoirpy.mat_gen.normal, seed=2
+    )
+    one_hot = np.eye(V)[text()]
+    expected = node.run(one_hot)
+    ours = Reservoir.from_reservoirpy(node)
+    np.testing.assert_allclose(ours.transform(text()), expected, atol=1e-6)
+    np.testing.assert_allclose(ours.transform(one_hot), expected, atol=1e-6)
+
+
+def test_vectors_features_and_sparse_inputs():
+    rng = np.random.default_rng(0)
+    reservoir = Reservoir(30, degree=4, dtype="float64", random_state=0).fit(n_inputs=3)
+    vectors = rng.standard_normal((50, 3))
+    np.testing.assert_allclose(
+        reservoir.transform(vectors), by_hand(reservoir, vectors), atol=1e-12
+    )
+    features = rng.standard_normal((V, 3))
+    expected = by_hand(reservoir, features[text()])
+    np.testing.assert_allclose(reservoir.transform(text(), features=features), expected, atol=1e-12)
+    states, _, positions = gathered(
+        reservoir.harvest(text(), features=features, n_streams=1, return_positions=True)
+    )
+    np.testing.assert_allclose(states, expected[positions], atol=1e-12)
+    sparse = small(input_degree=4)
+    np.testing.assert_allclose(sparse.transform(text()), by_hand(sparse, text()), atol=1e-12)
+
+
+def test_drives_too_large_for_a_table_are_made_block_by_block(monkeypatch):
+    expected = small(input_degree=4).transform(text())
+    monkeypatch.setattr("esnlm.drive._TABLE_BYTES", 0)
+    np.testing.assert_allclose(small(input_degree=4).transform(text()), expected, atol=1e-13)
+    np.testing.assert_allclose(small().transform(text()), by_hand(small(), text()), atol=1e-12)
+
+
+@pytest.mark.parametrize("topology", ["random", "offsets"])
+def test_one_step_and_a_given_state(topology):
+    reservoir = small(topology)
+    states = reservoir.transform(text())
+    half = reservoir.transform(text()[120:], initial_state=states[119])
+    np.testing.assert_allclose(half, states[120:], atol=1e-13)
+    np.testing.assert_allclose(reservoir.advance(states[9], text()[10]), states[10], atol=1e-13)
+    later = gathered(
+        reservoir.harvest(
+            text()[120:], initial_state=states[119], n_streams=1, return_positions=True
+        )
+    )[0]
+    np.testing.assert_allclose(later, states[120:-1], atol=1e-13)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    data=st.data(),
+    length=st.integers(1, 90),
+    n_streams=st.integers(1, 40),
+    block_size=st.integers(1, 300),
+    washout=st.integers(0, 4),
+    threads=st.integers(1, 3),
+    topology=st.sampled_from(["random", "offsets"]),
+)
+def test_streams_of_sequences_are_exact(
+    data, length, n_streams, block_size, washout, threads, topology
+):
+    starts = sorted(data.draw(st.sets(st.integers(0, length - 1), max_size=12)))
+    reservoir, tokens = small(topology), text(length, seed=length)
+    blocks = [
+        (states.copy(), y, positions)
+        for states, y, positions in reservoir.harvest(
+            tokens,
+            starts=starts,
+            n_streams=n_streams,
+            block_size=block_size,
+            washout=washout,
+            n_threads=threads,
+            return_positions=True,
+        )
+    ]
+    bounds = sorted({0, *starts, length})
+    expected = [t for a, b in itertools.pairwise(bounds) for t in range(a + washout, b - 1)]
+    if not expected:
+        assert not blocks
+        return
+    assert max(len(y) for _, y, _ in blocks) <= max(block_size, n_streams)
+    states, y, positions = gathered(blocks)
+    np.testing.assert_array_equal(positions, expected)
+    np.testing.assert_array_equal(y, tokens[positions + 1])
+    exact = by_hand(reservoir, tokens, starts=starts)
+    np.testing.assert_allclose(states, exact[positions], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("topology", ["random", "offsets"])
+def test_bitwise_the_same_for_any_threads_streams_and_blocks(topology, dtype):
+    reservoir, starts = small(topology, dtype), np.arange(0, 2000, 13)
+    runs = [
+        gathered(
+            reservoir.harvest(
+                text(2000),
+                starts=starts,
+                n_threads=t,
+                n_streams=s,
+                block_size=b,
+                return_positions=True,
+            )
+        )[0]
+        for t, s, b in ((1, 64, None), (2, 64, None), (2, 7, 100), (1, 1, 50))
+    ]
+    for other in runs[1:]:
+        np.testing.assert_array_equal(runs[0], other)
+
+
+def test_one_long_sequence_within_tolerance():
+    reservoir = small("random", "float32", n_units=200, degree=16, leak_rate=0.8)
+    tokens = text(20000)
+    exact = reservoir.transform(tokens)
+    states, y, positions = gathered(reservoir.harvest(tokens, return_positions=True))
+    np.testing.assert_array_equal(positions, np.arange(19999))
+    np.testing.assert_array_equal(y, tokens[1:])
+    np.testing.assert_allclose(states, exact[:-1], atol=1e-5)
+
+
+def test_washout_of_one_long_sequence():
+    counted = sum(len(y) for _, y in small().harvest(text(5000), washout=100, warmup=50))
+    assert counted == 4999 - 100
+
+
+def test_memory_maps_and_other_integer_types(tmp_path):
+    reservoir = small()
+    tokens = np.memmap(tmp_path / "tokens", dtype=np.uint16, mode="w+", shape=(300,))
+    tokens[:] = text(300)
+    ((states, y),) = reservoir.harvest(tokens, n_streams=1)
+    np.testing.assert_allclose(states, by_hand(reservoir, text(300))[:-1], atol=1e-12)
+    assert y.dtype == np.int64
+
+
+@pytest.mark.parametrize("tokens", [[], [3]])
+def test_too_few_tokens_for_a_pair(tokens):
+    reservoir = small()
+    assert list(reservoir.harvest(np.array(tokens, dtype=int))) == []
+    assert list(reservoir.harvest(np.array(tokens, dtype=int), starts=[])) == []
+    assert reservoir.transform(np.array(tokens, dtype=int)).shape == (len(tokens), 37)
+
+
+@pytest.mark.parametrize("topology", ["random", "offsets"])
+def test_diverging_states_are_named(topology):
+    reservoir = small(topology, "float32", activation="relu", spectral_radius=3.0)
+    message = "diverge with spectral_radius=3.0, activation='relu' and leak_rate=1.0: lower"
+    with np.errstate(all="ignore"):
+        with pytest.raises(DivergenceError, match=message):
+            reservoir.transform(text(500))
+        with pytest.raises(DivergenceError, match=message):
+            list(reservoir.harvest(text(5000)))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([0, V], f"below {V}, the size of the vocabulary, got {V}"),
+        ([0, -1], "tokens must be at least 0 .* got -1"),
+        ([0.5, 1.0], "tokens must be integers, got float64"),
+        ([0.0, np.nan], "tokens must be integers, got float64"),
+        (["a", "b"], "tokens must be integers, got <U1"),
+        (np.zeros((2, 2, 2), int), r"1-D array of integers, got shape \(2, 2, 2\)"),
+        (3, r"1-D array of integers, got shape \(\)"),
+    ],
+)
+def test_bad_tokens(tokens, message):
+    with pytest.raises(ValueError, match=message):
+        small().transform(tokens)
+    with pytest.raises(ValueError, match=message):
+        small().harvest(tokens)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda r: r.transform(np.zeros((4, V + 1))), f"X must have {V} columns.* got {V + 1}"),
+        (lambda r: r.transform(np.full((4, V), np.nan)), "finite numbers, got NaN"),
+        (lambda r: r.transform([0], initial_state=[1.0]), r"shape \(37,\), got \(1,\)"),
+        (lambda r: r.transform([0], features=np.zeros((3, 2))), r"\(n_tokens, 7\), got \(3, 2\)"),
+        (lambda r: r.harvest([0, 1], starts=[1, 1]), "starts must increase strictly"),
+        (lambda r: r.harvest([0, 1], starts=[5]), r"lie in \[0, 2\), got \[5\]"),
+        (lambda r: r.harvest([0, 1], starts=[0.5]), "1-D array of integers, got float64"),
+        (lambda r: r.harvest([0, 1], n_streams=0), "n_streams must be an integer of at least 1"),
+        (lambda r: r.harvest([0, 1], washout=-1), "washout must be an integer of at least 0"),
+        (lambda r: list(r.harvest([0, 1], n_threads=0)), "n_threads must be an integer"),
+    ],
+)
+def test_bad_calls(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(small())
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_units": 0}, "n_units must be an integer of at least 1, got 0"),
+        ({"n_units": 2.5}, "n_units must be an integer of at least 1, got 2.5"),
+        ({"degree": 0}, "degree must be an integer of at least 1"),
+        ({"spectral_radius": -1}, "spectral_radius must be a finite number of at least 0, got -1"),
+        ({"spectral_radius": np.nan}, "spectral_radius must be a finite number"),
+        ({"input_scaling": "big"}, "input_scaling must be a finite number .* got 'big'"),
+        ({"activation": "sine"}, "activation must be one of tanh, relu, identity, got 'sine'"),
+        ({"topology": "star"}, "topology must be one of random, offsets, .* got 'star'"),
+        ({"dtype": "int32"}, "dtype must be one of float32, float64, got 'int32'"),
+        ({"leak_rate": 1.7}, r"leak_rate must lie in \(0, 1\], got 1.7"),
+    ],
+)
+def test_bad_parameters(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        Reservoir(**({"n_units": 10} | parameters)).fit(n_inputs=3)
+
+
+def test_fit_counts_inputs_and_first_use_fits():
+    assert Reservoir(10).fit([0, 4, 2]).n_inputs_ == 5
+    assert Reservoir(10).fit(np.zeros((3, 6))).n_inputs_ == 6
+    assert Reservoir(10).fit_transform([0, 1]).shape == (2, 10)
+    with pytest.raises(ValueError, match="tokens, input vectors or n_inputs, got none"):
+        Reservoir(10).fit()
+    with pytest.raises(ValueError, match="at least one token"):
+        Reservoir(10).fit([])
+
+
+def test_clone_and_seeds():
+    reservoir = small(leak_rate=("uniform", 0.2, 1.0), random_state=5)
+    again = clone(reservoir).fit(n_inputs=V)
+    np.testing.assert_array_equal(reservoir.transform(text()), again.transform(text()))
+    other = clone(reservoir).set_params(random_state=6).fit(n_inputs=V)
+    assert (other.transform(text()) != again.transform(text())).any()
+    # Another bias leaves the other weights alone.
+    biased = clone(reservoir).set_params(bias_scaling=2.0).fit(n_inputs=V)
+    np.testing.assert_array_equal(biased.W_.toarray(), reservoir.W_.toarray())
+    np.testing.assert_array_equal(biased.W_in_, reservoir.W_in_)
+
+
+@pytest.mark.parametrize("settings", [{}, {"input_degree": 3}, {"topology": "offsets"}])
+def test_arrays_there_and_back(settings):
+    reservoir = small(**settings)
+    params = json.loads(json.dumps(reservoir.get_params()))
+    arrays = reservoir.to_arrays()
+    for array in arrays.values():
+        array.flags.writeable = False
+    again = Reservoir.from_arrays(params, arrays)
+    assert again.spectral_radius_ == pytest.approx(reservoir.spectral_radius_)
+    np.testing.assert_array_equal(again.transform(text()), reservoir.transform(text()))
