@@ -41,7 +41,7 @@ class Drive:
         n_tokens = self._W_in.shape[1] if self._features is None else len(self._features)
         if self._features is None and not self._sparse and not self._bias.any():
             # Compiled code takes a read-only array for another type.
-            return np.require(self._W_in.T, requirements="CW")
+            return np.require(self._W_in.T, requirements=["C", "W"])
         if n_tokens * self._bias.nbytes > _TABLE_BYTES:
             return None
         return self._of(np.arange(n_tokens))

@@ -190,8 +190,9 @@ class CyclicRecurrence:
         lanes = self._lanes(width)
         weights, leak = self._in_blocks(lanes)
         settings: Any = carry, leak, _CODES[self.activation]
-        units, like = (0,) * lanes, (0,) * (lanes * width)
-        kernels.run_cyclic(self._offsets, weights, table, rows, *settings, *arrays, like, units)
+        shapes = (0,) * (lanes * width), (0,) * lanes
+        arguments: Any = (self._offsets, weights, table, rows, *settings, *arrays, *shapes)
+        kernels.run_cyclic(*arguments)
 
     @staticmethod
     def _lanes(width: int) -> int:

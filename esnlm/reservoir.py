@@ -323,6 +323,12 @@ class Reservoir(BaseEstimator):
 
         return reservoir_from_node(cls, node)
 
+    def to_reservoirpy(self) -> Any:
+        """This fitted reservoir as an initialised reservoirpy ``Reservoir`` node, in float64."""
+        from esnlm.interop.reservoirpy import node_from_reservoir
+
+        return node_from_reservoir(self)
+
     def __rshift__(self, other: Any) -> Any:
         """``reservoir >> readout`` or ``reservoir >> node``: a reservoirpy ``Model``."""
         from esnlm.interop.reservoirpy import link

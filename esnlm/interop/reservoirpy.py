@@ -65,9 +65,8 @@ class ReadoutNode(TrainableNode):
         """Set the dimensions."""
         self._set_input_dim(x)
         if y is not None:
-            width = y[0].shape[-1] if isinstance(y, list | tuple) else y.shape[-1]
-            if width > 1:
-                self.output_dim = width
+            # reservoirpy wants the width of the targets here; class numbers widen it in fit.
+            self.output_dim = (y[0] if isinstance(y, list | tuple) else y).shape[-1]
         self.state = {"out": np.zeros(self.output_dim or 0)}
         self.initialized = True
 
@@ -139,6 +138,22 @@ def reservoir_from_node(kind: Any, node: Any) -> Any:
     made.set_weights(node.W, node.Win, bias.ravel() if bias.ndim else bias, np.asarray(node.lr))
     made.leak_rate = made.leak_rate_.tolist() if np.ndim(node.lr) else float(node.lr)
     return made
+
+
+def node_from_reservoir(reservoir: Any) -> reservoirpy.nodes.Reservoir:
+    """An initialised reservoirpy node with the weights of a fitted reservoir, in float64."""
+    if not hasattr(reservoir, "W_"):
+        raise ValueError("the reservoir has no weights yet: call fit first")
+    node = reservoirpy.nodes.Reservoir(
+        W=reservoir.W_.astype(np.float64),
+        Win=reservoir.W_in_.astype(np.float64),
+        bias=reservoir.bias_.astype(np.float64),
+        lr=reservoir.leak_rate_.astype(np.float64),
+        sr=reservoir.spectral_radius,
+        activation=reservoir.activation,
+    )
+    node.initialize(np.zeros((1, reservoir.n_inputs_)))
+    return node
 
 
 def _joined(series: Any, warmup: int) -> NDArray[Any]:

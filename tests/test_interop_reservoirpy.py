@@ -1,0 +1,142 @@
+import numpy as np
+import pytest
+import reservoirpy.nodes
+from reservoirpy.model import Model
+from sklearn.linear_model import LogisticRegression
+
+from esnlm import Reservoir, RidgeReadout
+from esnlm.interop.reservoirpy import ReadoutNode, ReservoirNode
+
+V = 4
+
+
+def series(length=300, seed=0):
+    """A token repeats with a period of three except for noise: (x, next) one-hot."""
+    rng = np.random.default_rng(seed)
+    tokens = np.arange(length) % 3
+    noisy = rng.random(length) < 0.1
+    tokens[noisy] = rng.integers(0, V, noisy.sum())
+    one_hot = np.eye(V)[tokens]
+    return one_hot[:-1], one_hot[1:]
+
+
+def reservoir():
+    return Reservoir(40, degree=5, dtype="float64", random_state=0)
+
+
+def test_reservoir_into_readout_end_to_end():
+    x, y = series()
+    model = reservoir() >> RidgeReadout()
+    assert isinstance(model, Model)
+    model.fit(x, y, warmup=10)
+    fresh, following = series(seed=1)
+    model.nodes[0].reset()
+    probabilities = model.run(fresh)
+    assert probabilities.shape == (299, V)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
+    assert (probabilities.argmax(1) == following.argmax(1)).mean() > 0.75
+
+    ours = reservoir().fit(n_inputs=V)
+    readout = RidgeReadout().fit(ours.transform(x)[10:], y[10:].argmax(1))
+    expected = readout.predict_proba(ours.transform(fresh))
+    np.testing.assert_allclose(probabilities, expected, atol=1e-8)
+
+
+def test_step_equals_run():
+    x, y = series(60)
+    model = reservoir() >> RidgeReadout()
+    model.fit(x, y)
+    model.nodes[0].reset()
+    whole = model.run(x[:5])
+    model.nodes[0].reset()
+    np.testing.assert_allclose([model.step(row) for row in x[:5]], whole, atol=1e-10)
+
+
+def test_several_series_and_class_numbers():
+    first, second = series(80), series(50, seed=3)
+    model = reservoir() >> LogisticRegression(max_iter=500)
+    model.fit(
+        [first[0], second[0]],
+        [first[1].argmax(1)[:, None].astype(float), second[1].argmax(1)[:, None].astype(float)],
+    )
+    assert [out.shape for out in model.run([first[0], second[0]])] == [(79, V), (49, V)]
+
+
+def test_into_reservoirpy_nodes():
+    x, y = series()
+    model = reservoir() >> reservoirpy.nodes.Ridge(ridge=1e-3)
+    assert model.fit(x, y).run(x).shape == y.shape
+
+
+def test_readout_after_a_reservoirpy_node():
+    x, y = series()
+    model = reservoirpy.nodes.Reservoir(40, seed=0) >> ReadoutNode(RidgeReadout())
+    assert model.fit(x, y).run(x).shape == y.shape
+
+
+def test_an_unseen_class_keeps_its_column():
+    node = ReadoutNode(LogisticRegression())
+    x = np.random.default_rng(0).standard_normal((20, 3))
+    node.fit(x, np.eye(V)[np.arange(20) % 2 * 3])
+    out = node.run(x)
+    assert out.shape == (20, V)
+    assert (out[:, 1:3] == 0).all()
+
+
+def test_state_is_kept_between_runs():
+    x, _ = series()
+    node = ReservoirNode(reservoir())
+    whole = np.concatenate([node.run(x[:100]), node.run(x[100:])])
+    np.testing.assert_allclose(whole, reservoir().fit(n_inputs=V).transform(x), atol=1e-12)
+
+
+def ready(**settings):
+    node = reservoirpy.nodes.Reservoir(10, seed=0, **settings)
+    node.run(np.ones((3, 2)))
+    return node
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "identity"])
+def test_from_node(activation):
+    node = ready(activation=activation, sr=0.5, lr=0.5, W=reservoirpy.mat_gen.uniform)
+    x = np.random.default_rng(0).standard_normal((30, 2))
+    node.reset()
+    expected = node.run(x)
+    ours = Reservoir.from_reservoirpy(node)
+    np.testing.assert_allclose(ours.transform(x), expected, atol=1e-10)
+    assert ours.spectral_radius_ == pytest.approx(0.5, rel=1e-6)
+    assert (ours.activation, ours.leak_rate, ours.dtype) == (activation, 0.5, "float64")
+
+
+def test_to_node_and_back():
+    ours = reservoir().fit(n_inputs=V)
+    x, _ = series(30)
+    again = Reservoir.from_reservoirpy(ours.to_reservoirpy())
+    np.testing.assert_allclose(ours.to_reservoirpy().run(x), ours.transform(x), atol=1e-10)
+    np.testing.assert_allclose(again.transform(x), ours.transform(x), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (reservoirpy.nodes.Reservoir(5), "no weights yet: run or initialize it"),
+        (reservoirpy.nodes.Ridge(), "needs a reservoirpy.nodes.Reservoir, got Ridge"),
+    ],
+)
+def test_nodes_that_cannot_be_taken(node, message):
+    with pytest.raises(ValueError, match=message):
+        Reservoir.from_reservoirpy(node)
+
+
+def test_unsupported_activation():
+    with pytest.raises(ValueError, match="must be tanh, relu or identity, got sigmoid"):
+        Reservoir.from_reservoirpy(ready(activation="sigmoid"))
+
+
+def test_unlinkable():
+    with pytest.raises(
+        TypeError, match="must be a readout, a reservoirpy node or a model, got str"
+    ):
+        reservoir() >> "readout"
+    with pytest.raises(ValueError, match="needs targets y"):
+        ReadoutNode(RidgeReadout()).fit(np.ones((3, 2)))
