@@ -287,6 +287,8 @@ class ClassFactoredReadout(BufferedReadout):
         arrays["word_class_"] = self.word_class_
         if self._joint is not None:
             arrays["coef_"], arrays["intercept_"] = self._joint.coef, self._joint.intercept
+            if self._joint.floor is not None:
+                arrays["floor_"] = self._joint.floor
         nested = {f"word{c}": factor for c, factor in self.word_factors_.items()}
         if self.class_factor_ is not None:
             nested["class"] = self.class_factor_
@@ -314,7 +316,7 @@ class ClassFactoredReadout(BufferedReadout):
                 self._layout,
                 np.asarray(arrays["coef_"]),
                 np.asarray(arrays["intercept_"]),
-                softmax=isinstance(self._words, SoftmaxReadout),
+                arrays.get("floor_"),
             )
 
 

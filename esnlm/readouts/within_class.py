@@ -14,6 +14,8 @@ from esnlm.statistics import Moments
 
 _PATH = np.logspace(-8, 1, 28)
 _CHUNK = 1024
+# Of a word's frequency in its class: the least output of its ridge factor.
+_LEAST_SHARE = 0.2
 # Directions with less than this part of the mean variance are not stretched further.
 _LEAST_VARIANCE = 1e-4
 
@@ -67,17 +69,21 @@ class WordFactors:
     coef : ndarray (V, n_units)
     intercept : ndarray (V,)
         Both in the layout's order.
-    softmax : bool
-        Normalise exponentials; otherwise floor the outputs and divide by their sum.
+    floor : ndarray (V,), optional
+        Least output of each word; outputs are floored and divided by their sum. None: softmax.
     """
 
     def __init__(
-        self, layout: ClassLayout, coef: NDArray[Any], intercept: NDArray[Any], softmax: bool
+        self,
+        layout: ClassLayout,
+        coef: NDArray[Any],
+        intercept: NDArray[Any],
+        floor: NDArray[Any] | None = None,
     ) -> None:
         self.layout = layout
         self.coef = coef
         self.intercept = intercept
-        self.softmax = softmax
+        self.floor = floor
 
     def log_probabilities(self, X: NDArray[Any], log_class: NDArray[Any]) -> NDArray[Any]:
         """log P(c|x) (n, n_classes) -> log P(c|x) + log P(w|c, x), (n, V) in vocabulary order."""
@@ -89,7 +95,7 @@ class WordFactors:
             Z = X[rows] @ coef
             Z += intercept
             for c, run in enumerate(self.layout.runs):
-                self._normalise(Z[:, run])
+                self._normalise(Z[:, run], run)
                 Z[:, run] += log_class[rows, c, None]
             out[rows, self.layout.order] = Z
         return out
@@ -102,17 +108,17 @@ class WordFactors:
             run = layout.runs[c]
             Z = X[rows] @ self.coef[run].T.astype(X.dtype, copy=False)
             Z += self.intercept[run].astype(X.dtype, copy=False)
-            self._normalise(Z)
+            self._normalise(Z, run)
             out[rows] = Z[np.arange(len(rows)), layout.position[words[rows]] - run.start]
         return out
 
-    def _normalise(self, Z: NDArray[Any]) -> None:
-        """Outputs (n, n_words) of one class -> log-probabilities, in place."""
-        if self.softmax:
+    def _normalise(self, Z: NDArray[Any], run: slice) -> None:
+        """Outputs (n, n_words) of the class at `run` -> log-probabilities, in place."""
+        if self.floor is None:
             Z -= Z.max(axis=1, keepdims=True)
             Z -= np.log(np.exp(Z).sum(axis=1, keepdims=True))
             return
-        np.maximum(Z, 1e-3 * min(1.0, 24 / Z.shape[1]), out=Z)
+        np.maximum(Z, self.floor[run].astype(Z.dtype, copy=False), out=Z)
         Z /= Z.sum(axis=1, keepdims=True)
         np.log(Z, out=Z)
 
@@ -126,6 +132,11 @@ def shared_ridge(
     n_c / n of their sum: one matrix (n_units, n_units) whatever the number of classes, and a
     steadier one where a class has fewer rows than units. ``alpha=None`` chooses the penalty by
     generalised cross-validation over all classes together.
+
+    Relative to its frequency, the output for a word of n_w rows carries noise of variance
+    df / n_w, df the degrees of freedom of its class: coefficients are shrunk by
+    n_w / (n_w + df), and outputs floored at a fifth of the word's frequency in its class. (One
+    floor for all words, as a plain ridge readout has, costs 0.6 nats a word on 10 000 words.)
     """
     order = layout.order
     counts = moments.counts[order].astype(np.float64)
@@ -135,11 +146,7 @@ def shared_ridge(
     n_rows = np.add.reduceat(counts, starts)
     class_sums = np.add.reduceat(sums, starts)
     means = class_sums / np.maximum(n_rows, 1)[:, None]
-    frequencies = np.where(
-        np.repeat(n_rows, sizes) > 0,
-        counts / np.repeat(np.maximum(n_rows, 1), sizes),
-        1 / np.repeat(sizes, sizes),
-    )
+    frequencies = np.concatenate([_frequencies(counts[run]) for run in layout.runs])
     offsets = (means - moments.mean) * np.sqrt(n_rows)[:, None]
     values, vectors = linalg.eigh(moments.centred_gram() - offsets.T @ offsets, driver="evd")
     np.maximum(values, 0, out=values)
@@ -151,10 +158,18 @@ def shared_ridge(
         path = _PATH * max(values[-1], np.finfo(np.float64).tiny)
         scores = [_gcv(a, spectrum, power, variation, moments.n) for a in path]
         alpha = float(path[int(np.argmin(scores))])
-    rotated *= np.repeat(_inverse(spectrum + alpha), sizes, axis=0)
+    inverse = _inverse(spectrum + alpha)
+    freedom = np.repeat((spectrum * inverse).sum(axis=1), sizes)
+    rotated *= np.repeat(inverse, sizes, axis=0)
+    rotated *= (counts / np.maximum(counts + freedom, 1))[:, None]
     coef = rotated @ vectors.T
     intercept = frequencies - np.einsum("vj,vj->v", coef, np.repeat(means, sizes, axis=0))
-    return WordFactors(layout, coef, intercept, softmax=False), alpha
+    return WordFactors(layout, coef, intercept, _LEAST_SHARE * frequencies), alpha
+
+
+def _frequencies(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Frequencies of a class's words, each seen half a time more than it was."""
+    return (counts + 0.5) / (counts + 0.5).sum()
 
 
 def _inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -199,8 +214,8 @@ class SoftmaxWordSolver:
         self.penalty = (alpha / values).astype(np.float32)
         self.n_rows = moments.n
         counts = moments.counts[layout.order].astype(np.float64)
-        frequencies = [np.log((counts[r] + 0.5) / (counts[r] + 0.5).sum()) for r in layout.runs]
-        self.intercept = np.concatenate(frequencies).astype(np.float32)
+        logs = [np.log(_frequencies(counts[run])) for run in layout.runs]
+        self.intercept = np.concatenate(logs).astype(np.float32)
         self.coef = np.zeros((len(counts), n_units), dtype=np.float32)
         self.curvature = np.full(len(counts), n_units, dtype=np.float32)
 
@@ -242,4 +257,4 @@ class SoftmaxWordSolver:
     def factors(self) -> WordFactors:
         """The factors in the states' own coordinates."""
         coef = self.coef @ self.whiten.T
-        return WordFactors(self.layout, coef, self.intercept - coef @ self.mean, softmax=True)
+        return WordFactors(self.layout, coef, self.intercept - coef @ self.mean)
