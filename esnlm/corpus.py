@@ -157,8 +157,14 @@ def join_sequences(
         Size of the vocabulary; with 65 536 or fewer a token takes two bytes.
     reset : bool
         Whether each array is a sequence of its own, or all are one.
+
+    Raises
+    ------
+    ValueError
+        A token is negative, or not in the vocabulary.
     """
-    dtype = np.uint16 if n_tokens is not None and n_tokens <= 1 << 16 else np.int32
+    limit = np.iinfo(np.int32).max if n_tokens is None else n_tokens
+    dtype = np.uint16 if limit <= 1 << 16 else np.int32
     parts: list[NDArray[Any]] = []
     starts: list[int] = []
     bounds = [0]
@@ -167,12 +173,21 @@ def join_sequences(
         for sequence in document:
             if len(sequence):
                 starts.append(length)
-                parts.append(np.asarray(sequence).astype(dtype))
+                parts.append(_in_range(sequence, limit).astype(dtype))
                 length += len(sequence)
         bounds.append(length)
     tokens = np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
     where = np.array(starts, dtype=np.int64) if reset else None
     return TokenStream(tokens, where, np.array(bounds, dtype=np.int64))
+
+
+def _in_range(tokens: NDArray[Any], limit: int) -> NDArray[Any]:
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= limit:
+        raise ValueError(
+            f"tokens must lie in [0, {limit}), the vocabulary, got {low if low < 0 else high}"
+        )
+    return tokens
 
 
 def _opened(path: Path) -> TextIO:

@@ -305,9 +305,9 @@ class LanguageModel(BaseEstimator):
         self.tokenizer_ = self._trained_tokenizer(docs)
         self.n_tokens_ = self.n_tokens or len(self.tokenizer_ or ())
         if not self.n_tokens_:
-            stream = self._joined(docs)
-            if len(stream.tokens):
-                self.n_tokens_ = int(stream.tokens.max()) + 1
+            if not isinstance(docs, TokenStream):
+                docs = self._joined(docs, None)
+            self.n_tokens_ = int(docs.tokens.max(initial=0)) + 1
         stream = self._tokens(docs)
         self._draw_reservoir(stream)
         return stream
@@ -349,23 +349,15 @@ class LanguageModel(BaseEstimator):
             )
 
     def _tokens(self, docs: Any, name: str = "docs") -> TokenStream:
-        """Documents -> a stream with something to predict in it, or an empty one."""
-        stream = docs if isinstance(docs, TokenStream) else self._joined(docs)
+        """Documents -> a stream that holds a token at least."""
+        stream = docs if isinstance(docs, TokenStream) else self._joined(docs, self.n_tokens_)
         if len(stream.bounds) < 2 or not len(stream.tokens):
             raise CorpusError(f"{name} hold no tokens: the corpus is empty")
-        low, high = int(stream.tokens.min()), int(stream.tokens.max())
-        if low < 0 or high >= self.n_tokens_:
-            raise ValueError(
-                f"{name} must hold tokens in [0, {self.n_tokens_}), the vocabulary, got"
-                f" {low if low < 0 else high}"
-            )
         return stream
 
-    def _joined(self, docs: Any) -> TokenStream:
-        known = max(getattr(self, "n_tokens_", 0), len(self.tokenizer_ or ()))
+    def _joined(self, docs: Any, n_tokens: int | None) -> TokenStream:
         sequences = framed(as_documents(docs), self.tokenizer_, self.reset)
-        reset = self.reset != "never"
-        return join_sequences(sequences, n_tokens=known or None, reset=reset)
+        return join_sequences(sequences, n_tokens=n_tokens, reset=self.reset != "never")
 
     def _harvest(self, stream: TokenStream) -> "_StateBlocks":
         if not stream.n_predicted:

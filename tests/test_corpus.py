@@ -1,0 +1,160 @@
+"""Corpora: files to documents, documents to streams."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esnlm.corpus import CorpusError, TextCorpus, TokenStream, join_sequences
+from esnlm.framing import as_documents, framed
+from esnlm.tokenizers import Tokenizer
+
+TEXT = "first line\nsecond line\n\n\n  third \n"
+
+
+@pytest.mark.parametrize(
+    ("split", "expected"),
+    [
+        ("blank_line", ["first line\nsecond line", "third"]),
+        ("line", ["first line", "second line", "third"]),
+        ("file", [TEXT]),
+    ],
+)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_documents_of_a_file(tmp_path: Path, split: str, expected: list[str], compressed: bool):
+    path = tmp_path / ("a.txt.gz" if compressed else "a.txt")
+    path.write_bytes(gzip.compress(TEXT.encode()) if compressed else TEXT.encode())
+    corpus = TextCorpus(path, split)
+    assert list(corpus) == expected
+    assert list(corpus) == expected
+
+
+def test_folders_are_read_in_order_of_names_without_hidden_files(tmp_path: Path):
+    for name in ("b.txt", "a/c.txt", ".hidden", "a/.git/d"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    assert list(TextCorpus([tmp_path])) == ["a/c.txt", "b.txt"]
+
+
+def test_documents_do_not_cross_files(tmp_path: Path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    assert list(TextCorpus([tmp_path / "b", tmp_path / "a"])) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("binary", b"text\0more", "holds NUL bytes"),
+        ("latin", b"caf\xe9", r"not UTF-8 text \(byte 0xe9\)"),
+        ("empty", b"", "the corpus is empty"),
+        ("blank", b"\n \n", "the corpus is empty"),
+        ("false.gz", b"not gzip", "not a whole gzip file"),
+        ("cut.gz", gzip.compress(TEXT.encode() * 99)[:-9], "not a whole gzip file"),
+    ],
+)
+@pytest.mark.parametrize("split", ["blank_line", "line", "file"])
+def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, message: str, split: str):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CorpusError, match=message) as caught:
+        list(TextCorpus(tmp_path / name, split))
+    assert name in str(caught.value)
+
+
+def test_missing_files_are_named_at_once(tmp_path: Path):
+    with pytest.raises(CorpusError, match=r"no such file or folder: .*none"):
+        TextCorpus(tmp_path / "none")
+    with pytest.raises(CorpusError, match="no files"):
+        TextCorpus([])
+    with pytest.raises(ValueError, match="split must be one of"):
+        TextCorpus(tmp_path, "page")
+
+
+def sequences(reset: bool) -> TokenStream:
+    documents = [[np.array([1, 2]), np.array([3])], [], [np.array([], int), np.array([4, 5, 6])]]
+    return join_sequences(documents, n_tokens=7, reset=reset)
+
+
+def test_stream_of_sequences():
+    stream = sequences(reset=True)
+    assert stream.tokens.tolist() == [1, 2, 3, 4, 5, 6]
+    assert stream.tokens.dtype == np.uint16
+    assert stream.starts.tolist() == [0, 2, 3]
+    assert stream.bounds.tolist() == [0, 3, 3, 6]
+    assert stream.n_predicted == 3
+    assert [part.tolist() for part in stream.by_document(stream.tokens)] == [[2], [], [5, 6]]
+
+
+def test_stream_without_resets_predicts_all_but_the_first():
+    stream = sequences(reset=False)
+    assert stream.starts is None
+    assert [part.tolist() for part in stream.by_document(stream.tokens)] == [[2, 3], [], [4, 5, 6]]
+
+
+def test_tokens_take_four_bytes_where_two_do_not_do():
+    assert join_sequences([[np.array([70000])]], n_tokens=70001, reset=True).tokens[0] == 70000
+    assert join_sequences([], n_tokens=None, reset=True).n_predicted == 0
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=8), st.integers(0, 5))
+def test_shuffling_keeps_the_sequences(lists, seed):
+    stream = join_sequences([[np.array(x, int)] for x in lists], n_tokens=10, reset=True)
+    mixed = stream.shuffled(np.random.default_rng(seed))
+    parts = [tuple(x) for x in np.split(mixed.tokens, mixed.starts)[1:]]
+    assert sorted(parts) == sorted(tuple(x) for x in lists if x)
+
+
+@pytest.mark.parametrize(
+    ("reset", "words", "characters"),
+    [
+        ("sentence", [[[1, 3, 2], [1, 4, 3, 2]], [[1, 4, 2]]], [["<ab>", "<b ab>"], ["<b>"]]),
+        ("document", [[[1, 3, 2, 4, 3, 2]], [[1, 4, 2]]], [["<ab\n\nb ab>"], ["<b>"]]),
+        ("never", [[[3, 2, 4, 3, 2]], [[4, 2]]], [["ab\n\nb ab"], ["b"]]),
+    ],
+)
+def test_framing(reset: str, words: list, characters: list):
+    texts = ["ab\n\nb ab", "b"]
+    by_word = Tokenizer.train_words(["ab ab b"])
+    assert [[x.tolist() for x in doc] for doc in framed(texts, by_word, reset)] == words
+    by_character = Tokenizer.train_characters(texts, boundaries=True)
+    letters = dict(enumerate(by_character.vocabulary)) | {1: "<", 2: ">"}
+    found = [
+        ["".join(letters[int(i)] for i in x) for x in doc]
+        for doc in framed(texts, by_character, reset)
+    ]
+    assert found == characters
+
+
+@pytest.mark.parametrize("reset", ["sentence", "document", "never"])
+def test_integer_documents_are_taken_as_they_are(reset: str):
+    assert [[x.tolist() for x in d] for d in framed([[3, 4], [5]], None, reset)] == [
+        [[3, 4]],
+        [[5]],
+    ]
+
+
+@pytest.mark.parametrize("docs", [[[0.5, 1.0]], [[np.nan]], [[[1, 2]]], [[True]], [["a", 1]]])
+def test_documents_that_are_no_integers(docs):
+    with pytest.raises(ValueError, match="must be text or a 1-D array of integers"):
+        list(framed(docs, None, "never"))
+
+
+def test_documents_are_all_text_or_all_integers():
+    with pytest.raises(ValueError, match="got both"):
+        list(framed(["a", [1]], Tokenizer.train_words(["a"]), "never"))
+    with pytest.raises(ValueError, match="set a tokenizer"):
+        list(framed(["a"], None, "never"))
+    with pytest.raises(ValueError, match="iterable of documents, got int"):
+        as_documents(3)
+
+
+def test_one_document_alone_and_one_shot_iterators():
+    assert as_documents(np.array([1, 2]))[0].tolist() == [1, 2]
+    assert as_documents([1, 2])[0].tolist() == [1, 2]
+    assert as_documents(iter(["a"])) == ["a"]
+    corpus = ["a", "b"]
+    assert as_documents(corpus) is corpus

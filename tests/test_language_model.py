@@ -1,0 +1,332 @@
+"""LanguageModel: what it predicts, how documents are cut, sampling, saving."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from esnlm import (
+    ClassFactoredReadout,
+    LanguageModel,
+    MixtureOfExpertsReadout,
+    Reservoir,
+    RidgeReadout,
+    SoftmaxReadout,
+    WordFeatures,
+)
+from esnlm.corpus import CorpusError
+from esnlm.persistence import ModelFormatError
+from esnlm.tokenizers import Tokenizer
+
+RESETS = ("sentence", "document", "never")
+READOUTS = {
+    "ridge": RidgeReadout(),
+    "softmax": SoftmaxReadout(max_iter=5),
+    "moe": MixtureOfExpertsReadout(n_experts=2, max_iter=2, random_state=0),
+    "factored": ClassFactoredReadout(),
+}
+
+
+def sentences(n: int, seed: int) -> list[np.ndarray]:
+    """Counting modulo five from a random start, with noise: tokens 0 to 4, ended by 5."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(n):
+        length = rng.integers(3, 9)
+        steps = np.where(rng.random(length) < 0.9, 1, 2)
+        made.append(np.append((rng.integers(5) + np.cumsum(steps)) % 5, 5))
+    return made
+
+
+def spelled(docs: list[np.ndarray]) -> list[str]:
+    return [" ".join("abcde"[token] for token in doc[:-1]) for doc in docs]
+
+
+def model(reset: str = "sentence", n_units: int = 30, **options) -> LanguageModel:
+    reservoir = Reservoir(n_units, degree=8, random_state=0)
+    readout = options.pop("readout", RidgeReadout())
+    return LanguageModel(reservoir, readout, reset=reset, random_state=0, **options)
+
+
+TRAIN, TEST = sentences(200, 0), sentences(40, 1)
+
+
+@pytest.mark.parametrize("reset", RESETS)
+def test_log_likelihood_is_that_of_each_prefix(reset: str):
+    fitted = model(reset).fit(TRAIN)
+    docs = TEST[:4]
+    scores = fitted.log_likelihood(docs)
+    read = np.zeros(0, dtype=int)
+    for doc, found in zip(docs, scores, strict=True):
+        start = len(read) if reset == "never" else 0
+        read = np.concatenate([read, doc]) if reset == "never" else doc
+        first = max(start, 1)
+        expected = [
+            np.log(fitted.predict_proba(read[:t])[read[t]]) for t in range(first, len(read))
+        ]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("reset", RESETS)
+@pytest.mark.parametrize("tokenizer", ["word", "char"])
+def test_text_of_every_framing(reset: str, tokenizer: str):
+    fitted = model(reset, tokenizer=tokenizer).fit(spelled(TRAIN))
+    docs = spelled(TEST)
+    n_predicted = sum(map(len, fitted.log_likelihood(docs)))
+    assert n_predicted == fitted.tokenize(docs).n_predicted
+    assert fitted.score(docs) == pytest.approx(-np.log(fitted.perplexity(docs)))
+    assert fitted.perplexity(docs) < 3
+    assert fitted.predict_proba("a b").sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_sentences_of_a_text_are_lines_and_a_document_has_one_array():
+    fitted = model(tokenizer="word").fit(["a b c\nb c"] * 20)
+    (scores,) = fitted.log_likelihood(["a b c\n\nb c"])
+    assert len(scores) == 4 + 3
+    apart = np.concatenate(fitted.log_likelihood(["a b c", "b c"]))
+    np.testing.assert_allclose(scores, apart, rtol=1e-5)
+
+
+def test_empty_document_has_an_empty_array():
+    fitted = model().fit(TRAIN)
+    assert [len(x) for x in fitted.log_likelihood([TEST[0], [], [1]])] == [len(TEST[0]) - 1, 0, 0]
+
+
+def test_text_and_its_integers_agree():
+    fitted = model(tokenizer="word").fit(spelled(TRAIN))
+    tokenizer = fitted.tokenizer_
+    docs = spelled(TEST)
+    assert fitted.score(docs) == fitted.score(list(tokenizer.encode_lines(docs)))
+    prefix = np.append([tokenizer.bos_id], tokenizer.encode("a b"))
+    np.testing.assert_array_equal(fitted.predict_proba("a b"), fitted.predict_proba(prefix))
+
+
+def test_streams_and_order_do_not_change_a_closed_form_fit():
+    one = model(n_streams=1, shuffle=False).fit(TRAIN)
+    many = model(n_streams=64, shuffle=True).fit(TRAIN)
+    assert one.score(TEST) == pytest.approx(many.score(TEST), abs=1e-4)
+
+
+def test_without_resets_streams_agree_within_the_echo_state_tolerance():
+    one = model("never", n_streams=1).fit(TRAIN)
+    many = model("never", n_streams=3).fit(TRAIN)
+    assert one.score(TEST) == pytest.approx(many.score(TEST), abs=1e-4)
+
+
+@pytest.mark.parametrize("reset", RESETS)
+@pytest.mark.parametrize("chunk", [1, 7, 200])
+def test_partial_fit_in_chunks_is_fit(reset: str, chunk: int):
+    whole = model(reset).fit(TRAIN)
+    parts = model(reset, n_tokens=6)
+    for start in range(0, len(TRAIN), chunk):
+        parts.partial_fit(TRAIN[start : start + chunk])
+    assert parts.score(TEST) == pytest.approx(whole.score(TEST), abs=1e-4)
+
+
+def test_carried_state_survives_chunks_of_one_token():
+    tokens = np.concatenate(TRAIN[:10])
+    parts = model("never", n_tokens=6)
+    for token in tokens:
+        parts.partial_fit([[token]])
+    whole = model("never", n_tokens=6).fit([tokens])
+    np.testing.assert_allclose(
+        parts.predict_proba(tokens[:9]), whole.predict_proba(tokens[:9]), atol=1e-4
+    )
+
+
+def test_word_features_drive_the_reservoir():
+    fitted = model(features=WordFeatures(2, n_passes=2, random_state=0)).fit(TRAIN)
+    assert fitted.reservoir_.n_inputs_ == 2
+    assert fitted.features_.embedding_.shape == (6, 2)
+    assert fitted.perplexity(TEST) < 6
+    again = model(features=fitted.features_).fit(TRAIN)
+    assert again.features_ is fitted.features_
+
+
+def test_given_parts_are_not_changed():
+    readout, reservoir = RidgeReadout(), Reservoir(10, random_state=0)
+    LanguageModel(reservoir, readout).fit(TRAIN)
+    assert not hasattr(readout, "coef_")
+    assert not hasattr(reservoir, "W_")
+    drawn = Reservoir(10, random_state=3).fit(n_inputs=6)
+    assert LanguageModel(drawn, readout).fit(TRAIN).reservoir_ is drawn
+
+
+def test_held_out_documents_reach_the_readout():
+    fitted = model().fit(TRAIN, held_out=TEST)
+    assert np.isfinite(fitted.score(TEST))
+    with pytest.raises(CorpusError, match="held_out hold no tokens"):
+        model().fit(TRAIN, held_out=[])
+
+
+def test_sampling_is_seeded_and_follows_the_distribution():
+    fitted = model("never").fit(TRAIN)
+    drawn = fitted.sample(20, TEST[0][:2], random_state=0)
+    assert drawn.dtype == np.int64
+    assert np.array_equal(drawn, fitted.sample(20, TEST[0][:2], random_state=0))
+    first = [fitted.sample(1, [0, 1, 2], random_state=seed)[0] for seed in range(300)]
+    expected = fitted.predict_proba([0, 1, 2])
+    np.testing.assert_allclose(np.bincount(first, minlength=6) / 300, expected, atol=0.1)
+
+
+def test_sampling_at_zero_temperature_is_the_mode():
+    fitted = model("never").fit(TRAIN)
+    prefix = [0, 1]
+    for token in fitted.sample(5, prefix, temperature=0):
+        assert token == fitted.predict_proba(prefix).argmax()
+        prefix.append(token)
+    top = fitted.sample(5, [0, 1], top_k=1, random_state=4)
+    assert np.array_equal(top, fitted.sample(5, [0, 1], top_p=1e-6, random_state=5))
+
+
+def test_sampled_text_has_a_line_for_each_sentence_and_no_boundaries():
+    fitted = model(tokenizer="word").fit(spelled(TRAIN))
+    text = fitted.sample(60, random_state=0)
+    assert "\n" in text
+    assert set(text.split()) <= set("abcde")
+    continued = fitted.sample(2, "a b", temperature=0)
+    assert continued.startswith(" c")
+    assert fitted.sample(0) == ""
+
+
+@pytest.mark.parametrize("name", READOUTS)
+@pytest.mark.parametrize("with_features", [False, True])
+def test_saved_model_gives_identical_probabilities(tmp_path: Path, name: str, with_features: bool):
+    features = WordFeatures(2, n_passes=1, random_state=0) if with_features else None
+    fitted = model(tokenizer="word", readout=READOUTS[name], features=features)
+    fitted.fit(spelled(TRAIN[:60]))
+    fitted.save(tmp_path / "model")
+    files = sorted(path.name for path in (tmp_path / "model").iterdir())
+    assert files == ["config.json", "tokenizer.json", "weights.safetensors"]
+    loaded = LanguageModel.load(tmp_path / "model")
+    docs = spelled(TEST)
+    for ours, theirs in zip(fitted.log_likelihood(docs), loaded.log_likelihood(docs), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    np.testing.assert_array_equal(fitted.predict_proba("a"), loaded.predict_proba("a"))
+    assert loaded.sample(9, random_state=0) == fitted.sample(9, random_state=0)
+    assert loaded.n_parameters_ == fitted.n_parameters_
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    leaks = np.linspace(0.2, 1, 10)
+    fitted = LanguageModel(Reservoir(10, leak_rate=leaks, random_state=0), RidgeReadout())
+    fitted.fit(TRAIN).save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_saving_twice_gives_the_same_bytes_and_leaves_nothing_aside(saved: Path):
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    LanguageModel.load(saved).save(saved)
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+    assert sorted(before) == ["config.json", "weights.safetensors"]
+    assert [path.name for path in saved.parent.iterdir()] == ["model"]
+
+
+def test_saving_refuses_a_folder_of_something_else(saved: Path, tmp_path: Path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("years of work")
+    with pytest.raises(FileExistsError, match="is not a model"):
+        LanguageModel.load(saved).save(other)
+    assert [path.name for path in other.iterdir()] == ["thesis.txt"]
+
+
+def test_a_failing_save_leaves_the_old_model(saved: Path, monkeypatch: pytest.MonkeyPatch):
+    before = {path.name: path.read_bytes() for path in saved.iterdir()}
+    loaded = LanguageModel.load(saved)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        loaded.save(saved)
+    assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
+    assert [path.name for path in saved.parent.iterdir()] == ["model"]
+
+
+def edited(folder: Path, **changes: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda m: (m / "weights.safetensors").unlink(), "weights.safetensors is missing"),
+        (lambda m: (m / "config.json").unlink(), "config.json is missing"),
+        (lambda m: (m / "config.json").write_text("{"), "is not JSON"),
+        (lambda m: (m / "config.json").write_text("[]"), "does not describe a model"),
+        (lambda m: edited(m, version=99), "version 99"),
+        (lambda m: edited(m, reservoir={"class": "os.system"}), "was altered"),
+    ],
+)
+def test_damaged_folders_are_named(saved: Path, damage, message: str):
+    damage(saved)
+    with pytest.raises(ModelFormatError, match=message):
+        LanguageModel.load(saved)
+
+
+def test_every_altered_byte_of_the_weights_is_noticed(saved: Path):
+    weights = saved / "weights.safetensors"
+    whole = weights.read_bytes()
+    for place in np.random.default_rng(0).integers(0, len(whole), 20):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        weights.write_bytes(changed)
+        with pytest.raises(ModelFormatError, match="truncated or altered"):
+            LanguageModel.load(saved)
+    weights.write_bytes(whole[:-1])
+    with pytest.raises(ModelFormatError, match="truncated or altered"):
+        LanguageModel.load(saved)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path):
+    with pytest.raises(ModelFormatError, match="no such model folder"):
+        LanguageModel.load(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: model().fit([]), "corpus is empty"),
+        (lambda: model().fit([[]]), "corpus is empty"),
+        (lambda: model().fit([[1]]), "no token to predict"),
+        (lambda: model().fit([[0, -1]]), "got -1"),
+        (lambda: model(n_tokens=3).fit([[0, 3]]), r"lie in \[0, 3\).*got 3"),
+        (lambda: model().fit([[0.0, 1.0]]), "1-D array of integers, got float64"),
+        (lambda: model().fit([[0, np.nan]]), "1-D array of integers, got float64"),
+        (lambda: model().fit(["some text"]), "set a tokenizer"),
+        (lambda: model().fit(7), "iterable of documents"),
+        (lambda: model(tokenizer="syllable").fit(["a"]), "tokenizer must be"),
+        (lambda: model("daily").fit(TRAIN), "reset must be one of"),
+        (lambda: model(n_tokens=0).fit(TRAIN), "n_tokens must be at least 1"),
+        (lambda: model(n_units=0).fit(TRAIN), "n_units must be an integer of at least 1"),
+        (lambda: model().fit(TRAIN).score([[1]]), "no token to predict"),
+        (lambda: model().fit(TRAIN).score([[0, 6]]), "got 6"),
+        (lambda: model().fit(TRAIN).predict_proba([6]), "got 6"),
+        (lambda: model().fit(TRAIN).predict_proba([0.5]), "1-D array of integers"),
+        (lambda: model().fit(TRAIN).sample(-1), "n_tokens must be"),
+        (lambda: model().fit(TRAIN).sample(1, temperature=-1), "temperature must be"),
+        (lambda: model().fit(TRAIN).sample(1, top_k=0), "top_k must be"),
+        (lambda: model().fit(TRAIN).sample(1, top_p=2), "top_p must lie"),
+    ],
+)
+def test_bad_input_says_what_to_do(make, message: str):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_reservoir_of_another_vocabulary_is_refused():
+    reservoir = Reservoir(10, random_state=0).fit(n_inputs=4)
+    with pytest.raises(ValueError, match="has 4 inputs, expected 6"):
+        LanguageModel(reservoir, RidgeReadout()).fit(TRAIN)
+
+
+def test_a_tokenizer_given_is_used_as_it_is():
+    tokenizer = Tokenizer.train_words(spelled(TRAIN))
+    fitted = model(tokenizer=tokenizer, n_tokens=20).fit(spelled(TRAIN))
+    assert fitted.tokenizer_ is tokenizer
+    assert len(fitted.predict_proba("a")) == 20

@@ -1,0 +1,152 @@
+"""Tokenizers: vocabularies, boundaries, standard files, agreement with the backend."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from esnlm.tokenizers import Tokenizer, TokenizerError
+
+TEXT = "the boy sees the dog\nthe dog sees Mary\n"
+
+
+def byte_level() -> Backend:
+    """A small tokenizer built as GPT-2's is."""
+    letters = {token: i for i, token in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {**letters, "th": 256, "the": 257, "<|endoftext|>": 258}
+    backend = Backend(models.BPE(vocabulary, [("t", "h"), ("th", "e")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.post_processor = processors.ByteLevel(trim_offsets=False)
+    backend.add_special_tokens(["<|endoftext|>"])
+    return backend
+
+
+def test_words_are_ranked_by_frequency_then_alphabet():
+    tokenizer = Tokenizer.train_words([TEXT])
+    assert tokenizer.vocabulary == ["<unk>", "<s>", "</s>", "the", "dog", "sees", "Mary", "boy"]
+
+
+def test_vocabulary_size_counts_special_tokens_and_cuts_the_rarest():
+    tokenizer = Tokenizer.train_words([TEXT], vocab_size=5)
+    assert tokenizer.vocabulary == ["<unk>", "<s>", "</s>", "the", "dog"]
+    assert tokenizer.encode("the boy").tolist() == [3, 0]
+
+
+def test_vocabulary_comes_from_a_stream_that_is_read_once():
+    assert len(Tokenizer.train_words(iter([TEXT, TEXT]))) == 8
+
+
+def test_unknown_word_in_the_text_is_the_unknown_token():
+    tokenizer = Tokenizer.train_words(["a <unk> b"])
+    assert tokenizer.encode("<unk> zebra").tolist() == [tokenizer.unk_id] * 2
+
+
+@pytest.mark.parametrize("train", [Tokenizer.train_words, Tokenizer.train_characters])
+def test_lower_case_applies_to_training_and_encoding(train):
+    tokenizer = train([TEXT.upper()], lower=True)
+    assert np.array_equal(tokenizer.encode("THE DOG"), tokenizer.encode("the dog"))
+    assert tokenizer.unk_id not in tokenizer.encode("The Dog")
+
+
+def test_characters_keep_line_ends_and_decode_exactly():
+    tokenizer = Tokenizer.train_characters([TEXT])
+    assert tokenizer.keeps_newlines
+    assert tokenizer.bos_id is None
+    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+    assert not Tokenizer.train_words([TEXT]).keeps_newlines
+
+
+@given(st.text(alphabet="abc \nÄß\U0001f600xyz", max_size=30), st.booleans())
+def test_fast_characters_agree_with_the_backend(text, lower):
+    tokenizer = Tokenizer.train_characters(["abc \nÄß\U0001f600"], lower=lower)
+    expected = tokenizer.backend.encode(text, add_special_tokens=False).ids
+    assert tokenizer.encode(text).tolist() == expected
+
+
+def test_rare_characters_become_unknown_where_the_size_is_given():
+    tokenizer = Tokenizer.train_characters(["aaab"], vocab_size=2)
+    assert tokenizer.vocabulary == ["<unk>", "a"]
+    assert tokenizer.encode("ab").tolist() == [1, 0]
+
+
+def test_lines_get_both_boundaries_and_batches_none():
+    tokenizer = Tokenizer.train_words([TEXT])
+    lines = [line.tolist() for line in tokenizer.encode_lines(["the dog", "Mary"])]
+    assert lines == [[1, 3, 4, 2], [1, 6, 2]]
+    assert [b.tolist() for b in tokenizer.encode_batches(["the dog"])] == [[3, 4]]
+
+
+def test_saved_tokenizer_prepends_bos_by_itself():
+    tokenizer = Tokenizer.train_words([TEXT])
+    outside = Backend.from_str(tokenizer.to_json())
+    assert outside.encode("the dog").ids == [1, 3, 4]
+    again = Tokenizer.from_json(tokenizer.to_json(), bos="<s>", eos="</s>")
+    assert again.encode("the dog").tolist() == [3, 4]
+    assert again.to_json() == tokenizer.to_json()
+
+
+def test_boundary_tokens_are_not_decoded():
+    tokenizer = Tokenizer.train_words([TEXT])
+    assert tokenizer.decode([1, 3, 4, 2]) == "the dog"
+
+
+def test_reads_a_byte_level_file_with_one_token_for_both_boundaries(tmp_path: Path):
+    byte_level().save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert tokenizer.bos_id == tokenizer.eos_id == 258
+    assert tokenizer.unk_id is None
+    assert tokenizer.keeps_newlines
+    text = "the thé\n\U0001f600"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.backend.encode("the").ids == [258, 257]
+    once_more = Tokenizer.from_json(tokenizer.to_json(), bos=tokenizer.bos, eos=tokenizer.eos)
+    assert once_more.prepend_bos().backend.encode("the").ids == [258, 257]
+
+
+def test_padding_and_truncation_of_a_file_are_undone(tmp_path: Path):
+    backend = byte_level()
+    backend.enable_truncation(2)
+    backend.enable_padding(length=8)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert len(Tokenizer.from_file(tmp_path / "tokenizer.json").encode("abcd")) == 4
+
+
+def test_tokenizer_pickles_for_worker_processes():
+    tokenizer = pickle.loads(pickle.dumps(Tokenizer.train_words([TEXT])))
+    assert tokenizer.encode("the dog").tolist() == [3, 4]
+    assert tokenizer.bos_id == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Tokenizer.train_words([]), "training text is empty"),
+        (lambda: Tokenizer.train_words(["a"], vocab_size=3), "vocab_size must be larger"),
+        (lambda: Tokenizer.train_characters(["a"], vocab_size=0), "vocab_size must be larger"),
+        (lambda: Tokenizer(byte_level(), bos="<bos>"), "bos='<bos>' is not in the vocabulary"),
+        (lambda: Tokenizer.train_words(["a"]).decode([9]), "token ids must lie in"),
+        (lambda: Tokenizer.from_json("{}", bos=None, eos=None), "not a tokenizer.json"),
+    ],
+)
+def test_errors_say_what_is_wrong(make, message):
+    with pytest.raises(TokenizerError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff\xfe", b"plain text"])
+def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path, content: bytes):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json is not a tokenizer"):
+        Tokenizer.from_file(path)
+
+
+def test_a_missing_file_is_an_os_error(tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        Tokenizer.from_file(tmp_path / "none.json")
