@@ -1,0 +1,86 @@
+"""How long until something runs: the import, and the first compiled call with an empty cache?
+
+    python benchmarks/startup.py
+
+The peer of the import is an interpreter that does nothing; of the first call, the same call in a
+later process, which finds the compiled code in the cache.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from _report import report
+
+FIRST_CALL = """
+import time
+import numpy as np
+from esnlm import Reservoir
+reservoir = Reservoir(64, topology={topology!r}, random_state=0).fit(n_inputs=5)
+start = time.perf_counter()
+for _ in reservoir.harvest(np.arange(500) % 5):
+    pass
+print(time.perf_counter() - start)
+"""
+
+
+def main() -> None:
+    rows = [
+        row("import esnlm", seconds("import esnlm"), seconds("pass"), "interpreter alone", 1.0),
+        row(
+            "from esnlm import Reservoir",
+            seconds("from esnlm import Reservoir"),
+            seconds("import numpy, numba, sklearn.base, scipy.sparse.linalg"),
+            "import of numpy, numba, scipy and scikit-learn",
+            "",
+        ),
+        *(first_call(topology) for topology in ("random", "offsets")),
+    ]
+    report("startup", rows)
+
+
+def first_call(topology: str) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"NUMBA_CACHE_DIR": folder}
+        first, second = (
+            float(run(FIRST_CALL.format(topology=topology), environment)) for _ in range(2)
+        )
+    return row(f"first harvest, {topology}", first, second, "a later process", 10.0)
+
+
+def row(name: str, ours: float, peer: float, peer_name: str, target: float | str) -> dict[str, Any]:
+    return {
+        "benchmark": name,
+        "setting": f"peer: {peer_name}",
+        "ours": ours,
+        "peer": peer,
+        "ratio": ours / peer,
+        "unit": "s",
+        "target": target,
+        "met": ours <= target if isinstance(target, float) else "",
+    }
+
+
+def seconds(code: str) -> float:
+    """Median wall time of a fresh interpreter that runs the code."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        run(code)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def run(code: str, environment: dict[str, str] | None = None) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, env=environment, check=True, capture_output=True, text=True
+    ).stdout
+
+
+if __name__ == "__main__":
+    main()
