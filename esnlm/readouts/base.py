@@ -5,6 +5,7 @@ need so that ``partial_fit`` on small data gives what ``fit`` gives, however the
 """
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Protocol, Self
 
@@ -109,7 +110,7 @@ class StreamingReadout(ClassifierMixin, BaseEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit."""
         X, y = self._checked(X, y, reset=True)
-        check_classification_targets(y)
+        _check_labels(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         self._start()
         self._solve(ArrayBlocks(X, codes), None)
@@ -127,7 +128,7 @@ class StreamingReadout(ClassifierMixin, BaseEstimator):
         if classes is not None:
             known = _sorted_classes(classes)
             if first:
-                check_classification_targets(known)
+                _check_labels(known)
                 self.classes_ = known
                 self._start()
             elif not np.array_equal(known, self.classes_):
@@ -159,10 +160,10 @@ class StreamingReadout(ClassifierMixin, BaseEstimator):
             self.__dict__.pop(name, None)
         self.classes_ = _sorted_classes(classes)
         self._start()
-        self._solve(
-            _CodedBlocks(self, blocks),
-            None if held_out is None else _CodedBlocks(self, held_out),
-        )
+        coded = _CodedBlocks(self, blocks)
+        if iter(blocks) is not blocks and next(iter(coded), None) is None:
+            raise ValueError("blocks have no rows: give at least one row to learn from")
+        self._solve(coded, None if held_out is None else _CodedBlocks(self, held_out))
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
@@ -372,6 +373,14 @@ class _CodedBlocks:
             first = not hasattr(readout, "n_features_in_")
             X, y = readout._checked(X, y, reset=first)
             yield X, encode_labels(y, readout.classes_)
+
+
+def _check_labels(y: NDArray[Any]) -> None:
+    """Refuse targets of a regression. Text has many classes a row, so only floats are suspect."""
+    if y.dtype.kind not in "biuUS":
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+            check_classification_targets(y)
 
 
 def _sorted_classes(classes: ArrayLike) -> NDArray[Any]:

@@ -14,6 +14,9 @@ _LOGIT_BYTES = 1 << 24
 _GRAM_DAMPING = 1e-3
 _CURVATURE_MEMORY = 0.05
 _LEAST_CURVATURE = 1e-6
+_WARM_UP = 20
+# Rates grow with the batch until the longest step, not the noise, is the limit.
+_MOST_BATCHES = 4.0
 
 
 class IncrementalSolver:
@@ -77,7 +80,9 @@ class IncrementalSolver:
         gradient += np.float32(ridge) * self.weights
         memory = max(_CURVATURE_MEMORY, 1 / (self.n_steps + 2))
         self.variances += memory * (variances - self.variances)
-        size = rate * min(1.0, len(X) / max(X.shape[1], 1)) * min(1.0, (self.n_steps + 1) / 20)
+        size = (
+            rate * min(_MOST_BATCHES, len(X) / X.shape[1]) * min(1, (self.n_steps + 1) / _WARM_UP)
+        )
         scale = size / np.sqrt(self.variances + _LEAST_CURVATURE)
         scale32 = scale.astype(np.float32)
         move = self.inverse @ gradient

@@ -1,0 +1,217 @@
+"""One contract that every readout keeps."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
+
+import esnlm
+from esnlm.readouts.base import ArrayBlocks, encode_labels
+
+NAMES = ("RidgeReadout", "SoftmaxReadout", "MixtureOfExpertsReadout", "ClassFactoredReadout")
+READOUTS = [getattr(esnlm, name)() for name in NAMES]
+
+every_readout = pytest.mark.parametrize("readout", READOUTS, ids=NAMES)
+
+
+def pairs(
+    n: int = 120, n_units: int = 6, n_classes: int = 4, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """States and targets with something to learn; every class occurs."""
+    rng = np.random.default_rng(seed)
+    X = np.tanh(rng.normal(size=(n, n_units)))
+    scores = X @ rng.normal(size=(n_units, n_classes)) + rng.gumbel(size=(n, n_classes))
+    y = scores.argmax(axis=1)
+    y[:n_classes] = np.arange(n_classes)
+    return X, y
+
+
+@parametrize_with_checks(READOUTS)
+def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(estimator)
+
+
+@every_readout
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_are_distributions_in_the_dtype_of_the_states(
+    readout: Any, dtype: str, order: Any
+) -> None:
+    X, y = pairs()
+    X = np.asarray(X, dtype=dtype, order=order)
+    fitted = clone(readout).fit(X, y)
+    probabilities = fitted.predict_proba(X)
+    assert probabilities.shape == (120, 4)
+    assert probabilities.dtype == X.dtype
+    assert probabilities.min() >= 0
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(np.exp(fitted.predict_log_proba(X)), probabilities, atol=1e-6)
+
+
+@every_readout
+def test_order_and_precision_of_the_states_do_not_matter(readout: Any) -> None:
+    X, y = pairs()
+    truth = clone(readout).fit(X, y).predict_proba(X)
+    turned = clone(readout).fit(np.asfortranarray(X), y).predict_proba(np.asfortranarray(X))
+    single = clone(readout).fit(X.astype(np.float32), y).predict_proba(X.astype(np.float32))
+    np.testing.assert_allclose(turned, truth, atol=1e-6)
+    np.testing.assert_allclose(single, truth, atol=5e-3)
+
+
+@every_readout
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@given(cuts=st.lists(st.integers(1, 79), max_size=4, unique=True).map(sorted))
+def test_chunked_partial_fit_equals_fit(readout: Any, cuts: list[int]) -> None:
+    X, y = pairs(80)
+    whole = clone(readout).fit(X, y)
+    chunked = clone(readout)
+    for part in np.split(np.arange(80), cuts):
+        chunked.partial_fit(X[part], y[part], classes=np.arange(4))
+    np.testing.assert_allclose(chunked.predict_proba(X), whole.predict_proba(X), atol=1e-6)
+
+
+@every_readout
+def test_predicting_between_chunks_changes_nothing(readout: Any) -> None:
+    X, y = pairs(80)
+    watched, unwatched = clone(readout), clone(readout)
+    for start in (0, 40):
+        part = slice(start, start + 40)
+        watched.partial_fit(X[part], y[part], classes=np.arange(4)).predict(X[:3])
+        unwatched.partial_fit(X[part], y[part], classes=np.arange(4))
+    np.testing.assert_allclose(watched.predict_proba(X), unwatched.predict_proba(X), atol=1e-9)
+
+
+@every_readout
+def test_blocks_in_reused_memory_equal_arrays(readout: Any) -> None:
+    X, y = pairs(80)
+
+    class Reused:
+        def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            memory = np.empty((20, X.shape[1]))
+            for start in range(0, 80, 20):
+                memory[:] = X[start : start + 20]
+                yield memory, y[start : start + 20]
+            memory[:] = np.nan
+
+    truth = clone(readout).fit(X, y).predict_proba(X)
+    streamed = clone(readout).fit_blocks(Reused(), np.arange(4))
+    np.testing.assert_allclose(streamed.predict_proba(X), truth, atol=1e-5)
+
+
+@every_readout
+def test_held_out_blocks_are_taken(readout: Any) -> None:
+    X, y = pairs(200)
+    blocks, held_out = ArrayBlocks(X[:150], y[:150], 64), ArrayBlocks(X[150:], y[150:])
+    fitted = clone(readout).fit_blocks(blocks, np.arange(4), held_out=held_out)
+    assert np.mean(fitted.predict(X[150:]) == y[150:]) > 0.3
+
+
+@every_readout
+def test_unseen_classes_keep_their_column(readout: Any) -> None:
+    X, y = pairs()
+    labels = np.array([1, 3, 4, 8])[y]
+    fitted = clone(readout).partial_fit(X, labels, classes=np.arange(10))
+    probabilities = fitted.predict_proba(X)
+    assert probabilities.shape == (120, 10)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
+    seen = probabilities[:, [1, 3, 4, 8]].sum(axis=1)
+    assert np.all(seen > 0.5)
+    assert set(fitted.predict(X)) <= {1, 3, 4, 8}
+
+
+@every_readout
+def test_a_fit_forgets_the_last(readout: Any) -> None:
+    X, y = pairs(80)
+    fresh = clone(readout).fit(X, y).predict_proba(X)
+    again = clone(readout).fit(X[:, :3], y == 0).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(again, fresh, atol=1e-9)
+
+
+@every_readout
+def test_arrays_restore_the_readout(readout: Any) -> None:
+    X, y = pairs(80)
+    fitted = clone(readout).fit(X, y)
+    arrays = {name: np.array(value) for name, value in fitted.to_arrays().items()}
+    assert all(value.dtype != object for value in arrays.values())
+    loaded = type(readout).from_arrays(fitted.get_params(deep=False), arrays)
+    np.testing.assert_array_equal(loaded.predict_proba(X), fitted.predict_proba(X))
+    assert loaded.n_parameters_ == fitted.n_parameters_ > 0
+
+
+@every_readout
+def test_text_labels_survive_the_arrays(readout: Any) -> None:
+    X, y = pairs(80)
+    words = np.array(["boy", "chases", "dog", "é"])[y]
+    fitted = clone(readout).fit(X, words)
+    loaded = type(readout).from_arrays(fitted.get_params(deep=False), fitted.to_arrays())
+    assert loaded.predict(X).tolist() == fitted.predict(X).tolist()
+
+
+@every_readout
+def test_the_number_of_threads_does_not_matter(readout: Any) -> None:
+    X, y = pairs(400, n_units=40)
+    probabilities = []
+    for n_threads in (1, 2):
+        with threadpool_limits(n_threads):
+            probabilities.append(clone(readout).fit(X, y).predict_proba(X))
+    np.testing.assert_allclose(probabilities[0], probabilities[1], atol=1e-6)
+
+
+@every_readout
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(n=st.integers(4, 40), n_units=st.integers(1, 9), n_classes=st.integers(1, 5))
+def test_any_shape_fits(readout: Any, n: int, n_units: int, n_classes: int) -> None:
+    X, y = pairs(max(n, n_classes), n_units, n_classes)
+    probabilities = (
+        clone(readout).partial_fit(X, y, classes=np.arange(n_classes + 1)).predict_proba(X)
+    )
+    assert probabilities.shape == (len(X), n_classes + 1)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1, atol=1e-6)
+
+
+@every_readout
+def test_bad_input_is_named(readout: Any) -> None:
+    X, y = pairs(40)
+    with pytest.raises(ValueError, match="classes must be given at the first call"):
+        clone(readout).partial_fit(X, y)
+    with pytest.raises(ValueError, match=r"not among the 3 classes: \[3\]"):
+        clone(readout).partial_fit(X, y, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="NaN"):
+        clone(readout).fit(np.where(X[0, 0] == X, np.nan, X), y)
+    with pytest.raises(ValueError, match="classes differ"):
+        clone(readout).partial_fit(X, y, classes=np.arange(4)).partial_fit(X, y, classes=[0, 1])
+    with pytest.raises(ValueError, match="features"):
+        clone(readout).fit(X, y).predict(X[:, :2])
+    with pytest.raises(ValueError, match="classes is empty"):
+        clone(readout).fit_blocks([(X, y)], [])
+    with pytest.raises(ValueError, match="row"):
+        clone(readout).fit_blocks([], np.arange(4))
+
+
+def test_labels_become_columns() -> None:
+    codes = encode_labels(np.array(["b", "z"]), np.array(["a", "b", "z"]))
+    assert codes.tolist() == [1, 2]
+    with pytest.raises(ValueError, match="zz"):
+        encode_labels(np.array(["b", "zz"]), np.array(["a", "b", "z"]))
+
+
+def test_blocks_of_arrays_are_views_and_start_over() -> None:
+    X, y = pairs(10)
+    blocks = ArrayBlocks(X, y, block_size=4)
+    for _ in range(2):
+        parts = list(blocks)
+        assert [len(codes) for _, codes in parts] == [4, 4, 2]
+        assert all(np.shares_memory(part, X) for part, _ in parts)
+    with pytest.raises(ValueError, match="one target a row"):
+        ArrayBlocks(X, y[:3])
+    with pytest.raises(ValueError, match="block_size must be at least 1"):
+        ArrayBlocks(X, y, block_size=0)

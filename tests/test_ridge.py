@@ -1,0 +1,123 @@
+"""RidgeReadout against scikit-learn's Ridge and against cross-validation done by hand."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from esnlm import RidgeReadout
+from esnlm.readouts.base import ArrayBlocks
+
+
+def pairs(n: int = 150, n_units: int = 12, n_classes: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    X = rng.normal(0.5, 1.0, size=(n, n_units))
+    y = (X @ rng.normal(size=(n_units, n_classes)) + rng.gumbel(size=(n, n_classes))).argmax(1)
+    return X, y
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("selection", [None, "gcv"])
+def test_coefficients_are_those_of_scikit_learn(alpha: float, selection: str | None) -> None:
+    X, y = pairs()
+    ours = RidgeReadout(alpha, alphas=[alpha], selection=selection).fit(X, y)
+    peer = Ridge(alpha=alpha).fit(X, np.eye(5)[y])
+    np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-10)
+    np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-10)
+
+
+def test_no_penalty_on_singular_states_is_least_squares() -> None:
+    X, y = pairs()
+    X = np.hstack([X, X[:, :2], np.zeros((len(X), 1))])
+    ours = RidgeReadout(0.0, selection=None).fit(X, y)
+    outputs = X @ ours.coef_.T + ours.intercept_
+    design = np.hstack([X, np.ones((len(X), 1))])
+    best = design @ np.linalg.lstsq(design, np.eye(5)[y], rcond=None)[0]
+    np.testing.assert_allclose(outputs, best, atol=1e-6)
+
+
+def test_generalised_cross_validation_equals_its_definition() -> None:
+    X, y = pairs(60, 8)
+    alphas = [0.01, 0.1, 1.0, 10.0, 100.0]
+    ours = RidgeReadout(alphas=alphas).fit(X, y)
+    n, centred = len(X), X - X.mean(axis=0)
+    for alpha, score in zip(alphas, ours.path_["scores"], strict=True):
+        inverse = np.linalg.inv(centred.T @ centred + alpha * np.eye(8))
+        hat = centred @ inverse @ centred.T + np.full((n, n), 1 / n)
+        left = np.eye(5)[y] - hat @ np.eye(5)[y]
+        definition = n * np.sum(left**2) / np.trace(np.eye(n) - hat) ** 2
+        assert score == pytest.approx(definition, rel=1e-9)
+    assert ours.alpha_ == alphas[int(np.argmin(ours.path_["scores"]))]
+
+
+def test_held_out_rows_choose_the_likeliest_penalty() -> None:
+    X, y = pairs(200)
+    alphas = [1e-3, 1.0, 10.0, 100.0, 1000.0]
+    ours = RidgeReadout(alphas=alphas).fit_blocks(
+        ArrayBlocks(X[:150], y[:150]), np.arange(5), held_out=ArrayBlocks(X[150:], y[150:], 20)
+    )
+    losses = []
+    for alpha in alphas:
+        fixed = RidgeReadout(alpha, selection=None).fit_blocks(
+            ArrayBlocks(X[:150], y[:150]), np.arange(5)
+        )
+        losses.append(-fixed.predict_log_proba(X[150:])[np.arange(50), y[150:]].mean())
+    np.testing.assert_allclose(ours.path_["scores"], losses, rtol=1e-9)
+    assert ours.alpha_ == alphas[int(np.argmin(losses))]
+
+
+def test_a_fraction_of_the_rows_may_be_held_out() -> None:
+    X, y = pairs(200)
+    ours = RidgeReadout(selection="held_out", alphas=[0.1, 10.0, 1e4]).fit(X, y)
+    whole = RidgeReadout(ours.alpha_, selection=None).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, whole.coef_, atol=1e-9)
+    assert RidgeReadout(selection="held_out").fit(X[:5], y[:5]).alpha_ > 0
+
+
+def test_outputs_below_the_floor_are_raised_to_it() -> None:
+    X, y = pairs()
+    ours = RidgeReadout(1e-3, selection=None, floor=1e-2).fit(X, y)
+    outputs = X @ ours.coef_.T + ours.intercept_
+    np.testing.assert_allclose(outputs.sum(axis=1), 1, atol=1e-9)
+    assert outputs.min() < 0
+    floored = np.maximum(outputs, 1e-2)
+    expected = floored / floored.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(ours.predict_proba(X), expected, atol=1e-12)
+
+
+def test_the_floor_shrinks_with_the_vocabulary() -> None:
+    X, y = pairs()
+    wide = RidgeReadout().partial_fit(X, y, classes=np.arange(240))
+    assert 2e-5 < wide.predict_proba(X).min() < 1e-4
+
+
+def test_float32_states_reach_float64_coefficients() -> None:
+    X, y = pairs(3000)
+    double = RidgeReadout(1.0, selection=None).fit(X, y)
+    single = RidgeReadout(1.0, selection=None).fit(X.astype(np.float32), y)
+    np.testing.assert_allclose(single.coef_, double.coef_, atol=1e-5)
+
+
+def test_a_loaded_readout_says_that_it_cannot_learn_more() -> None:
+    X, y = pairs()
+    fitted = RidgeReadout().fit(X, y)
+    loaded = RidgeReadout.from_arrays(fitted.get_params(), fitted.to_arrays())
+    with pytest.raises(ValueError, match="without its statistics"):
+        loaded.partial_fit(X, y)
+    before = fitted.predict_proba(X)
+    assert not np.allclose(fitted.partial_fit(X[:50], y[:50]).predict_proba(X), before, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"alpha": -1.0}, "not negative"),
+        ({"alphas": []}, "alphas is empty"),
+        ({"selection": "aic"}, "got 'aic'"),
+        ({"floor": 2.0}, "floor must lie in"),
+        ({"validation_fraction": 1.0}, r"must lie in \(0, 1\), got 1.0"),
+    ],
+)
+def test_bad_parameters_are_named(params: dict[str, object], message: str) -> None:
+    X, y = pairs()
+    with pytest.raises(ValueError, match=message):
+        RidgeReadout(**params).fit(X, y)  # type: ignore[arg-type]

@@ -1,0 +1,177 @@
+"""The multinomial loss against finite differences, SoftmaxReadout against scikit-learn."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from esnlm import SoftmaxReadout
+from esnlm.readouts.base import ArrayBlocks
+from esnlm.readouts.multinomial import (
+    GramPreconditioner,
+    MultinomialLoss,
+    log_softmax,
+    newton_cg,
+    softmax,
+)
+from esnlm.statistics import Moments
+
+
+def pairs(
+    n: int = 400, n_units: int = 8, n_classes: int = 5, seed: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(0.3, 1.0, size=(n, n_units)) * np.linspace(0.2, 2, n_units)
+    weights = rng.normal(size=(n_units, n_classes))
+    return X, (X @ weights + rng.gumbel(size=(n, n_classes))).argmax(axis=1)
+
+
+def objective(readout: SoftmaxReadout, X: np.ndarray, y: np.ndarray) -> float:
+    """Penalised loss, nats a row."""
+    log_p = readout.predict_log_proba(X)[np.arange(len(y)), y]
+    return -log_p.mean() + readout.alpha / 2 * np.sum(readout.coef_**2) / len(y)
+
+
+@pytest.mark.parametrize("kind", ["columns", "weighted", "soft"])
+def test_derivatives_equal_finite_differences(kind: str) -> None:
+    X, y = pairs(60)
+    rng = np.random.default_rng(0)
+    weights = None if kind == "columns" else rng.random(60)
+    targets = rng.dirichlet(np.ones(5), size=60) * rng.random((60, 1)) if kind == "soft" else y
+    if kind == "soft":
+        weights = None
+    loss = MultinomialLoss([(X, targets, weights)], 8, 5, 0.7, centre=X.mean(axis=0))
+    theta, direction = rng.normal(size=(9, 5)), rng.normal(size=(9, 5))
+    up, gradient_up = loss.evaluate(theta + 1e-5 * direction)
+    down, gradient_down = loss.evaluate(theta - 1e-5 * direction)
+    _, gradient = loss.evaluate(theta)
+    assert np.sum(gradient * direction) == pytest.approx((up - down) / 2e-5, rel=1e-7)
+    if kind != "soft":
+        product = loss.hessian_product(direction)
+        np.testing.assert_allclose(product, (gradient_up - gradient_down) / 2e-5, atol=1e-8)
+
+
+def test_soft_targets_of_full_mass_have_the_exact_hessian() -> None:
+    X, _ = pairs(60)
+    rng = np.random.default_rng(0)
+    loss = MultinomialLoss([(X, rng.dirichlet(np.ones(5), size=60), rng.random(60))], 8, 5, 0.7)
+    theta, direction = rng.normal(size=(9, 5)), rng.normal(size=(9, 5))
+    _, up = loss.evaluate(theta + 1e-5 * direction)
+    _, down = loss.evaluate(theta - 1e-5 * direction)
+    loss.evaluate(theta)
+    np.testing.assert_allclose(loss.hessian_product(direction), (up - down) / 2e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+@pytest.mark.parametrize("alpha", [0.1, 10.0])
+def test_coefficients_are_those_of_scikit_learn(n_classes: int, alpha: float) -> None:
+    X, y = pairs(n_classes=n_classes)
+    ours = SoftmaxReadout(alpha, tol=1e-13).fit(X, y)
+    C = (2 if n_classes == 2 else 1) / alpha
+    peer = LogisticRegression(C=C, tol=1e-10, max_iter=10000).fit(X, y)
+    np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X), atol=1e-5)
+    if n_classes > 2:
+        np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-4)
+        np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-4)
+
+
+def test_the_objective_never_rises() -> None:
+    X, y = pairs(2000, 20, 9)
+    ours = SoftmaxReadout(0.1).fit(X, y)
+    assert np.all(np.diff(ours.history_) <= 0)
+    assert ours.history_[-1] == pytest.approx(objective(ours, X, y), abs=1e-8)
+
+
+def test_one_incremental_run_comes_close_to_the_optimum() -> None:
+    X, y = pairs(20000, 30, 12)
+    best = SoftmaxReadout(1.0, solver="newton-cg", tol=1e-8).fit(X, y)
+    two_passes = SoftmaxReadout(1.0, solver="incremental", n_passes=2).fit(X, y)
+    assert objective(two_passes, X, y) - objective(best, X, y) < 0.06
+
+
+def test_a_sample_of_rows_for_the_hessian_reaches_the_same_optimum() -> None:
+    X, y = pairs(4000)
+    moments = Moments(8, 5).add(X, y)
+    ends = []
+    for stride in (1, 4):
+        loss = MultinomialLoss([(X, y, None)], 8, 5, 1.0, centre=moments.mean, stride=stride)
+        result = newton_cg(loss, np.zeros((9, 5)), GramPreconditioner(moments), tol=1e-9)
+        assert result.converged
+        ends.append(result.history[-1])
+    assert ends[1] == pytest.approx(ends[0], abs=1e-6)
+
+
+class Stream:
+    """Blocks that are not arrays."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, rows: int) -> None:
+        self.blocks = ArrayBlocks(X, y, rows)
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return iter(self.blocks)
+
+
+def test_streams_past_the_buffer_do_not_depend_on_the_cut() -> None:
+    X, y = pairs(6000)
+    fits = []
+    for rows in (6000, 1000, 77):
+        readout = SoftmaxReadout(buffer_size=1500)
+        for start in range(0, 6000, rows):
+            readout.partial_fit(X[start : start + rows], y[start : start + rows], np.arange(5))
+        fits.append(readout.predict_proba(X))
+    np.testing.assert_allclose(fits[1], fits[0], atol=1e-6)
+    np.testing.assert_allclose(fits[2], fits[0], atol=1e-6)
+    chosen = fits[0][np.arange(6000), y]
+    best = SoftmaxReadout().fit(X, y).predict_proba(X)[np.arange(6000), y]
+    assert np.mean(np.log(best) - np.log(chosen)) < 0.05
+
+
+def test_held_out_rows_stop_the_incremental_solver_at_its_best_pass() -> None:
+    X, y = pairs(3000)
+    readout = SoftmaxReadout(solver="incremental", n_passes=3)
+    held_out = ArrayBlocks(X[2000:], y[2000:])
+    readout.fit_blocks(Stream(X[:2000], y[:2000], 300), np.arange(5), held_out=held_out)
+    assert len(readout.history_) == 3
+    loss = -readout.predict_log_proba(X[2000:])[np.arange(1000), y[2000:]].mean()
+    assert loss == pytest.approx(min(readout.history_), abs=1e-5)
+
+
+def test_learning_goes_on_after_a_fit_and_after_loading() -> None:
+    X, y = pairs(9000)
+    readout = SoftmaxReadout(solver="incremental").fit(X[:3000], y[:3000])
+    loaded = SoftmaxReadout.from_arrays(readout.get_params(), readout.to_arrays())
+    for learner in (readout, loaded):
+        before = objective(learner, X, y)
+        learner.partial_fit(X[3000:], y[3000:])
+        assert objective(learner, X, y) < before + 0.05
+
+
+def test_a_one_shot_iterator_is_refused() -> None:
+    X, y = pairs(50)
+    with pytest.raises(TypeError, match="one-shot iterator"):
+        SoftmaxReadout().fit_blocks(iter([(X, y)]), np.arange(5))
+
+
+def test_extreme_logits_stay_finite() -> None:
+    Z = np.array([[1e4, 0.0, -1e4], [-1e30, 0.0, 3.0]], dtype=np.float32)
+    probabilities = softmax(Z.copy())
+    assert np.all(np.isfinite(probabilities))
+    assert probabilities[0].tolist() == [1.0, 0.0, 0.0]
+    assert np.all(np.isfinite(log_softmax(Z.copy())))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"solver": "adam"}, "got 'adam'"),
+        ({"alpha": -1.0}, "not negative, got -1.0"),
+        ({"n_passes": 0}, "n_passes must be at least 1, got 0"),
+        ({"learning_rate": 0.0}, "positive, got 0.0"),
+        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
+    ],
+)
+def test_bad_parameters_are_named(params: dict[str, object], message: str) -> None:
+    X, y = pairs(50)
+    with pytest.raises(ValueError, match=message):
+        SoftmaxReadout(**params).fit(X, y)  # type: ignore[arg-type]

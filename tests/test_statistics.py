@@ -1,0 +1,87 @@
+"""Moments against plain formulas, however the rows were cut."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from esnlm import statistics
+from esnlm.statistics import Moments
+
+
+def rows(n: int, n_units: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(1.0, 1.0, size=(n, n_units)), rng.integers(0, n_classes, size=n)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-12)])
+def test_moments_equal_their_formulas(order: str, dtype: str, tolerance: float) -> None:
+    X, codes = rows(500, 37, 5)
+    X = np.asarray(X, dtype=dtype, order=order)  # type: ignore[call-overload]
+    moments = Moments(37, 5).add(X, codes)
+    exact, one_hot = X.astype(np.float64), np.eye(5)[codes]
+    centred = exact - exact.mean(axis=0)
+    scale = 500.0
+    np.testing.assert_allclose(moments.gram(), exact.T @ exact, atol=tolerance * scale)
+    np.testing.assert_allclose(moments.sums, one_hot.T @ exact, atol=1e-9 * scale)
+    np.testing.assert_array_equal(moments.counts, one_hot.sum(axis=0))
+    np.testing.assert_allclose(moments.centred_gram(), centred.T @ centred, atol=tolerance * scale)
+    np.testing.assert_allclose(moments.centred_sums(), one_hot.T @ centred, atol=1e-9 * scale)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    cuts=st.lists(st.integers(0, 300), max_size=6).map(sorted),
+    split=st.integers(0, 7),
+    dtype=st.sampled_from(["float32", "float64"]),
+)
+def test_cuts_and_merges_do_not_matter(cuts: list[int], split: int, dtype: str) -> None:
+    X, codes = rows(300, 9, 4)
+    X = X.astype(dtype)
+    whole = Moments(9, 4).add(X, codes)
+    first, second = Moments(9, 4), Moments(9, 4)
+    for k, part in enumerate(np.split(np.arange(300), cuts)):
+        (first if k < split else second).add(X[part], codes[part])
+    merged = first.merge(second)
+    assert merged.n == whole.n
+    tolerance = 1e-6 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(merged.gram(), whole.gram(), rtol=tolerance)
+    np.testing.assert_allclose(merged.sums, whole.sums, rtol=1e-12, atol=1e-12)
+
+
+def test_many_pieces_flow_through_both_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "_PIECE", 16)
+    monkeypatch.setattr(statistics, "_ROWS_IN_SINGLE", 40)
+    monkeypatch.setattr(statistics, "_STAGED", 8)
+    X, codes = rows(333, 6, 3)
+    moments = Moments(6, 3)
+    moments.add(X[:200].astype(np.float32), codes[:200])
+    moments.add(X[200:203], codes[200:203])
+    moments.add(np.asfortranarray(X[203:]), codes[203:])
+    np.testing.assert_allclose(moments.gram(), X.T @ X, rtol=1e-5)
+    moments.add(X[:5], codes[:5])
+    np.testing.assert_allclose(moments.gram(), X.T @ X + X[:5].T @ X[:5], rtol=1e-5)
+
+
+def test_gram_of_a_sample_is_scaled_to_all_rows() -> None:
+    X, codes = rows(4000, 5, 3)
+    moments = Moments(5, 3, gram_rows=2000)
+    for start in range(0, 4000, 500):
+        moments.add(X[start : start + 500], codes[start : start + 500])
+    assert (moments.n, moments.n_gram) == (4000, 2000)
+    sample = X[:2000] - X[:2000].mean(axis=0)
+    np.testing.assert_allclose(moments.centred_gram(), 2 * sample.T @ sample, atol=1e-8)
+    np.testing.assert_allclose(moments.mean, X.mean(axis=0))
+
+
+def test_bad_shapes_are_named() -> None:
+    moments = Moments(3, 2)
+    with pytest.raises(ValueError, match=r"must be \(n, 3\), got \(2, 4\)"):
+        moments.add(np.zeros((2, 4)), np.zeros(2, dtype=int))
+    with pytest.raises(ValueError, match=r"lie in \[0, 2\)"):
+        moments.add(np.zeros((1, 3)), np.array([2]))
+    with pytest.raises(ValueError, match="2 rows and codes 1"):
+        moments.add(np.zeros((2, 3)), np.array([0]))
+    with pytest.raises(ValueError, match="cannot merge moments of 4 units"):
+        moments.merge(Moments(4, 2))
