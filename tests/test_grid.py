@@ -152,7 +152,7 @@ def test_failed_run_is_named_and_finished_rows_stay(path, jobs):
 
 
 def test_dead_worker_is_reported(path):
-    with pytest.raises(RuntimeError, match="a worker died"):
+    with pytest.raises(ChildProcessError, match="a worker died"):
         grid(path, run=die, jobs=2)
 
 

@@ -59,13 +59,10 @@ def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> N
         style = _style(readout, features)
         _band(axis, chosen, "perplexity", label=label, **style)
     _sizes_axis(axis, rows)
-    _ngram_lines(axis, ngrams, "perplexity", orders=(2, 3, 4))
     oracle = float(np.mean([row["oracle_perplexity"] for row in rows]))
-    _level(axis, oracle, f"oracle {oracle:.2f}", style="-", colour="black")
     values = np.array([row["perplexity"] for row in rows] + [oracle])
-    bigram = [row["perplexity"] for row in ngrams if row["order"] == 2]
-    top = min(values.max(), 1.25 * max([*bigram, values.min()]))
-    axis.set_ylim(0.985 * values.min(), 1.02 * top)
+    axis.set_ylim(0.97 * values.min(), 1.02 * values.max())
+    _levels(axis, [("oracle", oracle), *_ngram_levels(ngrams, "perplexity", (2, 3, 4))])
     axis.set_ylabel("perplexity on the second corpus")
     axis.set_title("Perplexity of the readouts by reservoir size", loc="left")
     _legend(figure, axis, columns=2)
@@ -74,7 +71,7 @@ def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> N
 
 def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     """Figure 6: cosine to the exact distribution on both corpora, one panel a readout."""
-    readouts = list(dict.fromkeys(row["readout"] for row in rows))
+    readouts = list(dict.fromkeys(readout for readout, _ in _lines(rows)))
     figure, axes = _figure(len(readouts))
     for axis, readout in zip(axes, readouts, strict=True):
         for features in sorted({row["features"] for row in rows}):
@@ -96,12 +93,11 @@ def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
                     markerfacecolor=colour if not features else "white",
                 )
         _sizes_axis(axis, rows)
-        _ngram_lines(axis, ngrams, "cosine", orders=(2, 3))
         axis.set_title(NAMES[readout], loc="left")
     low = min(row["cosine"] for row in rows)
-    bigram = [row["cosine"] for row in ngrams if row["order"] == 2]
     for axis in axes:
-        axis.set_ylim(max(low, min([*bigram, 100.0]) - 15) - 1, 100.5)
+        axis.set_ylim(low - 1, 100.5)
+        _levels(axis, _ngram_levels(ngrams, "cosine", (2, 3, 4)))
     for axis in axes[:: _columns(len(readouts))]:
         axis.set_ylabel("cosine to the oracle, 0 to 100")
     _legend(figure, axes[0], columns=2)
@@ -194,28 +190,38 @@ def _band(axis: "Axes", rows: Sequence[Row], column: str, **style: Any) -> None:
     axis.fill_between(sizes, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _ngram_lines(axis: "Axes", ngrams: Sequence[Row], column: str, orders: Sequence[int]) -> None:
+def _ngram_levels(
+    ngrams: Sequence[Row], column: str, orders: Sequence[int]
+) -> list[tuple[str, float]]:
+    """Names and means over seeds of the n-grams, for `_levels`."""
+    found = []
     for order in orders:
         values = [row[column] for row in ngrams if row["order"] == order]
         if values:
-            mean = float(np.mean(values))
-            _level(axis, mean, f"{order}-gram {mean:.2f}", style=":", colour=_GREY)
+            found.append((f"{order}-gram", float(np.mean(values))))
+    return found
 
 
-def _level(axis: "Axes", value: float, text: str, *, style: str, colour: str) -> None:
-    """A horizontal line, named in the right margin where no data lie."""
-    axis.axhline(value, color=colour, linestyle=style, linewidth=1.1, zorder=1)
-    axis.annotate(
-        text,
-        (1.0, value),
-        xycoords=("axes fraction", "data"),
-        xytext=(4, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=8,
-        color=colour,
-        annotation_clip=True,
-    )
+def _levels(axis: "Axes", levels: Sequence[tuple[str, float]]) -> None:
+    """Horizontal lines, named in the right margin, where no data lie; the y limits must be set."""
+    low, high = axis.get_ylim()
+    apart = 0.035 * (high - low)
+    place = -np.inf
+    for name, value in sorted(levels, key=lambda level: level[1]):
+        oracle = name == "oracle"
+        colour = "black" if oracle else _GREY
+        axis.axhline(value, color=colour, linestyle="-" if oracle else ":", linewidth=1.1, zorder=1)
+        place = max(value, place + apart)
+        axis.annotate(
+            f"{name} {value:.2f}",
+            (1.0, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            color=colour,
+        )
 
 
 def _sizes_axis(axis: "Axes", rows: Sequence[Row]) -> None:

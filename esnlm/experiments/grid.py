@@ -67,7 +67,8 @@ def run_grid(
     Raises
     ------
     ValueError : settings whose keys repeat, a CSV with other columns or other fixed values, one
-        that another process is writing, or a run that was given bad settings. Finished rows stay.
+        that another process is writing, or a run that was given bad settings.
+    ChildProcessError : a worker was killed. Finished rows stay, whatever happens.
 
     Examples
     --------
@@ -225,7 +226,7 @@ def _explained(setting: Row, result: Callable[[], Mapping[str, Any]]) -> Mapping
     try:
         return result()
     except BrokenProcessPool:
-        raise RuntimeError(
+        raise ChildProcessError(
             f"a worker died (out of memory?) while {named} or another run was under way: "
             "finished rows are kept; start again, with fewer jobs"
         ) from None

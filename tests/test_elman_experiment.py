@@ -1,0 +1,239 @@
+"""The Elman experiment end to end on small corpora: rows, plots, tables, bad input."""
+
+import argparse
+import csv
+
+import numpy as np
+import pytest
+
+from esnlm.experiments import elman
+from esnlm.experiments.elman_plots import plot_cosine, plot_perplexity, principal_components
+from esnlm.experiments.elman_runs import Settings, make_corpora, make_grammar, run_readout
+from esnlm.experiments.elman_summary import targets, write_summary
+from esnlm.experiments.grid import read_rows
+from esnlm.experiments.specialisation import contexts_of, describe_experts, gate_information
+
+CONTRACT = [
+    *("readout", "features", "n_units", "seed", "perplexity", "cosine", "oracle_perplexity"),
+    *("n_train_tokens", "n_test_tokens", "n_parameters", "fit_seconds", "score_seconds"),
+]
+TIMES = ("fit_seconds", "score_seconds", "drive_seconds")
+CORPORA = ["--train-sentences", 300, "--test-sentences", 200]
+SMALL = ["--sizes", 5, 12, "--seeds", 1, "--experts", 2, *CORPORA]
+
+
+def run(*options):
+    parser = argparse.ArgumentParser()
+    elman.add_arguments(parser)
+    return elman.run(parser.parse_args([str(option) for option in options]))
+
+
+def without_times(path):
+    return [{k: v for k, v in row.items() if k not in TIMES} for row in read_rows(path)]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("elman") / "new" / "folder"
+    assert run("--out", folder, *SMALL, "--jobs", 1) == 0
+    return folder
+
+
+def test_one_row_a_run_with_the_columns_of_the_contract(small):
+    with (small / "elman.csv").open() as file:
+        assert next(csv.reader(file))[: len(CONTRACT)] == CONTRACT
+    rows = read_rows(small / "elman.csv")
+    names = {(r["readout"], r["features"], r["n_units"], r["seed"]) for r in rows}
+    expected = {(name, f, n, 0) for name in elman.READOUTS for f in (0, 2) for n in (5, 12)}
+    assert len(rows) == len(names)
+    assert names == expected
+
+
+def test_every_readout_is_above_the_oracle_and_below_chance(small):
+    for row in read_rows(small / "elman.csv"):
+        assert row["oracle_perplexity"] < row["perplexity"] < 24
+        assert 0 < row["cosine"] < 100
+        assert row["n_parameters"] > row["n_units"]
+        assert row["fit_seconds"] >= row["drive_seconds"] >= 0
+
+
+def test_ngram_rows(small):
+    rows = read_rows(small / "ngrams.csv")
+    assert [row["order"] for row in rows] == [1, 2, 3, 4, 5]
+    assert rows[0]["perplexity"] > rows[1]["perplexity"] > rows[1]["oracle_perplexity"]
+    first = read_rows(small / "elman.csv")[0]
+    assert rows[0]["n_test_tokens"] == first["n_test_tokens"]
+    assert rows[0]["oracle_perplexity"] == first["oracle_perplexity"]
+
+
+@pytest.mark.parametrize("name", ["elman.png", "elman_cosine.png", "elman_states.png"])
+def test_plots_are_images(small, name):
+    from matplotlib.image import imread
+
+    image = imread(small / name)
+    assert image.shape[0] > 300
+    assert image.shape[1] > 600
+    assert len(np.unique(image.reshape(-1, image.shape[2])[::97], axis=0)) > 4
+
+
+def test_table_of_experts(small):
+    with (small / "experts.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2
+    assert sum(float(row["gate_share"]) for row in rows) == pytest.approx(1.0, abs=1e-4)
+    text = (small / "experts.md").read_text()
+    assert "12 units, 2 word features, 2 experts" in text
+    assert "length of the sentence" in text
+
+
+def test_summary_names_every_readout(small):
+    text = (small / "summary.md").read_text()
+    for name in elman.READOUTS:
+        assert f"| {name} | 2 |" in text
+    assert "lowest perplexity / oracle, any run | above 1" in text
+
+
+def test_nothing_half_written_stays(small):
+    assert not list(small.glob("*.part"))
+    assert not list(small.glob(".*"))
+
+
+def test_second_run_repeats_nothing(small):
+    before = (small / "elman.csv").read_bytes()
+    assert run("--out", small, *SMALL, "--no-plots", "--jobs", 1) == 0
+    assert (small / "elman.csv").read_bytes() == before
+
+
+def test_two_jobs_give_the_same_rows(small, tmp_path):
+    fewer = ["--sizes", 5, "--readouts", "moe", "ridge", "--no-plots", "--jobs", 2]
+    assert run("--out", tmp_path, *SMALL, *fewer) == 0
+    expected = without_times(small / "elman.csv")
+    rows = without_times(tmp_path / "elman.csv")
+    assert len(rows) == 4
+    assert all(row in expected for row in rows)
+
+
+def test_corpora_depend_on_the_seed_alone():
+    settings = Settings(train_sentences=50, test_sentences=20)
+    first, again, other = (make_corpora(settings, seed) for seed in (0, 0, 1))
+    assert np.array_equal(first.train, again.train)
+    assert not np.array_equal(first.train[:50], other.train[:50])
+    assert first.train_oracle.shape == (len(first.train) - 1, 24)
+    assert first.grammar.vocabulary[first.train[first.held_out - 1]] == "."
+
+
+def test_options_of_the_grammar_reach_it(tmp_path):
+    options = ["--sizes", 4, "--readouts", "ridge", "--features", 0, "--seeds", 1, "--no-plots"]
+    small = ["--train-sentences", 60, "--test-sentences", 40, "--jobs", 1]
+    grammar = ["--lengths", "3:1", "4:1", "--max-length", 4, "--plural", 1, "--object", 0.2]
+    phrase = ["--noun-phrase", 0.5, 0.25, 0.25]
+    assert run("--out", tmp_path, *options, *small, *grammar, *phrase) == 0
+    (row,) = read_rows(tmp_path / "elman.csv")
+    assert row["n_test_tokens"] < 40 * 5
+    process = make_grammar(row["grammar"])
+    assert process.plural_probability == 1
+    assert process.noun_phrase["proper"] == 0.5
+    assert set(process.length_distribution) == {3, 4}
+
+
+def test_settings_of_another_grid_are_refused(small):
+    with pytest.raises(ValueError, match="holds runs with experts = 2, got 3"):
+        run("--out", small, *SMALL, "--experts", 3, "--no-plots")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--readouts", "forest"], "--readouts takes ridge, softmax, moe, factored, got 'forest'"),
+        (["--sizes", 25, 0], "--sizes must be at least 1, got 0"),
+        (["--features", -1], "--features must be at least 0, got -1"),
+        (["--seeds", -3], "--seeds must be at least 1, got -3"),
+        (["--experts", 0], "--experts must be at least 1, got 0"),
+        (["--jobs", 0], "--jobs must be at least 1, got 0"),
+        (["--train-sentences", 0], "--train-sentences must be at least 10, got 0"),
+        (["--test-sentences", 0], "--test-sentences must be at least 1, got 0"),
+        (["--spectral-radius", 0], "--spectral-radius must be positive and finite, got 0.0"),
+        (["--lengths", "3-9"], "--lengths takes LENGTH:WEIGHT, such as 3:150, or 'free'"),
+        (["--plural", 1.5], "plural_probability must lie in"),
+    ],
+)
+def test_bad_options_leave_nothing(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        run("--out", tmp_path / "out", *options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"cannot write to --out .*name a folder"):
+        run("--out", tmp_path / "file" / "out", *SMALL)
+
+
+def test_interrupt_ends_with_130(tmp_path, monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(elman, "run_experiment", interrupt)
+    assert run("--out", tmp_path, *SMALL) == 130
+    assert "finished rows are kept" in capsys.readouterr().err
+
+
+def test_plots_of_one_readout_and_one_size(tmp_path):
+    row = {"readout": "moe", "features": 0, "n_units": 7, "seed": 0, "perplexity": 6.0}
+    row |= {"cosine": 80.0, "train_cosine": 82.0, "oracle_perplexity": 5.0}
+    plot_perplexity([row], [], tmp_path / "a.png")
+    plot_cosine([row], [], tmp_path / "b.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_targets_by_hand():
+    def row(readout, n_units, value):
+        run = {"readout": readout, "features": 0, "n_units": n_units, "seed": 0}
+        return run | {"perplexity": value, "oracle_perplexity": 5.0}
+
+    rows = [row("ridge", 100, 8.0), row("softmax", 100, 6.0), row("moe", 25, 5.4)]
+    ngrams = [{"order": 3, "seed": 0, "perplexity": 7.0}]
+    got = {what.split(" (")[0]: (value, met) for what, _, value, met in targets(rows, ngrams)}
+    assert got == {
+        "lowest perplexity / oracle, any run": ("1.0800", "yes"),
+        "worst run from 100 units / trigram": ("1.1429", "no"),
+        "mixture, 25 units / oracle": ("1.0800", "yes"),
+        "best setting / oracle": ("1.0800", "no"),
+        "softmax / ridge, 100 units, F 0": ("0.7500", "yes"),
+    }
+
+
+def test_summary_of_several_seeds(tmp_path, small):
+    rows = read_rows(small / "elman.csv")
+    more = [row | {"seed": 1, "perplexity": row["perplexity"] + 0.2} for row in rows]
+    write_summary(rows + more, read_rows(small / "ngrams.csv"), tmp_path / "summary.md")
+    assert "± 0.141" in (tmp_path / "summary.md").read_text()
+
+
+def test_experts_that_split_by_position_are_described():
+    grammar = make_grammar("{}")
+    tokens = grammar.encode(grammar.sample(300, random_state=0))
+    contexts = contexts_of(tokens, grammar.vocabulary.index("."))
+    late = (contexts.position > 2).astype(float)
+    gate = np.stack([late, 1 - late], axis=1)
+    rows = describe_experts(gate, gate, contexts, grammar)
+    assert [row["gate_share"] for row in rows] == sorted(gate.mean(axis=0), reverse=True)
+    by_expert = {row["expert"]: row for row in rows}
+    assert by_expert[1]["position_mean"] < 2 < by_expert[0]["position_mean"]
+    explained = gate_information(gate, contexts, grammar)
+    assert explained["position in the sentence"] == pytest.approx(1.0)
+    assert all(-1e-9 <= share <= 1 + 1e-9 for share in explained.values())
+
+
+def test_principal_components_of_one_unit():
+    points, shares = principal_components(np.array([[1.0], [2.0], [3.0]]))
+    assert points.shape == (3, 2)
+    assert shares.tolist() == pytest.approx([1.0, 0.0])
+
+
+def test_one_readout_in_this_process():
+    settings = Settings(train_sentences=100, test_sentences=50)
+    row = run_readout(settings, {"readout": "ridge", "features": 2, "n_units": 6, "seed": 0})
+    assert row["n_parameters"] == 24 * 7 + 24 * 2
+    with pytest.raises(ValueError, match="readout must be one of"):
+        run_readout(settings, {"readout": "tree", "features": 0, "n_units": 6, "seed": 0})
