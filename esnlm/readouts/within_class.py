@@ -3,12 +3,14 @@
 Words are laid out class by class, so that a class is a run of columns.
 """
 
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from threadpoolctl import threadpool_limits
 
 from esnlm.statistics import Moments
 
@@ -104,12 +106,13 @@ class WordFactors:
         """log P(w|class(w), x) (n,) of one word a row: only that word's class is computed."""
         layout = self.layout
         out = np.empty(len(X), dtype=X.dtype)
-        for c, rows in layout.rows_by_class(layout.word_class[words]):
-            run = layout.runs[c]
-            Z = X[rows] @ self.coef[run].T.astype(X.dtype, copy=False)
-            Z += self.intercept[run].astype(X.dtype, copy=False)
-            self._normalise(Z, run)
-            out[rows] = Z[np.arange(len(rows)), layout.position[words[rows]] - run.start]
+        with _small_products():
+            for c, rows in layout.rows_by_class(layout.word_class[words]):
+                run = layout.runs[c]
+                Z = X[rows] @ self.coef[run].T.astype(X.dtype, copy=False)
+                Z += self.intercept[run].astype(X.dtype, copy=False)
+                self._normalise(Z, run)
+                out[rows] = Z[np.arange(len(rows)), layout.position[words[rows]] - run.start]
         return out
 
     def _normalise(self, Z: NDArray[Any], run: slice) -> None:
@@ -121,6 +124,11 @@ class WordFactors:
         np.maximum(Z, self.floor[run].astype(Z.dtype, copy=False), out=Z)
         Z /= Z.sum(axis=1, keepdims=True)
         np.log(Z, out=Z)
+
+
+def _small_products() -> AbstractContextManager[Any]:
+    """One BLAS thread: waking others for products of some dozen rows costs more than it saves."""
+    return threadpool_limits(1, user_api="blas")
 
 
 def shared_ridge(
@@ -225,11 +233,12 @@ class SoftmaxWordSolver:
         whitened = (X.astype(np.float32, copy=False) - self.mean) @ self.whiten
         share = np.float32(len(X) / max(self.n_rows, len(X)))
         loss = 0.0
-        for c, rows in layout.rows_by_class(layout.word_class[words]):
-            run = layout.runs[c]
-            if run.stop - run.start > 1:
-                targets = layout.position[words[rows]] - run.start
-                loss += self._class_step(whitened[rows], targets, run, share)
+        with _small_products():
+            for c, rows in layout.rows_by_class(layout.word_class[words]):
+                run = layout.runs[c]
+                if run.stop - run.start > 1:
+                    targets = layout.position[words[rows]] - run.start
+                    loss += self._class_step(whitened[rows], targets, run, share)
         return loss
 
     def _class_step(
