@@ -133,7 +133,7 @@ def principal_components(states: NDArray[Any]) -> tuple[NDArray[Any], NDArray[An
 
     >>> points, shares = principal_components(np.array([[0.0, 0, 0], [2, 0, 0], [0, 1, 0]]))
     >>> points.shape, shares.round(3).tolist()
-    ((3, 2), [0.872, 0.128])
+    ((3, 2), [0.861, 0.139])
     """
     centred = np.asarray(states, dtype=np.float64)
     centred = centred - centred.mean(axis=0)
