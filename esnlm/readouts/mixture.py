@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 from esnlm.readouts.base import Blocks, BufferedReadout, encode_labels, rows_within
 from esnlm.readouts.mixture_data import Source, TrainingRows, Whitening, prepare
 from esnlm.readouts.mixture_em import Parameters, Prior, accept, run_em
+from esnlm.readouts.mixture_linear import LinearExperts
 from esnlm.readouts.mixture_monitor import ConvergenceMonitor
 from esnlm.readouts.mixture_softmax import SoftmaxExperts
 from esnlm.threads import TileMap, tile_map
@@ -20,6 +21,7 @@ from esnlm.threads import TileMap, tile_map
 # Fewer held-out rows than this say too little about when to stop.
 _FEWEST_HELD_OUT = 256
 _PREDICTION_BYTES = 1 << 22
+_EXPERTS = ("linear", "softmax")
 
 
 class MixtureOfExpertsReadout(BufferedReadout):
@@ -36,9 +38,18 @@ class MixtureOfExpertsReadout(BufferedReadout):
     ----------
     n_experts : int
         K; 10 in the paper.
-    alpha, gate_alpha : float
-        Precision of the Gaussian prior on the whitened weights of experts and gate. It is set
-        against the summed log-likelihood, so it counts less the more rows there are.
+    experts : {"softmax", "linear"}
+        Linear experts are Gaussian regressions on one-hot targets; their M-step is closed form,
+        and prediction floors and normalises the mixture's mean as `RidgeReadout` does. The gate
+        is softmax either way.
+    alpha, common_alpha, gate_alpha : float
+        Precisions of Gaussian priors on weights: of each expert around what the experts have in
+        common, of that around zero, and of the gate. States count as scaled to a mean variance
+        of one. The priors are set against the summed log-likelihood, so they count less the more
+        rows there are. A large ``alpha`` makes the mixture one softmax (or ridge) readout.
+    variance : float
+        Of linear experts around their means. It is not estimated: a small variance, which is
+        what maximum likelihood finds, lets experts specialise in outcomes instead of in states.
     max_iter : int
         Most EM iterations.
     tol : float
@@ -93,16 +104,19 @@ class MixtureOfExpertsReadout(BufferedReadout):
     """
 
     _parameters = ("expert_coef_", "gate_coef_")
-    _state = ("whitening_mean_", "whitening_map_", "variance_", "curvature_", "n_iter_")
+    _state = ("whitening_mean_", "whitening_map_", "curvature_", "n_iter_")
 
     def __init__(
         self,
         n_experts: int = 10,
         *,
-        alpha: float = 10.0,
-        gate_alpha: float = 3.0,
+        experts: str = "softmax",
+        alpha: float = 30.0,
+        common_alpha: float = 3.0,
+        gate_alpha: float = 10.0,
         max_iter: int = 100,
         tol: float = 1e-5,
+        variance: float = 0.25,
         n_conjugate: int = 4,
         n_restarts: int = 1,
         early_stopping: bool = True,
@@ -114,8 +128,11 @@ class MixtureOfExpertsReadout(BufferedReadout):
         verbose: bool = False,
     ) -> None:
         self.n_experts = n_experts
+        self.experts = experts
         self.alpha = alpha
+        self.common_alpha = common_alpha
         self.gate_alpha = gate_alpha
+        self.variance = variance
         self.max_iter = max_iter
         self.tol = tol
         self.n_conjugate = n_conjugate
@@ -151,12 +168,16 @@ class MixtureOfExpertsReadout(BufferedReadout):
             self.__dict__.pop(name, None)
 
     def _check_parameters(self) -> None:
+        if self.experts not in _EXPERTS:
+            raise ValueError(f"experts must be one of {_EXPERTS}, got {self.experts!r}")
         for name in ("n_experts", "max_iter", "n_conjugate", "n_restarts", "patience"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("alpha", "gate_alpha", "tol"):
+        for name in ("alpha", "common_alpha", "gate_alpha", "tol"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if not self.variance > 0:
+            raise ValueError(f"variance must be positive, got {self.variance}")
         if not 0 < self.validation_fraction <= 0.5:
             raise ValueError(
                 f"validation_fraction must lie in (0, 0.5], got {self.validation_fraction}"
@@ -206,7 +227,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         """A step on new rows, with what was learned as their prior (running Laplace)."""
         fitted = self._fitted()
         prior = self._weight_prior()
-        prior = Prior(prior.precision + self.curvature_[:, None], fitted.weights)
+        precision = prior.precision + self.curvature_[:, None]
+        prior = Prior(precision, self.n_experts, mean=fitted.weights)
         model = self._model(prior)
         Z = self._whitening()(X)
         with self._workers() as over:
@@ -250,29 +272,30 @@ class MixtureOfExpertsReadout(BufferedReadout):
         return Prior.of_weights(
             self.n_experts,
             len(self.classes_),
-            len(self.whitening_mean_) + 1,
-            self.alpha,
-            self.gate_alpha,
+            self._whitening().shares,
+            alpha=self.alpha,
+            common_alpha=self.common_alpha,
+            gate_alpha=self.gate_alpha,
         )
 
-    def _model(self, prior: Prior | None = None) -> SoftmaxExperts:
-        return SoftmaxExperts(
-            self.n_experts,
-            len(self.classes_),
-            prior or self._weight_prior(),
-            n_conjugate=self.n_conjugate,
-        )
+    def _model(self, prior: Prior | None = None) -> SoftmaxExperts | LinearExperts:
+        sizes = self.n_experts, len(self.classes_)
+        prior = prior or self._weight_prior()
+        if self.experts == "linear":
+            return LinearExperts(
+                *sizes, prior, variance=self.variance, n_conjugate=self.n_conjugate
+            )
+        return SoftmaxExperts(*sizes, prior, n_conjugate=self.n_conjugate)
 
     def _keep(self, parameters: Parameters, curvature: NDArray[np.float64]) -> None:
         n_rows = self.n_experts * len(self.classes_)
         weights = parameters.weights
         self.expert_coef_ = weights[:n_rows].reshape(self.n_experts, -1, weights.shape[1])
         self.gate_coef_ = weights[n_rows:]
-        self.variance_ = parameters.variance
         self.curvature_ = curvature
 
     def _fitted(self) -> Parameters:
         check_is_fitted(self, "expert_coef_")
         width = self.gate_coef_.shape[1]
         weights = np.concatenate([self.expert_coef_.reshape(-1, width), self.gate_coef_])
-        return Parameters(weights, self.variance_)
+        return Parameters(weights)

@@ -44,6 +44,21 @@ class Whitening:
         scaled = directions / np.sqrt(variances + floor)
         return cls(moments.mean.astype(dtype), np.ascontiguousarray(scaled, dtype=dtype))
 
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Variance of the states along each coordinate, relative to the mean one: (n_units,)."""
+        variances = 1.0 / np.sum(np.square(self.map, dtype=np.float64), axis=0)
+        return variances / variances.mean()
+
+    def draw(self, rng: np.random.RandomState, n_rows: int) -> NDArray[np.float64]:
+        """Standard normal weights (n_rows, n_units) on whitened coordinates.
+
+        They are drawn along the units and turned, so that they do not depend on the signs and
+        the order in which the decomposition happened to give the directions.
+        """
+        directions = self.map / np.sqrt(np.sum(np.square(self.map, dtype=np.float64), axis=0))
+        return rng.standard_normal((n_rows, len(self.mean))) @ directions
+
     def __call__(self, X: NDArray[Any]) -> NDArray[Any]:
         """States X (n, n_units) -> (n, n_units + 1) C-ordered, last column one."""
         Z = np.empty((len(X), X.shape[1] + 1), dtype=self.map.dtype)

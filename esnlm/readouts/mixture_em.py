@@ -1,6 +1,7 @@
 """Generalised expectation-maximisation: the loop, whatever the experts are."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,37 +18,94 @@ _INTERCEPT_ALPHA = 1e-3
 class Parameters(NamedTuple):
     """weights (n_experts * n_classes + n_experts, n_units + 1): experts' rows, then the gate's.
 
-    Columns are whitened coordinates, the intercept last; variance is that of linear experts.
+    Columns are whitened coordinates, the intercept last.
     """
 
     weights: NDArray[Any]
-    variance: float = 1.0
 
 
-class Prior(NamedTuple):
-    """Gaussian prior of the weights: precision and mean, in the shape of the weights."""
+@dataclass(frozen=True)
+class Prior:
+    """Gaussian prior of the weights: experts vary around common weights, which vary around zero.
+
+    Weights of expert k are ``common + deviation_k`` with precisions ``common_alpha`` and
+    ``alpha``; the common weights are always at their best given the experts, so the energy is
+    ½ alpha Σ_k |W_k - c|² + ½ common_alpha |c|² at its least over c.
+
+    Parameters
+    ----------
+    precision : ndarray (n_experts * n_classes + n_experts, width)
+        Of the deviations, and of the gate's weights.
+    n_experts : int
+    share : float
+        c = share · mean_k W_k; 0 makes experts independent. Intercepts always are.
+    mean : ndarray like precision, optional
+        Where the prior has its top; zero when left out.
+    """
 
     precision: NDArray[np.float64]
-    mean: NDArray[Any]
+    n_experts: int
+    share: float = 0.0
+    mean: NDArray[Any] | None = None
 
     @classmethod
     def of_weights(
-        cls, n_experts: int, n_classes: int, width: int, alpha: float, gate_alpha: float
+        cls,
+        n_experts: int,
+        n_classes: int,
+        shares: NDArray[np.float64],
+        *,
+        alpha: float,
+        common_alpha: float,
+        gate_alpha: float,
     ) -> "Prior":
-        """Mean zero; precision ``alpha`` for experts, ``gate_alpha`` for the gate."""
-        n_rows = n_experts * n_classes
-        precision = np.full((n_rows + n_experts, width), float(alpha))
-        precision[n_rows:] = gate_alpha
-        precision[:, -1] = _INTERCEPT_ALPHA
-        return cls(precision, np.zeros_like(precision))
+        """The prior with a top at zero, in whitened coordinates.
 
-    def log_density(self, weights: NDArray[Any]) -> float:
-        """Up to a constant: -½ Σ precision (weights - mean)²."""
-        return -0.5 * float(np.sum(self.precision * np.square(weights - self.mean)))
+        It is isotropic in the states, scaled to a mean variance of one: along a coordinate that
+        has a share s (n_units,) of the mean variance, precision is alpha / s. Recent words lie
+        in the directions of large variance, so they count for more before any evidence.
+        """
+        n_rows = n_experts * n_classes
+        precision = np.full((n_rows + n_experts, len(shares) + 1), float(alpha))
+        precision[n_rows:] = gate_alpha
+        precision[:, :-1] /= shares
+        precision[:, -1] = _INTERCEPT_ALPHA
+        total = n_experts * alpha + common_alpha
+        return cls(precision, n_experts, n_experts * alpha / total if total else 0.0)
+
+    def centre(self, weights: NDArray[Any]) -> NDArray[np.float64]:
+        """What every row is drawn towards, given ``weights`` (rows, width)."""
+        centre = np.zeros(self.precision.shape)
+        if self.mean is not None:
+            centre += self.mean
+        if self.share:
+            width = self.precision.shape[-1]
+            experts = centre[: -self.n_experts].reshape(self.n_experts, -1, width)
+            away = (weights - centre)[: -self.n_experts].reshape(experts.shape)
+            experts[:, :, :-1] += self.share * away[:, :, :-1].mean(axis=0)
+        return centre
+
+    def product(self, direction: NDArray[Any]) -> NDArray[np.float64]:
+        """Second derivative of the energy times ``direction``."""
+        if not self.share:
+            return self.precision * direction
+        centre = Prior(self.precision, self.n_experts, self.share).centre(direction)
+        return self.precision * (direction - centre)
 
     def gradient(self, weights: NDArray[Any]) -> NDArray[np.float64]:
         """Of the log-density in the weights."""
-        return self.precision * (self.mean - weights)
+        return self.precision * (self.centre(weights) - weights)
+
+    def log_density(self, weights: NDArray[Any]) -> float:
+        """Of experts and gate together, up to a constant."""
+        experts, gate = self.split_log_density(weights)
+        return experts + gate
+
+    def split_log_density(self, weights: NDArray[Any]) -> tuple[float, float]:
+        """Of the experts, and of the gate, up to constants."""
+        away = weights if self.mean is None else weights - self.mean
+        energy = 0.5 * np.einsum("ij,ij->i", away, -self.gradient(weights))
+        return -float(energy[: -self.n_experts].sum()), -float(energy[-self.n_experts :].sum())
 
 
 class Expectation(NamedTuple):

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.mixture_data import Source, TrainingRows
 from esnlm.readouts.mixture_em import Expectation, Parameters, Prior
+from esnlm.readouts.mixture_newton import conjugate_gradient
 
 Floats = NDArray[Any]
 
@@ -64,8 +65,8 @@ class SoftmaxExperts:
         K, V = self.n_experts, self.n_classes
         width = rows.whitening.map.shape[0]
         weights = np.zeros((K * V + K, width + 1))
-        weights[: K * V, :-1] = 0.1 * rng.standard_normal((K * V, width))
-        weights[K * V :, :-1] = 0.5 * rng.standard_normal((K, width))
+        weights[: K * V, :-1] = 0.1 * rows.whitening.draw(rng, K * V)
+        weights[K * V :, :-1] = 0.5 * rows.whitening.draw(rng, K)
         weights[: K * V, -1] = np.tile(np.log(rows.counts + 1.0), K)
         return Parameters(weights.astype(rows.whitening.map.dtype))
 
@@ -140,24 +141,17 @@ class SoftmaxExperts:
         self, source: Source, weights: Floats, expectation: Expectation
     ) -> Floats:
         statistics: _Statistics = expectation.statistics
-        precision = self.prior.precision
-        inverse = 1.0 / (expectation.curvature[:, None] + precision)
-        direction = np.zeros(weights.shape)
-        residual = statistics.gradient.copy()
-        scaled = inverse * residual
-        search = scaled.copy()
-        old = self._products(residual, scaled)
-        for _ in range(self.n_conjugate):
+
+        def product(search: Floats) -> Floats:
             image = self._curved(source, weights, statistics, search.astype(weights.dtype))
-            image += precision * search
-            length = self._spread(old / np.maximum(self._products(search, image), 1e-300))
-            direction += length * search
-            residual -= length * image
-            scaled = inverse * residual
-            new = self._products(residual, scaled)
-            search = scaled + self._spread(new / np.maximum(old, 1e-300)) * search
-            old = new
-        return direction
+            image += self.prior.product(search)
+            return image
+
+        inverse = 1.0 / (expectation.curvature[:, None] + self.prior.precision)
+        # Experts share a prior, so they are one system; the gate is another.
+        systems = np.zeros(len(weights), dtype=np.intp)
+        systems[-self.n_experts :] = 1
+        return conjugate_gradient(statistics.gradient, product, inverse, systems, self.n_conjugate)
 
     def _curved(
         self, source: Source, weights: Floats, statistics: _Statistics, search: Floats
@@ -183,17 +177,6 @@ class SoftmaxExperts:
         for part in source.each(tile):
             image += part
         return image
-
-    def _products(self, left: Floats, right: Floats) -> Floats:
-        """Inner product of every system: (n_experts + 1,), the gate's last."""
-        K, V = self.n_experts, self.n_classes
-        rows = np.einsum("ij,ij->i", left, right)
-        return np.append(rows[: K * V].reshape(K, V).sum(axis=1), rows[K * V :].sum())
-
-    def _spread(self, values: Floats) -> Floats:
-        """Values (n_experts + 1,) -> a column with one entry for every row of the weights."""
-        K, V = self.n_experts, self.n_classes
-        return np.append(np.repeat(values[:K], V), np.repeat(values[K:], K))[:, None]
 
     def log_score(self, source: Source, parameters: Parameters) -> float:
         """Sum of log P(code | x)."""
