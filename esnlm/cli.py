@@ -74,7 +74,7 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     _add_generate(commands.add_parser("generate", help="continue a prompt"))
     for name, summary in _EXPERIMENTS.items():
         command = commands.add_parser(name, help=summary)
-        if name in arguments:
+        if arguments[:1] == [name]:
             module = import_module(f"esnlm.experiments.{name}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
@@ -97,7 +97,7 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         help="where the state returns to zero (default: never for characters, else sentence)",
     )
     add("--features", type=int, default=0, metavar="F", help="dimensions of word features")
-    add("--seed", type=int, default=0)
+    add("--seed", type=_seed, default=0)
     _add_reservoir(parser.add_argument_group("reservoir").add_argument)
     _add_readout(parser.add_argument_group("readout").add_argument)
     parser.set_defaults(run=_train)
@@ -159,7 +159,7 @@ def _add_generate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=1.0, metavar="T")
     parser.add_argument("--top-k", type=int, metavar="K")
     parser.add_argument("--top-p", type=float, metavar="P")
-    parser.add_argument("--seed", type=int)
+    parser.add_argument("--seed", type=_seed)
     parser.set_defaults(run=_generate)
 
 
@@ -301,6 +301,12 @@ def _leak_rate(text: str) -> Any:
     except ValueError:
         expected = "a number, uniform:LOW:HIGH or inverse_gamma:ALPHA"
         raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from None
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected an integer of at least 0, got {text!r}")
+    return int(text)
 
 
 def _option(text: str) -> tuple[str, Any]:

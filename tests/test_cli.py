@@ -1,0 +1,253 @@
+"""The command line: what it prints and writes, and one line for everything that is wrong."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from esnlm import __version__
+from esnlm.cli import main
+from esnlm.language_model import LanguageModel
+
+TEXT = "the boy sees the dog\nthe dog sees the boy\n\nthe boy walks\n" * 20
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text(TEXT)
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
+    (tmp_path / "empty").write_text("\n\n")
+
+
+def trained(*options: str) -> Path:
+    assert main(["train", "text", "--out", "model", "--units", "30", *options]) == 0
+    return Path("model")
+
+
+def failure(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line of an error, after checking status, stream and that nothing was written."""
+    before = sorted(Path.cwd().rglob("*"))
+    capsys.readouterr()
+    try:
+        status = main(argv)
+    except SystemExit as leaving:
+        status = leaving.code
+    out, err = capsys.readouterr()
+    assert status == 2
+    assert out == ""
+    assert err.startswith("esnlm: error: ")
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    assert sorted(Path.cwd().rglob("*")) == before
+    return err
+
+
+def in_process(*argv: str, **options) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "esnlm", *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize("tokenizer", ["word", "char"])
+@pytest.mark.parametrize("reset", ["sentence", "document", "never"])
+def test_train_evaluate_generate(tokenizer: str, reset: str, capsys):
+    trained("--tokenizer", tokenizer, "--reset", reset, "--lower", "--held-out", "text")
+    assert "trained parameters" in capsys.readouterr().out
+    assert main(["evaluate", "model", "text", "text", "--csv", "rows.csv"]) == 0
+    with open("rows.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == ["text", "text", "all"]
+    assert float(rows[0]["perplexity"]) == pytest.approx(float(rows[2]["perplexity"]))
+    assert int(rows[0]["n_words"]) == len(TEXT.split())
+    assert float(rows[0]["unknown_share"]) == 0
+    capsys.readouterr()
+    generate = ["generate", "model", "--prompt", "the boy", "--tokens", "12", "--seed", "1"]
+    assert main(generate) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("the boy ")
+    assert main(generate) == 0
+    assert capsys.readouterr().out == text
+
+
+def test_evaluation_counts_every_character_and_agrees_with_the_model(capsys):
+    trained("--tokenizer", "char")
+    assert main(["evaluate", "model", "text", "--csv", "rows.csv"]) == 0
+    with open("rows.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    model = LanguageModel.load("model")
+    assert int(row["n_characters"]) == len(TEXT)
+    assert int(row["n_tokens"]) == len(TEXT) - 1
+    assert float(row["nll_per_token"]) == pytest.approx(-model.score([TEXT]))
+
+
+def test_share_of_unknown_tokens(capsys):
+    trained()
+    Path("other").write_text("the zebra walks\n")
+    assert main(["evaluate", "model", "other", "--csv", "rows.csv"]) == 0
+    with open("rows.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["unknown_share"]) == pytest.approx(1 / 4)  # of zebra, three others
+
+
+@pytest.mark.parametrize("readout", ["softmax", "moe", "factored"])
+def test_every_readout_trains(readout: str, capsys):
+    option = ["--option", "max_iter=2"] if readout in ("softmax", "moe") else []
+    trained("--readout", readout, *option)
+    assert main(["evaluate", "model", "text"]) == 0
+
+
+@pytest.mark.parametrize("law", ["0.5", "uniform:0.2:1", "inverse_gamma:0.56"])
+def test_leak_rates_survive_saving(law: str, capsys):
+    trained("--leak-rate", law, "--features", "2")
+    loaded = LanguageModel.load("model")
+    assert loaded.reservoir_.get_params()["leak_rate"] == (
+        0.5 if ":" not in law else (law.split(":")[0], *map(float, law.split(":")[1:]))
+    )
+
+
+def test_a_tokenizer_file_is_taken_as_it_is(capsys):
+    trained()
+    command = ["train", "text", "--out", "second", "--tokenizer", "model/tokenizer.json"]
+    assert main([*command, "--units", "10"]) == 0
+    assert Path("second/tokenizer.json").read_text() == Path("model/tokenizer.json").read_text()
+
+
+def test_overwrite(capsys):
+    trained()
+    train = ["train", "text", "--out", "model", "--units", "10"]
+    assert "pass --overwrite" in failure(train, capsys)
+    assert LanguageModel.load("model").reservoir_.n_units == 30
+    assert main([*train, "--overwrite"]) == 0
+    assert LanguageModel.load("model").reservoir_.n_units == 10
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "COMMAND"),
+        ("conjure", "invalid choice: 'conjure'"),
+        ("train", "required: TEXT, --out"),
+        ("train text", "required: --out"),
+        ("train text --out m --wings 2", "unrecognized arguments: --wings 2"),
+        ("train none --out m", "no such file or folder: none"),
+        ("train empty --out m", "corpus is empty"),
+        ("train binary --out m", "binary"),
+        ("train text --out text", "is not a model"),
+        ("train text --out text/m", "cannot write in"),
+        ("train text --out m --units 0", "n_units must be an integer of at least 1, got 0"),
+        ("train text --out m --units -5", "got -5"),
+        ("train text --out m --units 2.5", "invalid int value: '2.5'"),
+        ("train text --out m --degree 0", "degree must be"),
+        ("train text --out m --features -1", "--features must be at least 0, got -1"),
+        ("train text --out m --vocab-size 0", "vocab_size must be larger"),
+        ("train text --out m --tokenizer none", "none"),
+        ("train text --out m --tokenizer text", "text is not a tokenizer.json"),
+        ("train text --out m --tokenizer text --lower", "--lower and --vocab-size need"),
+        ("train text --out m --topology knot", "topology must be one of"),
+        ("train text --out m --activation step", "activation must be one of"),
+        ("train text --out m --spectral-radius nan", "spectral_radius must be a finite number"),
+        ("train text --out m --spectral-radius inf", "spectral_radius must be a finite number"),
+        ("train text --out m --input-scaling -1", "input_scaling must be a finite number"),
+        ("train text --out m --leak-rate 0", "leak_rate must lie in"),
+        ("train text --out m --leak-rate nan", "leak_rate must lie in"),
+        ("train text --out m --leak-rate uniform:1", "expected a number, uniform:LOW:HIGH"),
+        ("train text --out m --leak-rate uniform:a:b", "expected a number, uniform:LOW:HIGH"),
+        ("train text --out m --alpha nan", "finite"),
+        ("train text --out m --experts 2", "--experts is no option of the readout ridge"),
+        ("train text --out m --option spin=1", "--option spin: the readout ridge has alpha"),
+        ("train text --out m --option spin", "expected NAME=VALUE"),
+        ("train text --out m --reset daily", "invalid choice: 'daily'"),
+        ("train text --out m --activation relu --spectral-radius 9 --reset never", "diverge"),
+        ("evaluate none text", "no such model folder: none"),
+        ("evaluate text text", "no such model folder: text"),
+        ("train text --out m --seed -1", "expected an integer of at least 0, got '-1'"),
+        ("generate none --seed 0.5", "expected an integer of at least 0, got '0.5'"),
+        ("generate none", "no such model folder: none"),
+    ],
+)
+def test_bad_input_is_one_line(line: str, message: str, capsys):
+    assert message in failure(line.split(), capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("evaluate model none", "no such file or folder: none"),
+        ("evaluate model binary", "binary"),
+        ("evaluate model empty", "corpus is empty"),
+        ("evaluate model text --csv none/rows.csv", "none"),
+        ("generate model --tokens -1", "n_tokens must be an integer of at least 0, got -1"),
+        ("generate model --temperature nan", "temperature must be a finite number"),
+        ("generate model --top-k 0", "top_k must be at least 1, got 0"),
+        ("generate model --top-p 1.5", "top_p must lie in (0, 1], got 1.5"),
+    ],
+)
+def test_bad_input_beside_a_model_is_one_line(line: str, message: str, capsys):
+    trained()
+    capsys.readouterr()
+    before = sorted(Path.cwd().rglob("*"))
+    status = main(line.split())
+    assert status == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_a_truncated_model_is_one_line(capsys):
+    weights = trained() / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-10])
+    assert "truncated or altered" in failure(["evaluate", "model", "text"], capsys)
+
+
+def test_version_and_help(capsys):
+    for option, expected in (("--version", __version__), ("--help", "elman")):
+        with pytest.raises(SystemExit) as leaving:
+            main([option])
+        assert leaving.value.code == 0
+        assert expected in capsys.readouterr().out
+
+
+def test_errors_of_a_process_are_one_line_and_status_2():
+    process = in_process("train", "none", "--out", "m")
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out, err) == (
+        2,
+        "",
+        "esnlm: error: no such file or folder: none\n",
+    )
+
+
+def test_a_closed_pipe_is_quiet(capsys):
+    trained()
+    process = in_process("generate", "model", "--tokens", "100000")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.read(5)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(timeout=120) == 141
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_an_interrupt_is_one_line_and_leaves_nothing(capsys):
+    Path("long").write_text(TEXT * 2000)
+    argv = ["train", "long", "--out", "m", "--units", "800", "--tokenizer", "char"]
+    process = in_process(*argv)
+    time.sleep(6)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert (out, err) == ("", "esnlm: interrupted\n")
+    assert not [path for path in Path.cwd().iterdir() if path.name.lstrip(".").startswith("m")]
