@@ -1,0 +1,140 @@
+"""``esnlm text``: reservoirs beside Kneser-Ney n-grams on Penn Treebank and tiny Shakespeare.
+
+Words are read sentence by sentence, each from a zero state; characters as one sequence. N-grams
+are fitted and scored on the same tokens.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from esnlm import __version__
+from esnlm.experiments.grid import Row, run_grid
+
+DATASETS = ("ptb", "tiny_shakespeare")
+TOKENIZERS = ("word", "char")
+READOUTS = {
+    "ridge": "RidgeReadout",
+    "softmax": "SoftmaxReadout",
+    "moe": "MixtureOfExpertsReadout",
+    "factored": "ClassFactoredReadout",
+}
+#: Longest n-gram of the baseline.
+_ORDERS = {"word": 5, "char": 8}
+#: With thousands of words a softmax over all of them is what costs: it is left out by default.
+_DEFAULT_READOUTS = {"word": ("ridge", "factored"), "char": ("ridge", "softmax")}
+_KEY = ("dataset", "tokenizer", "model", "size", "settings")
+COLUMNS = (
+    *_KEY,
+    "vocabulary",
+    "n_train_tokens",
+    "n_test_tokens",
+    "nll_per_token",
+    "perplexity",
+    "bits_per_character",
+    "unknown_share",
+    "fit_seconds",
+    "score_seconds",
+    "n_parameters",
+    "peak_rss_mib",
+    "command",
+    "commit",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``esnlm text``."""
+    add = parser.add_argument
+    add("--out", type=Path, required=True, metavar="DIR", help="folder of text.csv")
+    add("--datasets", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="NAME")
+    add("--tokenizers", nargs="+", choices=TOKENIZERS, default=list(TOKENIZERS), metavar="NAME")
+    add("--readouts", nargs="+", choices=tuple(READOUTS), metavar="NAME")
+    add("--sizes", type=int, nargs="+", default=[1000], metavar="N", help="reservoir sizes")
+    add("--spectral-radius", type=float, default=0.97, metavar="R")
+    add("--input-scaling", type=float, default=1.0, metavar="S")
+    add("--degree", type=int, default=16, metavar="D")
+    add("--ptb", metavar="FOLDER", help="where Penn Treebank lies (default: it is downloaded)")
+    add("--tiny-shakespeare", metavar="FILE", help="where it lies (default: it is downloaded)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what ``text.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
+    from esnlm.experiments.text_runs import commit, run_apart
+
+    if any(size < 1 for size in args.sizes):
+        raise ValueError(f"--sizes must be at least 1, got {args.sizes}")
+    args.out.mkdir(parents=True, exist_ok=True)
+    places = {"ptb": args.ptb, "tiny_shakespeare": args.tiny_shakespeare}
+    made = {
+        "command": "esnlm text " + " ".join(_options(args)),
+        "commit": commit(Path(__file__).parent) or f"esnlm {__version__}",
+    }
+    try:
+        rows = run_grid(
+            settings(args),
+            partial(_run, run_apart=run_apart, places=places, made=made, env=dict(os.environ)),
+            args.out / "text.csv",
+            key=_KEY,
+            columns=COLUMNS,
+            jobs=1,
+        )
+    except KeyboardInterrupt:
+        message = f"interrupted: finished rows are kept in {args.out}, the same command goes on"
+        print(message, file=sys.stderr)
+        return 130
+    for row in rows:
+        name = f"{row['dataset']} {row['tokenizer']} {row['model']} {row['size']}"
+        print(f"{name:55} perplexity {row['perplexity']:<10.6g} nats {row['nll_per_token']:.4f}")
+    return 0
+
+
+def settings(args: argparse.Namespace) -> list[Row]:
+    """Every run of the grid: n-grams first, then readouts by size."""
+    reservoir = {
+        "topology": "offsets",
+        "degree": args.degree,
+        "spectral_radius": args.spectral_radius,
+        "input_scaling": args.input_scaling,
+    }
+    made: list[Row] = []
+    for dataset in args.datasets:
+        for tokenizer in args.tokenizers:
+            shared = {"dataset": dataset, "tokenizer": tokenizer}
+            for order in range(1, _ORDERS[tokenizer] + 1):
+                made.append(shared | {"model": "kneser-ney", "size": order, "settings": "{}"})
+            readouts: Sequence[str] = args.readouts or _DEFAULT_READOUTS[tokenizer]
+            for readout in readouts:
+                text = json.dumps({"reservoir": reservoir, "readout": _READOUT_OPTIONS[readout]})
+                made += [
+                    shared | {"model": READOUTS[readout], "size": size, "settings": text}
+                    for size in args.sizes
+                ]
+    return made
+
+
+_READOUT_OPTIONS: dict[str, dict[str, Any]] = {
+    "ridge": {},
+    "softmax": {"solver": "incremental", "n_passes": 4},
+    "moe": {"random_state": 0},
+    "factored": {"random_state": 0},
+}
+
+
+def _run(setting: Row, *, run_apart: Any, places: Any, made: Row, env: dict[str, str]) -> Row:
+    return made | run_apart(setting | {"place": places[setting["dataset"]]}, env)
+
+
+def _options(args: argparse.Namespace) -> list[str]:
+    """The options that decide on the results, as they were given; places of files left out."""
+    names = ("datasets", "tokenizers", "readouts", "sizes")
+    words = []
+    for name in names:
+        values = getattr(args, name)
+        words += [f"--{name}", *map(str, values)] if values else []
+    numbers = ("spectral_radius", "input_scaling", "degree")
+    return words + [f"--{n.replace('_', '-')} {getattr(args, n):g}" for n in numbers]

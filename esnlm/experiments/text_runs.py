@@ -1,0 +1,138 @@
+"""One run of the text experiment: a model fitted and scored, in a process of its own."""
+
+import json
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from esnlm.blas import use_widest_kernels
+
+use_widest_kernels()
+
+import numpy as np  # noqa: E402
+
+from esnlm.corpus import TokenStream, join_sequences  # noqa: E402
+from esnlm.datasets import penn_treebank, tiny_shakespeare  # noqa: E402
+from esnlm.framing import framed  # noqa: E402
+from esnlm.tokenizers import Tokenizer  # noqa: E402
+
+#: Entries of the word vocabularies; Penn Treebank's is closed already.
+_WORDS = {"ptb": None, "tiny_shakespeare": 5000}
+
+
+def run_apart(setting: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Measure one setting in a fresh process, whose peak memory is then the run's own."""
+    command = [sys.executable, "-m", "esnlm.experiments.text_runs", json.dumps(dict(setting))]
+    done = subprocess.run(
+        command, env=dict(environment), stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        raise ChildProcessError(f"a run ended with status {done.returncode}; its message is above")
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
+
+
+def measure(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score the model of one setting: the measured columns of its row."""
+    texts = _texts(setting["dataset"], setting["place"])
+    tokenizer = _tokenizer(setting, texts["train"])
+    reset = "never" if setting["tokenizer"] == "char" else "sentence"
+    streams = {
+        part: join_sequences(
+            framed([text], tokenizer, reset), n_tokens=len(tokenizer), reset=reset == "sentence"
+        )
+        for part, text in texts.items()
+    }
+    run = _ngrams if setting["model"] == "kneser-ney" else _reservoir
+    measured = run(setting, streams, len(tokenizer), reset)
+    test = streams["test"]
+    nll = measured.pop("nll")
+    predicted = test.tokens[test.predicted()]
+    return measured | {
+        "vocabulary": len(tokenizer),
+        "n_train_tokens": streams["train"].n_predicted,
+        "n_test_tokens": len(predicted),
+        "nll_per_token": nll / len(predicted),
+        "perplexity": math.exp(nll / len(predicted)),
+        "bits_per_character": nll / math.log(2) / len(texts["test"]),
+        "unknown_share": float(np.mean(predicted == tokenizer.unk_id)),
+        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def _texts(dataset: str, place: str | None) -> dict[str, str]:
+    if dataset == "ptb":
+        return penn_treebank(place)
+    return tiny_shakespeare(place)
+
+
+def _tokenizer(setting: Mapping[str, Any], text: str) -> Tokenizer:
+    if setting["tokenizer"] == "char":
+        return Tokenizer.train_characters([text])
+    return Tokenizer.train_words([text], _WORDS[setting["dataset"]])
+
+
+def _ngrams(
+    setting: Mapping[str, Any], streams: Mapping[str, TokenStream], n_tokens: int, reset: str
+) -> dict[str, Any]:
+    from esnlm.ngrams import KneserNey
+
+    docs = {
+        part: [stream.tokens]
+        if stream.starts is None
+        else np.split(stream.tokens, stream.starts[1:])
+        for part, stream in streams.items()
+    }
+    start = time.perf_counter()
+    model = KneserNey(setting["size"], n_tokens=n_tokens).fit(docs["train"])
+    fitted = time.perf_counter()
+    nll = -sum(float(scores.sum()) for scores in model.log_likelihood(docs["test"]))
+    return {
+        "nll": nll,
+        "fit_seconds": fitted - start,
+        "score_seconds": time.perf_counter() - fitted,
+        "n_parameters": model.n_parameters_,
+    }
+
+
+def _reservoir(
+    setting: Mapping[str, Any], streams: Mapping[str, TokenStream], n_tokens: int, reset: str
+) -> dict[str, Any]:
+    import esnlm
+
+    options = json.loads(setting["settings"])
+    reservoir = esnlm.Reservoir(setting["size"], random_state=0, **options["reservoir"])
+    readout = getattr(esnlm, setting["model"])(**options["readout"])
+    model = esnlm.LanguageModel(reservoir, readout, reset=reset, n_tokens=n_tokens, random_state=0)
+    start = time.perf_counter()
+    model.fit(streams["train"], held_out=streams.get("valid"))
+    fitted = time.perf_counter()
+    nll = -sum(float(scores.sum()) for scores in model.log_likelihood(streams["test"]))
+    return {
+        "nll": nll,
+        "fit_seconds": fitted - start,
+        "score_seconds": time.perf_counter() - fitted,
+        "n_parameters": model.n_parameters_,
+    }
+
+
+def commit(folder: Path) -> str:
+    """The commit of the checkout that holds ``folder``, with + where it was changed."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=9"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+if __name__ == "__main__":
+    try:
+        print(json.dumps(measure(json.loads(sys.argv[1]))))
+    except (ValueError, OSError) as error:
+        sys.exit(f"esnlm: error: {error}")
