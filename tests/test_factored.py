@@ -166,6 +166,14 @@ def test_saved_arrays_restore_it(readout, rows):
     assert again.n_parameters_ == fitted.n_parameters_ > 0
 
 
+@pytest.mark.parametrize("kind", ["joint softmax", "joint ridge"])
+def test_a_joint_solution_that_was_loaded_learns_no_more(kind, rows):
+    fitted = ClassFactoredReadout(random_state=0, **KINDS[kind]).fit(*rows)
+    again = ClassFactoredReadout.from_arrays(fitted.get_params(), fitted.to_arrays())
+    with pytest.raises(ValueError, match="loaded without its statistics"):
+        again.partial_fit(*rows).predict(rows[0])
+
+
 def test_parameters_are_counted():
     X, y, _ = softmax_rows(300, 6, len(CLASSES))
     separate = ClassFactoredReadout(clustering=CLASSES).fit(X, y)
@@ -308,7 +316,7 @@ def test_joint_softmax_comes_close_to_the_optimum():
         ({"solver": "both"}, "solver must be"),
         ({"word_readout": "linear"}, "word_readout must be"),
         ({"class_readout": 3}, "class_readout must be"),
-        ({"n_epochs": 0}, "n_epochs must be at least 1, got 0"),
+        ({"buffer_size": 0}, "buffer_size must be at least 1, got 0"),
         ({"n_classes": 0}, "n_classes must be at least 1, got 0"),
         ({"clustering": [0, 1]}, "one class to each of the 9 words"),
     ],

@@ -58,10 +58,9 @@ class ClassFactoredReadout(BufferedReadout):
     solver : "auto", "separate" or "joint"
         How words within classes are learned. "separate": a readout for each class, on its rows.
         "joint": every class in one set of matrices: ridge from one matrix of products shared by
-        the classes, softmax in steps on batches of rows. "auto": separate up to 256 words
+        the classes, softmax in ``n_passes`` (of the word readout) passes of steps on batches of
+        rows, fewer if the loss of held-out rows rises. "auto": separate up to 256 words
         (softmax: and 256 MiB of rows), and for readouts of other kinds.
-    n_epochs : int
-        Passes of the joint softmax solver; fewer if the loss of held-out rows rises.
     buffer_size : int
         Rows that ``partial_fit`` keeps before it learns from them and forgets them (at most
         256 MiB). Classes are made from these rows.
@@ -96,7 +95,6 @@ class ClassFactoredReadout(BufferedReadout):
         class_readout: Any = "softmax",
         word_readout: Any = "softmax",
         solver: Literal["auto", "separate", "joint"] = "auto",
-        n_epochs: int = 3,
         buffer_size: int = 65536,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -105,7 +103,6 @@ class ClassFactoredReadout(BufferedReadout):
         self.class_readout = class_readout
         self.word_readout = word_readout
         self.solver = solver
-        self.n_epochs = n_epochs
         self.buffer_size = buffer_size
         self.random_state = random_state
 
@@ -138,7 +135,7 @@ class ClassFactoredReadout(BufferedReadout):
     def _start(self) -> None:
         if self.solver not in ("auto", "separate", "joint"):
             raise ValueError(f"solver must be 'auto', 'separate' or 'joint', got {self.solver!r}")
-        for name in ("n_epochs", "buffer_size", "n_classes"):
+        for name in ("buffer_size", "n_classes"):
             value = getattr(self, name)
             if not (name == "n_classes" and value is None) and not value >= 1:
                 raise ValueError(f"{name} must be at least 1, got {value!r}")
@@ -213,7 +210,7 @@ class ClassFactoredReadout(BufferedReadout):
         solver = SoftmaxWordSolver(moments, self._layout, self._words.alpha)
         self._softmax_solver = solver
         best = np.inf
-        for _ in range(self.n_epochs):
+        for _ in range(self._words.n_passes):
             for X, codes in _batches(blocks, self._batch_rows()):
                 solver.step(X, codes)
             factors = solver.factors()
@@ -230,6 +227,11 @@ class ClassFactoredReadout(BufferedReadout):
         self._joint, _ = shared_ridge(self._moments, self._layout, alpha)
 
     def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        if self._joint is not None and self._moments is None and self._softmax_solver is None:
+            raise ValueError(
+                "this readout was loaded without its statistics and cannot learn more rows: "
+                "fit a clone on all of them"
+            )
         if self.class_factor_ is not None:
             self.class_factor_.partial_fit(X, self.word_class_[codes])
         if self._moments is not None:
