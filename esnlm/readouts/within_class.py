@@ -143,35 +143,38 @@ def shared_ridge(
 
     Relative to its frequency, the output for a word of n_w rows carries noise of variance
     df / n_w, df the degrees of freedom of its class: coefficients are shrunk by
-    n_w / (n_w + df), and outputs floored at a fifth of the word's frequency in its class. (One
-    floor for all words, as a plain ridge readout has, costs 0.6 nats a word on 10 000 words.)
+    n_w / (n_w + df), and outputs floored at a fifth of the word's frequency in its class.
+    (Without both, the factors of 10 000 words of Penn Treebank were 0.6 nats a word worse.)
     """
     order = layout.order
     counts = moments.counts[order].astype(np.float64)
     sums = moments.sums[order]
     starts = np.array([run.start for run in layout.runs])
-    sizes = np.array([run.stop - run.start for run in layout.runs])
+    sizes = [run.stop - run.start for run in layout.runs]
     n_rows = np.add.reduceat(counts, starts)
-    class_sums = np.add.reduceat(sums, starts)
-    means = class_sums / np.maximum(n_rows, 1)[:, None]
+    means = np.add.reduceat(sums, starts) / np.maximum(n_rows, 1)[:, None]
     frequencies = np.concatenate([_frequencies(counts[run]) for run in layout.runs])
     offsets = (means - moments.mean) * np.sqrt(n_rows)[:, None]
     values, vectors = linalg.eigh(moments.centred_gram() - offsets.T @ offsets, driver="evd")
     np.maximum(values, 0, out=values)
-    rotated = (sums - counts[:, None] * np.repeat(means, sizes, axis=0)) @ vectors
+    for c, run in enumerate(layout.runs):
+        sums[run] -= np.outer(counts[run], means[c])
+    rotated = sums @ vectors
     spectrum = np.outer(n_rows / moments.n, values)
     if alpha is None:
-        power = np.add.reduceat(rotated**2, starts)
+        power = np.array([np.square(rotated[run]).sum(axis=0) for run in layout.runs])
         variation = float(counts.sum() - np.add.reduceat(counts**2, starts) @ _inverse(n_rows))
         path = _PATH * max(values[-1], np.finfo(np.float64).tiny)
         scores = [_gcv(a, spectrum, power, variation, moments.n) for a in path]
         alpha = float(path[int(np.argmin(scores))])
     inverse = _inverse(spectrum + alpha)
     freedom = np.repeat((spectrum * inverse).sum(axis=1), sizes)
-    rotated *= np.repeat(inverse, sizes, axis=0)
+    for c, run in enumerate(layout.runs):
+        rotated[run] *= inverse[c]
     rotated *= (counts / np.maximum(counts + freedom, 1))[:, None]
-    coef = rotated @ vectors.T
-    intercept = frequencies - np.einsum("vj,vj->v", coef, np.repeat(means, sizes, axis=0))
+    coef = np.matmul(rotated, vectors.T, out=sums)
+    shifts = [coef[run] @ means[c] for c, run in enumerate(layout.runs)]
+    intercept = frequencies - np.concatenate(shifts)
     return WordFactors(layout, coef, intercept, _LEAST_SHARE * frequencies), alpha
 
 
