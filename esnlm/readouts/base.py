@@ -51,12 +51,18 @@ class ArrayBlocks:
             raise ValueError(f"block_size must be at least 1, got {block_size}")
         self.X = X
         self.y = y
+        self.n_rows = len(X)
         self.block_size = block_size or rows_within(_BLOCK_BYTES, X.shape[1], X.dtype)
 
     def __iter__(self) -> Iterator[Block]:
         for start in range(0, len(self.X), self.block_size):
             stop = start + self.block_size
             yield self.X[start:stop], self.y[start:stop]
+
+
+def blocks_rows(blocks: Any) -> int:
+    """Rows of one pass where blocks tell them as ``n_rows``, else 0: schedules profit from it."""
+    return int(getattr(blocks, "n_rows", 0))
 
 
 def rows_within(n_bytes: int, n_columns: int, dtype: Any) -> int:
@@ -151,6 +157,7 @@ class StreamingReadout(ClassifierMixin, BaseEstimator):
         ----------
         blocks : re-iterable of (X (n, n_units), y (n,))
             Every ``iter(blocks)`` is a fresh pass. A block's memory may be reused for the next.
+            An attribute ``n_rows``, the rows of a pass, lets a first pass plan its schedule.
         classes : array (V,)
             Every label; column k of predictions is the k-th of them in sorted order.
         held_out : same kind as blocks, optional
@@ -364,6 +371,7 @@ class _CodedBlocks:
     def __init__(self, readout: StreamingReadout, blocks: Iterable[Block]) -> None:
         self.readout = readout
         self.blocks = blocks
+        self.n_rows = blocks_rows(blocks)
 
     def __iter__(self) -> Iterator[Block]:
         readout = self.readout

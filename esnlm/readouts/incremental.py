@@ -16,7 +16,7 @@ _CURVATURE_MEMORY = 0.05
 _LEAST_CURVATURE = 1e-6
 _WARM_UP = 20
 # Rates grow with the batch until the longest step, not the noise, is the limit.
-_MOST_BATCHES = 4.0
+_MOST_BATCHES = 1.0
 
 
 class IncrementalSolver:

@@ -6,7 +6,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base import ArrayBlocks, Block, Blocks, BufferedReadout, rows_within
+from esnlm.readouts.base import (
+    ArrayBlocks,
+    Block,
+    Blocks,
+    BufferedReadout,
+    blocks_rows,
+    rows_within,
+)
 from esnlm.readouts.incremental import (
     IncrementalSolver,
     Interleaved,
@@ -31,6 +38,9 @@ Float = NDArray[np.float64]
 _AUTO_BYTES = 1 << 28
 _AUTO_WORK = 1 << 31
 _HESSIAN_BYTES = 1 << 27
+# Passes that bring Newton's method near the optimum: cheaper by far than its first steps.
+_WARM_PASSES = 20
+_MAX_PRODUCTS = 40
 
 
 class SoftmaxReadout(BufferedReadout):
@@ -51,7 +61,8 @@ class SoftmaxReadout(BufferedReadout):
         on the number of rows. "auto": Newton for data that fits 256 MiB and takes about a
         minute at most, incremental beyond.
     tol : float
-        Newton's method stops when the estimated gain left is below ``tol`` nats a row.
+        Newton's method stops after a step whose estimated gain is below ``tol`` nats a row;
+        the optimum is then usually a tenth of that away.
     max_iter : int
         Most Newton steps.
     n_passes : int
@@ -91,10 +102,10 @@ class SoftmaxReadout(BufferedReadout):
         alpha: float = 1.0,
         *,
         solver: Literal["auto", "newton-cg", "incremental"] = "auto",
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         max_iter: int = 100,
         n_passes: int = 2,
-        learning_rate: float = 0.03,
+        learning_rate: float = 0.05,
         momentum: float = 0.9,
         buffer_size: int = 65536,
     ) -> None:
@@ -175,6 +186,7 @@ class SoftmaxReadout(BufferedReadout):
             GramPreconditioner(moments),
             tol=self.tol,
             max_iter=self.max_iter,
+            max_products=_MAX_PRODUCTS,
             monitor=None if held_out is None else best,
         )
         self.history_ = result.history
@@ -189,7 +201,7 @@ class SoftmaxReadout(BufferedReadout):
         if moments.n < 16 * batch_rows(moments.n_units):
             return theta
         solver = IncrementalSolver(moments, frequencies, self.momentum)
-        self._run(solver, blocks, self.n_passes, None)
+        self._run(solver, blocks, _WARM_PASSES, None)
         unseen = moments.counts == 0
         theta[:-1] = np.where(unseen, 0.0, solver.weights)
         theta[-1] = np.where(unseen, theta[-1], solver.offset)
@@ -217,23 +229,20 @@ class SoftmaxReadout(BufferedReadout):
     ) -> int:
         """Passes of the incremental solver; returns the rows of one pass.
 
-        The rate is constant in the first of several passes and then falls linearly to zero.
-        With one pass over an unknown number of rows it falls as the root of their number.
+        The rate falls linearly to zero over all passes. In a first pass over an unknown number
+        of rows (blocks without ``n_rows``) it falls as the root of the rows seen instead.
         """
-        n_rows = len(blocks.y) if isinstance(blocks, ArrayBlocks) else 0
+        n_rows = blocks_rows(blocks)
         shuffled = _shuffled(blocks, self.n_features_in_)
+        top, first = 1.0, 0 if n_rows else 1
         best: tuple[float, NDArray[Any], NDArray[Any]] | None = None
         for k in range(n_passes):
             seen = 0
             for X, codes in shuffled:
-                if n_rows and n_passes == 1:
-                    part = 1 - seen / n_rows
-                elif n_passes == 1:
-                    part = (1 + seen / (20 * solver.batch)) ** -0.5
-                elif k == 0:
-                    part = 1.0
+                if n_rows:
+                    part = top * max(0.0, 1 - (k + seen / n_rows - first) / (n_passes - first))
                 else:
-                    part = max(0.0, 1 - (k - 1 + seen / n_rows) / (n_passes - 1))
+                    part = top = (1 + seen / (20 * solver.batch)) ** -0.5
                 ridge = self.alpha / max(n_rows, seen + len(X))
                 solver.learn(X, codes, self.learning_rate * part, ridge)
                 seen += len(X)

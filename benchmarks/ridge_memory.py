@@ -1,0 +1,77 @@
+"""Peak memory of a ridge fit over 10^5, 10^6 and 10^7 tokens, each in a fresh process.
+
+The corpus is random characters, streamed through a reservoir of 512 units; the tokens themselves
+(one byte each) are all that grows.
+"""
+
+# ruff: noqa: E402
+from esnlm.blas import use_widest_kernels
+
+use_widest_kernels()
+
+import argparse
+import resource
+import subprocess
+import sys
+
+import numpy as np
+from _report import report
+
+N_UNITS = 512
+N_CLASSES = 64
+
+
+class Harvest:
+    """A harvest as re-iterable blocks."""
+
+    def __init__(self, n_tokens: int) -> None:
+        from esnlm import Reservoir
+
+        self.tokens = np.random.default_rng(0).integers(0, N_CLASSES, n_tokens, dtype=np.uint8)
+        self.reservoir = Reservoir(N_UNITS, random_state=0).fit(n_inputs=N_CLASSES)
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self.reservoir.harvest(self.tokens))
+
+
+def fit(n_tokens: int) -> None:
+    """Fit on ``n_tokens`` tokens and print the peak resident set in MiB, tokens taken off."""
+    from esnlm import RidgeReadout
+
+    RidgeReadout().fit_blocks(Harvest(n_tokens), np.arange(N_CLASSES))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(peak - n_tokens / 2**20)
+
+
+def measured(n_tokens: int) -> float:
+    """Peak MiB of `fit` in a fresh process."""
+    command = [sys.executable, __file__, "--fit", str(n_tokens)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fit", type=int, help="fit on so many tokens in this process")
+    options = parser.parse_args()
+    if options.fit:
+        fit(options.fit)
+        return
+    peaks = {n: measured(n) for n in (10**5, 10**6, 10**7)}
+    rows = [
+        {
+            "benchmark": "ridge_memory",
+            "setting": f"{n_tokens} tokens, {N_UNITS} units; peer: 1e5 tokens",
+            "ours": peak,
+            "peer": peaks[10**5],
+            "ratio": peak / peaks[10**5],
+            "unit": "MiB",
+            "target": "ratio <= 1.1",
+            "met": peak / peaks[10**5] <= 1.1,
+        }
+        for n_tokens, peak in peaks.items()
+    ]
+    report("ridge_memory", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""SoftmaxReadout beside scikit-learn's LogisticRegression: time to its converged loss.
+
+Two settings, the same states for both: sentences of the Elman grammar at 400 units, and tiny
+Shakespeare's lower-cased characters at 1000 units. Loss is the penalised training objective,
+nats a token (alpha = 1, C = 1).
+"""
+
+# ruff: noqa: E402
+from esnlm.blas import use_widest_kernels
+
+use_widest_kernels()
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _report import report
+from sklearn.linear_model import LogisticRegression
+
+from esnlm import ElmanGrammar, Reservoir, SoftmaxReadout
+
+
+def elman(n_units: int, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """States and next tokens of grammar sentences, the state reset at each."""
+    grammar = ElmanGrammar()
+    words = {word: k for k, word in enumerate(grammar.vocabulary)}
+    sentences = grammar.sample(5500, 0)
+    tokens = np.array([words[word] for sentence in sentences for word in sentence])
+    lengths = [len(sentence) for sentence in sentences]
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    return states(n_units, tokens[:n_tokens], starts[starts < min(n_tokens, len(tokens))])
+
+
+def characters(path: Path, n_units: int, n_tokens: int) -> tuple[np.ndarray, np.ndarray]:
+    """States and next tokens of a text's lower-cased characters."""
+    _, tokens = np.unique(list(path.read_text().lower()), return_inverse=True)
+    return states(n_units, tokens[: int(0.9 * len(tokens))][:n_tokens], None)
+
+
+def states(
+    n_units: int, tokens: np.ndarray, starts: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Every state and next token, copied out of the harvest."""
+    reservoir = Reservoir(n_units, random_state=0).fit(n_inputs=int(tokens.max()) + 1)
+    blocks = [
+        (block.copy(), following.copy())
+        for block, following in reservoir.harvest(tokens, starts=starts)
+    ]
+    X = np.concatenate([block for block, _ in blocks])
+    return X, np.concatenate([following for _, following in blocks])
+
+
+def objective(model: Any, X: np.ndarray, y: np.ndarray) -> float:
+    """Penalised mean negative log-likelihood of (X, y)."""
+    columns = np.searchsorted(model.classes_, y)
+    total = 0.0
+    for start in range(0, len(X), 8192):
+        part = slice(start, start + 8192)
+        log_p = model.predict_log_proba(X[part])
+        total -= log_p[np.arange(len(log_p)), columns[part]].sum(dtype=np.float64)
+    return float(total + 0.5 * np.sum(model.coef_.astype(np.float64) ** 2)) / len(X)
+
+
+def compare(name: str, X: np.ndarray, y: np.ndarray, max_iter: int) -> dict[str, Any]:
+    """One row: seconds of both, and how far our loss lies above theirs."""
+    SoftmaxReadout(max_iter=1).fit(X[:2000], y[:2000])
+    ours, our_seconds = _timed(SoftmaxReadout(), X, y)
+    peer, peer_seconds = _timed(LogisticRegression(max_iter=max_iter), X, y)
+    our_loss, peer_loss = objective(ours, X, y), objective(peer, X, y)
+    converged = int(peer.n_iter_[0]) < max_iter
+    return {
+        "benchmark": "softmax",
+        "setting": (
+            f"{name}: {len(X)} tokens, {X.shape[1]} units, {len(ours.classes_)} classes; "
+            f"loss {our_loss:.5f}, peer {peer_loss:.5f} "
+            f"({'converged' if converged else 'stopped'} at {int(peer.n_iter_[0])} iterations)"
+        ),
+        "ours": our_seconds,
+        "peer": peer_seconds,
+        "ratio": our_seconds / peer_seconds,
+        "unit": "s",
+        "target": "loss within 1e-3 and ratio <= 0.1",
+        "met": our_loss - peer_loss <= 1e-3 and our_seconds <= 0.1 * peer_seconds,
+    }
+
+
+def _timed(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[Any, float]:
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y)
+    return model, time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--text", type=Path, help="tiny Shakespeare; left out: Elman alone")
+    parser.add_argument("--tokens", type=int, default=1_100_000, help="most tokens of each")
+    parser.add_argument("--max-iter", type=int, default=5000, help="of scikit-learn")
+    options = parser.parse_args()
+    rows = [compare("Elman", *elman(400, options.tokens), options.max_iter)]
+    if options.text is not None:
+        X, y = characters(options.text, 1000, options.tokens)
+        rows.append(compare("Shakespeare", X, y, options.max_iter))
+    report("softmax", rows)
+
+
+if __name__ == "__main__":
+    main()
