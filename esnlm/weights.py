@@ -10,8 +10,8 @@ import scipy.special
 from numpy.typing import NDArray
 
 _DENSE_BELOW = 300
-_SUBSPACES = ((8, 80), (16, 200), (32, 400))
-_RESIDUAL = 1e-9
+_SUBSPACES = ((4, 200), (8, 400))
+_RESIDUAL = 1e-8
 _LEAK_FORMS = (
     "leak_rate must be a number, an array, ('uniform', low, high) or ('inverse_gamma', alpha),"
     " got {!r}"
@@ -71,7 +71,7 @@ def measured_spectral_radius(weights: Any) -> float:
             break
         try:
             values, vectors = scipy.sparse.linalg.eigs(
-                matrix, k=k, ncv=subspace, v0=start, tol=1e-10, maxiter=100 * k
+                matrix, k=k, ncv=subspace, v0=start, tol=1e-9, maxiter=300
             )
         except scipy.sparse.linalg.ArpackError:
             continue
