@@ -1,6 +1,7 @@
 """The multinomial loss against finite differences, SoftmaxReadout against scikit-learn."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,15 @@ def test_coefficients_are_those_of_scikit_learn(n_classes: int, alpha: float) ->
     if n_classes > 2:
         np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-4)
         np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", ["newton-cg", "incremental"])
+@pytest.mark.parametrize("alpha", [0.0, 1e5])
+def test_extreme_penalties_stay_finite(solver: Any, alpha: float) -> None:
+    X, y = pairs(3000)
+    readout = SoftmaxReadout(alpha, solver=solver).fit(100 * X, y)
+    assert np.all(np.isfinite(readout.coef_))
+    assert objective(readout, 100 * X, y) < np.log(5)
 
 
 def test_the_objective_never_rises() -> None:

@@ -24,7 +24,8 @@ class IncrementalSolver:
 
     A step on a batch with gradient G (n_units, V) in centred coordinates is
     ``rate * (S + d I)⁻¹ G / sqrt(c)`` with heavy-ball momentum: S the covariance of the states
-    (of a sample), d a thousandth of its mean eigenvalue, c (V,) the running mean of p (1 - p).
+    (of a sample), d a thousandth of its mean eigenvalue and the ``ridge`` in units of S, c (V,)
+    the running mean of p (1 - p).
     The root gives the noise of every class the same size in its logits, ``rate² n_units /
     batch``, whatever its frequency; that is why rates are stated for ``batch = n_units``.
 
@@ -37,6 +38,8 @@ class IncrementalSolver:
     momentum : float
     weights, intercept : ndarray (n_units, V), (V,), optional
         Where to start; zero weights when left out.
+    ridge : float
+        The penalty divided by the rows it is spread over.
     """
 
     def __init__(
@@ -46,14 +49,15 @@ class IncrementalSolver:
         momentum: float = 0.9,
         weights: NDArray[Any] | None = None,
         intercept: NDArray[Any] | None = None,
+        ridge: float = 0.0,
     ) -> None:
         n_units, n_classes = moments.n_units, len(frequencies)
         self.batch = batch_rows(n_units)
         self.momentum = momentum
         self.n_steps = 0
         self.centre = moments.mean.astype(np.float32)
-        self.inverse = _damped_inverse(moments)
         self.variances = frequencies * (1 - frequencies)
+        self.inverse = _damped_inverse(moments, ridge / float(self.variances.mean() + 1e-12))
         self.weights: NDArray[Any] = np.zeros((n_units, n_classes), dtype=np.float32)
         self.offset: NDArray[Any] = np.log(frequencies).astype(np.float32)
         if weights is not None and intercept is not None:
@@ -151,11 +155,11 @@ def sample_moments(blocks: Blocks, n_units: int, n_classes: int, rows: int) -> M
     return moments
 
 
-def _damped_inverse(moments: Moments) -> NDArray[np.float32]:
-    """(S + d I)⁻¹ (n_units, n_units) of the states' covariance S."""
+def _damped_inverse(moments: Moments, ridge: float) -> NDArray[np.float32]:
+    """(S + (d + ridge) I)⁻¹ (n_units, n_units) of the states' covariance S."""
     gram = moments.centred_gram()
     gram /= max(moments.n, 1)
     n_units = len(gram)
     scale = float(np.trace(gram)) / n_units
-    gram.flat[:: n_units + 1] += max(_GRAM_DAMPING * scale, 1e-12)
+    gram.flat[:: n_units + 1] += max(_GRAM_DAMPING * scale, 1e-12) + ridge
     return np.linalg.inv(gram).astype(np.float32)

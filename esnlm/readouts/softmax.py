@@ -191,7 +191,8 @@ class SoftmaxReadout(BufferedReadout):
         )
         self.history_ = result.history
         self.n_iter_ = max(1, len(result.history) - 1)
-        self._set(result.theta if held_out is None else best.theta, moments.mean)
+        stepped = held_out is not None and np.isfinite(best.score)
+        self._set(best.theta if stepped else result.theta, moments.mean)
 
     def _first_theta(self, blocks: Blocks, moments: Moments) -> Float:
         """Frequencies alone; with many rows, what one cheap pass of the other solver gives."""
@@ -200,8 +201,11 @@ class SoftmaxReadout(BufferedReadout):
         theta[-1] = np.log(frequencies)
         if moments.n < 16 * batch_rows(moments.n_units):
             return theta
-        solver = IncrementalSolver(moments, frequencies, self.momentum)
+        ridge = self.alpha / moments.n
+        solver = IncrementalSolver(moments, frequencies, self.momentum, ridge=ridge)
         self._run(solver, blocks, _WARM_PASSES, None)
+        if not np.all(np.isfinite(solver.weights)):
+            return theta
         unseen = moments.counts == 0
         theta[:-1] = np.where(unseen, 0.0, solver.weights)
         theta[-1] = np.where(unseen, theta[-1], solver.offset)
@@ -214,7 +218,8 @@ class SoftmaxReadout(BufferedReadout):
         if moments.n == 0:
             raise ValueError("no rows to learn from: got 0 rows, give at least one")
         frequencies = (moments.counts + 0.5) / (moments.n + 0.5 * n_classes)
-        solver = IncrementalSolver(moments, frequencies, self.momentum)
+        ridge = self.alpha / max(moments.n, blocks_rows(blocks))
+        solver = IncrementalSolver(moments, frequencies, self.momentum, ridge=ridge)
         self._incremental = solver
         self._n_seen = self._run(solver, blocks, self.n_passes, held_out)
         self.n_iter_ = self.n_passes
