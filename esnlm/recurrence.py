@@ -55,7 +55,8 @@ def bounded(states: NDArray[Any], activation: str) -> bool:
     """Whether states are numbers of reasonable size; tanh of finite drives always is."""
     if activation == "tanh":
         return True
-    return bool(kernels.all_within(states.T if states.flags.f_contiguous else states, _LIMIT))
+    by_rows = states if states.strides[0] >= states.strides[1] else states.T
+    return bool(kernels.all_within(by_rows, _LIMIT))
 
 
 def cyclic_offsets(W: Any) -> NDArray[np.int64] | None:

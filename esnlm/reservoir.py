@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from esnlm import weights as _weights
 from esnlm.drive import Drive, checked_tokens
 from esnlm.recurrence import bounded, recurrence_of
-from esnlm.streams import StreamPlan
+from esnlm.streams import StreamPlan, checked_starts
 from esnlm.threads import tile_map
 
 _ACTIVATIONS = ("tanh", "relu", "identity")
@@ -242,7 +242,7 @@ class Reservoir(BaseEstimator):
         _check_count("warmup", warmup, least=0)
         if block_size is not None:
             _check_count("block_size", block_size)
-        plan = StreamPlan(len(text), _checked_starts(starts, len(text)), n_streams, warmup, washout)
+        plan = StreamPlan(len(text), checked_starts(starts, len(text)), n_streams, warmup, washout)
         state = None if initial_state is None else self._initial(initial_state)
         return self._blocks(
             text, plan, self._drive(features), block_size, state, n_threads, return_positions
@@ -422,22 +422,6 @@ def _inputs_of(X: ArrayLike | None) -> int:
     if not len(tokens):
         raise ValueError("X must hold at least one token to count inputs, got none; give n_inputs")
     return int(tokens.max()) + 1
-
-
-def _checked_starts(starts: ArrayLike | None, n_tokens: int) -> NDArray[np.int64] | None:
-    if starts is None:
-        return None
-    given = np.asarray(starts)
-    if given.size == 0:
-        given = given.astype(np.int64)
-    if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise ValueError(
-            f"starts must be a 1-D array of integers, got {given.dtype} of shape {given.shape}"
-        )
-    given = given.astype(np.int64)
-    if (np.diff(given) <= 0).any() or (given.size and not 0 <= given[0] <= given[-1] < n_tokens):
-        raise ValueError(f"starts must increase strictly and lie in [0, {n_tokens}), got {given}")
-    return given if given.size and given[0] == 0 else np.concatenate(([0], given))
 
 
 def _check_count(name: str, value: Any, least: int = 1) -> None:
