@@ -44,6 +44,7 @@ COLUMNS = (
     "fit_seconds",
     "score_seconds",
     "drive_seconds",
+    "alpha",
     "train_perplexity",
     "train_cosine",
     "train_oracle_perplexity",
@@ -214,7 +215,7 @@ def _check(args: argparse.Namespace) -> None:
         ("--experts", [args.experts], 1),
         ("--degree", [args.degree], 1),
         ("--jobs", [1 if args.jobs is None else args.jobs], 1),
-        # Ten sentences a readout can hold one out of.
+        # Fewer leave none to choose penalties on.
         ("--train-sentences", [args.train_sentences], 10),
         ("--test-sentences", [args.test_sentences], 1),
     ):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 import esnlm
 from esnlm.experiments.elman import READOUTS
@@ -23,6 +24,8 @@ Tokens: TypeAlias = NDArray[np.integer[Any]]
 
 #: Share of the training sentences, the last ones, on which penalties and stops are chosen.
 HELD_OUT = 0.1
+#: Penalties that softmax and factored readouts choose from.
+PENALTIES = (1.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -105,16 +108,24 @@ def make_corpora(settings: Settings, seed: int) -> Corpora:
     )
 
 
-def make_readout(name: str, settings: Settings, seed: int) -> StreamingReadout:
-    """An unfitted readout of the name that the command line and the CSV use."""
+def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
+    """Unfitted readouts of the name that the command line and the CSV use, one a penalty.
+
+    Ridge chooses its penalty by cross-validation in closed form, and the mixture stops on the
+    held-out sentences; softmax and factored have a penalty for `fit_readout` to choose.
+    """
     if name == "ridge":
-        return esnlm.RidgeReadout()
+        return [esnlm.RidgeReadout()]
     if name == "softmax":
-        return esnlm.SoftmaxReadout()
+        return [esnlm.SoftmaxReadout(alpha) for alpha in PENALTIES]
     if name == "moe":
-        return esnlm.MixtureOfExpertsReadout(settings.experts, random_state=seed)
+        return [esnlm.MixtureOfExpertsReadout(settings.experts, random_state=seed)]
     if name == "factored":
-        return esnlm.ClassFactoredReadout(random_state=seed)
+        parts = [esnlm.SoftmaxReadout(alpha) for alpha in PENALTIES]
+        return [
+            esnlm.ClassFactoredReadout(class_readout=part, word_readout=part, random_state=seed)
+            for part in parts
+        ]
     raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {name!r}")
 
 
@@ -144,15 +155,30 @@ def drive(settings: Settings, corpora: Corpora, n_units: int, features: int, see
     return Driven(train, test, reservoir, embedding)
 
 
-def fit_readout(readout: StreamingReadout, states: NDArray[Any], corpora: Corpora) -> None:
-    """Fit on the training corpus; its last sentences are for the choice of penalty and stop."""
+def fit_readout(
+    name: str, settings: Settings, seed: int, states: NDArray[Any], corpora: Corpora
+) -> StreamingReadout:
+    """The readout fitted on the training corpus, without a look at the second.
+
+    Among several penalties the one that gives the last tenth of the training sentences the
+    highest likelihood is fitted again on all of them. The mixture stops where those sentences
+    say and does not train on them.
+    """
+    candidates = make_readouts(name, settings, seed)
     targets = corpora.train[1:]
+    classes = np.arange(len(corpora.grammar.vocabulary))
     cut = corpora.held_out - 1
-    readout.fit_blocks(
-        ArrayBlocks(states[:cut], targets[:cut]),
-        np.arange(len(corpora.grammar.vocabulary)),
-        held_out=ArrayBlocks(states[cut:], targets[cut:]) if cut < len(targets) else None,
-    )
+    part = ArrayBlocks(states[:cut], targets[:cut])
+    held_out = ArrayBlocks(states[cut:], targets[cut:])
+    if name == "moe":
+        return candidates[0].fit_blocks(part, classes, held_out=held_out)
+    best = candidates[0]
+    if len(candidates) > 1:
+        fits = [clone(each).fit_blocks(part, classes) for each in candidates]
+        at = np.arange(len(held_out.y))
+        scores = [fit.predict_log_proba(held_out.X)[at, held_out.y].sum() for fit in fits]
+        best = candidates[int(np.argmax(scores))]
+    return best.fit_blocks(ArrayBlocks(states, targets), classes)
 
 
 def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,11 +189,10 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
     """
     seed = setting["seed"]
     corpora = make_corpora(settings, seed)
-    readout = make_readout(setting["readout"], settings, seed)
     start = time.perf_counter()
     driven = drive(settings, corpora, setting["n_units"], setting["features"], seed)
     driven_at = time.perf_counter()
-    fit_readout(readout, driven.train, corpora)
+    readout = fit_readout(setting["readout"], settings, seed, driven.train, corpora)
     fitted_at = time.perf_counter()
     row = _scores(readout.predict_proba(driven.test), corpora.test[1:], corpora.test_oracle)
     scored_at = time.perf_counter()
@@ -179,10 +204,17 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
         "n_train_tokens": len(corpora.train) - 1,
         "n_test_tokens": len(corpora.test) - 1,
         "n_parameters": readout.n_parameters_ + embedding,
+        "alpha": _penalty(readout),
         "drive_seconds": round(driven_at - start, 3),
         "fit_seconds": round(fitted_at - start, 3),
         "score_seconds": round(scored_at - fitted_at, 3),
     }
+
+
+def _penalty(readout: StreamingReadout) -> float:
+    """The L2 penalty that was used: ridge's own choice, or that of the softmax parts."""
+    part: Any = getattr(readout, "word_readout", readout)
+    return float(getattr(part, "alpha_", None) or part.alpha)
 
 
 def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from esnlm.experiments.elman_runs import (
     drive,
     fit_readout,
     make_corpora,
-    make_readout,
 )
 from esnlm.grammars import END, ElmanGrammar
 from esnlm.readouts.mixture import MixtureOfExpertsReadout
@@ -74,10 +73,9 @@ def write_experts(settings: Settings, n_units: int, features: int, folder: Path)
     """
     corpora = make_corpora(settings, 0)
     driven = drive(settings, corpora, n_units, features, 0)
-    readout = make_readout("moe", settings, 0)
+    readout = fit_readout("moe", settings, 0, driven.train, corpora)
     if not isinstance(readout, MixtureOfExpertsReadout):
         raise TypeError(f"expected a mixture of experts, got {type(readout).__name__}")
-    fit_readout(readout, driven.train, corpora)
     grammar = corpora.grammar
     contexts = contexts_of(corpora.test, grammar.vocabulary.index(END))
     gate = np.asarray(readout.gate_proba(driven.test), dtype=np.float64)
