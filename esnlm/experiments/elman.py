@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from esnlm.experiments.elman_runs import Settings
 
 READOUTS = ("ridge", "softmax", "moe", "factored")
-SIZES = (10, 25, 50, 100, 200, 400)
+SIZES = (10, 25, 50, 100, 200)
 FEATURES = (0, 2)
 NGRAM_ORDERS = (1, 2, 3, 4, 5)
 
