@@ -445,6 +445,7 @@ class _StateBlocks:
     def __init__(self, model: LanguageModel, stream: TokenStream) -> None:
         self.reservoir = model.reservoir_
         self.stream = stream
+        self.n_rows = stream.n_predicted  # lets a readout schedule its first pass
         self.verbose = model.verbose
         # Slow units forget the wrong start of a stream at the pace of their leak rate.
         slowest = float(np.min(self.reservoir.leak_rate_))
