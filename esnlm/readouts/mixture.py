@@ -12,9 +12,10 @@ from threadpoolctl import threadpool_limits
 
 from esnlm.readouts.base import Blocks, BufferedReadout, encode_labels, rows_within
 from esnlm.readouts.mixture_data import Source, TrainingRows, Whitening, prepare
-from esnlm.readouts.mixture_em import Parameters, Prior, accept, run_em
+from esnlm.readouts.mixture_em import Parameters, Prior, iterate, run_em
 from esnlm.readouts.mixture_linear import LinearExperts
 from esnlm.readouts.mixture_monitor import ConvergenceMonitor
+from esnlm.readouts.mixture_newton import QuasiNewtonMemory
 from esnlm.readouts.mixture_softmax import SoftmaxExperts
 from esnlm.threads import TileMap, tile_map
 
@@ -30,9 +31,10 @@ class MixtureOfExpertsReadout(BufferedReadout):
     Fitted by generalised expectation-maximisation on the penalised log-likelihood (maximum a
     posteriori). The E-step computes responsibilities P(z|x, y); the M-step takes one Newton step
     on the expected log-likelihood Q, solved by truncated conjugate gradient for the gate and
-    every expert at once, and halves it until the penalised log-likelihood does not fall.
-    States are whitened first, so that one penalty suits every direction. Held-out rows say which
-    iteration to keep.
+    every expert at once, corrected by what earlier steps showed (quasi-Newton acceleration), and
+    halves it until the penalised log-likelihood does not fall. Experts share a prior that draws
+    them together, and held-out rows say which iteration to keep: without the two the mixture
+    overfits at once.
 
     Parameters
     ----------
@@ -44,9 +46,10 @@ class MixtureOfExpertsReadout(BufferedReadout):
         is softmax either way.
     alpha, common_alpha, gate_alpha : float
         Precisions of Gaussian priors on weights: of each expert around what the experts have in
-        common, of that around zero, and of the gate. States count as scaled to a mean variance
-        of one. The priors are set against the summed log-likelihood, so they count less the more
-        rows there are. A large ``alpha`` makes the mixture one softmax (or ridge) readout.
+        common, of that around zero, and of the gate. States count as scaled to a total variance
+        of one, so 1/alpha is the prior variance of a logit, whatever n_units. The more rows there
+        are, the less the priors count. A large ``alpha`` makes the mixture one softmax (or ridge)
+        readout.
     variance : float
         Of linear experts around their means. It is not estimated: a small variance, which is
         what maximum likelihood finds, lets experts specialise in outcomes instead of in states.
@@ -111,13 +114,13 @@ class MixtureOfExpertsReadout(BufferedReadout):
         n_experts: int = 10,
         *,
         experts: str = "softmax",
-        alpha: float = 30.0,
-        common_alpha: float = 3.0,
-        gate_alpha: float = 10.0,
-        max_iter: int = 100,
-        tol: float = 1e-5,
+        alpha: float = 0.3,
+        common_alpha: float = 0.01,
+        gate_alpha: float = 0.3,
+        max_iter: int = 50,
+        tol: float = 1e-4,
         variance: float = 0.25,
-        n_conjugate: int = 4,
+        n_conjugate: int = 2,
         n_restarts: int = 1,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
@@ -234,8 +237,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         with self._workers() as over:
             batch = Source(lambda: iter([(Z, codes)]), len(Z), over, True)
             expectation = model.expect(batch, fitted)
-            step_to = model.maximise(batch, fitted, expectation)
-            parameters, expectation = accept(model, batch, step_to, fitted, expectation)
+            memory = QuasiNewtonMemory(0)
+            parameters, expectation = iterate(model, batch, fitted, expectation, memory)
         self._keep(parameters, self.curvature_ + expectation.curvature)
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:

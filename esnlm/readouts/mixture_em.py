@@ -9,8 +9,11 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.mixture_data import Source, TrainingRows
 from esnlm.readouts.mixture_monitor import ConvergenceMonitor
+from esnlm.readouts.mixture_newton import QuasiNewtonMemory
 
 _SHORTEST_STEP = 2.0**-8
+# Steps of EM that the quasi-Newton correction remembers.
+_MEMORY = 10
 # Keeps the intercepts of classes that never occur finite; too weak to matter elsewhere.
 _INTERCEPT_ALPHA = 1e-3
 
@@ -61,14 +64,15 @@ class Prior:
     ) -> "Prior":
         """The prior with a top at zero, in whitened coordinates.
 
-        It is isotropic in the states, scaled to a mean variance of one: along a coordinate that
-        has a share s (n_units,) of the mean variance, precision is alpha / s. Recent words lie
-        in the directions of large variance, so they count for more before any evidence.
+        It is isotropic in the states, scaled to a total variance of one, so that 1/alpha is the
+        prior variance of a logit whatever the number of units. Along a coordinate whose variance
+        is s (n_units,) times the mean one, precision is alpha * n_units / s. Recent words lie in
+        the directions of large variance, so they count for more before any evidence.
         """
         n_rows = n_experts * n_classes
         precision = np.full((n_rows + n_experts, len(shares) + 1), float(alpha))
         precision[n_rows:] = gate_alpha
-        precision[:, :-1] /= shares
+        precision[:, :-1] *= len(shares) / shares
         precision[:, -1] = _INTERCEPT_ALPHA
         total = n_experts * alpha + common_alpha
         return cls(precision, n_experts, n_experts * alpha / total if total else 0.0)
@@ -111,12 +115,14 @@ class Prior:
 class Expectation(NamedTuple):
     """What one pass under some parameters gathered.
 
-    log_likelihood and penalised are sums over rows; curvature (rows of the weights,) is the sum
+    log_likelihood and penalised are sums over rows; gradient is that of penalised (and of Q) in
+    the weights, where the M-step needs it; curvature (rows of the weights,) is the sum
     of -∂²Q over the square of each logit; statistics are the model's own.
     """
 
     log_likelihood: float
     penalised: float
+    gradient: NDArray[np.float64] | None
     curvature: NDArray[np.float64]
     statistics: Any
 
@@ -133,7 +139,11 @@ class Model(Protocol):
         ...
 
     def maximise(
-        self, source: Source, parameters: Parameters, expectation: Expectation
+        self,
+        source: Source,
+        parameters: Parameters,
+        expectation: Expectation,
+        memory: QuasiNewtonMemory,
     ) -> Callable[[float], Parameters]:
         """M-step: parameters for a step length in (0, 1]; Q rises for every short enough one."""
         ...
@@ -150,29 +160,33 @@ def run_em(
     parameters = best = model.start(rows, rng)
     expectation = model.expect(rows.train, parameters)
     curvature = expectation.curvature
+    memory = QuasiNewtonMemory(_MEMORY)
     _report(model, rows, monitor, parameters, expectation)
     while not monitor.done:
-        step_to = model.maximise(rows.train, parameters, expectation)
-        parameters, expectation = accept(model, rows.train, step_to, parameters, expectation)
+        parameters, expectation = iterate(model, rows.train, parameters, expectation, memory)
         _report(model, rows, monitor, parameters, expectation)
         if monitor.is_best:
             best, curvature = parameters, expectation.curvature
     return best, curvature
 
 
-def accept(
+def iterate(
     model: Model,
     source: Source,
-    step_to: Callable[[float], Parameters],
     parameters: Parameters,
     expectation: Expectation,
+    memory: QuasiNewtonMemory,
 ) -> tuple[Parameters, Expectation]:
-    """The longest halved step under which the penalised log-likelihood does not fall."""
+    """M-step, halved until the penalised log-likelihood does not fall, and the next E-step."""
+    step_to = model.maximise(source, parameters, expectation, memory)
     step = 1.0
     while step >= _SHORTEST_STEP:
         candidate = step_to(step)
         fresh = model.expect(source, candidate)
         if fresh.penalised >= expectation.penalised:
+            if fresh.gradient is not None and expectation.gradient is not None:
+                moved = candidate.weights - np.asarray(parameters.weights, dtype=np.float64)
+                memory.update(moved, expectation.gradient - fresh.gradient)
             return candidate, fresh
         step /= 2
     return parameters, expectation

@@ -9,7 +9,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from esnlm.readouts.mixture_data import Source, TrainingRows
 from esnlm.readouts.mixture_em import Expectation, Parameters, Prior
-from esnlm.readouts.mixture_newton import conjugate_gradient
+from esnlm.readouts.mixture_newton import QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture_softmax import softmax_in_place
 
 Floats = NDArray[Any]
@@ -110,10 +110,14 @@ class LinearExperts:
         every = np.concatenate([np.repeat(shares, V), curvature])
         experts_prior, gate_prior = self.prior.split_log_density(parameters.weights)
         penalised = log_density + experts_prior / self.variance + gate_prior
-        return Expectation(log_density, penalised, every, statistics)
+        return Expectation(log_density, penalised, None, every, statistics)
 
     def maximise(
-        self, source: Source, parameters: Parameters, expectation: Expectation
+        self,
+        source: Source,
+        parameters: Parameters,
+        expectation: Expectation,
+        memory: QuasiNewtonMemory,
     ) -> Callable[[float], Parameters]:
         """Experts in closed form; a Newton step for the gate, of any length."""
         statistics: _Statistics = expectation.statistics

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.mixture_data import Source, TrainingRows
 from esnlm.readouts.mixture_em import Expectation, Parameters, Prior
-from esnlm.readouts.mixture_newton import conjugate_gradient
+from esnlm.readouts.mixture_newton import QuasiNewtonMemory, conjugate_gradient
 
 Floats = NDArray[Any]
 
@@ -26,11 +26,6 @@ class Posterior(NamedTuple):
     gate: Floats
     responsibilities: Floats
     log_probability: Floats
-
-
-class _Statistics(NamedTuple):
-    gradient: Floats
-    posteriors: list[Posterior] | None
 
 
 def softmax_in_place(logits: Floats, axis: int) -> Floats:
@@ -103,8 +98,8 @@ class SoftmaxExperts:
             posteriors.append(posterior)
         gradient += self.prior.gradient(weights)
         penalised = log_likelihood + self.prior.log_density(weights)
-        statistics = _Statistics(gradient, posteriors if keep else None)
-        return Expectation(log_likelihood, penalised, curvature, statistics)
+        kept = posteriors if keep else None
+        return Expectation(log_likelihood, penalised, gradient, curvature, kept)
 
     def _derivatives(
         self, Z: Floats, codes: NDArray[Any], posterior: Posterior
@@ -126,39 +121,36 @@ class SoftmaxExperts:
         return residual @ Z, curvature
 
     def maximise(
-        self, source: Source, parameters: Parameters, expectation: Expectation
+        self,
+        source: Source,
+        parameters: Parameters,
+        expectation: Expectation,
+        memory: QuasiNewtonMemory,
     ) -> Callable[[float], Parameters]:
-        """Newton step on Q: conjugate gradient, each expert and the gate a system of its own."""
+        """Newton step on Q for all experts and the gate, corrected by the steps before it."""
         weights = parameters.weights
-        direction = self._newton_direction(source, weights, expectation)
-
-        def step_to(step: float) -> Parameters:
-            return Parameters((weights + step * direction).astype(weights.dtype))
-
-        return step_to
-
-    def _newton_direction(
-        self, source: Source, weights: Floats, expectation: Expectation
-    ) -> Floats:
-        statistics: _Statistics = expectation.statistics
-
-        def product(search: Floats) -> Floats:
-            image = self._curved(source, weights, statistics, search.astype(weights.dtype))
-            image += self.prior.product(search)
-            return image
-
+        kept: list[Posterior] | None = expectation.statistics
         inverse = 1.0 / (expectation.curvature[:, None] + self.prior.precision)
         # Experts share a prior, so they are one system; the gate is another.
         systems = np.zeros(len(weights), dtype=np.intp)
         systems[-self.n_experts :] = 1
-        return conjugate_gradient(statistics.gradient, product, inverse, systems, self.n_conjugate)
+
+        def product(search: Floats) -> Floats:
+            image = self._curved(source, weights, kept, search.astype(weights.dtype))
+            image += self.prior.product(search)
+            return image
+
+        def solve(gradient: Floats) -> Floats:
+            return conjugate_gradient(gradient, product, inverse, systems, self.n_conjugate)
+
+        direction = memory.direction(np.asarray(expectation.gradient), solve)
+        return lambda step: Parameters((weights + step * direction).astype(weights.dtype))
 
     def _curved(
-        self, source: Source, weights: Floats, statistics: _Statistics, search: Floats
+        self, source: Source, weights: Floats, kept: list[Posterior] | None, search: Floats
     ) -> Floats:
         """Product of -∂²Q/∂W² (without the penalty) with ``search``, same shape."""
         K, V = self.n_experts, self.n_classes
-        kept = statistics.posteriors
 
         def tile(index: int, Z: Floats, codes: NDArray[Any]) -> Floats:
             posterior = self.posterior(Z, codes, weights) if kept is None else kept[index]
