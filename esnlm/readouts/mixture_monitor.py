@@ -70,7 +70,7 @@ class ConvergenceMonitor:
                     ConvergenceWarning,
                     stacklevel=2,
                 )
-            self.converged = gain < self.tol
+            self.converged = bool(gain < self.tol)
         self.penalised.append(penalised)
         self.log_likelihood.append(log_likelihood)
         if held_out is not None:
