@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 
-#: Training frequencies that part the bins: <100, 100-1k, 1k-10k, >10k (Mahto et al., section 3.2.2).
+#: Training frequencies that part the bins: <100, 100-1k, 1k-10k, >10k (Mahto et al., §3.2.2).
 FREQUENCY_EDGES = (100, 1_000, 10_000)
 
 

@@ -93,6 +93,7 @@ def test_the_objective_never_rises() -> None:
     assert ours.history_[-1] == pytest.approx(objective(ours, X, y), abs=1e-8)
 
 
+@pytest.mark.slow
 def test_one_incremental_run_comes_close_to_the_optimum() -> None:
     X, y = pairs(20000, 30, 12)
     best = SoftmaxReadout(1.0, solver="newton-cg", tol=1e-8).fit(X, y)

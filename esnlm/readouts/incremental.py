@@ -11,6 +11,7 @@ from esnlm.readouts.multinomial import residuals
 from esnlm.statistics import Moments
 
 _LOGIT_BYTES = 1 << 24
+_KEPT_BYTES = 1 << 28
 _GRAM_DAMPING = 1e-3
 _CURVATURE_MEMORY = 0.05
 _LEAST_CURVATURE = 1e-6
@@ -127,14 +128,21 @@ class IncrementalSolver:
 
 
 class Interleaved:
-    """Arrays as blocks of rows far apart, ``k, k + m, k + 2m ...``: a fixed kind of shuffle."""
+    """Arrays as blocks of rows far apart, ``k, k + m, k + 2m ...``: a fixed kind of shuffle.
+
+    Blocks of small arrays are gathered once, those of large ones anew in every pass.
+    """
 
     def __init__(self, X: NDArray[Any], codes: NDArray[np.intp], rows: int) -> None:
         self.X = X
         self.codes = codes
         self.n_blocks = max(1, len(X) // rows)
+        self._kept = list(self._gathered()) if X.nbytes <= _KEPT_BYTES else None
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:
+        return self._gathered() if self._kept is None else iter(self._kept)
+
+    def _gathered(self) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:
         for k in range(self.n_blocks):
             part = slice(k, None, self.n_blocks)
             yield np.ascontiguousarray(self.X[part]), self.codes[part]

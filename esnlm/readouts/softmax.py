@@ -37,9 +37,10 @@ Float = NDArray[np.float64]
 # up to which it is preferred: about a minute on two cores.
 _AUTO_BYTES = 1 << 28
 _AUTO_WORK = 1 << 31
-_HESSIAN_BYTES = 1 << 27
+_HESSIAN_BYTES = 1 << 24
+_HESSIAN_ROWS_A_UNIT = 16
 # Passes that bring Newton's method near the optimum: cheaper by far than its first steps.
-_WARM_PASSES = 20
+_WARM_PASSES = 16
 _MAX_PRODUCTS = 40
 
 
@@ -176,7 +177,7 @@ class SoftmaxReadout(BufferedReadout):
             n_classes,
             self.alpha,
             centre=moments.mean,
-            stride=-(-moments.n // rows_within(_HESSIAN_BYTES, n_units, np.float32)),
+            stride=-(-moments.n // _hessian_rows(n_units)),
             fixed=fixed,
         )
         best = _Best(self, moments.mean, held_out)
@@ -294,6 +295,11 @@ class SoftmaxReadout(BufferedReadout):
 
     def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         return log_softmax(logits(X, self.coef_.T, self.intercept_))
+
+
+def _hessian_rows(n_units: int) -> int:
+    """Rows whose Hessian products stand for those of all: several a unit, or what is cheap."""
+    return max(_HESSIAN_ROWS_A_UNIT * n_units, rows_within(_HESSIAN_BYTES, n_units, np.float32))
 
 
 class _Weighted:
