@@ -74,12 +74,12 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("text", nargs="?", help="the text; downloaded when left out")
-    parser.add_argument("--units", type=int, default=8000)
+    parser.add_argument("--units", type=int, default=6000)
     parser.add_argument("--degree", type=int, default=16)
     parser.add_argument("--spectral-radius", type=float, default=0.8)
-    parser.add_argument("--input-scaling", type=float, default=1.0)
+    parser.add_argument("--input-scaling", type=float, default=2.0)
     parser.add_argument("--alpha", type=float, default=30.0)
-    parser.add_argument("--passes", type=int, default=4)
+    parser.add_argument("--passes", type=int, default=3)
     return parser.parse_args()
 
 
