@@ -17,7 +17,6 @@ from esnlm.generation import Choice, TextPieces
 from esnlm.tokenizers import Tokenizer
 
 _TOKENIZER_FILE = "tokenizer.json"
-_SCORE_BYTES = 1 << 26
 _LEAST_WARMUP = 256
 _LONGEST_WARMUP = 4096
 
@@ -389,16 +388,8 @@ class LanguageModel(BaseEstimator):
         scores = np.zeros(len(stream.tokens))
         if not stream.n_predicted:
             return scores
-        of_targets = getattr(self.readout_, "predict_log_proba_of", None)
-        rows = max(1, _SCORE_BYTES // (8 * self.n_tokens_))
         for states, following, positions in self._harvest(stream).with_positions(None):
-            if of_targets is not None:
-                scores[positions + 1] = of_targets(states, following)
-                continue
-            for i in range(0, len(following), rows):
-                part = slice(i, i + rows)
-                logs = self.readout_.predict_log_proba(states[part])
-                scores[positions[part] + 1] = logs[np.arange(len(logs)), following[part]]
+            scores[positions + 1] = self.readout_.predict_log_proba_of(states, following)
         return scores
 
     def _prefix_ids(self, prefix: str | ArrayLike) -> NDArray[Any]:

@@ -68,6 +68,24 @@ def test_rows_are_distributions_in_the_dtype_of_the_states(
 
 
 @every_readout
+@pytest.mark.parametrize("rows_at_once", [None, 7])
+def test_log_probability_of_a_label_is_that_of_its_row(
+    readout: Any, rows_at_once: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if rows_at_once is not None:
+        monkeypatch.setattr("esnlm.readouts.base._PREDICTION_BYTES", 8 * 4 * rows_at_once)
+    X, y = pairs()
+    labels = np.array(["boy", "chases", "dog", "girl"])[y]
+    fitted = clone(readout).fit(X, labels)
+    expected = fitted.predict_log_proba(X)[np.arange(len(y)), y]
+    np.testing.assert_allclose(fitted.predict_log_proba_of(X, labels), expected, atol=1e-9)
+    with pytest.raises(ValueError, match="120 rows and y 119: give one label a row"):
+        fitted.predict_log_proba_of(X, labels[1:])
+    with pytest.raises(ValueError, match="not among the 4 classes"):
+        fitted.predict_log_proba_of(X[:1], ["cat"])
+
+
+@every_readout
 def test_order_and_precision_of_the_states_do_not_matter(readout: Any) -> None:
     X, y = pairs()
     truth = clone(readout).fit(X, y).predict_proba(X)
@@ -167,10 +185,13 @@ def test_text_labels_survive_the_arrays(readout: Any) -> None:
 
 
 @every_readout
-def test_the_number_of_threads_does_not_matter(readout: Any) -> None:
-    X, y = pairs(400, n_units=40)
+def test_the_number_of_threads_does_not_matter(
+    readout: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = pairs(2500, n_units=20)  # several tiles of the readout that has threads of its own
     probabilities = []
     for n_threads in (1, 2):
+        monkeypatch.setenv("ESNLM_NUM_THREADS", str(n_threads))
         with threadpool_limits(n_threads):
             probabilities.append(clone(readout).fit(X, y).predict_proba(X))
     np.testing.assert_allclose(probabilities[0], probabilities[1], atol=1e-6)

@@ -1,11 +1,8 @@
-"""What every readout shares: labels and blocks in, distributions over the classes out.
-
-`StreamingReadout` is the scikit-learn surface. `BufferedReadout` adds what iterative readouts
-need so that ``partial_fit`` on small data gives what ``fit`` gives, however the data was cut.
-"""
+"""What every readout shares: labels and blocks in, distributions over the classes out."""
 
 import json
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Protocol, Self
 
@@ -18,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 Block = tuple[NDArray[Any], NDArray[Any]]
 
 _BLOCK_BYTES = 1 << 24
-_BUFFER_BYTES = 1 << 28
+_PREDICTION_BYTES = 1 << 26
 
 
 class Blocks(Protocol):
@@ -95,7 +92,7 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     return codes.astype(np.intp, copy=False)
 
 
-class StreamingReadout(ClassifierMixin, BaseEstimator):
+class StreamingReadout(ClassifierMixin, BaseEstimator, ABC):
     """A classifier on (states, next tokens) that learns from arrays, chunks or blocks.
 
     States X are (n, n_units) float32 or float64, C or F order; targets y (n,) are labels of any
@@ -181,6 +178,13 @@ class StreamingReadout(ClassifierMixin, BaseEstimator):
         """Natural log-probability of every class: X (n, n_units) -> (n, V)."""
         return self._log_probabilities(self._ready(X))
 
+    def predict_log_proba_of(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
+        """Natural log-probability (n,) of label y[i] after state X[i].
+
+        Equals the entries of `predict_log_proba`, without an (n, V) array in memory.
+        """
+        return self._log_probabilities_of(*self._ready_pairs(X, y))
+
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """Most probable class of each row: X (n, n_units) -> (n,)."""
         best = np.argmax(self._log_probabilities(self._ready(X)), axis=1)
@@ -228,21 +232,21 @@ class StreamingReadout(ClassifierMixin, BaseEstimator):
             value = np.asarray(arrays[name])
             setattr(self, name, value if value.ndim else value.item())
 
+    @abstractmethod
     def _start(self) -> None:
         """Forget what was learned; ``classes_`` are known, ``n_features_in_`` maybe not yet."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         """Learn from scratch from re-iterable blocks of (X, codes), and settle."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Take one more chunk; may put off the solving to `_settle`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _settle(self) -> None:
         """Make the parameters current with everything absorbed."""
-        raise NotImplementedError
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         """Rows of X (n, n_units) -> distributions (n, V)."""
@@ -251,6 +255,24 @@ class StreamingReadout(ClassifierMixin, BaseEstimator):
     def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(divide="ignore"):
             return np.log(self._probabilities(X))
+
+    def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
+        """Log-probability (n,) of one class a row, a bounded part of the rows at a time."""
+        out = np.empty(len(X), dtype=X.dtype)
+        rows = rows_within(_PREDICTION_BYTES, len(self.classes_), np.float64)
+        for start in range(0, len(X), rows):
+            part = slice(start, start + rows)
+            logs = self._log_probabilities(X[part])
+            out[part] = logs[np.arange(len(logs)), codes[part]]
+        return out
+
+    def _ready_pairs(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
+        """`_ready` states, and the columns of their labels."""
+        states = self._ready(X)
+        codes = encode_labels(np.asarray(y), self.classes_)
+        if len(codes) != len(states):
+            raise ValueError(f"X has {len(states)} rows and y {len(codes)}: give one label a row")
+        return states, codes
 
     def _ready(self, X: ArrayLike) -> NDArray[Any]:
         """X validated for prediction, after the parameters were made current."""
@@ -261,108 +283,6 @@ class StreamingReadout(ClassifierMixin, BaseEstimator):
 
     def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:
         return validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
-
-
-class BufferedReadout(StreamingReadout):
-    """A readout whose solver needs several passes, with a first buffer of rows in memory.
-
-    ``partial_fit`` keeps up to ``buffer_size`` rows (256 MiB at most). While everything seen fits,
-    a prediction first solves exactly what ``fit`` on those rows solves. When the buffer is full
-    it is solved once, and later rows are learned in batches of ``_batch_rows()`` through
-    `_update`: cuts lie at fixed counts of rows since the first one, whatever the caller's
-    chunks, except that a prediction absorbs the rows still waiting.
-
-    A subclass has a parameter ``buffer_size`` and computes `_start`, `_solve`, `_update` and
-    predictions.
-    """
-
-    buffer_size: int
-    _waiting: list[Block]
-    _n_waiting: int
-    _streaming: bool
-    _stale: bool
-
-    def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        """One incremental step from the present parameters on X (n, n_units), codes (n,)."""
-        raise NotImplementedError
-
-    def _batch_rows(self) -> int:
-        """Rows of one incremental step."""
-        return min(4096, self._capacity(np.float64))
-
-    def _capacity(self, dtype: Any) -> int:
-        most = rows_within(_BUFFER_BYTES, self.n_features_in_, dtype)
-        return max(1, min(int(self.buffer_size), most))
-
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit."""
-        self._clear_buffer(streaming=True)
-        return super().fit(X, y)
-
-    def fit_blocks(
-        self,
-        blocks: Iterable[Block],
-        classes: ArrayLike,
-        held_out: Iterable[Block] | None = None,
-    ) -> Self:
-        if iter(blocks) is blocks:
-            raise TypeError(
-                f"{type(self).__name__} needs several passes: got a one-shot iterator for "
-                "blocks, give a list or an object whose __iter__ starts a fresh pass"
-            )
-        self._clear_buffer(streaming=True)
-        return super().fit_blocks(blocks, classes, held_out)
-
-    fit_blocks.__doc__ = StreamingReadout.fit_blocks.__doc__
-
-    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        if "_waiting" not in self.__dict__:
-            self._clear_buffer(streaming=False)
-        start = 0
-        while start < len(X):
-            stop = min(len(X), start + self._room(X.dtype))
-            self._waiting.append((X[start:stop].copy(), codes[start:stop].copy()))
-            self._n_waiting += stop - start
-            self._stale = True
-            start = stop
-            if self._room(X.dtype) <= 0:
-                self._flush()
-
-    def _room(self, dtype: Any) -> int:
-        """Rows that still fit before the next solve or update."""
-        size = self._batch_rows() if self._streaming else self._capacity(dtype)
-        return size - self._n_waiting
-
-    def _flush(self) -> None:
-        """Learn the waiting rows: the first buffer by a solve, later batches by an update."""
-        X = np.concatenate([block for block, _ in self._waiting])
-        codes = np.concatenate([codes for _, codes in self._waiting])
-        if self._streaming:
-            self._update(X, codes)
-        else:
-            self._start()
-            self._solve(ArrayBlocks(X, codes), None)
-        self._clear_buffer(streaming=True)
-
-    def _settle(self) -> None:
-        if not self.__dict__.get("_stale", False):
-            return
-        if self._streaming:
-            self._flush()
-            return
-        waiting, n_waiting = self._waiting, self._n_waiting
-        self._flush()
-        self._waiting, self._n_waiting, self._streaming = waiting, n_waiting, False
-
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self._clear_buffer(streaming=True)
-        super()._restore(arrays)
-
-    def _clear_buffer(self, streaming: bool) -> None:
-        self._waiting = []
-        self._n_waiting = 0
-        self._streaming = streaming
-        self._stale = False
 
 
 class _CodedBlocks:

@@ -4,18 +4,12 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from esnlm.readouts.base import (
-    ArrayBlocks,
-    Block,
-    Blocks,
-    BufferedReadout,
-    StreamingReadout,
-    encode_labels,
-)
+from esnlm.readouts.base import ArrayBlocks, Block, Blocks, StreamingReadout
+from esnlm.readouts.buffered import BufferedReadout
 from esnlm.readouts.clusters import (
     default_n_classes,
     frequency_classes,
@@ -105,24 +99,6 @@ class ClassFactoredReadout(BufferedReadout):
         self.solver = solver
         self.buffer_size = buffer_size
         self.random_state = random_state
-
-    def predict_log_proba_of(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
-        """Natural log-probability (n,) of label y[i] after state X[i].
-
-        Computes the classes and the words of one class a row, not the whole vocabulary.
-        """
-        states = self._ready(X)
-        codes = encode_labels(np.asarray(y), self.classes_)
-        if len(codes) != len(states):
-            raise ValueError(f"X has {len(states)} rows and y {len(codes)}: give one a row")
-        classes = self.word_class_[codes]
-        total = self._log_class(states)[np.arange(len(codes)), classes]
-        if self._joint is not None:
-            return total + self._joint.log_probability_of(states, codes)
-        for c, rows in self._layout.rows_by_class(classes):
-            inside = self._within(c, states[rows])
-            total[rows] += inside[np.arange(len(rows)), self._column[codes[rows]]]
-        return total
 
     @property
     def n_parameters_(self) -> int:
@@ -282,6 +258,17 @@ class ClassFactoredReadout(BufferedReadout):
         for c in range(self._layout.n_classes):
             out[:, self._layout.words(c)] = log_class[:, c, None] + self._within(c, X)
         return out
+
+    def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
+        """Computes the classes, and the words of one class a row: not the whole vocabulary."""
+        classes = self.word_class_[codes]
+        total = self._log_class(X)[np.arange(len(codes)), classes]
+        if self._joint is not None:
+            return total + self._joint.log_probability_of(X, codes)
+        for c, rows in self._layout.rows_by_class(classes):
+            inside = self._within(c, X[rows])
+            total[rows] += inside[np.arange(len(rows)), self._column[codes[rows]]]
+        return total
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that predictions need; a factor's arrays stand under ``class.``, ``word0.``"""

@@ -10,7 +10,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
-from esnlm.readouts.base import Blocks, BufferedReadout, encode_labels, rows_within
+from esnlm.readouts.base import Blocks, rows_within
+from esnlm.readouts.buffered import BufferedReadout
 from esnlm.readouts.mixture_data import Source, TrainingRows, Whitening, prepare
 from esnlm.readouts.mixture_em import Parameters, Prior, iterate, run_em
 from esnlm.readouts.mixture_linear import LinearExperts
@@ -156,10 +157,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
 
     def responsibilities(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
         """P(z|x, y), which expert explains each label: X (n, n_units), y (n,) -> (n, n_experts)."""
-        states = self._ready(X)
-        codes = encode_labels(np.asarray(y), self.classes_)
-        if len(codes) != len(states):
-            raise ValueError(f"X has {len(states)} rows and y {len(codes)}: give one label a row")
+        states, codes = self._ready_pairs(X, y)
         model, parameters = self._model(), self._fitted()
         return np.concatenate(
             [model.joint(Z, codes[tile], parameters) for tile, Z in self._tiles(states)]

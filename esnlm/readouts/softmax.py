@@ -6,14 +6,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base import (
-    ArrayBlocks,
-    Block,
-    Blocks,
-    BufferedReadout,
-    blocks_rows,
-    rows_within,
-)
+from esnlm.readouts.base import ArrayBlocks, Block, Blocks, blocks_rows, rows_within
+from esnlm.readouts.buffered import BufferedReadout
 from esnlm.readouts.incremental import (
     IncrementalSolver,
     Interleaved,
