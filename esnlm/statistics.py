@@ -10,12 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
 
-from esnlm.kernels.moments import add_grouped_rows, add_upper_triangle, mirror_upper_triangle
+from esnlm.kernels.moments import (
+    add_grouped_columns,
+    add_grouped_rows,
+    add_upper_triangle,
+    mirror_upper_triangle,
+)
+from esnlm.threads import tile_map
 
 # Rows whose products are summed in the states' own precision before float64 takes over.
 _ROWS_IN_SINGLE = 16384
 _PIECE = 8192
 _STAGED = 1024
+# Units whose sums one task adds up, and the numbers from which threads pay.
+_UNITS = 512
+_WORTH_THREADS = 1 << 20
 
 
 class Moments:
@@ -60,7 +69,7 @@ class Moments:
         self.counts = np.zeros(n_classes, dtype=np.int64)
         self.sums = np.zeros((n_classes, n_units))
         self._gram = np.zeros((n_units, n_units))
-        self._gram_sum = np.zeros(n_units)
+        self._gram_sum: NDArray[np.float64] | None = None
         self._part: NDArray[Any] | None = None
         self._rows_in_part = 0
         self._staged: NDArray[Any] | None = None
@@ -74,12 +83,16 @@ class Moments:
             raise ValueError(f"X has {len(X)} rows and codes {len(codes)}")
         if len(codes) and (codes.min() < 0 or codes.max() >= self.n_classes):
             raise ValueError(f"codes must lie in [0, {self.n_classes})")
+        wanted = self.gram_rows is None or self.n_gram < self.gram_rows
+        if not wanted and self._gram_sum is None:
+            self._gram_sum = self.sums.sum(axis=0)
         self.n += len(X)
         self.counts += np.bincount(codes, minlength=self.n_classes)
-        add_grouped_rows(self.sums, X, codes)
-        if self.gram_rows is None or self.n_gram < self.gram_rows:
+        self._add_sums(X, codes)
+        if wanted:
             self.n_gram += len(X)
-            self._gram_sum += X.sum(axis=0, dtype=np.float64)
+            if self._gram_sum is not None:
+                self._gram_sum += X.sum(axis=0, dtype=np.float64)
             self._add_products(X)
         return self
 
@@ -91,7 +104,8 @@ class Moments:
                 f"into moments of {self.n_units} and {self.n_classes}"
             )
         self._gram += other.gram()
-        self._gram_sum += other._gram_sum
+        if self._gram_sum is not None or other._gram_sum is not None:
+            self._gram_sum = self._sum_in_gram() + other._sum_in_gram()
         self.n += other.n
         self.n_gram += other.n_gram
         self.counts += other.counts
@@ -114,7 +128,8 @@ class Moments:
         """(X - mean)ᵀ(X - mean) (n_units, n_units); of a sample, scaled to all n rows."""
         if self.n_gram == 0:
             return np.zeros((self.n_units, self.n_units))
-        centred = self.gram() - np.outer(self._gram_sum, self._gram_sum / self.n_gram)
+        total = self._sum_in_gram()
+        centred = self.gram() - np.outer(total, total / self.n_gram)
         if self.n_gram != self.n:
             centred *= self.n / self.n_gram
         return centred
@@ -122,6 +137,21 @@ class Moments:
     def centred_sums(self) -> NDArray[np.float64]:
         """(Y - mean)ᵀ(X - mean) (n_classes, n_units) for one-hot Y."""
         return self.sums - np.outer(self.counts, self.mean)
+
+    def _sum_in_gram(self) -> NDArray[np.float64]:
+        """Sum (n_units,) of the states in the Gram matrix, kept apart once it leaves rows out."""
+        return self.sums.sum(axis=0) if self._gram_sum is None else self._gram_sum
+
+    def _add_sums(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        """Add the states to the sums of their classes, some units at a time on each thread."""
+        by_columns = not X.flags.c_contiguous and self.n_classes <= len(X)
+        add = add_grouped_columns if by_columns else add_grouped_rows
+
+        def part(first: int) -> None:
+            add(self.sums, X, codes, first, min(first + _UNITS, self.n_units))
+
+        with tile_map(1 if X.size < _WORTH_THREADS else None) as over:
+            over(part, range(0, self.n_units, _UNITS))
 
     def _add_products(self, X: NDArray[Any]) -> None:
         """Add XᵀX; small blocks are staged so that each product has many rows."""

@@ -9,16 +9,36 @@ _TILE = 32
 
 @numba.njit(nogil=True, cache=True)
 def add_grouped_rows(
-    sums: NDArray[np.float64], X: NDArray[np.floating], codes: NDArray[np.intp]
+    sums: NDArray[np.float64],
+    X: NDArray[np.floating],
+    codes: NDArray[np.intp],
+    first: int,
+    last: int,
 ) -> None:
-    """Add row i of X (n, n_units), C or F order, to ``sums[codes[i]]`` (V, n_units), in place."""
-    n_rows, n_units = X.shape
-    for first in range(0, n_units, _TILE):
-        last = min(n_units, first + _TILE)
-        for i in range(n_rows):
-            row = sums[codes[i]]
-            for j in range(first, last):
-                row[j] += X[i, j]
+    """Add units first to last of row i of X (n, n_units) to ``sums[codes[i]]`` (V, n_units)."""
+    for i in range(len(X)):
+        row = sums[codes[i]]
+        for j in range(first, last):
+            row[j] += X[i, j]
+
+
+@numba.njit(nogil=True, cache=True)
+def add_grouped_columns(
+    sums: NDArray[np.float64],
+    X: NDArray[np.floating],
+    codes: NDArray[np.intp],
+    first: int,
+    last: int,
+) -> None:
+    """As `add_grouped_rows`, unit by unit: for X in F order and fewer classes than rows."""
+    n_classes = len(sums)
+    total = np.empty(n_classes)
+    for j in range(first, last):
+        total[:] = 0
+        for i in range(len(X)):
+            total[codes[i]] += X[i, j]
+        for c in range(n_classes):
+            sums[c, j] += total[c]
 
 
 @numba.njit(nogil=True, cache=True)
