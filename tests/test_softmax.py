@@ -123,6 +123,44 @@ class Stream:
         return iter(self.blocks)
 
 
+class Reused:
+    """Blocks in memory that the next block overwrites, as a harvest's are."""
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, rows: int) -> None:
+        self.X, self.y, self.rows = X, y, rows
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        memory = np.empty((self.rows, self.X.shape[1]))
+        for start in range(0, len(self.X), self.rows):
+            memory[:] = self.X[start : start + self.rows]
+            yield memory, self.y[start : start + self.rows]
+        memory[:] = 1e3
+
+
+def test_newton_steps_are_the_same_on_blocks_in_reused_memory() -> None:
+    X, y = pairs(400)
+    readout = SoftmaxReadout(solver="newton-cg", tol=1e-8)
+    history = readout.fit(X, y).history_
+    readout.fit_blocks(Reused(X, y, 100), np.arange(5))
+    np.testing.assert_allclose(readout.history_, history, rtol=1e-9)
+
+
+def test_held_out_rows_stop_newton_at_its_best_step() -> None:
+    X, y = pairs(420, n_units=30)
+    held_out = ArrayBlocks(X[120:], y[120:], block_size=70)
+    X, y = X[:120], y[:120]
+    readout = SoftmaxReadout(1e-6, solver="newton-cg", tol=1e-12)
+
+    def loss() -> float:
+        logs = readout.predict_log_proba_of(held_out.X, held_out.y)
+        return -float(logs.mean())
+
+    readout.fit_blocks(ArrayBlocks(X, y), np.arange(5), held_out=held_out)
+    stopped = loss()
+    readout.fit(X, y)
+    assert stopped < loss()
+
+
 def test_streams_past_the_buffer_do_not_depend_on_the_cut() -> None:
     X, y = pairs(6000)
     fits = []

@@ -30,7 +30,6 @@ Float = NDArray[np.float64]
 WeightedBlock = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 _LOGIT_BYTES = 1 << 22
-_SAMPLE_BYTES = 1 << 28
 
 
 def softmax(Z: NDArray[Any]) -> NDArray[Any]:
@@ -53,6 +52,22 @@ def logits(X: NDArray[Any], weights: NDArray[Any], intercept: NDArray[Any]) -> N
     Z = X @ weights.astype(X.dtype, copy=False)
     Z += intercept.astype(X.dtype, copy=False)
     return Z
+
+
+def log_likelihood(
+    X: NDArray[Any], codes: NDArray[np.intp], weights: NDArray[Any], intercept: NDArray[Any]
+) -> float:
+    """Sum of the log-probabilities (nats) of columns codes (n,) after states X (n, n_units).
+
+    Logits of a bounded part of the rows are in memory at a time.
+    """
+    total = 0.0
+    rows = rows_within(_LOGIT_BYTES, len(intercept), X.dtype)
+    for start in range(0, len(X), rows):
+        log_p = log_softmax(logits(X[start : start + rows], weights, intercept))
+        chosen = log_p[np.arange(len(log_p)), codes[start : start + rows]]
+        total += float(chosen.sum(dtype=np.float64))
+    return total
 
 
 def residuals(
@@ -95,9 +110,10 @@ class MultinomialLoss:
         Of half the squared weights, on the scale of the summed loss.
     centre : ndarray (n_units,)
         Subtracted from states; the minimum does not depend on it, the conditioning does.
-    keep : int
-        Rows kept in memory for Hessian products: all of them when there are fewer, else every
-        k-th row; also bounded by 256 MiB.
+    stride : int
+        Hessian products come from every stride-th row, which is kept with its probabilities.
+    lasting : bool
+        Whether blocks stay as they are between passes; rows of others are copied to be kept.
     fixed : ndarray (V,) bool, optional
         Classes whose column keeps its initial value.
     """
@@ -110,6 +126,7 @@ class MultinomialLoss:
         penalty: float,
         centre: Float | None = None,
         stride: int = 1,
+        lasting: bool = True,
         fixed: NDArray[np.bool_] | None = None,
     ) -> None:
         self.blocks = blocks
@@ -117,6 +134,7 @@ class MultinomialLoss:
         self.centre = np.zeros(n_units) if centre is None else centre
         self.n_classes = n_classes
         self.stride = stride
+        self.lasting = lasting
         self.fixed = fixed
         self.curvature = np.full(n_classes, 1 / n_classes)
         self.weight = 0.0
@@ -163,9 +181,11 @@ class MultinomialLoss:
         return self._free(product)
 
     def _keep(self, X: NDArray[Any], P: NDArray[Any], weights: NDArray[Any]) -> None:
-        """Keep every stride-th row for Hessian products; with stride 1, views where they last."""
+        """Keep every stride-th row for Hessian products: views of all rows where they last."""
         if self.stride > 1:
             X, P, weights = (a[:: self.stride].copy() for a in (X, P, weights))
+        elif not self.lasting:
+            X, weights = X.copy(), weights.copy()
         self._sample.append((X, P, weights))
         self._sample_weight += float(weights.sum(dtype=np.float64))
 
@@ -217,7 +237,6 @@ class NewtonResult:
     theta: Float
     history: list[float] = field(default_factory=list)
     converged: bool = False
-    n_products: int = 0
 
 
 def newton_cg(
@@ -240,8 +259,7 @@ def newton_cg(
     value, gradient = loss.evaluate(theta)
     result = NewtonResult(theta, [value])
     for _ in range(max_iter):
-        step, products = _truncated_cg(loss, gradient, preconditioner, forcing, max_products)
-        result.n_products += products
+        step = _truncated_cg(loss, gradient, preconditioner, forcing, max_products)
         slope = float(np.sum(gradient * step))
         if -slope / 2 <= tol * 1e-3 or not np.isfinite(slope):
             result.converged = bool(np.isfinite(slope))
@@ -266,7 +284,7 @@ def _truncated_cg(
     preconditioner: GramPreconditioner,
     forcing: float,
     max_products: int,
-) -> tuple[Float, int]:
+) -> Float:
     """Approximate -H⁻¹ gradient; stops at ``forcing`` times the first residual."""
     ridge = loss.penalty / loss.weight
     step = np.zeros_like(gradient)
@@ -275,10 +293,10 @@ def _truncated_cg(
     direction = z.copy()
     power = float(np.sum(residual * z))
     enough = forcing**2 * power
-    products = 0
-    while products < max_products and power > enough:
+    for _ in range(max_products):
+        if power <= enough:
+            break
         product = loss.hessian_product(direction)
-        products += 1
         curvature = float(np.sum(direction * product))
         if curvature <= 0:
             break
@@ -289,7 +307,7 @@ def _truncated_cg(
         power, last = float(np.sum(residual * z)), power
         direction *= power / last
         direction += z
-    return (step if products and step.any() else z), products
+    return step if step.any() else z
 
 
 def _line_search(

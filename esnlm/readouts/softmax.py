@@ -18,6 +18,7 @@ from esnlm.readouts.multinomial import (
     GramPreconditioner,
     MultinomialLoss,
     WeightedBlock,
+    log_likelihood,
     log_softmax,
     logits,
     newton_cg,
@@ -135,11 +136,11 @@ class SoftmaxReadout(BufferedReadout):
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        held = self._held(blocks) if self.solver == "auto" else blocks
-        if self.solver == "newton-cg" or (self.solver == "auto" and held is not None):
-            self._solve_newton(blocks if held is None else held, held_out)
-        else:
+        rows: Blocks | None = self._held(blocks) if self.solver == "auto" else blocks
+        if self.solver == "incremental" or rows is None:
             self._solve_incremental(blocks, held_out)
+        else:
+            self._solve_newton(rows, held_out)
 
     def _held(self, blocks: Blocks) -> ArrayBlocks | None:
         """The rows in memory if Newton's method is the choice for so many, else None."""
@@ -164,7 +165,6 @@ class SoftmaxReadout(BufferedReadout):
         moments = Moments(n_units, n_classes, gram_rows=16 * n_units + 16384)
         for X, codes in blocks:
             moments.add(X, codes)
-        fixed = moments.counts == 0
         loss = MultinomialLoss(
             _Weighted(blocks),
             n_units,
@@ -172,9 +172,10 @@ class SoftmaxReadout(BufferedReadout):
             self.alpha,
             centre=moments.mean,
             stride=-(-moments.n // _hessian_rows(n_units)),
-            fixed=fixed,
+            lasting=isinstance(blocks, ArrayBlocks),
+            fixed=moments.counts == 0,
         )
-        best = _Best(self, moments.mean, held_out)
+        best = None if held_out is None else _Best(moments.mean, held_out)
         result = newton_cg(
             loss,
             self._first_theta(blocks, moments),
@@ -182,15 +183,15 @@ class SoftmaxReadout(BufferedReadout):
             tol=self.tol,
             max_iter=self.max_iter,
             max_products=_MAX_PRODUCTS,
-            monitor=None if held_out is None else best,
+            monitor=best,
         )
         self.history_ = result.history
         self.n_iter_ = max(1, len(result.history) - 1)
-        stepped = held_out is not None and np.isfinite(best.score)
-        self._set(best.theta if stepped else result.theta, moments.mean)
+        theta = result.theta if best is None or best.theta is None else best.theta
+        self._set(theta, moments.mean)
 
     def _first_theta(self, blocks: Blocks, moments: Moments) -> Float:
-        """Frequencies alone; with many rows, what one cheap pass of the other solver gives."""
+        """Frequencies alone; with many rows, what cheap passes of the other solver give."""
         frequencies = (moments.counts + 0.5) / (moments.n + 0.5 * moments.n_classes)
         theta = np.zeros((moments.n_units + 1, moments.n_classes))
         theta[-1] = np.log(frequencies)
@@ -310,15 +311,14 @@ class _Weighted:
 class _Best:
     """Keeps the Newton step that held-out rows like best; stops after two that are worse."""
 
-    def __init__(self, readout: SoftmaxReadout, centre: Float, held_out: Blocks | None) -> None:
+    def __init__(self, centre: Float, held_out: Blocks) -> None:
         self.centre = centre
         self.held_out = held_out
         self.score = np.inf
         self.worse = 0
-        self.theta: Float = np.zeros((readout.n_features_in_ + 1, len(readout.classes_)))
+        self.theta: Float | None = None
 
     def __call__(self, theta: Float) -> bool:
-        assert self.held_out is not None
         score = _mean_loss(self.held_out, theta[:-1], theta[-1] - self.centre @ theta[:-1])
         if score < self.score:
             self.score, self.theta, self.worse = score, theta, 0
@@ -331,8 +331,7 @@ def _mean_loss(blocks: Blocks, weights: NDArray[Any], intercept: NDArray[Any]) -
     """Mean negative log-likelihood (nats) of blocks of (X, codes)."""
     total, rows = 0.0, 0
     for X, codes in blocks:
-        log_p = log_softmax(logits(X, weights, intercept))
-        total -= float(log_p[np.arange(len(codes)), codes].sum(dtype=np.float64))
+        total -= log_likelihood(X, codes, weights, intercept)
         rows += len(codes)
     if rows == 0:
         raise ValueError("held_out has no rows: give some, or None")
