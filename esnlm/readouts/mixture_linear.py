@@ -11,12 +11,10 @@ from esnlm.readouts.mixture_data import Source, TrainingRows
 from esnlm.readouts.mixture_em import Expectation, Parameters, Prior
 from esnlm.readouts.mixture_newton import QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture_softmax import softmax_in_place
+from esnlm.readouts.projection import floor_rows, least_output
 
 Floats = NDArray[Any]
 
-# As in ridge: Rachez's 1e-3 for up to 24 classes, the same total beyond.
-_FLOOR = 1e-3
-_FLOORED_CLASSES = 24
 # Rounds of (experts given what they share, what they share given the experts).
 _COMMON_ROUNDS = 3
 
@@ -199,9 +197,7 @@ class LinearExperts:
         outputs = parameters.weights @ Z.T
         gate = softmax_in_place(outputs[K * V :], axis=0)
         mean = np.einsum("km,kvm->mv", gate, outputs[: K * V].reshape(K, V, m))
-        np.maximum(mean, _FLOOR * min(1.0, _FLOORED_CLASSES / V), out=mean)
-        mean /= mean.sum(axis=1, keepdims=True)
-        return mean
+        return floor_rows(mean, least_output(V))
 
     def joint(self, Z: Floats, codes: NDArray[Any], parameters: Parameters) -> Floats:
         """P(k | x, y): Z (m, width), codes (m,) -> (m, n_experts)."""

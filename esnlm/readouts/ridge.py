@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from esnlm.readouts.base import ArrayBlocks, Blocks, StreamingReadout
+from esnlm.readouts.base import ArrayBlocks, Blocks, StreamingReadout, rows_within
+from esnlm.readouts.projection import floor_rows, least_output
 from esnlm.statistics import Moments
 
 _PATH = np.logspace(-9, 0, 28)
+_OUTPUT_BYTES = 1 << 24
 
 
 class RidgeReadout(StreamingReadout):
@@ -184,31 +186,30 @@ class RidgeReadout(StreamingReadout):
         self, spectrum: "_Spectrum", alphas: NDArray[np.float64], held_out: Blocks
     ) -> NDArray[np.float64]:
         """Mean negative log-likelihood of the held-out rows under each penalty (n_alphas,)."""
-        total, rows = np.zeros(len(alphas)), 0
+        total, n_rows = np.zeros(len(alphas)), 0
+        floor = self._floor()
+        at_once = rows_within(_OUTPUT_BYTES, len(self.classes_), np.float64)
         for X, codes in held_out:
-            rotated = (X - spectrum.mean) @ spectrum.vectors
-            for k, alpha in enumerate(alphas):
-                outputs = (rotated * spectrum.shrinkage(alpha)) @ spectrum.rotated_sums
-                outputs += spectrum.frequencies
-                chosen = self._project(outputs)[np.arange(len(codes)), codes]
-                total[k] -= np.log(chosen).sum()
-            rows += len(codes)
-        if rows == 0:
+            for start in range(0, len(X), at_once):
+                rows = slice(start, start + at_once)
+                rotated = (X[rows] - spectrum.mean) @ spectrum.vectors
+                at = np.arange(len(rotated)), codes[rows]
+                for k, alpha in enumerate(alphas):
+                    outputs = (rotated * spectrum.shrinkage(alpha)) @ spectrum.rotated_sums
+                    outputs += spectrum.frequencies
+                    total[k] -= np.log(floor_rows(outputs, floor)[at]).sum()
+            n_rows += len(codes)
+        if n_rows == 0:
             raise ValueError("held_out has no rows: give some, or None")
-        return total / rows
+        return total / n_rows
 
-    def _project(self, outputs: NDArray[Any]) -> NDArray[Any]:
-        """Floor linear outputs (n, V) and divide each row by its sum, in place."""
-        n_classes = outputs.shape[1]
-        floor = 1e-3 * min(1.0, 24 / n_classes) if self.floor == "auto" else float(self.floor)
-        np.maximum(outputs, floor, out=outputs)
-        outputs /= outputs.sum(axis=1, keepdims=True)
-        return outputs
+    def _floor(self) -> float:
+        return least_output(len(self.classes_)) if self.floor == "auto" else float(self.floor)
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         outputs = X @ self.coef_.T.astype(X.dtype, copy=False)
         outputs += self.intercept_.astype(X.dtype, copy=False)
-        return self._project(outputs)
+        return floor_rows(outputs, self._floor())
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
+from esnlm.readouts.multinomial import log_softmax
+from esnlm.readouts.projection import floor_rows
 from esnlm.statistics import Moments
 
 _PATH = np.logspace(-8, 1, 28)
@@ -118,12 +120,9 @@ class WordFactors:
     def _normalise(self, Z: NDArray[Any], run: slice) -> None:
         """Outputs (n, n_words) of the class at `run` -> log-probabilities, in place."""
         if self.floor is None:
-            Z -= Z.max(axis=1, keepdims=True)
-            Z -= np.log(np.exp(Z).sum(axis=1, keepdims=True))
-            return
-        np.maximum(Z, self.floor[run].astype(Z.dtype, copy=False), out=Z)
-        Z /= Z.sum(axis=1, keepdims=True)
-        np.log(Z, out=Z)
+            log_softmax(Z)
+        else:
+            np.log(floor_rows(Z, self.floor[run].astype(Z.dtype, copy=False)), out=Z)
 
 
 def _small_products() -> AbstractContextManager[Any]:

@@ -1,0 +1,36 @@
+"""Linear outputs to distributions: what lies below a floor is raised to it, as in Rachez."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_FLOOR = 1e-3
+_FLOORED_CLASSES = 24
+
+
+def least_output(n_classes: int) -> float:
+    """``1e-3 * min(1, 24 / V)``: Rachez's floor at his 24 words, the same mass in all beyond.
+
+    Examples
+    --------
+    >>> least_output(24), least_output(2400)
+    (0.001, 1e-05)
+    """
+    return _FLOOR * min(1.0, _FLOORED_CLASSES / n_classes)
+
+
+def floor_rows(outputs: NDArray[Any], floor: float | NDArray[Any]) -> NDArray[Any]:
+    """Raise outputs (n, V) to ``floor``, one or one a class (V,), and divide each row by its sum.
+
+    In place; returns outputs.
+
+    Examples
+    --------
+    >>> floor_rows(np.array([[-0.5, 1.0], [0.25, 0.75]]), 0.25)
+    array([[0.2 , 0.8 ],
+           [0.25, 0.75]])
+    """
+    np.maximum(outputs, floor, out=outputs)
+    outputs /= outputs.sum(axis=1, keepdims=True)
+    return outputs
