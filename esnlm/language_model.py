@@ -16,7 +16,6 @@ from esnlm.framing import RESETS, as_documents, as_integers, framed, needed
 from esnlm.generation import Choice, TextPieces
 from esnlm.tokenizers import Tokenizer
 
-_TOKENIZER_FILE = "tokenizer.json"
 _LEAST_WARMUP = 256
 _LONGEST_WARMUP = 4096
 
@@ -234,6 +233,11 @@ class LanguageModel(BaseEstimator):
         """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
 
         The folder appears whole or not at all; a model that was there is replaced.
+
+        Raises
+        ------
+        FileExistsError
+            ``folder`` is a file, or a folder with anything but a model in it.
         """
         check_is_fitted(self, "readout_")
         arrays = persistence.with_prefix("reservoir", self.reservoir_.to_arrays())
@@ -252,7 +256,7 @@ class LanguageModel(BaseEstimator):
             config["features"] = persistence.describe(self.features_)
         texts = {}
         if self.tokenizer_ is not None:
-            texts[_TOKENIZER_FILE] = self.tokenizer_.to_json()
+            texts[persistence.TOKENIZER] = self.tokenizer_.to_json()
             config["tokenizer"] = {"bos": self.tokenizer_.bos, "eos": self.tokenizer_.eos}
         persistence.write_model(Path(folder), config, arrays, texts)
 
@@ -284,7 +288,7 @@ class LanguageModel(BaseEstimator):
 
         tokenizer = None
         if config["tokenizer"] is not None:
-            tokenizer = Tokenizer.from_json(texts[_TOKENIZER_FILE], **config["tokenizer"])
+            tokenizer = Tokenizer.from_json(texts[persistence.TOKENIZER], **config["tokenizer"])
         reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
         model = cls(reservoir, readout, tokenizer, features, **config["settings"])
         model.reservoir_, model.readout_ = reservoir, readout

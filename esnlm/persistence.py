@@ -25,6 +25,8 @@ FORMAT = "esnlm-model"
 VERSION = 1
 CONFIG = "config.json"
 WEIGHTS = "weights.safetensors"
+TOKENIZER = "tokenizer.json"
+_FILES = {CONFIG, WEIGHTS, TOKENIZER}
 
 #: The classes that a model folder may name.
 _HOMES = {
@@ -52,15 +54,17 @@ def folder_aside(target: Path) -> Iterator[Path]:
     Raises
     ------
     FileExistsError
-        ``target`` is a file, or a folder with anything else in it.
+        ``target`` is a file, or a folder with anything but a model in it.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())) and not _is_model(target):
-        raise FileExistsError(f"{target} exists and is not a model: choose another folder")
+    # Resolved: making the parents of ``new/../other`` would turn a free name into a full folder.
+    target = target.resolve()
+    _refuse_others(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         aside.chmod(0o777 & ~_umask())
         yield aside
+        _refuse_others(target)
         _put_in_place(aside, target)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -76,14 +80,15 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
     PermissionError
         The folder that would hold it cannot be written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not _is_model(folder):
-            raise FileExistsError(f"{folder} exists and is not a model: choose another folder")
-        if not overwrite:
-            raise FileExistsError(f"{folder} exists: choose another folder, or pass --overwrite")
-    home = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not home.is_dir() or not os.access(home, os.W_OK):
-        raise PermissionError(f"cannot write in {home}: choose another folder")
+    folder = folder.resolve()
+    _refuse_others(folder)
+    if _is_model(folder) and not overwrite:
+        raise FileExistsError(f"{folder} exists: choose another folder, or pass --overwrite")
+    home = next(parent for parent in folder.parents if parent.exists())
+    try:
+        os.rmdir(tempfile.mkdtemp(dir=home))
+    except OSError as error:
+        raise PermissionError(f"cannot write in {home}: choose another folder") from error
 
 
 def write_model(
@@ -243,6 +248,20 @@ def _is_model(folder: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and config.get("format") == FORMAT
+
+
+def _refuse_others(target: Path) -> None:
+    """Raise where something other than a model or an empty folder has the name."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not _is_model(target):
+        raise FileExistsError(f"{target} exists and is not a model: choose another folder")
+    others = sorted({path.name for path in target.iterdir()} - _FILES)
+    if others:
+        raise FileExistsError(
+            f"{target} is a model with other files beside it, such as {others[0]}: choose another"
+            " folder, or move them"
+        )
 
 
 def _put_in_place(aside: Path, target: Path) -> None:

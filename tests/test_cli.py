@@ -131,6 +131,14 @@ def test_overwrite(capsys):
     assert LanguageModel.load("model").reservoir_.n_units == 10
 
 
+def test_a_folder_of_other_things_is_never_replaced(capsys):
+    train = ["train", "text", "--units", "10", "--overwrite", "--out"]
+    # A name that is free until the folders above it are made.
+    assert "is not a model" in failure([*train, f"new/../../{Path.cwd().name}"], capsys)
+    (trained() / "notes").write_text("of the owner")
+    assert "other files beside it, such as notes" in failure([*train, "model"], capsys)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
