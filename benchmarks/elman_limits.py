@@ -1,0 +1,130 @@
+"""What keeps the mixture of experts from the oracle of Elman's grammar?
+
+One change at a time from the experiment's setting (one-hot words, 5 500 training sentences, the
+paper's lengths, 10 experts, mean over seeds): learned word features of more dimensions, the true
+word classes in place of learned features, ten times the training sentences, lengths left to the
+grammar, states that start anew with each sentence. Ours: test perplexity; peer: the oracle's.
+"""
+
+# ruff: noqa: E402  (the kernels are chosen before numpy loads)
+from esnlm.blas import use_widest_kernels
+
+use_widest_kernels()
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from _report import report
+from numpy.typing import NDArray
+
+from esnlm import ElmanGrammar, MixtureOfExpertsReadout, Reservoir, WordFeatures
+
+Inputs = NDArray[np.float32] | None
+SENTENCES = 5500
+
+
+def one_hot(grammar: ElmanGrammar, tokens: NDArray[Any], n_units: int, seed: int) -> Inputs:
+    return None
+
+
+def word_classes(grammar: ElmanGrammar, tokens: NDArray[Any], n_units: int, seed: int) -> Inputs:
+    """A unit vector for the grammar's own class of each word."""
+    kinds = sorted(set(grammar.word_class.values()))
+    classes = [kinds.index(grammar.word_class[word]) for word in grammar.vocabulary]
+    return np.eye(len(kinds), dtype=np.float32)[classes]
+
+
+def learned(n_features: int) -> Callable[..., Inputs]:
+    def features(grammar: ElmanGrammar, tokens: NDArray[Any], n_units: int, seed: int) -> Inputs:
+        reservoir = Reservoir(n_units, random_state=seed).fit(n_inputs=n_features)
+        made = WordFeatures(n_features, random_state=seed)
+        made.fit(tokens, reservoir=reservoir, n_tokens=len(grammar.vocabulary))
+        return made.embedding_.astype(np.float32)
+
+    return features
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "one-hot words": {},
+    "2 word features": {"inputs": learned(2)},
+    "5 word features": {"inputs": learned(5)},
+    "10 word features": {"inputs": learned(10)},
+    "true word classes": {"inputs": word_classes},
+    "ten times the sentences": {"sentences": 10 * SENTENCES},
+    "true word classes, ten times the sentences": {
+        "inputs": word_classes,
+        "sentences": 10 * SENTENCES,
+    },
+    "free lengths": {"grammar": {"length_quotas": None}},
+    "true word classes, free lengths": {
+        "inputs": word_classes,
+        "grammar": {"length_quotas": None},
+    },
+    "reset at each sentence": {"reset": True},
+    "true word classes, reset at each sentence": {"inputs": word_classes, "reset": True},
+}
+
+
+def perplexities(
+    n_units: int,
+    seed: int,
+    inputs: Callable[..., Inputs] = one_hot,
+    sentences: int = SENTENCES,
+    grammar: dict[str, Any] | None = None,
+    reset: bool = False,
+) -> tuple[float, float]:
+    """Test perplexity of the mixture and of the oracle."""
+    process = ElmanGrammar(**(grammar or {}))
+    drawn = process.sample(sentences + SENTENCES, random_state=seed)
+    train, test = process.encode(drawn[:sentences]), process.encode(drawn[sentences:])
+    table = inputs(process, train, n_units, seed)
+    n_inputs = len(process.vocabulary) if table is None else table.shape[1]
+    reservoir = Reservoir(n_units, random_state=seed).fit(n_inputs=n_inputs)
+    end = process.vocabulary.index(".")
+
+    def states(tokens: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """State after each token and the token that follows, also over sentence ends."""
+        if not reset:
+            return reservoir.transform(tokens, features=table)[:-1], tokens[1:]
+        starts = np.concatenate(([0], np.flatnonzero(tokens == end)[:-1] + 1))
+        pieces = [
+            reservoir.transform(np.concatenate(([end], piece[:-1])), features=table)
+            for piece in np.split(tokens, starts[1:])
+        ]
+        return np.concatenate(pieces), tokens
+
+    readout = MixtureOfExpertsReadout(10, random_state=seed)
+    readout.fit(*states(train))
+    X, following = states(test)
+    rows = readout.predict_log_proba(X)[np.arange(len(following)), following]
+    return float(np.exp(-rows.mean(dtype=np.float64))), process.oracle_perplexity(drawn[sentences:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[25, 100])
+    parser.add_argument("--seeds", type=int, default=1)
+    options = parser.parse_args()
+    rows = []
+    for n_units in options.sizes:
+        for name, setting in SETTINGS.items():
+            found = [perplexities(n_units, seed, **setting) for seed in range(options.seeds)]
+            ours, oracle = np.mean(found, axis=0)
+            rows.append(
+                {
+                    "benchmark": "mixture of 10 experts beside the oracle",
+                    "setting": f"{n_units} units, {name}",
+                    "ours": float(ours),
+                    "peer": float(oracle),
+                    "ratio": float(ours / oracle),
+                    "unit": "perplexity",
+                }
+            )
+            print(rows[-1]["setting"], f"{ours:.3f} / {oracle:.3f}", flush=True)
+    report("elman_limits", rows)
+
+
+if __name__ == "__main__":
+    main()
