@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from esnlm.readouts.base import Blocks, rows_within
 from esnlm.readouts.buffered import BufferedReadout
 from esnlm.readouts.mixture_data import Source, TrainingRows, Whitening, prepare
-from esnlm.readouts.mixture_em import Parameters, Prior, iterate, run_em
+from esnlm.readouts.mixture_em import Experts, Parameters, Prior, iterate, run_em
 from esnlm.readouts.mixture_linear import LinearExperts
 from esnlm.readouts.mixture_monitor import ConvergenceMonitor
 from esnlm.readouts.mixture_newton import QuasiNewtonMemory
@@ -279,7 +279,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
             gate_alpha=self.gate_alpha,
         )
 
-    def _model(self, prior: Prior | None = None) -> SoftmaxExperts | LinearExperts:
+    def _model(self, prior: Prior | None = None) -> Experts:
         sizes = self.n_experts, len(self.classes_)
         prior = prior or self._weight_prior()
         if self.experts == "linear":

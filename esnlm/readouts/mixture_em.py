@@ -1,8 +1,9 @@
 """Generalised expectation-maximisation: the loop, whatever the experts are."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,18 @@ _SHORTEST_STEP = 2.0**-8
 _MEMORY = 10
 # Keeps the intercepts of classes that never occur finite; too weak to matter elsewhere.
 _INTERCEPT_ALPHA = 1e-3
+# exp of this is the smallest share a softmax gives: products of three stay normal floats, whose
+# matrix products do not slow down as those of denormal ones do.
+_LOWEST_LOGIT = -25.0
+
+
+def softmax_in_place(logits: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Logits -> shares that sum to one along ``axis``, none below about 1e-11."""
+    logits -= logits.max(axis=axis, keepdims=True)
+    np.maximum(logits, _LOWEST_LOGIT, out=logits)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=axis, keepdims=True)
+    return logits
 
 
 class Parameters(NamedTuple):
@@ -127,17 +140,38 @@ class Expectation(NamedTuple):
     statistics: Any
 
 
-class Model(Protocol):
-    """A mixture of experts as EM sees it."""
+class Experts(ABC):
+    """A softmax gate over experts of some kind, as EM sees it.
 
+    Parameters
+    ----------
+    n_experts, n_classes : int
+    prior : Prior
+        Gaussian prior of the weights.
+    n_conjugate : int
+        Steps of conjugate gradient in one Newton step.
+    """
+
+    def __init__(self, n_experts: int, n_classes: int, prior: Prior, *, n_conjugate: int) -> None:
+        self.n_experts = n_experts
+        self.n_classes = n_classes
+        self.prior = prior
+        self.n_conjugate = n_conjugate
+
+    def gate(self, Z: NDArray[Any], parameters: Parameters) -> NDArray[Any]:
+        """P(k | x): Z (m, width) -> (m, n_experts)."""
+        rows = parameters.weights[self.n_experts * self.n_classes :]
+        return np.ascontiguousarray(softmax_in_place(rows @ Z.T, axis=0).T)
+
+    @abstractmethod
     def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Parameters:
         """First parameters, random."""
-        ...
 
+    @abstractmethod
     def expect(self, source: Source, parameters: Parameters) -> Expectation:
         """E-step: the log-likelihood and the statistics of the M-step, under `parameters`."""
-        ...
 
+    @abstractmethod
     def maximise(
         self,
         source: Source,
@@ -146,15 +180,22 @@ class Model(Protocol):
         memory: QuasiNewtonMemory,
     ) -> Callable[[float], Parameters]:
         """M-step: parameters for a step length in (0, 1]; Q rises for every short enough one."""
-        ...
 
+    @abstractmethod
     def log_score(self, source: Source, parameters: Parameters) -> float:
         """Sum of the predicted log-probabilities of the labels."""
-        ...
+
+    @abstractmethod
+    def distribution(self, Z: NDArray[Any], parameters: Parameters) -> NDArray[Any]:
+        """P(y|x): Z (m, width) -> (m, n_classes)."""
+
+    @abstractmethod
+    def joint(self, Z: NDArray[Any], codes: NDArray[Any], parameters: Parameters) -> NDArray[Any]:
+        """P(k | x, y): Z (m, width), codes (m,) -> (m, n_experts)."""
 
 
 def run_em(
-    model: Model, rows: TrainingRows, monitor: ConvergenceMonitor, rng: np.random.RandomState
+    model: Experts, rows: TrainingRows, monitor: ConvergenceMonitor, rng: np.random.RandomState
 ) -> tuple[Parameters, NDArray[np.float64]]:
     """Best parameters of one run and their curvature; the penalised likelihood never falls."""
     parameters = best = model.start(rows, rng)
@@ -171,7 +212,7 @@ def run_em(
 
 
 def iterate(
-    model: Model,
+    model: Experts,
     source: Source,
     parameters: Parameters,
     expectation: Expectation,
@@ -193,7 +234,7 @@ def iterate(
 
 
 def _report(
-    model: Model,
+    model: Experts,
     rows: TrainingRows,
     monitor: ConvergenceMonitor,
     parameters: Parameters,

@@ -8,9 +8,14 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from esnlm.readouts.mixture_data import Source, TrainingRows
-from esnlm.readouts.mixture_em import Expectation, Parameters, Prior
+from esnlm.readouts.mixture_em import (
+    Expectation,
+    Experts,
+    Parameters,
+    Prior,
+    softmax_in_place,
+)
 from esnlm.readouts.mixture_newton import QuasiNewtonMemory, conjugate_gradient
-from esnlm.readouts.mixture_softmax import softmax_in_place
 from esnlm.readouts.projection import floor_rows, least_output
 
 Floats = NDArray[Any]
@@ -28,7 +33,7 @@ class _Statistics(NamedTuple):
     gate: list[Floats] | None
 
 
-class LinearExperts:
+class LinearExperts(Experts):
     """Expert k says that the one-hot target is N(B_k x, σ² I); a softmax gate mixes the densities.
 
     EM raises that density. Prediction is the mean of the mixture, Σ_k P(k|x) B_k x, which is the
@@ -42,11 +47,8 @@ class LinearExperts:
     def __init__(
         self, n_experts: int, n_classes: int, prior: Prior, *, variance: float, n_conjugate: int
     ) -> None:
+        super().__init__(n_experts, n_classes, prior, n_conjugate=n_conjugate)
         self.variance = variance
-        self.n_experts = n_experts
-        self.n_classes = n_classes
-        self.prior = prior
-        self.n_conjugate = n_conjugate
 
     def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Parameters:
         """Class frequencies plus noise for experts, a random gate."""
@@ -202,8 +204,3 @@ class LinearExperts:
     def joint(self, Z: Floats, codes: NDArray[Any], parameters: Parameters) -> Floats:
         """P(k | x, y): Z (m, width), codes (m,) -> (m, n_experts)."""
         return np.ascontiguousarray(self._posterior(Z, codes, parameters)[1].T)
-
-    def gate(self, Z: Floats, parameters: Parameters) -> Floats:
-        """P(k | x): Z (m, width) -> (m, n_experts)."""
-        rows = parameters.weights[self.n_experts * self.n_classes :]
-        return np.ascontiguousarray(softmax_in_place(rows @ Z.T, axis=0).T)

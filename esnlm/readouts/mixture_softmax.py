@@ -7,14 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.mixture_data import Source, TrainingRows
-from esnlm.readouts.mixture_em import Expectation, Parameters, Prior
+from esnlm.readouts.mixture_em import Expectation, Experts, Parameters, softmax_in_place
 from esnlm.readouts.mixture_newton import QuasiNewtonMemory, conjugate_gradient
 
 Floats = NDArray[Any]
 
-# exp of this is the smallest share a softmax gives: products of three stay normal floats, whose
-# matrix products do not slow down as those of denormal ones do.
-_LOWEST_LOGIT = -25.0
 # Bytes of posteriors kept from the E-step for the products of the M-step.
 _KEPT_BYTES = 1 << 28
 
@@ -28,32 +25,8 @@ class Posterior(NamedTuple):
     log_probability: Floats
 
 
-def softmax_in_place(logits: Floats, axis: int) -> Floats:
-    """Logits -> shares that sum to one along ``axis``, none below about 1e-11."""
-    logits -= logits.max(axis=axis, keepdims=True)
-    np.maximum(logits, _LOWEST_LOGIT, out=logits)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(axis=axis, keepdims=True)
-    return logits
-
-
-class SoftmaxExperts:
-    """P(y|x) = Σ_k P(k|x) P(y|x, k), all factors softmax (Rachez & Hagiwara, eq. 30-33).
-
-    Parameters
-    ----------
-    n_experts, n_classes : int
-    prior : Prior
-        Gaussian prior of the weights.
-    n_conjugate : int
-        Steps of conjugate gradient in one Newton step.
-    """
-
-    def __init__(self, n_experts: int, n_classes: int, prior: Prior, *, n_conjugate: int) -> None:
-        self.n_experts = n_experts
-        self.n_classes = n_classes
-        self.prior = prior
-        self.n_conjugate = n_conjugate
+class SoftmaxExperts(Experts):
+    """P(y|x) = Σ_k P(k|x) P(y|x, k), all factors softmax (Rachez & Hagiwara, eq. 30-33)."""
 
     def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Parameters:
         """Class frequencies in the intercepts, small random weights."""
@@ -190,8 +163,3 @@ class SoftmaxExperts:
     def joint(self, Z: Floats, codes: NDArray[Any], parameters: Parameters) -> Floats:
         """P(k | x, y): Z (m, width), codes (m,) -> (m, n_experts)."""
         return np.ascontiguousarray(self.posterior(Z, codes, parameters.weights).responsibilities.T)
-
-    def gate(self, Z: Floats, parameters: Parameters) -> Floats:
-        """P(k | x): Z (m, width) -> (m, n_experts)."""
-        rows = parameters.weights[self.n_experts * self.n_classes :]
-        return np.ascontiguousarray(softmax_in_place(rows @ Z.T, axis=0).T)
