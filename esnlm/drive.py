@@ -24,10 +24,6 @@ class Drive:
         self._W_in, self._bias = W_in, bias
         self._features = features
         self._sparse = scipy.sparse.issparse(W_in)
-        if features is not None and (features.ndim != 2 or features.shape[1] != W_in.shape[1]):
-            raise ValueError(
-                f"features must have shape (n_tokens, {W_in.shape[1]}), got {features.shape}"
-            )
         self._table = self._whole_table()
 
     def rows(self, tokens: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -52,27 +48,3 @@ class Drive:
             return np.ascontiguousarray((self._W_in @ vectors.T).T + self._bias)
         columns = self._W_in[:, tokens]
         return np.ascontiguousarray((columns.toarray() if self._sparse else columns).T + self._bias)
-
-
-def checked_tokens(tokens: NDArray[Any], n_tokens: int | None) -> NDArray[Any]:
-    """Tokens (T,) as they are, once they are integers in [0, n_tokens).
-
-    Raises
-    ------
-    ValueError
-        For another shape or type, or a token out of range.
-    """
-    if tokens.ndim != 1:
-        raise ValueError(f"tokens must be a 1-D array of integers, got shape {tokens.shape}")
-    if not len(tokens):
-        return tokens.astype(np.int64)
-    if tokens.dtype.kind not in "iu":
-        raise ValueError(
-            f"tokens must be integers, got {tokens.dtype}; encode text with a tokenizer,"
-            " or give vectors as a 2-D array"
-        )
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or (n_tokens is not None and high >= n_tokens):
-        bound = "" if n_tokens is None else f" and below {n_tokens}, the size of the vocabulary"
-        raise ValueError(f"tokens must be at least 0{bound}, got {low if low < 0 else high}")
-    return tokens

@@ -11,13 +11,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.kernels import features as kernels
+from esnlm.kernels.activations import IDENTITY, RELU, TANH
+from esnlm.streams import checked_starts
+from esnlm.validation import check_count, checked_tokens
 
 # Compiled functions carry no types of their own.
 _advance: Any = kernels.advance
 _backpropagate: Any = kernels.backpropagate
 _descend: Any = kernels.descend
 
-_ACTIVATIONS = {"tanh": kernels.TANH, "relu": kernels.RELU, "identity": kernels.IDENTITY}
+_ACTIVATIONS = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
 # Online least squares with step η‖x‖² converges below 2; a tenth keeps its gradient noise small
 # at every reservoir size (with 0.01 the paper's rate is above it from about 30 units on).
 _LARGEST_STEP = 0.1
@@ -116,7 +119,7 @@ class WordFeatures(TransformerMixin, BaseEstimator):
             without weights is fitted. It is read, not changed.
         n_tokens : int, optional
             Size of the vocabulary; default: the largest token + 1.
-        starts : array-like of int, optional
+        starts : sorted array-like of int, optional
             Positions at which the state returns to zero, and whose token is not predicted
             (beginnings of sentences). Default: one long sequence, as in the paper.
 
@@ -127,7 +130,7 @@ class WordFeatures(TransformerMixin, BaseEstimator):
             a reservoir of another input size, or features that diverged.
         """
         self._check_parameters()
-        ids = _checked_tokens(tokens, n_tokens)
+        ids = checked_tokens(tokens, n_tokens).astype(np.int64, copy=False)
         if len(ids) < 2:
             raise ValueError(f"word features need at least two tokens, got {len(ids)}")
         size = int(ids.max()) + 1 if n_tokens is None else int(n_tokens)
@@ -158,7 +161,7 @@ class WordFeatures(TransformerMixin, BaseEstimator):
     def transform(self, tokens: ArrayLike) -> NDArray[np.float64]:
         """The features of tokens (T,) int, as an array (T, n_features) float64."""
         check_is_fitted(self, "embedding_")
-        return self.embedding_[_checked_tokens(tokens, len(self.embedding_))]
+        return self.embedding_[checked_tokens(tokens, len(self.embedding_))]
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The learned arrays by name, for saving."""
@@ -182,9 +185,7 @@ class WordFeatures(TransformerMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         for name in ("n_features", "n_passes"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+            check_count(name, getattr(self, name))
         for name in ("learning_rate", "readout_learning_rate"):
             value = getattr(self, name)
             if not value > 0:
@@ -252,28 +253,9 @@ def one_step_gradient(
     return float(loss), gradient, np.outer(error, after)
 
 
-def _checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> NDArray[np.int64]:
-    ids = np.asarray(tokens)
-    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
-        raise ValueError(
-            f"tokens must be a one-dimensional integer array, got shape {ids.shape}, "
-            f"dtype {ids.dtype}"
-        )
-    if ids.size and (ids.min() < 0 or (n_tokens is not None and ids.max() >= n_tokens)):
-        limit = "" if n_tokens is None else f" and below {n_tokens}"
-        raise ValueError(
-            f"tokens must be at least 0{limit}, got values from {ids.min()} to {ids.max()}"
-        )
-    return np.ascontiguousarray(ids, dtype=np.int64)
-
-
 def _restarts(length: int, starts: ArrayLike | None) -> NDArray[np.bool_]:
     """Marks (length,) of the positions at which the state is zero; position 0 is one."""
     restart = np.zeros(length, dtype=np.bool_)
-    restart[0] = True
-    if starts is not None:
-        positions = _checked_tokens(starts, None)
-        if positions.size and positions.max() >= length:
-            raise ValueError(f"starts must be below the {length} tokens, got {positions.max()}")
-        restart[positions] = True
+    positions = checked_starts(starts, length)
+    restart[0 if positions is None else positions] = True
     return restart

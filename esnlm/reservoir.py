@@ -10,10 +10,17 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from esnlm import weights as _weights
-from esnlm.drive import Drive, checked_tokens
+from esnlm.drive import Drive
 from esnlm.recurrence import bounded, recurrence_of
 from esnlm.streams import StreamPlan, checked_starts
 from esnlm.threads import tile_map
+from esnlm.validation import (
+    check_choice,
+    check_count,
+    checked_tokens,
+    checked_vectors,
+    counted_inputs,
+)
 
 _ACTIVATIONS = ("tanh", "relu", "identity")
 _TILE_BYTES = 32 << 20
@@ -119,8 +126,8 @@ class Reservoir(BaseEstimator):
         """
         self._check_parameters()
         if n_inputs is None:
-            n_inputs = _inputs_of(X)
-        _check_count("n_inputs", n_inputs)
+            n_inputs = counted_inputs(X)
+        check_count("n_inputs", n_inputs)
         dtype = np.dtype(self.dtype)
         recurrent, inputs, leak, bias = (
             np.random.default_rng(seed)
@@ -237,11 +244,11 @@ class Reservoir(BaseEstimator):
         text = np.asarray(tokens)
         self._fit_on_first_use(text, features)
         text = checked_tokens(text, self._n_tokens(features))
-        _check_count("n_streams", n_streams)
-        _check_count("washout", washout, least=0)
-        _check_count("warmup", warmup, least=0)
+        check_count("n_streams", n_streams)
+        check_count("washout", washout, least=0)
+        check_count("warmup", warmup, least=0)
         if block_size is not None:
-            _check_count("block_size", block_size)
+            check_count("block_size", block_size)
         plan = StreamPlan(len(text), checked_starts(starts, len(text)), n_streams, warmup, washout)
         state = None if initial_state is None else self._initial(initial_state)
         return self._blocks(
@@ -359,17 +366,17 @@ class Reservoir(BaseEstimator):
         self._token_drive: Drive | None = None
 
     def _check_parameters(self) -> None:
-        _check_count("n_units", self.n_units)
-        _check_count("degree", self.degree)
+        check_count("n_units", self.n_units)
+        check_count("degree", self.degree)
         if self.input_degree is not None:
-            _check_count("input_degree", self.input_degree)
+            check_count("input_degree", self.input_degree)
         for name in ("spectral_radius", "input_scaling", "bias_scaling"):
             value = getattr(self, name)
             if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
                 raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
-        _check_choice("activation", self.activation, _ACTIVATIONS)
-        _check_choice("topology", self.topology, _weights.TOPOLOGIES)
-        _check_choice("dtype", np.dtype(self.dtype).name, ("float32", "float64"))
+        check_choice("activation", self.activation, _ACTIVATIONS)
+        check_choice("topology", self.topology, _weights.TOPOLOGIES)
+        check_choice("dtype", np.dtype(self.dtype).name, ("float32", "float64"))
 
     def _fit_on_first_use(self, inputs: NDArray[Any], features: ArrayLike | None) -> None:
         if hasattr(self, "W_"):
@@ -381,19 +388,15 @@ class Reservoir(BaseEstimator):
 
     def _drive(self, features: ArrayLike | None) -> Drive:
         if features is not None:
-            return Drive(self.W_in_, self.bias_, features=np.asarray(features))
+            vectors = checked_vectors("features", features, self.n_inputs_)
+            return Drive(self.W_in_, self.bias_, features=vectors)
         if self._token_drive is None:
             self._token_drive = Drive(self.W_in_, self.bias_)
         return self._token_drive
 
     def _vector_drive(self, inputs: NDArray[Any]) -> tuple[Drive, NDArray[Any]]:
-        if inputs.shape[1] != self.n_inputs_:
-            raise ValueError(
-                f"X must have {self.n_inputs_} columns, one for each input, got {inputs.shape[1]}"
-            )
-        if not np.isfinite(np.asarray(inputs, dtype=np.float64)).all():
-            raise ValueError("X must hold finite numbers, got NaN or infinity")
-        return Drive(self.W_in_, self.bias_, features=inputs), np.arange(len(inputs))
+        vectors = checked_vectors("X", inputs, self.n_inputs_)
+        return Drive(self.W_in_, self.bias_, features=vectors), np.arange(len(vectors))
 
     def _initial(self, state: ArrayLike | None) -> NDArray[Any]:
         if state is None:
@@ -401,6 +404,8 @@ class Reservoir(BaseEstimator):
         given = np.array(state, dtype=self.W_.dtype)
         if given.shape != (self.n_units,):
             raise ValueError(f"initial_state must have shape ({self.n_units},), got {given.shape}")
+        if not np.isfinite(given).all():
+            raise ValueError("initial_state must hold finite numbers, got NaN or infinity")
         return given
 
     def _check_states(self, states: NDArray[Any]) -> None:
@@ -410,28 +415,6 @@ class Reservoir(BaseEstimator):
                 f" activation={self.activation!r} and leak_rate={_brief(self.leak_rate)}: lower"
                 " spectral_radius or leak_rate, or take activation='tanh'"
             )
-
-
-def _inputs_of(X: ArrayLike | None) -> int:
-    if X is None:
-        raise ValueError("fit needs tokens, input vectors or n_inputs, got none of them")
-    inputs = np.asarray(X)
-    if inputs.ndim == 2:
-        return int(inputs.shape[1])
-    tokens = checked_tokens(inputs, None)
-    if not len(tokens):
-        raise ValueError("X must hold at least one token to count inputs, got none; give n_inputs")
-    return int(tokens.max()) + 1
-
-
-def _check_count(name: str, value: Any, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-
-
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def _sparse_arrays(name: str, matrix: Any) -> dict[str, NDArray[Any]]:

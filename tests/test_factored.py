@@ -316,8 +316,8 @@ def test_joint_softmax_comes_close_to_the_optimum():
         ({"solver": "both"}, "solver must be"),
         ({"word_readout": "linear"}, "word_readout must be"),
         ({"class_readout": 3}, "class_readout must be"),
-        ({"buffer_size": 0}, "buffer_size must be at least 1, got 0"),
-        ({"n_classes": 0}, "n_classes must be at least 1, got 0"),
+        ({"buffer_size": 0}, "buffer_size must be an integer of at least 1, got 0"),
+        ({"n_classes": 0}, "n_classes must be an integer of at least 1, got 0"),
         ({"clustering": [0, 1]}, "one class to each of the 9 words"),
     ],
 )

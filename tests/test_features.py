@@ -167,14 +167,14 @@ def test_transform_and_arrays(words):
 @pytest.mark.parametrize(
     ("tokens", "options", "message"),
     [
-        ([0.5, 1.0], {}, "one-dimensional integer array"),
-        ([[0, 1]], {}, "one-dimensional integer array"),
-        ([0, -1], {}, "from -1 to 0"),
+        ([0.5, 1.0], {}, "tokens must be integers, got float64"),
+        ([[0, 1]], {}, "1-D array of integers"),
+        ([0, -1], {}, "at least 0, got -1"),
         ([0, 7], {"n_tokens": 5}, "below 5"),
         ([0], {}, "at least two tokens, got 1"),
         ([], {}, "at least two tokens, got 0"),
         ([0, 1], {"starts": [1]}, "nothing to predict"),
-        ([0, 1], {"starts": [9]}, "starts must be below"),
+        ([0, 1], {"starts": [9]}, r"starts .* lie in \[0, 2\)"),
     ],
 )
 def test_bad_tokens_are_named(reservoir, tokens, options, message):

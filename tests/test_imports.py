@@ -19,7 +19,7 @@ FLOORS = (
     ("reservoir", "readouts", "corpus", "tokenizers", "grammars"),
     (
         "features", "weights", "statistics", "metrics", "ngrams", "threads", "streams", "drive",
-        "recurrence", "pushdown",
+        "recurrence", "pushdown", "validation",
     ),
     ("kernels", "blas"),
 )  # fmt: skip

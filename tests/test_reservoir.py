@@ -263,10 +263,15 @@ def test_bad_tokens(tokens, message):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda r: r.transform(np.zeros((4, V + 1))), f"X must have {V} columns.* got {V + 1}"),
+        (
+            lambda r: r.transform(np.zeros((4, V + 1))),
+            rf"X must have {V} columns.* got shape \(4, {V + 1}\)",
+        ),
         (lambda r: r.transform(np.full((4, V), np.nan)), "finite numbers, got NaN"),
         (lambda r: r.transform([0], initial_state=[1.0]), r"shape \(37,\), got \(1,\)"),
-        (lambda r: r.transform([0], features=np.zeros((3, 2))), r"\(n_tokens, 7\), got \(3, 2\)"),
+        (lambda r: r.transform([0], initial_state=np.full(37, np.nan)), "finite numbers, got NaN"),
+        (lambda r: r.transform([0], features=np.zeros((3, 2))), r"7 columns.* got shape \(3, 2\)"),
+        (lambda r: r.transform([0], features=np.full((3, V), np.inf)), "finite numbers, got NaN"),
         (lambda r: r.harvest([0, 1], starts=[1, 1]), "starts must increase strictly"),
         (lambda r: r.harvest([0, 1], starts=[5]), r"lie in \[0, 2\), got \[5\]"),
         (lambda r: r.harvest([0, 1], starts=[0.5]), "1-D array of integers, got float64"),

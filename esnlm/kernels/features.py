@@ -8,7 +8,7 @@ import math
 import numpy as np
 from numba import njit
 
-TANH, RELU, IDENTITY = 0, 1, 2
+from esnlm.kernels.activations import RELU, TANH
 
 _REORDER = {"reassoc", "contract", "nsz"}
 

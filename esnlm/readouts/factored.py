@@ -25,6 +25,7 @@ from esnlm.readouts.within_class import (
     shared_ridge,
 )
 from esnlm.statistics import Moments
+from esnlm.validation import check_count
 
 _SEPARATE_WORDS = 256
 _MEMORY = 1 << 28
@@ -111,10 +112,9 @@ class ClassFactoredReadout(BufferedReadout):
     def _start(self) -> None:
         if self.solver not in ("auto", "separate", "joint"):
             raise ValueError(f"solver must be 'auto', 'separate' or 'joint', got {self.solver!r}")
-        for name in ("buffer_size", "n_classes"):
-            value = getattr(self, name)
-            if not (name == "n_classes" and value is None) and not value >= 1:
-                raise ValueError(f"{name} must be at least 1, got {value!r}")
+        check_count("buffer_size", self.buffer_size)
+        if self.n_classes is not None:
+            check_count("n_classes", self.n_classes)
         self._words = _factor(self.word_readout, "word_readout")
         self._class = _factor(self.class_readout, "class_readout")
         self.class_factor_: Any = None

@@ -19,6 +19,7 @@ from esnlm.readouts.mixture_monitor import ConvergenceMonitor
 from esnlm.readouts.mixture_newton import QuasiNewtonMemory
 from esnlm.readouts.mixture_softmax import SoftmaxExperts
 from esnlm.threads import TileMap, tile_map
+from esnlm.validation import check_choice, check_count
 
 # Fewer held-out rows than this say too little about when to stop.
 _FEWEST_HELD_OUT = 256
@@ -169,11 +170,10 @@ class MixtureOfExpertsReadout(BufferedReadout):
             self.__dict__.pop(name, None)
 
     def _check_parameters(self) -> None:
-        if self.experts not in _EXPERTS:
-            raise ValueError(f"experts must be one of {_EXPERTS}, got {self.experts!r}")
-        for name in ("n_experts", "max_iter", "n_conjugate", "n_restarts", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_choice("experts", self.experts, _EXPERTS)
+        counts = "n_experts", "max_iter", "n_conjugate", "n_restarts", "patience", "buffer_size"
+        for name in counts:
+            check_count(name, getattr(self, name))
         for name in ("alpha", "common_alpha", "gate_alpha", "tol"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")

@@ -25,6 +25,7 @@ from esnlm.readouts.multinomial import (
     softmax,
 )
 from esnlm.statistics import Moments
+from esnlm.validation import check_count
 
 Float = NDArray[np.float64]
 
@@ -128,8 +129,7 @@ class SoftmaxReadout(BufferedReadout):
         if not np.isfinite(self.alpha) or self.alpha < 0:
             raise ValueError(f"alpha must be finite and not negative, got {self.alpha}")
         for name in ("max_iter", "n_passes", "buffer_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            check_count(name, getattr(self, name))
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
         if not 0 <= self.momentum < 1:
