@@ -5,7 +5,7 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from esnlm.tokenizers import Tokenizer
 
@@ -43,6 +43,32 @@ def framed(docs: Iterable[Any], tokenizer: Tokenizer | None, reset: str) -> Iter
             yield from _text_sequences(texts, needed(tokenizer), reset)
         else:
             raise ValueError("docs must be all strings or all integer arrays, got both")
+
+
+def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: str) -> NDArray[Any]:
+    """What is read before the next token is predicted: (n,) integers.
+
+    Text comes after BOS where sentences or documents have one, integers are taken as they are,
+    and where there are none at all BOS stands alone.
+    """
+    bos = None if tokenizer is None or reset == "never" else tokenizer.bos_id
+    ids = needed(tokenizer).encode(prefix) if isinstance(prefix, str) else as_integers(prefix)
+    if bos is None or (len(ids) and not isinstance(prefix, str)):
+        return ids
+    return np.concatenate([[bos], ids])
+
+
+def trained_tokenizer(
+    tokenizer: Tokenizer | str | None, docs: Iterable[Any], reset: str
+) -> Tokenizer | None:
+    """The tokenizer as it is, or the one of its name, trained on the documents."""
+    if tokenizer is None or isinstance(tokenizer, Tokenizer):
+        return tokenizer
+    if tokenizer == "word":
+        return Tokenizer.train_words(docs)
+    if tokenizer == "char":
+        return Tokenizer.train_characters(docs, boundaries=reset != "never")
+    raise ValueError(f"tokenizer must be a Tokenizer, 'word', 'char' or None, got {tokenizer!r}")
 
 
 def as_documents(docs: Any) -> Any:

@@ -8,16 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
-from tqdm import tqdm
 
 from esnlm import __version__, persistence
 from esnlm.corpus import CorpusError, TokenStream, join_sequences
-from esnlm.framing import RESETS, as_documents, as_integers, framed, needed
+from esnlm.framing import RESETS, as_documents, framed, framed_prefix, trained_tokenizer
 from esnlm.generation import Choice, TextPieces
+from esnlm.state_blocks import StateBlocks
 from esnlm.tokenizers import Tokenizer
-
-_LEAST_WARMUP = 256
-_LONGEST_WARMUP = 4096
+from esnlm.validation import check_choice, check_count
 
 
 class LanguageModel(BaseEstimator):
@@ -213,8 +211,7 @@ class LanguageModel(BaseEstimator):
     ) -> Iterator[int]:
         """The tokens of `sample`, one by one, as they are drawn."""
         check_is_fitted(self, "readout_")
-        if isinstance(n_tokens, bool) or not isinstance(n_tokens, int | np.integer) or n_tokens < 0:
-            raise ValueError(f"n_tokens must be an integer of at least 0, got {n_tokens!r}")
+        check_count("n_tokens", n_tokens, least=0)
         return self._generated(int(n_tokens), self._prefix_ids(prompt), choice or Choice())
 
     def tokenize(self, docs: Any) -> TokenStream:
@@ -299,13 +296,12 @@ class LanguageModel(BaseEstimator):
 
     def _begin(self, docs: Any) -> TokenStream:
         """Check parameters; make tokenizer, reservoir and features; the documents' tokens."""
-        if self.reset not in RESETS:
-            raise ValueError(f"reset must be one of {', '.join(RESETS)}, got {self.reset!r}")
-        if self.n_tokens is not None and self.n_tokens < 1:
-            raise ValueError(f"n_tokens must be at least 1, got {self.n_tokens}")
+        check_choice("reset", self.reset, RESETS)
+        if self.n_tokens is not None:
+            check_count("n_tokens", self.n_tokens)
         if not isinstance(docs, TokenStream):
             docs = as_documents(docs)
-        self.tokenizer_ = self._trained_tokenizer(docs)
+        self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
         self.n_tokens_ = self.n_tokens or len(self.tokenizer_ or ())
         if not self.n_tokens_:
             if not isinstance(docs, TokenStream):
@@ -314,18 +310,6 @@ class LanguageModel(BaseEstimator):
         stream = self._tokens(docs)
         self._draw_reservoir(stream)
         return stream
-
-    def _trained_tokenizer(self, docs: Any) -> Tokenizer | None:
-        if not isinstance(self.tokenizer, str):
-            return self.tokenizer
-        boundaries = self.reset != "never"
-        if self.tokenizer == "word":
-            return Tokenizer.train_words(docs)
-        if self.tokenizer == "char":
-            return Tokenizer.train_characters(docs, boundaries=boundaries)
-        raise ValueError(
-            f"tokenizer must be a Tokenizer, 'word', 'char' or None, got {self.tokenizer!r}"
-        )
 
     def _draw_reservoir(self, stream: TokenStream) -> None:
         given = self.features
@@ -362,10 +346,10 @@ class LanguageModel(BaseEstimator):
         sequences = framed(as_documents(docs), self.tokenizer_, self.reset)
         return join_sequences(sequences, n_tokens=n_tokens, reset=self.reset != "never")
 
-    def _harvest(self, stream: TokenStream) -> "_StateBlocks":
+    def _harvest(self, stream: TokenStream) -> StateBlocks:
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
-        return _StateBlocks(self, stream)
+        return StateBlocks(self.reservoir_, stream, self.features_, self.n_streams, self.verbose)
 
     def _continued(self, stream: TokenStream) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Blocks of (states, next tokens); without resets the state is carried over calls."""
@@ -397,17 +381,7 @@ class LanguageModel(BaseEstimator):
         return scores
 
     def _prefix_ids(self, prefix: str | ArrayLike) -> NDArray[Any]:
-        if not isinstance(prefix, str):
-            ids = as_integers(prefix)
-            bos = self.tokenizer_.bos_id if self.tokenizer_ is not None else None
-            if not len(ids) and bos is not None and self.reset != "never":
-                return np.array([bos])
-            return ids
-        tokenizer = needed(self.tokenizer_)
-        ids = tokenizer.encode(prefix)
-        if tokenizer.bos_id is None or self.reset == "never":
-            return ids
-        return np.concatenate([[tokenizer.bos_id], ids])
+        return framed_prefix(prefix, self.tokenizer_, self.reset)
 
     def _state_after(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
         """State (n_units,) after reading ids (n,) from ``state``."""
@@ -432,42 +406,6 @@ class LanguageModel(BaseEstimator):
                 state = self._state_after(np.array([bos]))
             else:
                 state = self._state_after(np.array([token]), state)
-
-
-class _StateBlocks:
-    """The states of a stream as a re-iterable of (states, next tokens) blocks."""
-
-    def __init__(self, model: LanguageModel, stream: TokenStream) -> None:
-        self.reservoir = model.reservoir_
-        self.stream = stream
-        self.n_rows = stream.n_predicted  # lets a readout schedule its first pass
-        self.verbose = model.verbose
-        # Slow units forget the wrong start of a stream at the pace of their leak rate.
-        slowest = float(np.min(self.reservoir.leak_rate_))
-        self.options: dict[str, Any] = {
-            "starts": stream.starts,
-            "n_streams": model.n_streams,
-            "warmup": int(np.clip(16 / slowest, _LEAST_WARMUP, _LONGEST_WARMUP)),
-        }
-        if model.features_ is not None:
-            dtype = self.reservoir.W_.dtype
-            self.options["features"] = model.features_.embedding_.astype(dtype)
-
-    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        blocks = self.reservoir.harvest(self.stream.tokens, **self.options)
-        hidden = None if self.verbose else True  # None: hidden where no terminal shows it
-        with tqdm(
-            total=self.stream.n_predicted, unit="tok", unit_scale=True, leave=False, disable=hidden
-        ) as bar:
-            for states, following in blocks:
-                yield states, following
-                bar.update(len(following))
-
-    def with_positions(self, state: Any) -> Iterator[tuple[NDArray[Any], ...]]:
-        """Blocks of (states, next tokens, positions read), the first state given."""
-        yield from self.reservoir.harvest(
-            self.stream.tokens, return_positions=True, initial_state=state, **self.options
-        )
 
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")

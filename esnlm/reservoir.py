@@ -1,5 +1,6 @@
 """The reservoir: a fixed random recurrence that turns tokens into states."""
 
+import reprlib
 from collections.abc import Iterator, Mapping
 from numbers import Real
 from typing import Any
@@ -285,11 +286,7 @@ class Reservoir(BaseEstimator):
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The weights as plain arrays, sparse ones as data, indices and indptr."""
         arrays = {"bias": self.bias_, "leak_rate": self.leak_rate_}
-        arrays |= _sparse_arrays("W", self.W_)
-        if scipy.sparse.issparse(self.W_in_):
-            return arrays | _sparse_arrays("W_in", self.W_in_)
-        # Stored input by input, as it lies in memory.
-        return arrays | {"W_in_columns": self.W_in_.T}
+        return arrays | _weights.to_arrays(self.W_, self.W_in_)
 
     @classmethod
     def from_arrays(
@@ -298,17 +295,7 @@ class Reservoir(BaseEstimator):
         """A fitted reservoir from its parameters and the arrays of ``to_arrays``."""
         made = cls(**params)
         made._check_parameters()
-        n = made.n_units
-        made.W_ = scipy.sparse.csr_matrix(
-            (arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]), shape=(n, n)
-        )
-        if "W_in_columns" in arrays:
-            made.W_in_ = np.ascontiguousarray(arrays["W_in_columns"]).T
-        else:
-            columns = arrays["W_in.indptr"]
-            made.W_in_ = scipy.sparse.csc_matrix(
-                (arrays["W_in.data"], arrays["W_in.indices"], columns), shape=(n, len(columns) - 1)
-            )
+        made.W_, made.W_in_ = _weights.from_arrays(arrays, made.n_units)
         made.bias_, made.leak_rate_ = arrays["bias"], arrays["leak_rate"]
         made.spectral_radius_ = _weights.radius_of(made.topology, made.W_)
         made._complete(made.W_in_.shape[1])
@@ -412,14 +399,6 @@ class Reservoir(BaseEstimator):
         if not bounded(states, self.activation):
             raise DivergenceError(
                 f"the states of the reservoir diverge with spectral_radius={self.spectral_radius},"
-                f" activation={self.activation!r} and leak_rate={_brief(self.leak_rate)}: lower"
+                f" activation={self.activation!r} and leak_rate={reprlib.repr(self.leak_rate)}: lower"
                 " spectral_radius or leak_rate, or take activation='tanh'"
             )
-
-
-def _sparse_arrays(name: str, matrix: Any) -> dict[str, NDArray[Any]]:
-    return {f"{name}.{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
-
-
-def _brief(leak_rate: Any) -> str:
-    return repr(leak_rate) if isinstance(leak_rate, int | float | tuple | list) else "an array"

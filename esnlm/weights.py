@@ -1,6 +1,6 @@
 """Recurrent and input weights, topologies, exact spectral radii, leak rates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,28 @@ def input_weights(
 
     made = normal(n_units, n_inputs, degree=degree, direction="out", seed=rng, scale=scaling)
     return scipy.sparse.csc_matrix(made, dtype=dtype)
+
+
+def to_arrays(W: Any, W_in: Any) -> dict[str, NDArray[Any]]:
+    """Recurrent and input weights as plain arrays: data, indices and indptr of sparse ones."""
+    arrays = _sparse_arrays("W", W)
+    if scipy.sparse.issparse(W_in):
+        return arrays | _sparse_arrays("W_in", W_in)
+    # Stored input by input, as it lies in memory.
+    return arrays | {"W_in_columns": W_in.T}
+
+
+def from_arrays(
+    arrays: Mapping[str, NDArray[Any]], n_units: int
+) -> tuple[scipy.sparse.csr_matrix, Any]:
+    """W (n_units, n_units) and W_in (n_units, n_inputs) of `to_arrays`."""
+    parts = arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]
+    W = scipy.sparse.csr_matrix(parts, shape=(n_units, n_units))
+    if "W_in_columns" in arrays:
+        return W, np.ascontiguousarray(arrays["W_in_columns"]).T
+    columns = arrays["W_in.indptr"]
+    inputs = arrays["W_in.data"], arrays["W_in.indices"], columns
+    return W, scipy.sparse.csc_matrix(inputs, shape=(n_units, len(columns) - 1))
 
 
 def leak_rates(
@@ -213,6 +235,10 @@ def _ring_radius(weights: Any) -> float:
 def _orthogonal_radius(weights: Any) -> float:
     """Every singular value of a scaled orthogonal matrix is its radius."""
     return float(np.linalg.norm(weights.data.astype(np.float64)) / np.sqrt(weights.shape[0]))
+
+
+def _sparse_arrays(name: str, matrix: Any) -> dict[str, NDArray[Any]]:
+    return {f"{name}.{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
 
 
 def _stored(weights: Any, dtype: np.dtype[Any]) -> scipy.sparse.csr_matrix:

@@ -15,7 +15,7 @@ FLOORS = (
     ("cli",),
     ("experiments", "blimp", "interop", "torch", "evaluation", "datasets"),
     ("language_model",),
-    ("generation", "framing", "persistence"),
+    ("generation", "framing", "persistence", "state_blocks"),
     ("reservoir", "readouts", "corpus", "tokenizers", "grammars"),
     (
         "features", "weights", "statistics", "metrics", "ngrams", "threads", "streams", "drive",

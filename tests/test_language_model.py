@@ -302,7 +302,7 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: model().fit(7), "iterable of documents"),
         (lambda: model(tokenizer="syllable").fit(["a"]), "tokenizer must be"),
         (lambda: model("daily").fit(TRAIN), "reset must be one of"),
-        (lambda: model(n_tokens=0).fit(TRAIN), "n_tokens must be at least 1"),
+        (lambda: model(n_tokens=0).fit(TRAIN), "n_tokens must be an integer of at least 1"),
         (lambda: model(n_units=0).fit(TRAIN), "n_units must be an integer of at least 1"),
         (lambda: model().fit(TRAIN).score([[1]]), "no token to predict"),
         (lambda: model().fit(TRAIN).score([[0, 6]]), "got 6"),

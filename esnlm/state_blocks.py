@@ -1,0 +1,64 @@
+"""The states of a corpus, block by block, in as many passes as a readout asks for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from esnlm.corpus import TokenStream
+
+_LEAST_WARMUP = 256
+_LONGEST_WARMUP = 4096
+
+
+class StateBlocks:
+    """The states of a stream as a re-iterable of (states, next tokens) blocks in reused memory.
+
+    Parameters
+    ----------
+    reservoir : Reservoir
+        With weights.
+    stream : TokenStream
+    features : WordFeatures or None
+        Fitted features that drive the reservoir.
+    n_streams : int
+        Upper bound on parallel streams; see `Reservoir.harvest`.
+    verbose : bool
+        Show each pass as a progress bar on standard error, if a person sees it.
+    """
+
+    def __init__(
+        self, reservoir: Any, stream: TokenStream, features: Any, n_streams: int, verbose: bool
+    ) -> None:
+        self.reservoir = reservoir
+        self.stream = stream
+        self.n_rows = stream.n_predicted  # lets a readout schedule its first pass
+        self.verbose = verbose
+        # Slow units forget the wrong start of a stream at the pace of their leak rate.
+        slowest = float(np.min(self.reservoir.leak_rate_))
+        self.options: dict[str, Any] = {
+            "starts": stream.starts,
+            "n_streams": n_streams,
+            "warmup": int(np.clip(16 / slowest, _LEAST_WARMUP, _LONGEST_WARMUP)),
+        }
+        if features is not None:
+            dtype = self.reservoir.W_.dtype
+            self.options["features"] = features.embedding_.astype(dtype)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        blocks = self.reservoir.harvest(self.stream.tokens, **self.options)
+        hidden = None if self.verbose else True  # None: hidden where no terminal shows it
+        with tqdm(
+            total=self.stream.n_predicted, unit="tok", unit_scale=True, leave=False, disable=hidden
+        ) as bar:
+            for states, following in blocks:
+                yield states, following
+                bar.update(len(following))
+
+    def with_positions(self, state: Any) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Blocks of (states, next tokens, positions read), the first state given."""
+        yield from self.reservoir.harvest(
+            self.stream.tokens, return_positions=True, initial_state=state, **self.options
+        )
