@@ -18,6 +18,7 @@ from esnlm.threads import tile_map
 from esnlm.validation import (
     check_choice,
     check_count,
+    check_seed,
     checked_tokens,
     checked_vectors,
     counted_inputs,
@@ -364,6 +365,7 @@ class Reservoir(BaseEstimator):
         check_choice("activation", self.activation, _ACTIVATIONS)
         check_choice("topology", self.topology, _weights.TOPOLOGIES)
         check_choice("dtype", np.dtype(self.dtype).name, ("float32", "float64"))
+        check_seed("random_state", self.random_state)
 
     def _fit_on_first_use(self, inputs: NDArray[Any], features: ArrayLike | None) -> None:
         if hasattr(self, "W_"):
@@ -399,6 +401,6 @@ class Reservoir(BaseEstimator):
         if not bounded(states, self.activation):
             raise DivergenceError(
                 f"the states of the reservoir diverge with spectral_radius={self.spectral_radius},"
-                f" activation={self.activation!r} and leak_rate={reprlib.repr(self.leak_rate)}: lower"
-                " spectral_radius or leak_rate, or take activation='tanh'"
+                f" activation={self.activation!r} and leak_rate={reprlib.repr(self.leak_rate)}:"
+                " lower spectral_radius or leak_rate, or take activation='tanh'"
             )

@@ -35,7 +35,7 @@ def n_threads(requested: int | None = None) -> int:
     if requested is None:
         requested = _from_environment()
     if requested is None:
-        return _available_cores()
+        return available_cores()
     if isinstance(requested, bool) or not isinstance(requested, int) or requested < 1:
         raise ValueError(f"n_threads must be an integer of at least 1, got {requested!r}")
     return requested
@@ -80,7 +80,8 @@ def _from_environment() -> int | None:
     return int(text)
 
 
-def _available_cores() -> int:
+def available_cores() -> int:
+    """Cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

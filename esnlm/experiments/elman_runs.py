@@ -175,8 +175,7 @@ def fit_readout(
     best = candidates[0]
     if len(candidates) > 1:
         fits = [clone(each).fit_blocks(part, classes) for each in candidates]
-        at = np.arange(len(held_out.y))
-        scores = [fit.predict_log_proba(held_out.X)[at, held_out.y].sum() for fit in fits]
+        scores = [fit.predict_log_proba_of(held_out.X, held_out.y).sum() for fit in fits]
         best = candidates[int(np.argmax(scores))]
     return best.fit_blocks(ArrayBlocks(states, targets), classes)
 

@@ -16,6 +16,8 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from esnlm.threads import available_cores
+
 Row: TypeAlias = dict[str, Any]
 Run: TypeAlias = Callable[[Row], Mapping[str, Any]]
 
@@ -97,7 +99,7 @@ def run_grid(
         if cost is not None:
             left.sort(key=cost, reverse=True)
         with _bar(len(wanted), len(wanted) - len(left), progress, table.path.stem) as bar:
-            for setting, measured in _results(left, run, min(jobs or _cores(), len(left))):
+            for setting, measured in _results(left, run, min(jobs or available_cores(), len(left))):
                 table.append(shared | setting | dict(measured))
                 bar.set_postfix_str(" ".join(str(setting[name]) for name in key), refresh=False)
                 bar.update()
@@ -302,11 +304,6 @@ def _bar(total: int, initial: int, shown: bool, name: str) -> Any:
     from tqdm import tqdm
 
     return tqdm(total=total, initial=initial, disable=not shown, desc=name, unit="run")
-
-
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _sync_folder(folder: Path) -> None:
