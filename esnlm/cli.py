@@ -59,7 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("esnlm: interrupted", file=sys.stderr)
         return _INTERRUPTED
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        return _fail(_of_system(error))
+    except (ValueError, FloatingPointError, OverflowError) as error:
         return _fail(str(error))
     except MemoryError:
         return _fail("out of memory: lower --units, or the size of the vocabulary")
@@ -87,8 +89,13 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, metavar="MODEL", help="folder to write")
     add("--overwrite", action="store_true", help="replace a model that is there")
     add("--held-out", nargs="+", metavar="TEXT", help="text to choose penalties and stops by")
-    add("--tokenizer", default="word", metavar="word|char|FILE", help="or a tokenizer.json")
-    add("--vocab-size", type=int, metavar="V", help="keep the most frequent tokens")
+    add(
+        "--tokenizer",
+        default="word",
+        metavar="word|char|FILE",
+        help="words, characters, or a tokenizer.json (default: word)",
+    )
+    add("--vocab-size", type=int, metavar="V", help="keep the most frequent tokens (default: all)")
     add("--lower", action="store_true", help="lower-case the text")
     _add_documents(parser)
     add(
@@ -96,33 +103,67 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
         choices=("sentence", "document", "never"),
         help="where the state returns to zero (default: never for characters, else sentence)",
     )
-    add("--features", type=int, default=0, metavar="F", help="dimensions of word features")
-    add("--seed", type=_seed, default=0)
+    add(
+        "--features",
+        type=int,
+        default=0,
+        metavar="F",
+        help="dimensions of learned word features; 0 (default): one-hot tokens",
+    )
+    add("--seed", type=_seed, default=0, help="the same seed, the same model (default: 0)")
     _add_reservoir(parser.add_argument_group("reservoir").add_argument)
     _add_readout(parser.add_argument_group("readout").add_argument)
     parser.set_defaults(run=_train)
 
 
 def _add_reservoir(add: Any) -> None:
-    add("--units", type=int, default=1000, metavar="N")
-    add("--degree", type=int, default=32, metavar="D", help="connections into a unit")
-    add("--topology", default="offsets", help="offsets, random, ring, small_world, ...")
-    add("--spectral-radius", type=float, default=0.97, metavar="R")
-    add("--input-scaling", type=float, default=1.0, metavar="S")
-    add("--bias-scaling", type=float, default=0.0, metavar="S")
-    add("--activation", default="tanh", help="tanh, relu or identity")
+    add("--units", type=int, default=1000, metavar="N", help="size (default: 1000)")
+    add("--degree", type=int, default=32, metavar="D", help="connections into a unit (default: 32)")
+    add(
+        "--topology",
+        default="offsets",
+        metavar="NAME",
+        help="offsets (default), random, ring, small_world, orthogonal or delay_line",
+    )
+    add(
+        "--spectral-radius",
+        type=float,
+        default=0.97,
+        metavar="R",
+        help="of the recurrent weights (default: 0.97)",
+    )
+    add(
+        "--input-scaling",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="deviation of the input weights (default: 1)",
+    )
+    add(
+        "--bias-scaling",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="deviation of the biases (default: 0)",
+    )
+    add("--activation", default="tanh", metavar="NAME", help="tanh (default), relu or identity")
     add(
         "--leak-rate",
         type=_leak_rate,
         default=1.0,
         metavar="A",
-        help="a number, uniform:LOW:HIGH or inverse_gamma:ALPHA",
+        help="a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1)",
     )
 
 
 def _add_readout(add: Any) -> None:
-    add("--readout", choices=tuple(_READOUTS), default="ridge")
-    add("--alpha", type=float, metavar="A", help="weight penalty")
+    add(
+        "--readout",
+        choices=tuple(_READOUTS),
+        default="ridge",
+        help="least squares (default), softmax, mixture of experts, or words by classes",
+    )
+    add("--alpha", type=float, metavar="A", help="weight penalty (default: the readout's)")
     add("--passes", type=int, metavar="P", help="passes over the text, of incremental readouts")
     add("--experts", type=int, metavar="K", help="experts of the mixture")
     add("--classes", type=int, metavar="K", help="classes of words of the factored readout")
@@ -145,7 +186,7 @@ def _add_documents(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_evaluate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder that train wrote")
     parser.add_argument("text", nargs="+", metavar="TEXT", help="one row of the result for each")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows here")
     _add_documents(parser)
@@ -153,13 +194,20 @@ def _add_evaluate(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_generate(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL")
-    parser.add_argument("--prompt", default="", metavar="TEXT")
-    parser.add_argument("--tokens", type=int, default=200, metavar="N")
-    parser.add_argument("--temperature", type=float, default=1.0, metavar="T")
-    parser.add_argument("--top-k", type=int, metavar="K")
-    parser.add_argument("--top-p", type=float, metavar="P")
-    parser.add_argument("--seed", type=_seed)
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="folder that train wrote")
+    add("--prompt", default="", metavar="TEXT", help="text to continue (default: none)")
+    add("--tokens", type=int, default=200, metavar="N", help="tokens to draw (default: 200)")
+    add(
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="T",
+        help="divides log-probabilities; 0 takes the most probable token (default: 1)",
+    )
+    add("--top-k", type=int, metavar="K", help="draw among the K most probable tokens")
+    add("--top-p", type=float, metavar="P", help="draw among the fewest tokens that add up to P")
+    add("--seed", type=_seed, help="the same seed, the same text")
     parser.set_defaults(run=_generate)
 
 
@@ -218,7 +266,7 @@ def _readout(args: argparse.Namespace) -> Any:
     import esnlm
 
     home = getattr(esnlm, _READOUTS[args.readout])
-    known = home._get_param_names()
+    known = sorted(home._get_param_names())
     wanted = dict(args.option)
     for option, names in _OPTION_NAMES.items():
         value = getattr(args, option)
@@ -226,15 +274,16 @@ def _readout(args: argparse.Namespace) -> Any:
             continue
         name = next((name for name in names if name in known), None)
         if name is None:
-            raise ValueError(f"--{option} is no option of the readout {args.readout}")
+            raise ValueError(
+                f"--{option} is no option of the readout {args.readout}, which has"
+                f" {', '.join(known)} (--option NAME=VALUE)"
+            )
         wanted[name] = value
     if "random_state" in known:
         wanted.setdefault("random_state", args.seed)
     for name in wanted:
         if name not in known:
-            raise ValueError(
-                f"--option {name}: the readout {args.readout} has {', '.join(sorted(known))}"
-            )
+            raise ValueError(f"--option {name}: the readout {args.readout} has {', '.join(known)}")
     return home(**wanted)
 
 
@@ -248,8 +297,10 @@ _OPTION_NAMES = {
 
 def _evaluate(args: argparse.Namespace) -> int:
     from esnlm import LanguageModel
-    from esnlm.evaluation import COLUMNS, evaluate_texts, write_rows
+    from esnlm.evaluation import COLUMNS, check_csv, evaluate_texts, write_rows
 
+    if args.csv is not None:
+        check_csv(args.csv)
     model = LanguageModel.load(args.model)
     split = args.documents or _split_of(model)
     rows = evaluate_texts(model, args.text, split)
@@ -275,11 +326,24 @@ def _generate(args: argparse.Namespace) -> int:
     else:
         tokens = model.generate(args.tokens, args.prompt, choice)
         pieces = TextPieces(model.tokenizer_, model.tokenizer_.encode(args.prompt), tokens)
+        _tell_unknown(model.tokenizer_, args.prompt)
     print(args.prompt, end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)
     print()
     return 0
+
+
+def _tell_unknown(tokenizer: "Tokenizer", prompt: str) -> None:
+    if tokenizer.unk_id is None:
+        return
+    ids = tokenizer.encode(prompt)
+    n_unknown = int((ids == tokenizer.unk_id).sum())
+    if n_unknown:
+        _show_warning(
+            f"the model knows {len(ids) - n_unknown} of the {len(ids)} tokens of the prompt: it"
+            " reads the others as the unknown token"
+        )
 
 
 def _split_of(model: "LanguageModel") -> str:
@@ -326,6 +390,13 @@ def _show_warning(message: Any, *_: Any, **__: Any) -> None:
 def _fail(message: str) -> int:
     print(f"esnlm: error: {_one_line(message)}", file=sys.stderr)
     return 2
+
+
+def _of_system(error: OSError) -> str:
+    """``name: what is wrong`` of an error that came from the operating system."""
+    if error.strerror is None or error.filename is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}"
 
 
 def _one_line(message: str) -> str:

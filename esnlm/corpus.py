@@ -49,6 +49,8 @@ class TextCorpus:
         given = [paths] if isinstance(paths, str | Path) else list(paths)
         if not given:
             raise CorpusError("the corpus has no files: name at least one text file or folder")
+        if not all(map(str, given)):
+            raise CorpusError("the name of a text file is empty")
         self.paths = [Path(path) for path in given]
         self.split = split
         for path in self.paths:

@@ -53,6 +53,27 @@ def evaluate(model: LanguageModel, docs: TextCorpus) -> dict[str, Any]:
     return _measures(nll, len(predicted), counted.n_words, counted.n_characters, n_unknown)
 
 
+def check_csv(path: Path) -> None:
+    """Refuse a file that rows could not be written to, before the work is done.
+
+    Raises
+    ------
+    ValueError
+        It is a folder, or the folder that would hold it is missing or cannot be written.
+    """
+    if path.is_dir():
+        raise ValueError(f"cannot write the CSV {path}: it is a folder, name a file")
+    try:
+        handle, probe = tempfile.mkstemp(dir=path.parent)
+        os.close(handle)
+        os.unlink(probe)
+    except OSError as error:
+        raise ValueError(
+            f"cannot write the CSV {path}: {error.strerror}; name a file in a folder that can be"
+            " written"
+        ) from error
+
+
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows of `COLUMNS` as a CSV that appears whole or not at all."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

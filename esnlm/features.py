@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.kernels import features as kernels
 from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.streams import checked_starts
-from esnlm.validation import check_count, checked_tokens
+from esnlm.validation import check_count, check_finite, checked_tokens
 
 # Compiled functions carry no types of their own.
 _advance: Any = kernels.advance
@@ -188,7 +188,8 @@ class WordFeatures(TransformerMixin, BaseEstimator):
             check_count(name, getattr(self, name))
         for name in ("learning_rate", "readout_learning_rate"):
             value = getattr(self, name)
-            if not value > 0:
+            check_finite(name, value)
+            if value <= 0:
                 raise ValueError(f"{name} must be positive, got {value!r}")
 
     def _reservoir_weights(self, reservoir: Any) -> tuple[Any, ...]:

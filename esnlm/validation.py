@@ -1,5 +1,6 @@
 """Checks of what callers give, with messages that say what was got and what was expected."""
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,32 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+
+def check_finite(name: str, value: Any) -> None:
+    """Raise ValueError unless ``value`` is a finite number.
+
+    Examples
+    --------
+    >>> check_finite("tol", "0.1")
+    Traceback (most recent call last):
+    ValueError: tol must be a finite number, got '0.1'
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
+        raise ValueError(f"{name} must be a finite number, got {value!r}")
+
+
+def check_seed(name: str, value: Any) -> None:
+    """Raise ValueError unless ``value`` is None or an integer of at least 0.
+
+    Examples
+    --------
+    >>> check_seed("random_state", -1)
+    Traceback (most recent call last):
+    ValueError: random_state must be None or an integer of at least 0, got -1
+    """
+    if value is not None and (not isinstance(value, int | np.integer) or value < 0):
+        raise ValueError(f"{name} must be None or an integer of at least 0, got {value!r}")
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -150,6 +150,12 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train none --out m", "no such file or folder: none"),
         ("train empty --out m", "corpus is empty"),
         ("train binary --out m", "binary"),
+        ("train text --out m --tokenizer none", "none: No such file or directory"),
+        ("train text --out m --readout moe --option alpha=1e999", "alpha must be"),
+        ("train text --out m --option alpha=x", "alpha must be a finite number, got 'x'"),
+        ("train text --out m --option alphas=3", "alphas must be a list of penalties"),
+        ("train text --out m --option gram_rows=0", "gram_rows must be an integer of at least 1"),
+        ("train text --out m --readout softmax --option tol=x", "tol must be a finite number"),
         ("train text --out text", "is not a model"),
         ("train text --out text/m", "cannot write in"),
         ("train text --out m --units 0", "n_units must be an integer of at least 1, got 0"),
@@ -193,7 +199,8 @@ def test_bad_input_is_one_line(line: str, message: str, capsys):
         ("evaluate model none", "no such file or folder: none"),
         ("evaluate model binary", "binary"),
         ("evaluate model empty", "corpus is empty"),
-        ("evaluate model text --csv none/rows.csv", "none"),
+        ("evaluate model text --csv none/rows.csv", "cannot write the CSV none/rows.csv: No such"),
+        ("evaluate model text --csv model", "cannot write the CSV model: it is a folder"),
         ("generate model --tokens -1", "n_tokens must be an integer of at least 0, got -1"),
         ("generate model --temperature nan", "temperature must be a finite number"),
         ("generate model --top-k 0", "top_k must be at least 1, got 0"),
@@ -210,6 +217,19 @@ def test_bad_input_beside_a_model_is_one_line(line: str, message: str, capsys):
     assert message in err
     assert err.count("\n") == 1
     assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_an_empty_name_is_not_the_current_folder(capsys):
+    assert "name of a text file is empty" in failure(["train", "", "--out", "m"], capsys)
+
+
+def test_unknown_words_of_a_prompt_are_told(capsys):
+    trained()
+    capsys.readouterr()
+    assert main(["generate", "model", "--prompt", "the unicorn", "--tokens", "2"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("the unicorn")
+    assert err.startswith("esnlm: warning: the model knows 1 of the 2 tokens of the prompt")
 
 
 def test_a_truncated_model_is_one_line(capsys):

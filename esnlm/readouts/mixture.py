@@ -19,7 +19,7 @@ from esnlm.readouts.mixture_monitor import ConvergenceMonitor
 from esnlm.readouts.mixture_newton import QuasiNewtonMemory
 from esnlm.readouts.mixture_softmax import SoftmaxExperts
 from esnlm.threads import TileMap, tile_map
-from esnlm.validation import check_choice, check_count
+from esnlm.validation import check_choice, check_count, check_finite
 
 # Fewer held-out rows than this say too little about when to stop.
 _FEWEST_HELD_OUT = 256
@@ -175,9 +175,12 @@ class MixtureOfExpertsReadout(BufferedReadout):
         for name in counts:
             check_count(name, getattr(self, name))
         for name in ("alpha", "common_alpha", "gate_alpha", "tol"):
-            if not getattr(self, name) >= 0:
+            check_finite(name, getattr(self, name))
+            if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        if not self.variance > 0:
+        for name in ("variance", "validation_fraction"):
+            check_finite(name, getattr(self, name))
+        if self.variance <= 0:
             raise ValueError(f"variance must be positive, got {self.variance}")
         if not 0 < self.validation_fraction <= 0.5:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from scipy import linalg
 from esnlm.readouts.base import ArrayBlocks, Blocks, StreamingReadout, rows_within
 from esnlm.readouts.projection import floor_rows, least_output
 from esnlm.statistics import Moments
+from esnlm.validation import check_count, check_finite
 
 _PATH = np.logspace(-9, 0, 28)
 _OUTPUT_BYTES = 1 << 24
@@ -94,14 +96,22 @@ class RidgeReadout(StreamingReadout):
         self.path_: dict[str, NDArray[np.float64]] = {}
 
     def _check_parameters(self) -> None:
+        check_finite("alpha", self.alpha)
+        check_finite("validation_fraction", self.validation_fraction)
+        if self.gram_rows is not None:
+            check_count("gram_rows", self.gram_rows)
+        if self.alphas is not None and np.ndim(self.alphas) != 1:
+            raise ValueError(f"alphas must be a list of penalties or None, got {self.alphas!r}")
         penalties = [self.alpha] if self.alphas is None else [self.alpha, *self.alphas]
-        if any(not np.isfinite(a) or a < 0 for a in penalties):
+        for penalty in penalties:
+            check_finite("a penalty", penalty)
+        if min(penalties) < 0:
             raise ValueError(f"penalties must be finite and not negative, got {penalties}")
         if self.alphas is not None and len(self.alphas) == 0:
             raise ValueError("alphas is empty: give at least one penalty, or None")
         if self.selection not in ("gcv", "held_out", None):
             raise ValueError(f"selection must be 'gcv', 'held_out' or None, got {self.selection!r}")
-        if self.floor != "auto" and not 0 < float(self.floor) < 1:
+        if self.floor != "auto" and not (isinstance(self.floor, Real) and 0 < self.floor < 1):
             raise ValueError(f"floor must lie in (0, 1) or be 'auto', got {self.floor!r}")
         if not 0 < self.validation_fraction < 1:
             raise ValueError(

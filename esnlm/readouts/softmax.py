@@ -25,7 +25,7 @@ from esnlm.readouts.multinomial import (
     softmax,
 )
 from esnlm.statistics import Moments
-from esnlm.validation import check_count
+from esnlm.validation import check_count, check_finite
 
 Float = NDArray[np.float64]
 
@@ -126,11 +126,16 @@ class SoftmaxReadout(BufferedReadout):
             raise ValueError(
                 f"solver must be 'auto', 'newton-cg' or 'incremental', got {self.solver!r}"
             )
-        if not np.isfinite(self.alpha) or self.alpha < 0:
-            raise ValueError(f"alpha must be finite and not negative, got {self.alpha}")
+        for name in ("alpha", "tol", "learning_rate", "momentum"):
+            check_finite(name, getattr(self, name))
+        for name in ("alpha", "tol"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"{name} must be finite and not negative, got {getattr(self, name)}"
+                )
         for name in ("max_iter", "n_passes", "buffer_size"):
             check_count(name, getattr(self, name))
-        if not self.learning_rate > 0:
+        if self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
