@@ -217,6 +217,17 @@ def test_any_shape_fits(readout: Any, n: int, n_units: int, n_classes: int) -> N
 
 
 @every_readout
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_states_that_tell_nothing_give_distributions(readout: Any, dtype: Any) -> None:
+    X, y = pairs(40)
+    X = X.astype(dtype)
+    for states in (np.zeros_like(X), np.ones_like(X), np.where(np.arange(6) == 2, X, 0), X[:1]):
+        labels = y[: len(states)]
+        fitted = clone(readout).partial_fit(states, labels, classes=np.arange(4))
+        np.testing.assert_allclose(fitted.predict_proba(states).sum(axis=1), 1, atol=1e-6)
+
+
+@every_readout
 def test_bad_input_is_named(readout: Any) -> None:
     X, y = pairs(40)
     with pytest.raises(ValueError, match="classes must be given at the first call"):

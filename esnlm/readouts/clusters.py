@@ -17,6 +17,8 @@ _DIRECTIONS = 64
 _LARGEST = 1.5
 # A word's mean state counts as n / (n + this) of what its n rows say.
 _PRIOR_ROWS = 5.0
+# States whose variance is this part of their squared mean are one state, but for rounding.
+_SINGLE = 1e-6
 
 
 def default_n_classes(n_words: int) -> int:
@@ -122,6 +124,8 @@ def _word_directions(moments: Moments, seen: NDArray[np.intp]) -> NDArray[np.flo
     between = (shrunken * counts[:, None]).T @ shrunken / n
     total = moments.centred_gram() / n
     n_units = moments.n_units
+    if np.trace(total) <= _SINGLE * float(moments.mean @ moments.mean):
+        return np.zeros((len(seen), 1))
     total.flat[:: n_units + 1] += 1e-4 * np.trace(total) / n_units + 1e-12
     first = max(0, n_units - _DIRECTIONS)
     _, axes = eigh(between, total, subset_by_index=[first, n_units - 1])

@@ -16,6 +16,8 @@ from esnlm.validation import check_count, check_finite
 
 _PATH = np.logspace(-9, 0, 28)
 _OUTPUT_BYTES = 1 << 24
+# Eigenvalues below it count as zero: the square of their inverse would overflow.
+_LEAST_VALUE = 1e-130
 
 
 class RidgeReadout(StreamingReadout):
@@ -39,7 +41,8 @@ class RidgeReadout(StreamingReadout):
         (Golub, Heath & Wahba 1979; closed form here), or least negative log-likelihood of held
         out rows: those given to ``fit_blocks``, or ``validation_fraction`` of the rows of
         ``fit``. ``held_out`` given to ``fit_blocks`` selects by likelihood whenever selection
-        is not None. ``partial_fit`` holds nothing out and uses cross-validation.
+        is not None. ``partial_fit``, and ``fit_blocks`` without ``held_out``, hold nothing out
+        and use cross-validation.
     floor : float or "auto"
         Least output before renormalising. "auto": ``1e-3 * min(1, 24 / V)``: Rachez's value at
         his 24 words, and never more than 0.024 of mass given away in all.
@@ -253,7 +256,7 @@ class _Spectrum:
     def shrinkage(self, alpha: float) -> NDArray[np.float64]:
         """1 / (eigenvalue + alpha), zero where the matrix has no rank: (n_units,)."""
         sums = self.values + alpha
-        least = np.finfo(np.float64).eps * len(sums) * max(self.values[-1], alpha)
+        least = np.finfo(np.float64).eps * len(sums) * max(self.values[-1], alpha, _LEAST_VALUE)
         return np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > least)
 
     def coefficients(self, alpha: float) -> NDArray[np.float64]:
