@@ -349,6 +349,7 @@ class Reservoir(BaseEstimator):
         return self
 
     def _complete(self, n_inputs: int) -> None:
+        _weights.check_shapes(self.n_units, self.W_, self.W_in_, self.bias_, self.leak_rate_)
         self.n_inputs_ = n_inputs
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self._token_drive: Drive | None = None

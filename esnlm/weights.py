@@ -128,6 +128,26 @@ def from_arrays(
     return W, scipy.sparse.csc_matrix(inputs, shape=(n_units, len(columns) - 1))
 
 
+def check_shapes(
+    n_units: int, W: Any, W_in: Any, bias: NDArray[Any], leak_rate: NDArray[Any]
+) -> None:
+    """Raise ValueError unless all shapes and indices fit: compiled code reads without checks."""
+    parts: tuple[tuple[str, Any, tuple[int, ...]], ...] = (
+        ("W", W, (n_units, n_units)),
+        ("W_in", W_in, (n_units, *W_in.shape[1:2])),
+        ("bias", bias, (n_units,)),
+        ("leak_rate", leak_rate, (n_units,)),
+    )
+    for name, array, shape in parts:
+        if array.shape != shape:
+            raise ValueError(
+                f"{name} of a reservoir of {n_units} units must have shape {shape},"
+                f" got {array.shape}"
+            )
+        if scipy.sparse.issparse(array):
+            array.check_format(full_check=True)
+
+
 def leak_rates(
     leak_rate: Any, n_units: int, dtype: np.dtype[Any], rng: np.random.Generator
 ) -> NDArray[Any]:

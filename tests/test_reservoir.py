@@ -328,6 +328,28 @@ def test_clone_and_seeds():
     np.testing.assert_array_equal(biased.W_in_, reservoir.W_in_)
 
 
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("bias", lambda a: a[:-1], r"bias of a reservoir of 37 units .* got \(36,\)"),
+        ("leak_rate", lambda a: np.append(a, a), r"leak_rate .* shape \(37,\), got \(74,\)"),
+        ("W_in_columns", lambda a: a[:, :-1], r"W_in .* shape \(37, 7\), got \(36, 7\)"),
+        ("W.indices", lambda a: a + 30, "indices must be < 37"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(part, change, message):
+    reservoir = small()
+    arrays = reservoir.to_arrays()
+    with pytest.raises(ValueError, match=message):
+        Reservoir.from_arrays(reservoir.get_params(), arrays | {part: change(arrays[part])})
+
+
+def test_given_weights_of_another_size_are_refused():
+    other = small(n_units=20)
+    with pytest.raises(ValueError, match=r"W of a reservoir of 37 units .* got \(20, 20\)"):
+        Reservoir(37).set_weights(other.W_, other.W_in_, np.zeros(37), np.ones(37))
+
+
 @pytest.mark.parametrize("settings", [{}, {"input_degree": 3}, {"topology": "offsets"}])
 def test_arrays_there_and_back(settings):
     reservoir = small(**settings)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
-from esnlm.experiments.grid import Row
+from esnlm.experiments.grid import Row, write_whole
 
 
 def write_summary(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
@@ -61,9 +61,7 @@ def write_summary(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> Non
         ),
         "",
     ]
-    aside = path.with_name(path.name + ".part")
-    aside.write_text("\n".join(lines), encoding="utf-8")
-    aside.replace(path)
+    write_whole(path, "\n".join(lines))
 
 
 def targets(rows: Sequence[Row], ngrams: Sequence[Row]) -> list[tuple[str, str, str, str]]:

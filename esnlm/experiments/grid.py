@@ -114,6 +114,16 @@ def read_rows(csv_path: str | Path) -> list[Row]:
         return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file that appears whole or not at all, in place of the old one."""
+    aside = path.with_name(path.name + ".part")
+    with aside.open("w", encoding="utf-8", newline="") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+
+
 class _Table:
     """The CSV while a grid runs: locked, repaired, appended to line by line."""
 
@@ -151,13 +161,8 @@ class _Table:
         ordered = sorted(rows, key=lambda row: place.get(_key(row, key), len(place)))
         if ordered == rows:
             return
-        aside = self.path.with_name(self.path.name + ".part")
         lines = [self.columns, *([row[name] for name in self.columns] for row in ordered)]
-        with aside.open("w", newline="") as file:
-            file.write(_csv_text(lines))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(self.path)
+        write_whole(self.path, _csv_text(lines))
 
     def _lock(self) -> None:
         try:

@@ -16,6 +16,7 @@ from esnlm.experiments.elman_runs import (
     fit_readout,
     make_corpora,
 )
+from esnlm.experiments.grid import write_whole
 from esnlm.grammars import END, ElmanGrammar
 from esnlm.readouts.mixture import MixtureOfExpertsReadout
 
@@ -82,10 +83,10 @@ def write_experts(settings: Settings, n_units: int, features: int, folder: Path)
     posterior = np.asarray(readout.responsibilities(driven.test, contexts.target))
     rows = describe_experts(gate, posterior, contexts, grammar)
     explained = gate_information(gate, contexts, grammar)
-    _write(folder / "experts.csv", _csv(rows))
+    write_whole(folder / "experts.csv", _csv(rows))
     drive_name = f"{features} word features" if features else "one-hot words"
     title = f"{n_units} units, {drive_name}, {len(rows)} experts, seed 0, second corpus"
-    _write(folder / "experts.md", _markdown(title, rows, explained, contexts))
+    write_whole(folder / "experts.md", _markdown(title, rows, explained, contexts))
 
 
 def describe_experts(
@@ -218,9 +219,3 @@ def _markdown(
         "",
     ]
     return "\n".join(lines)
-
-
-def _write(path: Path, text: str) -> None:
-    aside = path.with_name(path.name + ".part")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)

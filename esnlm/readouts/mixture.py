@@ -72,7 +72,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
     validation_fraction : float
     patience : int
     buffer_size : int
-        Rows kept in memory. More rows are streamed: every pass of EM reads the blocks again.
+        Rows kept in memory (1 GiB at most). More rows are streamed: every pass of EM reads the
+        blocks again.
     n_threads : int, optional
         Threads over tiles of rows; results do not depend on it.
     random_state : int, RandomState or None
