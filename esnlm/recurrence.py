@@ -108,11 +108,7 @@ class GatheredRecurrence:
         def run(
             drive: Drive, text: NDArray[Any], step: Step, over: TileMap
         ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-            positions, keep = (
-                _by_tile(array, n_tiles, width).reshape(n_tiles, -1)
-                for array in (step.positions, step.keep)
-            )
-            carry = _carry(step, n_tiles, width, dtype)
+            positions, keep, carry = _tiled(step, n_tiles, width, dtype)
             table, rows = drive.rows(text[positions])
 
             def advance(tile: int) -> None:
@@ -168,11 +164,7 @@ class CyclicRecurrence:
         def run(
             drive: Drive, text: NDArray[Any], step: Step, over: TileMap
         ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-            positions, keep = (
-                _by_tile(array, n_tiles, width).reshape(n_tiles, -1)
-                for array in (step.positions, step.keep)
-            )
-            carry = _carry(step, n_tiles, width, dtype)
+            positions, keep, carry = _tiled(step, n_tiles, width, dtype)
             table, rows = drive.rows(text[positions])
             targets = np.where(keep, np.cumsum(keep).reshape(keep.shape) - 1, -1)
 
@@ -244,11 +236,21 @@ def _by_tile(array: NDArray[Any], n_tiles: int, width: int) -> NDArray[Any]:
     return np.ascontiguousarray(padded.reshape(n_tiles, width, -1).transpose(0, 2, 1))
 
 
-def _carry(step: Step, n_tiles: int, width: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Factor of the state before each step and after the last, (n_tiles, steps * width)."""
-    restart = _by_tile(step.restart, n_tiles, width).reshape(n_tiles, -1)
+def _tiled(
+    step: Step, n_tiles: int, width: int, dtype: np.dtype[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[Any]]:
+    """Positions and keep (n_tiles, steps * width) of a step, and what is carried.
+
+    The last is the factor of the state before each step and after the last, 0 or 1,
+    (n_tiles, (steps + 1) * width).
+    """
+    positions, keep, restart = (
+        _by_tile(array, n_tiles, width).reshape(n_tiles, -1)
+        for array in (step.positions, step.keep, step.restart)
+    )
     after = np.zeros((n_tiles, width), dtype=np.bool_)
-    return 1 - np.concatenate((restart, after), axis=1).astype(dtype)
+    carry = 1 - np.concatenate((restart, after), axis=1).astype(dtype)
+    return positions, keep, carry
 
 
 def _parts(n: int, count: int) -> list[slice]:
