@@ -108,6 +108,19 @@ def test_streams_and_order_do_not_change_a_closed_form_fit():
     assert one.score(TEST) == pytest.approx(many.score(TEST), abs=1e-4)
 
 
+@pytest.mark.parametrize("reset", ["sentence", "never"])
+@pytest.mark.parametrize("name", READOUTS)
+def test_the_number_of_threads_does_not_matter(
+    reset: str, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    scores = []
+    for n_threads in ("1", "2"):
+        monkeypatch.setenv("ESNLM_NUM_THREADS", n_threads)
+        fitted = model(reset, readout=READOUTS[name]).fit(TRAIN)
+        scores.append(np.concatenate(fitted.log_likelihood(TEST)))
+    np.testing.assert_array_equal(*scores)
+
+
 def test_without_resets_streams_agree_within_the_echo_state_tolerance():
     one = model("never", n_streams=1).fit(TRAIN)
     many = model("never", n_streams=3).fit(TRAIN)

@@ -1,4 +1,4 @@
-"""Our states and gradients against torch's own."""
+"""Our states against torch's own."""
 
 import numpy as np
 import pytest
