@@ -327,11 +327,19 @@ def _generate(args: argparse.Namespace) -> int:
         tokens = model.generate(args.tokens, args.prompt, choice)
         pieces = TextPieces(model.tokenizer_, model.tokenizer_.encode(args.prompt), tokens)
         _tell_unknown(model.tokenizer_, args.prompt)
-    print(args.prompt, end="", flush=True)
+    print(_shown(model.tokenizer_, args.prompt), end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)
     print()
     return 0
+
+
+def _shown(tokenizer: "Tokenizer | None", prompt: str) -> str:
+    """The prompt, less spaces at its end that the model does not read but writes."""
+    bare = prompt.rstrip()
+    if tokenizer is not None and len(tokenizer.encode(bare)) == len(tokenizer.encode(prompt)):
+        return bare
+    return prompt
 
 
 def _tell_unknown(tokenizer: "Tokenizer", prompt: str) -> None:

@@ -56,6 +56,11 @@ class TextCorpus:
         for path in self.paths:
             if not path.exists():
                 raise CorpusError(f"no such file or folder: {path}")
+            if not path.is_file() and not path.is_dir():
+                raise CorpusError(
+                    f"{path} is a pipe or a device, and text is read more than once: write it to a"
+                    " file first"
+                )
 
     def __iter__(self) -> Iterator[str]:
         empty = True

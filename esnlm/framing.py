@@ -65,9 +65,9 @@ def trained_tokenizer(
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
     if tokenizer == "word":
-        return Tokenizer.train_words(docs)
+        return Tokenizer.train_words(_texts(docs))
     if tokenizer == "char":
-        return Tokenizer.train_characters(docs, boundaries=reset != "never")
+        return Tokenizer.train_characters(_texts(docs), boundaries=reset != "never")
     raise ValueError(f"tokenizer must be a Tokenizer, 'word', 'char' or None, got {tokenizer!r}")
 
 
@@ -81,6 +81,8 @@ def as_documents(docs: Any) -> Any:
     """
     if isinstance(docs, str):
         return [docs]
+    if isinstance(docs, np.ndarray) and docs.ndim == 1 and docs.dtype.kind in "US":
+        return docs.tolist()
     if isinstance(docs, np.ndarray) and docs.ndim == 1 and docs.dtype != object:
         return [docs]
     if not isinstance(docs, Iterable):
@@ -108,6 +110,16 @@ def needed(tokenizer: Tokenizer | None) -> Tokenizer:
     if tokenizer is None:
         raise ValueError("got text, expected integer arrays: set a tokenizer to read strings")
     return tokenizer
+
+
+def _texts(docs: Iterable[Any]) -> Iterator[str]:
+    """The documents, one by one, once they are strings."""
+    for doc in docs:
+        if not isinstance(doc, str):
+            raise ValueError(
+                f"docs must be strings to train a tokenizer on, got one of {type(doc).__name__}"
+            )
+        yield doc
 
 
 def _text_sequences(texts: list[str], tokenizer: Tokenizer, reset: str) -> Iterator[Sequences]:

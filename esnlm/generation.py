@@ -1,11 +1,13 @@
 """Drawing tokens from distributions, and showing them as text while they come."""
 
 from collections.abc import Iterable, Iterator
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.tokenizers import Tokenizer
+from esnlm.validation import check_count, check_finite
 
 
 class Choice:
@@ -39,14 +41,15 @@ class Choice:
         top_p: float | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
-        if not 0 <= temperature < np.inf:
+        check_finite("temperature", temperature)
+        if temperature < 0:
             raise ValueError(
                 f"temperature must be a finite number of at least 0, got {temperature}"
             )
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k must be at least 1, got {top_k}")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], got {top_p}")
+        if top_k is not None:
+            check_count("top_k", top_k)
+        if top_p is not None and not (isinstance(top_p, Real) and 0 < top_p <= 1):
+            raise ValueError(f"top_p must lie in (0, 1], got {top_p!r}")
         self.temperature = temperature
         self.top_k = top_k
         self.top_p = top_p

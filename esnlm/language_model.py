@@ -15,7 +15,7 @@ from esnlm.framing import RESETS, as_documents, framed, framed_prefix, trained_t
 from esnlm.generation import Choice, TextPieces
 from esnlm.state_blocks import StateBlocks
 from esnlm.tokenizers import Tokenizer
-from esnlm.validation import check_choice, check_count
+from esnlm.validation import check_choice, check_count, check_seed
 
 
 class LanguageModel(BaseEstimator):
@@ -296,7 +296,9 @@ class LanguageModel(BaseEstimator):
 
     def _begin(self, docs: Any) -> TokenStream:
         """Check parameters; make tokenizer, reservoir and features; the documents' tokens."""
+        self._check_parts()
         check_choice("reset", self.reset, RESETS)
+        check_seed("random_state", self.random_state)
         if self.n_tokens is not None:
             check_count("n_tokens", self.n_tokens)
         if not isinstance(docs, TokenStream):
@@ -310,6 +312,16 @@ class LanguageModel(BaseEstimator):
         stream = self._tokens(docs)
         self._draw_reservoir(stream)
         return stream
+
+    def _check_parts(self) -> None:
+        for name, method, kind in (
+            ("reservoir", "harvest", "a Reservoir"),
+            ("readout", "fit_blocks", "a readout of this package, such as RidgeReadout()"),
+            ("features", "transform", "WordFeatures or None"),
+        ):
+            part = getattr(self, name)
+            if not hasattr(part, method) and (name, part) != ("features", None):
+                raise ValueError(f"{name} must be {kind}, got {part!r}")
 
     def _draw_reservoir(self, stream: TokenStream) -> None:
         given = self.features

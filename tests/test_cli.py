@@ -203,7 +203,7 @@ def test_bad_input_is_one_line(line: str, message: str, capsys):
         ("evaluate model text --csv model", "cannot write the CSV model: it is a folder"),
         ("generate model --tokens -1", "n_tokens must be an integer of at least 0, got -1"),
         ("generate model --temperature nan", "temperature must be a finite number"),
-        ("generate model --top-k 0", "top_k must be at least 1, got 0"),
+        ("generate model --top-k 0", "top_k must be an integer of at least 1, got 0"),
         ("generate model --top-p 1.5", "top_p must lie in (0, 1], got 1.5"),
     ],
 )
@@ -230,6 +230,19 @@ def test_unknown_words_of_a_prompt_are_told(capsys):
     out, err = capsys.readouterr()
     assert out.startswith("the unicorn")
     assert err.startswith("esnlm: warning: the model knows 1 of the 2 tokens of the prompt")
+
+
+def test_spaces_at_the_end_of_a_prompt_are_not_doubled(capsys):
+    trained()
+    capsys.readouterr()
+    assert main(["generate", "model", "--prompt", "the ", "--tokens", "4", "--seed", "0"]) == 0
+    assert "  " not in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="named pipes")
+def test_a_pipe_is_refused(capsys):
+    os.mkfifo("pipe")
+    assert "pipe is a pipe or a device" in failure(["train", "pipe", "--out", "m"], capsys)
 
 
 def test_a_truncated_model_is_one_line(capsys):

@@ -314,6 +314,10 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: model().fit(["some text"]), "set a tokenizer"),
         (lambda: model().fit(7), "iterable of documents"),
         (lambda: model(tokenizer="syllable").fit(["a"]), "tokenizer must be"),
+        (lambda: model(tokenizer="word").fit(["a b", [1, 2]]), "must be strings .* one of list"),
+        (lambda: LanguageModel(Reservoir(5), None).fit(TRAIN), "readout must be a readout"),
+        (lambda: LanguageModel(RidgeReadout(), None).fit(TRAIN), "reservoir must be a Reservoir"),
+        (lambda: model(features=2).fit(TRAIN), "features must be WordFeatures or None, got 2"),
         (lambda: model("daily").fit(TRAIN), "reset must be one of"),
         (lambda: model(n_tokens=0).fit(TRAIN), "n_tokens must be an integer of at least 1"),
         (lambda: model(n_units=0).fit(TRAIN), "n_units must be an integer of at least 1"),
@@ -324,6 +328,7 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: model().fit(TRAIN).sample(-1), "n_tokens must be"),
         (lambda: model().fit(TRAIN).sample(1, temperature=-1), "temperature must be"),
         (lambda: model().fit(TRAIN).sample(1, top_k=0), "top_k must be"),
+        (lambda: model().fit(TRAIN).sample(1, top_k=1.5), "top_k must be an integer"),
         (lambda: model().fit(TRAIN).sample(1, top_p=2), "top_p must lie"),
     ],
 )
@@ -343,3 +348,9 @@ def test_a_tokenizer_given_is_used_as_it_is():
     fitted = model(tokenizer=tokenizer, n_tokens=20).fit(spelled(TRAIN))
     assert fitted.tokenizer_ is tokenizer
     assert len(fitted.predict_proba("a")) == 20
+
+
+def test_an_array_of_texts_is_as_many_documents():
+    texts = ["the boy walks", "the dog walks", "the boy sees the dog"]
+    fitted = model(tokenizer="word").fit(np.array(texts))
+    assert fitted.score(np.array(texts)) == fitted.score(texts)
