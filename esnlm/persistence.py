@@ -155,6 +155,8 @@ def describe(estimator: Any) -> Any:
         return [describe(value) for value in estimator]
     if isinstance(estimator, dict):
         return {"dict": [[describe(k), describe(v)] for k, v in estimator.items()]}
+    if isinstance(estimator, np.dtype) or estimator is np.float32 or estimator is np.float64:
+        return np.dtype(estimator).name
     if isinstance(estimator, np.generic):
         return estimator.item()
     if estimator is None or isinstance(estimator, bool | int | float | str):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -354,3 +355,12 @@ def test_an_array_of_texts_is_as_many_documents():
     texts = ["the boy walks", "the dog walks", "the boy sees the dog"]
     fitted = model(tokenizer="word").fit(np.array(texts))
     assert fitted.score(np.array(texts)) == fitted.score(texts)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.dtype("float64"), "float64"])
+def test_every_spelling_of_a_dtype_can_be_saved(tmp_path: Path, dtype: Any):
+    fitted = LanguageModel(Reservoir(5, dtype=dtype, random_state=0), RidgeReadout()).fit(TRAIN)
+    fitted.save(tmp_path / "model")
+    loaded = LanguageModel.load(tmp_path / "model")
+    assert loaded.reservoir_.W_.dtype == np.float64
+    np.testing.assert_array_equal(loaded.predict_proba([0]), fitted.predict_proba([0]))
