@@ -68,7 +68,13 @@ _COST = {"ridge": 1.0, "factored": 4.0, "softmax": 3.0, "moe": 30.0}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``esnlm elman``."""
     add = parser.add_argument
-    add("--out", type=Path, required=True, metavar="DIR", help="folder of the CSVs and plots")
+    add(
+        "--out",
+        type=Path,
+        default=Path("elman"),
+        metavar="DIR",
+        help="folder of the CSVs and plots (default: elman)",
+    )
     add("--sizes", type=int, nargs="+", default=list(SIZES), metavar="N", help="reservoir sizes")
     add("--readouts", nargs="+", default=list(READOUTS), metavar="NAME", help=", ".join(READOUTS))
     add(

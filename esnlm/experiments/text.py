@@ -50,7 +50,13 @@ COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``esnlm text``."""
     add = parser.add_argument
-    add("--out", type=Path, required=True, metavar="DIR", help="folder of text.csv")
+    add(
+        "--out",
+        type=Path,
+        default=Path("text"),
+        metavar="DIR",
+        help="folder of text.csv (default: text)",
+    )
     add("--datasets", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="NAME")
     add("--tokenizers", nargs="+", choices=TOKENIZERS, default=list(TOKENIZERS), metavar="NAME")
     add("--readouts", nargs="+", choices=tuple(READOUTS), metavar="NAME")
