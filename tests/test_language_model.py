@@ -25,7 +25,7 @@ READOUTS = {
     "ridge": RidgeReadout(),
     "softmax": SoftmaxReadout(max_iter=5),
     "moe": MixtureOfExpertsReadout(n_experts=2, max_iter=2, random_state=0),
-    "factored": ClassFactoredReadout(),
+    "factored": ClassFactoredReadout(random_state=0),
 }
 
 
