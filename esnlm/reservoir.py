@@ -58,7 +58,7 @@ class Reservoir(BaseEstimator):
         In float32, tanh is a rational function with an error of 3e-7.
     topology : {"random", "offsets", "ring", "small_world", "orthogonal", "delay_line"}
         ``offsets`` connects unit i to units (i + s_k) mod n_units for ``degree`` random offsets:
-        as accurate as ``random`` and faster, every read being contiguous. The others are
+        faster than ``random``, every read being contiguous. The others are
         reservoirpy's generators.
     bias_scaling : float
         Standard deviation of the Gaussian bias.
