@@ -13,7 +13,9 @@ PACKAGE = Path(__file__).resolve().parent.parent / "esnlm"
 FLOORS = (
     ("__main__",),
     ("cli",),
-    ("experiments", "blimp", "interop", "torch", "evaluation", "datasets"),
+    ("commands",),
+    ("experiments",),
+    ("blimp", "interop", "torch", "evaluation", "datasets"),
     ("language_model",),
     ("generation", "framing", "persistence", "state_blocks"),
     ("reservoir", "readouts", "corpus", "tokenizers", "grammars"),

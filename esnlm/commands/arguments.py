@@ -1,0 +1,28 @@
+"""Options that commands share."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from esnlm.tokenizers import Tokenizer
+
+
+def add_documents(parser: argparse.ArgumentParser) -> None:
+    """Declare what a document is."""
+    parser.add_argument(
+        "--documents",
+        choices=("blank_line", "line", "file"),
+        help="what a document is (default: file where line ends are tokens, else blank_line)",
+    )
+
+
+def usual_split(tokenizer: "Tokenizer", reset: str) -> str:
+    """What a document is, unless the user says so; see `esnlm.corpus.TextCorpus`."""
+    return "file" if tokenizer.keeps_newlines and reset == "never" else "blank_line"
+
+
+def seed(text: str) -> int:
+    """A seed of an option."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected an integer of at least 0, got {text!r}")
+    return int(text)
