@@ -16,7 +16,8 @@ FLOORS = (
     ("commands",),
     ("experiments",),
     ("blimp", "interop", "torch", "evaluation", "datasets"),
-    ("language_model",),
+    ("models",),
+    ("language_model", "ngram_model"),
     ("generation", "framing", "persistence", "state_blocks"),
     ("reservoir", "readouts", "corpus", "tokenizers", "grammars"),
     (
