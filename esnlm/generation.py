@@ -1,7 +1,8 @@
 """Drawing tokens from distributions, and showing them as text while they come."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,42 @@ class Choice:
             kept = min(kept, int(np.searchsorted(total, self.top_p * total[-1])) + 1)
         place = np.searchsorted(total[:kept], self.rng.random() * total[kept - 1], side="right")
         return int(order[min(int(place), kept - 1)])
+
+
+def drawn_tokens(
+    n_tokens: int,
+    prompt: NDArray[Any],
+    choice: Choice,
+    *,
+    read: Callable[[NDArray[Any], Any], Any],
+    log_probabilities: Callable[[Any], NDArray[np.floating]],
+    tokenizer: Tokenizer | None,
+    reset: str,
+) -> Iterator[int]:
+    """Tokens drawn one after the other, each from what the model says of those before.
+
+    Parameters
+    ----------
+    prompt : array (n,) of integers
+        Read first.
+    read : function (ids (n,), state or None) -> state
+        The model's state after reading tokens, from ``state`` or from the beginning.
+    log_probabilities : function (state) -> (V,)
+    tokenizer, reset
+        The model's. BOS is never drawn, and after EOS a new sentence begins with
+        ``reset="sentence"``.
+    """
+    bos = None if tokenizer is None else tokenizer.bos_id
+    eos = None if tokenizer is None else tokenizer.eos_id
+    forbidden = bos if bos != eos else None
+    state = read(prompt, None)
+    for _ in range(n_tokens):
+        token = choice.draw(log_probabilities(state), forbidden)
+        yield token
+        if token == eos and reset == "sentence" and bos is not None:
+            state = read(np.array([bos]), None)
+        else:
+            state = read(np.array([token]), state)
 
 
 class TextPieces:

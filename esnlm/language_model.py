@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm import __version__, persistence
 from esnlm.corpus import CorpusError, TokenStream, join_sequences
 from esnlm.framing import RESETS, as_documents, framed, framed_prefix, trained_tokenizer
-from esnlm.generation import Choice, TextPieces
+from esnlm.generation import Choice, TextPieces, drawn_tokens
 from esnlm.state_blocks import StateBlocks
 from esnlm.tokenizers import Tokenizer
 from esnlm.validation import check_choice, check_count, check_seed
@@ -186,14 +186,7 @@ class LanguageModel(BaseEstimator):
     ) -> Any:
         """Continue ``prompt`` by ``n_tokens`` drawn tokens; the prompt is not repeated.
 
-        Parameters
-        ----------
-        temperature : float
-            Divides log-probabilities; 0 takes the most probable token.
-        top_k : int, optional
-            Draw among the k most probable tokens.
-        top_p : float, optional
-            Draw among the fewest tokens whose probabilities add up to ``top_p``.
+        The other parameters are those of `esnlm.generation.Choice`.
 
         Returns
         -------
@@ -212,7 +205,15 @@ class LanguageModel(BaseEstimator):
         """The tokens of `sample`, one by one, as they are drawn."""
         check_is_fitted(self, "readout_")
         check_count("n_tokens", n_tokens, least=0)
-        return self._generated(int(n_tokens), self._prefix_ids(prompt), choice or Choice())
+        return drawn_tokens(
+            int(n_tokens),
+            self._prefix_ids(prompt),
+            choice or Choice(),
+            read=self._state_after,
+            log_probabilities=lambda state: self.readout_.predict_log_proba(state[None])[0],
+            tokenizer=self.tokenizer_,
+            reset=self.reset,
+        )
 
     def tokenize(self, docs: Any) -> TokenStream:
         """The documents as `log_likelihood` reads them: tokens, starts and bounds."""
@@ -403,21 +404,6 @@ class LanguageModel(BaseEstimator):
             return self.reservoir_.transform(ids, initial_state=state)[-1]
         vectors = self.features_.transform(ids)
         return self.reservoir_.transform(vectors, initial_state=state)[-1]
-
-    def _generated(self, n_tokens: int, ids: NDArray[Any], choice: Choice) -> Iterator[int]:
-        tokenizer = self.tokenizer_
-        bos = None if tokenizer is None else tokenizer.bos_id
-        eos = None if tokenizer is None else tokenizer.eos_id
-        forbidden = bos if bos != eos else None
-        state = self._state_after(ids)
-        for _ in range(n_tokens):
-            logs = self.readout_.predict_log_proba(state[None])[0]
-            token = choice.draw(logs, forbidden)
-            yield token
-            if token == eos and self.reset == "sentence" and bos is not None:
-                state = self._state_after(np.array([bos]))
-            else:
-                state = self._state_after(np.array([token]), state)
 
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
