@@ -1,36 +1,30 @@
 """Interpolated Kneser-Ney n-grams on token sequences: the baseline every model stands beside."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.integer[Any]]
+from esnlm.ngram_tables import (
+    FALLBACK_DISCOUNTS,
+    Floats,
+    Ints,
+    Table,
+    estimate_discounts,
+    find,
+    next_order,
+    places,
+)
+
+__all__ = ["FALLBACK_DISCOUNTS", "MAX_ORDER", "KneserNey", "kneser_ney_perplexities"]
+
 Docs: TypeAlias = "NDArray[np.integer] | Sequence[ArrayLike]"
 
-#: Discounts where the counts of counts are too few to estimate them (as KenLM falls back).
-FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 #: Places in a document are kept in 16 bits up to the order.
 MAX_ORDER = 1_000
-
-
-@dataclass
-class _Level:
-    """All k-grams of one order, sorted by context and then by token.
-
-    ``keys`` (n_grams,) int64: context * n_tokens + token, where the context is the position of
-    the (k - 1)-gram in its own level (its token for k = 2, 0 for k = 1).
-    ``values`` (n_grams,): (c - D(c)) / c(context), the part of the probability that is its own.
-    ``left_over`` (n_contexts,): weight of the next shorter context; 1 where nothing follows.
-    """
-
-    keys: Ints
-    values: Floats
-    left_over: Floats
+_SCORED_AT_ONCE = 1 << 20
 
 
 class KneserNey(BaseEstimator):
@@ -80,23 +74,30 @@ class KneserNey(BaseEstimator):
         self.n_tokens = n_tokens
         self.discounts = discounts
 
-    def fit(self, docs: Docs) -> Self:
+    def fit(self, docs: Docs, *, starts: ArrayLike | None = None) -> Self:
         """Count the n-grams of ``docs``: integer arrays, or one long integer array.
 
-        Memory peaks at about 120 bytes a token. Raises ValueError for an empty corpus,
-        tokens that are not integers or lie outside ``range(n_tokens)``.
+        With one long array ``starts`` (n,) may say where documents begin, 0 among them. Memory
+        peaks at about 120 bytes a token. Raises ValueError for an empty corpus, tokens that are
+        not integers or lie outside ``range(n_tokens)``.
         """
         self._check_parameters()
-        arrays = _as_arrays(docs)
-        tokens, offsets = _join(arrays, self.order)
+        tokens, where = _joined(_as_arrays(docs)) if starts is None else _cut(docs, starts)
+        offsets = places(where, len(tokens), self.order)
         if not np.any(offsets > 0):
             raise ValueError("the corpus holds no token to predict: documents need two or more")
         largest = int(tokens.max()) + 1
         self.n_tokens_ = largest if self.n_tokens is None else int(self.n_tokens)
         _check_range(tokens, self.n_tokens_)
+        self._tables: list[Table] = []
+        self.discounts_ = np.zeros((self.order, 3))
         self._count(tokens, offsets)
-        self.n_parameters_ = sum(len(level.keys) for level in self._levels)
         return self
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of distinct n-grams of all orders."""
+        return sum(len(table.keys) for table in self._fitted())
 
     def _check_parameters(self) -> None:
         if not 1 <= self.order <= MAX_ORDER:
@@ -107,14 +108,12 @@ class KneserNey(BaseEstimator):
             raise ValueError(f"n_tokens must be at least 1, got {self.n_tokens}")
 
     def _count(self, tokens: Ints, offsets: Ints) -> None:
-        """Build the levels from short to long; the types of one level count for the one below."""
-        self._levels: list[_Level] = []
-        self.discounts_ = np.zeros((self.order, 3))
-        unigrams = np.unique(tokens[offsets > 0])
+        """Build the tables from short to long; the types of one order count for the one below."""
+        unigrams: Ints = np.unique(tokens[offsets > 0]).astype(np.int64)
         keys, n_contexts = unigrams, 1
         ids: Ints = tokens.astype(np.int32)
         for order in range(2, self.order + 1):
-            longer_keys, longer_ids = _next_order(ids, tokens, offsets, order, self.n_tokens_)
+            longer_keys, longer_ids = next_order(ids, tokens, offsets, order, self.n_tokens_)
             inside = offsets >= order - 1
             below = np.empty(len(longer_keys), dtype=np.int32)
             below[longer_ids[inside]] = ids[inside]
@@ -123,51 +122,73 @@ class KneserNey(BaseEstimator):
             counts = np.bincount(below, minlength=size) + np.bincount(at_start, minlength=size)
             if order == 2:
                 counts = counts[unigrams]
-            self._add_level(keys, counts, n_contexts)
+            self._add_table(keys, counts, n_contexts)
             n_contexts = size
             keys, ids = longer_keys, longer_ids
         ending = ids[offsets >= max(self.order - 1, 1)]
         counts = np.bincount(ending, minlength=len(keys))
-        self._add_level(keys, counts[unigrams] if self.order == 1 else counts, n_contexts)
+        self._add_table(keys, counts[unigrams] if self.order == 1 else counts, n_contexts)
 
-    def _add_level(self, keys: Ints, counts: Ints, n_contexts: int) -> None:
-        """Discount the counts of one order and share what that leaves over."""
-        row = self.discounts_[len(self._levels)]
-        row[:] = _estimate_discounts(counts, self.discounts)
-        taken = row[np.minimum(counts, 3) - 1]
-        contexts = keys // self.n_tokens_
-        totals = np.bincount(contexts, weights=counts, minlength=n_contexts)
-        left_over = np.ones(n_contexts)
-        freed = np.bincount(contexts, weights=taken, minlength=n_contexts)
-        np.divide(freed, totals, out=left_over, where=totals > 0)
-        self._levels.append(_Level(keys, (counts - taken) / totals[contexts], left_over))
+    def _add_table(self, keys: Ints, counts: Ints, n_contexts: int) -> None:
+        row = self.discounts_[len(self._tables)]
+        row[:] = estimate_discounts(counts, self.discounts)
+        self._tables.append(Table.discounted(keys, counts, row, n_contexts, self.n_tokens_))
 
     def log_likelihood(self, docs: Docs) -> list[Floats]:
         """Natural-log probabilities of ``doc[1:]``, one array (len(doc) - 1,) per document."""
+        self._fitted()
         arrays = _as_arrays(docs)
-        tokens, offsets = _join(arrays, self.order)
-        _check_range(tokens, self._fitted_n_tokens())
-        scores = np.log(self._probabilities(tokens, offsets))
+        tokens, starts = _joined(arrays)
+        scores = self.log_probabilities(tokens, starts)
         ends = np.cumsum([len(doc) for doc in arrays])
         return [
             scores[end - len(doc) + 1 : end] for doc, end in zip(arrays, ends.tolist(), strict=True)
         ]
 
+    def log_probabilities(self, tokens: ArrayLike, starts: ArrayLike | None = None) -> Floats:
+        """Natural-log probability (T,) of each token given its document; 0 at first tokens.
+
+        ``starts`` (n,): where documents begin in ``tokens`` (T,), 0 among them; None: one does.
+        The memory used beyond the answer does not depend on T.
+
+        >>> model = KneserNey(order=2, n_tokens=3).fit([[0, 1, 2, 1, 2]])
+        >>> model.log_probabilities([0, 1, 2, 0, 1], starts=[0, 3]).round(3).tolist()
+        [0.0, -0.288, -0.405, 0.0, -0.288]
+        """
+        self._fitted()
+        words, where = _cut(tokens, [0] if starts is None else starts)
+        result = np.empty(len(words))
+        reach = max(self.order - 1, 1)
+        for first in range(0, len(words), _SCORED_AT_ONCE):
+            end = min(first + _SCORED_AT_ONCE, len(words))
+            early = max(first - reach, 0)
+            _check_range(words[early:end], self.n_tokens_)
+            low, high = np.searchsorted(where, [early, end])
+            # Documents that began before ``early`` count from there, which is far enough back.
+            near = np.union1d([early], where[low:high]) if first else where[low:high]
+            offsets = places(near - early, end - early, self.order)
+            scored = np.log(self._probabilities(words[early:end], offsets))
+            result[first:end] = scored[first - early :]
+        return result
+
     def _probabilities(self, tokens: Ints, offsets: Ints) -> Floats:
         """Probability (T,) of each token given its document so far; 1 for first tokens."""
-        uniform = np.full(len(tokens), 1.0 / self.n_tokens_)
-        level = self._levels[0]
-        ids = _find(level.keys, tokens)
-        result = _own(level, ids) + level.left_over[0] * uniform
+        tokens = tokens.astype(np.int64)
+        table = self._tables[0]
+        nowhere = np.zeros(len(tokens), dtype=np.int64)
+        ids = find(table.keys, tokens)
+        result = table.own(ids, nowhere) + table.left_over[0] / self.n_tokens_
         ids = tokens
-        for order, level in enumerate(self._levels[1:], start=2):
+        for order, table in enumerate(self._tables[1:], start=2):
             contexts = np.concatenate([[-1], ids[:-1]])
             contexts[offsets < order - 1] = -1
             known = np.flatnonzero(contexts >= 0)
-            ids = np.full(len(tokens), -1, dtype=np.int64)
             context = contexts[known]
-            ids[known] = _find(level.keys, context * self.n_tokens_ + tokens[known])
-            result[known] = _own(level, ids[known]) + level.left_over[context] * result[known]
+            found = find(table.keys, context * self.n_tokens_ + tokens[known])
+            ids = np.full(len(tokens), -1, dtype=np.int64)
+            ids[known] = found
+            own = table.own(found, context)
+            result[known] = own + table.left_over[context] * result[known]
         result[offsets == 0] = 1.0
         return result
 
@@ -180,36 +201,72 @@ class KneserNey(BaseEstimator):
 
     def next_token_distribution(self, context: ArrayLike) -> Floats:
         """Probabilities (n_tokens,) of the token after ``context``, seen or not, empty or not."""
+        self._fitted()
         history = np.asarray(context, dtype=np.int64)
-        _check_range(history, self._fitted_n_tokens())
-        level = self._levels[0]
-        result = np.full(self.n_tokens_, level.left_over[0] / self.n_tokens_)
-        result[level.keys] += level.values
+        _check_range(history, self.n_tokens_)
+        table = self._tables[0]
+        result = np.full(self.n_tokens_, table.left_over[0] / self.n_tokens_)
+        self._add_own(result, table, 0)
         for length in range(1, min(self.order - 1, len(history)) + 1):
             context_id = self._context_id(history[len(history) - length :])
             if context_id < 0:
                 break
-            level = self._levels[length]
-            low, high = np.searchsorted(
-                level.keys, [context_id * self.n_tokens_, (context_id + 1) * self.n_tokens_]
-            )
-            result *= level.left_over[context_id]
-            result[level.keys[low:high] % self.n_tokens_] += level.values[low:high]
+            table = self._tables[length]
+            result *= table.left_over[context_id]
+            self._add_own(result, table, context_id)
         return result
 
+    def _add_own(self, result: Floats, table: Table, context: int) -> None:
+        """Add to ``result`` (n_tokens,) what the n-grams of one context have of their own."""
+        bounds = np.array([context, context + 1], dtype=np.int64) * self.n_tokens_
+        ids = np.arange(*np.searchsorted(table.keys, bounds))
+        result[table.keys[ids] % self.n_tokens_] += table.own(ids, np.full(len(ids), context))
+
     def _context_id(self, words: Ints) -> int:
-        """Position of an n-gram in its level, or -1."""
+        """Position of an n-gram in its table, or -1."""
         found = words[:1]
-        for level, word in zip(self._levels[1:], words[1:], strict=False):
-            found = _find(level.keys, found * self.n_tokens_ + word)
+        for table, word in zip(self._tables[1:], words[1:], strict=False):
+            found = find(table.keys, found * self.n_tokens_ + word)
             if found[0] < 0:
                 break
         return int(found[0])
 
-    def _fitted_n_tokens(self) -> int:
-        if not hasattr(self, "_levels"):
+    def _fitted(self) -> list[Table]:
+        if not hasattr(self, "_tables"):
             raise ValueError("this KneserNey has no counts yet: call fit first")
-        return self.n_tokens_
+        return self._tables
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_arrays` needs: tokens and counts of the n-grams, and children of contexts.
+
+        Of each order k: ``tokens.k`` (n_grams,), ``counts.k`` (n_grams,), ``children.k``
+        (n_contexts,), all unsigned and as narrow as they fit; ``discounts`` (order, 3).
+        """
+        arrays: dict[str, NDArray[Any]] = {"discounts": self.discounts_.copy()}
+        for order, table in enumerate(self._fitted(), start=1):
+            arrays[f"tokens.{order}"] = _narrow(table.keys % self.n_tokens_)
+            arrays[f"counts.{order}"] = _narrow(table.counts)
+            arrays[f"children.{order}"] = _narrow(table.children(self.n_tokens_))
+        return arrays
+
+    @classmethod
+    def from_arrays(
+        cls, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_tokens: int
+    ) -> Self:
+        """The model that `to_arrays` describes, over ``n_tokens``; its scores are identical."""
+        model = cls(**params)
+        model._check_parameters()
+        model.n_tokens_ = n_tokens
+        model.discounts_ = arrays["discounts"]
+        model._tables = []
+        for order, row in enumerate(model.discounts_, start=1):
+            children = arrays[f"children.{order}"]
+            keys = np.repeat(np.arange(len(children), dtype=np.int64) * n_tokens, children)
+            keys += arrays[f"tokens.{order}"]
+            counts = arrays[f"counts.{order}"].astype(np.int32)
+            table = Table.discounted(keys, counts, row, len(children), n_tokens)
+            model._tables.append(table)
+        return model
 
 
 def kneser_ney_perplexities(
@@ -229,56 +286,6 @@ def kneser_ney_perplexities(
     }
 
 
-def _next_order(
-    ids: Ints, tokens: Ints, offsets: Ints, order: int, n_tokens: int
-) -> tuple[Ints, Ints]:
-    """Distinct keys of the n-grams of ``order``, and which one ends at each position (or -1).
-
-    ``ids`` (T,) are the n-grams one shorter that end at each position: the context is at t - 1.
-    """
-    ends = np.flatnonzero(offsets >= order - 1)
-    keys = ids[ends - 1].astype(np.int64) * n_tokens + tokens[ends]
-    by_key = np.argsort(keys)
-    keys = keys[by_key]
-    first = np.empty(len(keys), dtype=bool)
-    first[:1] = True
-    np.not_equal(keys[1:], keys[:-1], out=first[1:])
-    longer = np.full(len(tokens), -1, dtype=np.int32)
-    longer[ends[by_key]] = np.cumsum(first, dtype=np.int32) - 1
-    return keys[first], longer
-
-
-def _estimate_discounts(counts: Ints, kind: str) -> tuple[float, float, float]:
-    """Discounts of counts 1, 2 and above, from the numbers of n-grams counted 1 to 4 times."""
-    n1, n2, n3, n4 = np.bincount(np.minimum(counts, 5), minlength=6)[1:5].astype(float)
-    if not (n1 and n2):
-        return FALLBACK_DISCOUNTS if kind == "modified" else (0.5, 0.5, 0.5)
-    share = n1 / (n1 + 2 * n2)
-    if kind == "single":
-        return share, share, share
-    if not n3:
-        return FALLBACK_DISCOUNTS
-    found = (1 - 2 * share * n2 / n1, 2 - 3 * share * n3 / n2, 3 - 4 * share * n4 / n3)
-    usable = all(0 < discount < count for count, discount in enumerate(found, start=1))
-    return found if usable else FALLBACK_DISCOUNTS
-
-
-def _find(keys: Ints, wanted: Ints) -> Ints:
-    """Positions of ``wanted`` in the sorted ``keys``, -1 where missing."""
-    if not len(keys):
-        return np.full(len(wanted), -1, dtype=np.int64)
-    at = np.searchsorted(keys, wanted)
-    np.minimum(at, len(keys) - 1, out=at)
-    return np.where(keys[at] == wanted, at, -1)
-
-
-def _own(level: _Level, ids: Ints) -> Floats:
-    """The n-grams' own parts of the probability, 0 where unseen."""
-    if not len(level.values):
-        return np.zeros(len(ids))
-    return np.where(ids >= 0, level.values[ids], 0.0)
-
-
 def _as_arrays(docs: Docs) -> list[NDArray[np.integer]]:
     if isinstance(docs, np.ndarray) and docs.dtype != object:
         if docs.ndim != 1:
@@ -295,16 +302,26 @@ def _integers(doc: NDArray[Any]) -> NDArray[np.integer]:
     return doc
 
 
-def _join(docs: list[NDArray[np.integer]], order: int) -> tuple[Ints, Ints]:
-    """All tokens (T,), and the place (T,) of each in its document, cut at ``order``."""
-    empty = np.empty(0, dtype=np.int64)
-    tokens = np.concatenate([empty, *(doc.astype(np.int64, copy=False) for doc in docs)])
-    offsets = np.full(len(tokens), order, dtype=np.int16)
-    lengths = np.array([len(doc) for doc in docs], dtype=np.int64)
-    starts = np.cumsum(lengths) - lengths
-    for place in range(order):
-        offsets[starts[lengths > place] + place] = place
-    return tokens, offsets
+def _joined(docs: list[NDArray[np.integer]]) -> tuple[Ints, Ints]:
+    """All tokens (T,), and where (n,) each document begins."""
+    starts = np.cumsum([0, *map(len, docs)])[:-1]
+    wide = (doc.astype(np.int64, copy=False) for doc in docs)
+    return np.concatenate([np.empty(0, dtype=np.int64), *wide]), starts
+
+
+def _cut(tokens: Any, starts: ArrayLike) -> tuple[Ints, Ints]:
+    """One long array (T,) and where (n,) documents begin in it, checked."""
+    words = _integers(np.asarray(tokens))
+    where = np.asarray(starts)
+    if len(words) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
+        raise ValueError(f"starts must begin at 0 and rise, got {where[:5].tolist()} and on")
+    return words, where
+
+
+def _narrow(values: Ints) -> Ints:
+    """The same numbers in the narrowest unsigned type that holds them, of at least 16 bits."""
+    top = int(values.max(initial=0))
+    return values.astype(np.uint16 if top < 1 << 16 else np.min_scalar_type(top))
 
 
 def _check_range(tokens: Ints, n_tokens: int) -> None:

@@ -22,7 +22,7 @@ FLOORS = (
     ("reservoir", "readouts", "corpus", "tokenizers", "grammars"),
     (
         "features", "weights", "statistics", "metrics", "ngrams", "threads", "streams", "drive",
-        "recurrence", "pushdown", "validation",
+        "recurrence", "pushdown", "validation", "ngram_tables",
     ),
     ("kernels", "blas"),
 )  # fmt: skip

@@ -137,6 +137,47 @@ def test_one_long_array_is_one_document():
     assert len(as_array.log_likelihood(long)[0]) == len(long) - 1
 
 
+@pytest.mark.parametrize("order", [1, 2, 5])
+@pytest.mark.parametrize("at_once", [1, 3, 7, 1 << 20])
+def test_a_long_array_with_starts_is_scored_in_pieces(order, at_once, monkeypatch):
+    monkeypatch.setattr("esnlm.ngrams._SCORED_AT_ONCE", at_once)
+    train, test = random_docs(10), random_docs(11, n_docs=6)
+    starts = np.cumsum([0, *map(len, train)])[:-1]
+    model = KneserNey(order, n_tokens=12).fit(np.concatenate(train), starts=starts)
+    as_docs = KneserNey(order, n_tokens=12).fit(train)
+    np.testing.assert_array_equal(model.discounts_, as_docs.discounts_)
+    long = np.concatenate(test).astype(np.uint16)
+    where = np.cumsum([0, *map(len, test)])[:-1]
+    scores = np.split(model.log_probabilities(long, where), where[1:])
+    for expected, score in zip(as_docs.log_likelihood(test), scores, strict=True):
+        assert score[0] == 0
+        np.testing.assert_array_equal(score[1:], expected)
+    whole = model.log_probabilities(long)
+    np.testing.assert_array_equal(whole[1:], as_docs.log_likelihood(long)[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_hold_the_whole_model(kind):
+    train, test = random_docs(12), random_docs(13, n_docs=5)
+    model = KneserNey(4, n_tokens=70_000, discounts=kind).fit([*train, [69_999] * 70_000])
+    arrays = model.to_arrays()
+    assert {arrays[f"tokens.{order}"].dtype.name for order in range(2, 5)} == {"uint32"}
+    assert all(array.dtype.kind in "uf" for array in arrays.values())
+    again = KneserNey.from_arrays(model.get_params(), arrays, 70_000)
+    assert again.n_parameters_ == model.n_parameters_
+    for one, two in zip(model.log_likelihood(test), again.log_likelihood(test), strict=True):
+        np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(
+        model.next_token_distribution(test[0][:3]), again.next_token_distribution(test[0][:3])
+    )
+
+
+@pytest.mark.parametrize("starts", [[], [1, 2], [0, 3, 2]])
+def test_starts_that_do_not_rise_from_zero_are_refused(starts):
+    with pytest.raises(ValueError, match="starts must begin at 0 and rise"):
+        KneserNey(2).fit(np.array([0, 1, 2, 3]), starts=starts)
+
+
 def test_contexts_do_not_cross_documents():
     model = KneserNey(5, n_tokens=12).fit(random_docs(6))
     one, two = random_docs(7, n_docs=2)
