@@ -138,6 +138,44 @@ class Moments:
         """(Y - mean)ᵀ(X - mean) (n_classes, n_units) for one-hot Y."""
         return self.sums - np.outer(self.counts, self.mean)
 
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything that further rows are added to, as views, rounding and all."""
+        arrays: dict[str, NDArray[Any]] = {
+            "n": np.asarray(self.n),
+            "n_gram": np.asarray(self.n_gram),
+            "counts": self.counts,
+            "sums": self.sums,
+            "gram": self._gram,
+        }
+        if self._gram_sum is not None:
+            arrays["gram_sum"] = self._gram_sum
+        if self._part is not None and self._rows_in_part:
+            arrays["part"], arrays["rows_in_part"] = self._part, np.asarray(self._rows_in_part)
+        if self._staged is not None and self._n_staged:
+            arrays["staged"] = self._staged[: self._n_staged]
+        return arrays
+
+    @classmethod
+    def from_arrays(
+        cls, arrays: dict[str, NDArray[Any]], gram_rows: int | None = None
+    ) -> "Moments":
+        """The moments that `to_arrays` described: later sums are the same to the last bit."""
+        sums = arrays["sums"]
+        made = cls(sums.shape[1], 0, gram_rows)
+        made.n_classes = len(sums)
+        made.n, made.n_gram = int(arrays["n"]), int(arrays["n_gram"])
+        made.counts, made.sums, made._gram = arrays["counts"], sums, arrays["gram"]
+        made._gram_sum = arrays.get("gram_sum")
+        if "part" in arrays:
+            made._part = np.asfortranarray(arrays["part"])
+            made._rows_in_part = int(arrays["rows_in_part"])
+        if "staged" in arrays:
+            staged = arrays["staged"]
+            made._staged = np.empty((_STAGED, made.n_units), dtype=staged.dtype)
+            made._staged[: len(staged)] = staged
+            made._n_staged = len(staged)
+        return made
+
     def _sum_in_gram(self) -> NDArray[np.float64]:
         """Sum (n_units,) of the states in the Gram matrix, kept apart once it leaves rows out."""
         return self.sums.sum(axis=0) if self._gram_sum is None else self._gram_sum

@@ -4,7 +4,7 @@ import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,16 +12,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-Block = tuple[NDArray[Any], NDArray[Any]]
+from esnlm.readouts.streamed import Block, Blocks, StreamedTraining
+
+__all__ = ["ArrayBlocks", "Block", "Blocks", "StreamingReadout"]
 
 _BLOCK_BYTES = 1 << 24
 _PREDICTION_BYTES = 1 << 26
-
-
-class Blocks(Protocol):
-    """A re-iterable: each ``iter()`` is a fresh pass over ``(X, y)`` blocks in reused memory."""
-
-    def __iter__(self) -> Iterator[Block]: ...
 
 
 class ArrayBlocks:
@@ -92,7 +88,7 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     return codes.astype(np.intp, copy=False)
 
 
-class StreamingReadout(ClassifierMixin, BaseEstimator, ABC):
+class StreamingReadout(StreamedTraining, ClassifierMixin, BaseEstimator, ABC):
     """A classifier on (states, next tokens) that learns from arrays, chunks or blocks.
 
     States X are (n, n_units) float32 or float64, C or F order; targets y (n,) are labels of any

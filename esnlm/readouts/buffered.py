@@ -103,6 +103,46 @@ class BufferedReadout(StreamingReadout):
         self._flush()
         self._waiting, self._n_waiting, self._streaming = waiting, n_waiting, False
 
+    def training_arrays(self) -> dict[str, NDArray[Any]]:
+        if "_waiting" not in self.__dict__:
+            self._clear_buffer(streaming=False)
+        arrays = self._learner_arrays()
+        arrays["buffer.streaming"] = np.asarray(self._streaming)
+        arrays["buffer.stale"] = np.asarray(self._stale)
+        if self._waiting:
+            arrays["buffer.X"] = np.concatenate([X for X, _ in self._waiting])
+            arrays["buffer.codes"] = np.concatenate([codes for _, codes in self._waiting])
+        return arrays
+
+    training_arrays.__doc__ = StreamingReadout.training_arrays.__doc__
+
+    def restore_training(self, arrays: dict[str, NDArray[Any]]) -> None:
+        self._clear_buffer(streaming=bool(arrays["buffer.streaming"]))
+        self._stale = bool(arrays["buffer.stale"])
+        if "buffer.X" in arrays:
+            self._waiting = [(arrays["buffer.X"], arrays["buffer.codes"].astype(np.intp))]
+            self._n_waiting = len(arrays["buffer.X"])
+        self._restore_learner(arrays)
+
+    restore_training.__doc__ = StreamingReadout.restore_training.__doc__
+
+    def _learner_arrays(self) -> dict[str, NDArray[Any]]:
+        """What `_update` goes on from: the parameters, where there are any yet."""
+        names = [name for name in self._arrays() if name in self.__dict__]
+        return {f"learner.{name}": np.asarray(getattr(self, name)) for name in names}
+
+    def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
+        for name in self._arrays():
+            value = arrays.get(f"learner.{name}")
+            if value is not None:
+                setattr(self, name, value if value.ndim else value.item())
+
+    def begin(self, *args: Any, **options: Any) -> Self:
+        self._clear_buffer(streaming=False)
+        return super().begin(*args, **options)
+
+    begin.__doc__ = StreamingReadout.begin.__doc__
+
     def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         self._clear_buffer(streaming=True)
         super()._restore(arrays)

@@ -1,15 +1,15 @@
 """Closed-form linear readout: least squares to one-hot targets, projected to distributions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from esnlm.readouts.base import ArrayBlocks, Blocks, StreamingReadout, rows_within
+from esnlm.readouts.base import ArrayBlocks, Block, Blocks, StreamingReadout, rows_within
 from esnlm.readouts.projection import floor_rows, least_output
 from esnlm.statistics import Moments
 from esnlm.validation import check_count, check_finite
@@ -18,6 +18,10 @@ _PATH = np.logspace(-9, 0, 28)
 _OUTPUT_BYTES = 1 << 24
 # Eigenvalues below it count as zero: the square of their inverse would overflow.
 _LEAST_VALUE = 1e-130
+_WITHOUT_STATISTICS = (
+    "this readout was loaded without its statistics and cannot learn more rows: save it with"
+    " training=True, or fit a clone on all of them"
+)
 
 
 class RidgeReadout(StreamingReadout):
@@ -72,6 +76,7 @@ class RidgeReadout(StreamingReadout):
     array([[0.5, 0.5]])
     """
 
+    scores_are_cheap: ClassVar[bool] = False
     _parameters = ("coef_", "intercept_")
     _state = ("alpha_",)
 
@@ -121,6 +126,35 @@ class RidgeReadout(StreamingReadout):
                 f"validation_fraction must lie in (0, 1), got {self.validation_fraction}"
             )
 
+    def begin(self, *args: Any, **options: Any) -> Self:
+        super().begin(*args, **options)
+        for name in self._arrays():
+            self.__dict__.pop(name, None)
+        self._moments = Moments(self.n_features_in_, len(self.classes_), self.gram_rows)
+        return self
+
+    begin.__doc__ = StreamingReadout.begin.__doc__
+
+    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+        """Choose the penalty and solve; see `StreamingReadout.finish`."""
+        self._settle_with(held_out)
+
+    def training_arrays(self) -> dict[str, NDArray[Any]]:
+        if self._moments is None:
+            raise ValueError(_WITHOUT_STATISTICS)
+        arrays = self._moments.to_arrays()
+        return {f"moments.{name}": array for name, array in arrays.items()}
+
+    training_arrays.__doc__ = StreamingReadout.training_arrays.__doc__
+
+    def restore_training(self, arrays: dict[str, NDArray[Any]]) -> None:
+        own = {k.removeprefix("moments."): a for k, a in arrays.items()}
+        self._moments = Moments.from_arrays(own, self.gram_rows)
+        # Parameters that came from a model folder are those of the same rows.
+        self._stale = "coef_" not in self.__dict__ and self._moments.n > 0
+
+    restore_training.__doc__ = StreamingReadout.restore_training.__doc__
+
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:
             kept, held_out = _split(blocks, self.validation_fraction)
@@ -152,7 +186,7 @@ class RidgeReadout(StreamingReadout):
             raise ValueError("no rows to learn from: got 0 rows, give at least one")
         return self._moments
 
-    def _settle_with(self, held_out: Blocks | None) -> None:
+    def _settle_with(self, held_out: Iterable[Block] | None) -> None:
         moments = self._collected()
         if self.selection is None:
             self._set_by_cholesky(moments, float(self.alpha))
@@ -196,7 +230,7 @@ class RidgeReadout(StreamingReadout):
         self.intercept_ = moments.counts / moments.n - self.coef_ @ moments.mean
 
     def _held_out_scores(
-        self, spectrum: "_Spectrum", alphas: NDArray[np.float64], held_out: Blocks
+        self, spectrum: "_Spectrum", alphas: NDArray[np.float64], held_out: Iterable[Block]
     ) -> NDArray[np.float64]:
         """Mean negative log-likelihood of the held-out rows under each penalty (n_alphas,)."""
         total, n_rows = np.zeros(len(alphas)), 0
@@ -228,10 +262,7 @@ class RidgeReadout(StreamingReadout):
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
     ) -> "RidgeReadout":
         if hasattr(self, "coef_") and self.__dict__.get("_moments") is None:
-            raise ValueError(
-                "this readout was loaded without its statistics and cannot learn more rows: "
-                "fit a clone on all of them"
-            )
+            raise ValueError(_WITHOUT_STATISTICS)
         return super().partial_fit(X, y, classes)
 
     partial_fit.__doc__ = StreamingReadout.partial_fit.__doc__

@@ -1,10 +1,10 @@
 """Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from esnlm.readouts.base import ArrayBlocks, Block, Blocks, blocks_rows, rows_within
 from esnlm.readouts.buffered import BufferedReadout
@@ -24,6 +24,7 @@ from esnlm.readouts.multinomial import (
     newton_cg,
     softmax,
 )
+from esnlm.readouts.softmax_passes import Rates, SoftmaxPasses, restored_solver, solver_arrays
 from esnlm.statistics import Moments
 from esnlm.validation import check_count, check_finite
 
@@ -118,6 +119,7 @@ class SoftmaxReadout(BufferedReadout):
     def _start(self) -> None:
         self._check_parameters()
         self._incremental: IncrementalSolver | None = None
+        self._passes: SoftmaxPasses | None = None
         self._n_seen = 0
         self.history_: list[float] = []
 
@@ -139,6 +141,101 @@ class SoftmaxReadout(BufferedReadout):
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+
+    @property
+    def training_passes(self) -> int:
+        """Passes over the corpus that it wants."""
+        return self.n_passes
+
+    @property
+    def survey_rows(self) -> int:
+        """Rows that the preconditioner is made from."""
+        return 0 if self._passes is None else self._passes.survey_rows
+
+    def begin(
+        self,
+        classes: ArrayLike,
+        n_units: int,
+        *,
+        n_rows: int,
+        counts: NDArray[np.int64] | None = None,
+        dtype: str = "float32",
+    ) -> Self:
+        """See `StreamingReadout.begin`; rows are then learned by the incremental solver."""
+        super().begin(classes, n_units, n_rows=n_rows, counts=counts, dtype=dtype)
+        if self.solver == "newton-cg":
+            raise ValueError(
+                "solver 'newton-cg' reads every row at each step, got a corpus in passes: choose"
+                " 'incremental' or 'auto'"
+            )
+        self._streaming = True
+        sizes = n_units, len(self.classes_), n_rows, self.n_passes
+        self._passes = SoftmaxPasses(*sizes, counts, self._rates())
+        return self
+
+    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Rows for the preconditioner."""
+        self._pass().survey(X, codes.astype(np.intp, copy=False))
+
+    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Steps on the next block of the pass."""
+        self._pass().learn(X, codes.astype(np.intp, copy=False))
+        self._stale = True
+
+    def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
+        """Keep the parameters of the pass that held-out rows like best."""
+        passes = self._pass()
+        last = passes.n_seen >= passes.n_rows * passes.n_passes
+        if held_out is not None:
+            solver = passes.solver
+            score = _mean_loss(held_out, solver.weights, solver.intercept)
+            self.history_.append(score)
+            passes.judge(score, last)
+            self._stale = True
+        return True
+
+    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+        """Make the parameters final; later rows are learned as in `partial_fit`."""
+        passes = self._pass()
+        self._settle()
+        self._incremental, self._n_seen, self._passes = passes.solver, passes.n_seen, None
+        self.n_iter_ = self.n_passes
+
+    def _pass(self) -> SoftmaxPasses:
+        assert self._passes is not None, "begin comes first"
+        return self._passes
+
+    def _settle(self) -> None:
+        if self._passes is None:
+            super()._settle()
+        elif self._stale:
+            self._set_from(self._passes.solver)
+            self.n_iter_, self._stale = self.n_passes, False
+
+    def _rates(self) -> Rates:
+        return Rates(self.alpha, self.learning_rate, self.momentum)
+
+    def _learner_arrays(self) -> dict[str, NDArray[Any]]:
+        if self._passes is not None:
+            return {f"passes.{k}": a for k, a in self._passes.to_arrays().items()}
+        arrays = super()._learner_arrays()
+        arrays["n_seen"] = np.asarray(self._n_seen)
+        if self._incremental is not None:
+            arrays |= {f"solver.{k}": a for k, a in solver_arrays(self._incremental).items()}
+        return arrays
+
+    def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
+        super()._restore_learner(arrays)
+        passes, solver = (
+            {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
+            for start in ("passes.", "solver.")
+        )
+        if passes:
+            self._passes = SoftmaxPasses.from_arrays(passes, self._rates())
+            return
+        self._n_seen = int(arrays["n_seen"])
+        if solver:
+            self._incremental = restored_solver(solver, self.momentum)
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         rows: Blocks | None = self._held(blocks) if self.solver == "auto" else blocks
@@ -332,7 +429,7 @@ class _Best:
         return self.worse >= 2
 
 
-def _mean_loss(blocks: Blocks, weights: NDArray[Any], intercept: NDArray[Any]) -> float:
+def _mean_loss(blocks: Iterable[Block], weights: NDArray[Any], intercept: NDArray[Any]) -> float:
     """Mean negative log-likelihood (nats) of blocks of (X, codes)."""
     total, rows = 0.0, 0
     for X, codes in blocks:
