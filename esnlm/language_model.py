@@ -227,19 +227,41 @@ class LanguageModel(BaseEstimator):
         embedded = 0 if self.features_ is None else int(self.features_.embedding_.size)
         return int(self.readout_.n_parameters_) + embedded
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, training: bool = False) -> None:
         """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
 
-        The folder appears whole or not at all; a model that was there is replaced.
+        The folder appears whole or not at all; a model that was there is replaced. With
+        ``training``, ``training.safetensors`` holds what `partial_fit` goes on from: the loaded
+        model then learns further documents as this one would.
 
         Raises
         ------
         FileExistsError
             ``folder`` is a file, or a folder with anything but a model in it.
+        ValueError
+            ``training`` is asked of a readout that was itself loaded without it.
         """
         check_is_fitted(self, "readout_")
+        config, texts = self._description()
+        files = {persistence.WEIGHTS: self._weights()}
+        if training:
+            files[persistence.TRAINING] = self.readout_.training_arrays()
+            if self._carried is not None:
+                state, last = self._carried
+                files[persistence.TRAINING][_CARRIED_LAST] = np.asarray(last)
+                if state is not None:
+                    files[persistence.TRAINING][_CARRIED_STATE] = state
+        persistence.write_model(Path(folder), config, files, texts)
+
+    def _weights(self) -> persistence.Arrays:
         arrays = persistence.with_prefix("reservoir", self.reservoir_.to_arrays())
         arrays |= persistence.with_prefix("readout", self.readout_.to_arrays())
+        if self.features_ is not None:
+            arrays |= persistence.with_prefix("features", self.features_.to_arrays())
+        return arrays
+
+    def _description(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """What ``config.json`` says, and the texts beside it."""
         config: dict[str, Any] = {
             "esnlm": __version__,
             "n_tokens": self.n_tokens_,
@@ -250,13 +272,12 @@ class LanguageModel(BaseEstimator):
             "tokenizer": None,
         }
         if self.features_ is not None:
-            arrays |= persistence.with_prefix("features", self.features_.to_arrays())
             config["features"] = persistence.describe(self.features_)
         texts = {}
         if self.tokenizer_ is not None:
             texts[persistence.TOKENIZER] = self.tokenizer_.to_json()
             config["tokenizer"] = {"bos": self.tokenizer_.bos, "eos": self.tokenizer_.eos}
-        persistence.write_model(Path(folder), config, arrays, texts)
+        return config, texts
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -267,9 +288,11 @@ class LanguageModel(BaseEstimator):
         ModelFormatError
             The folder is missing, incomplete, altered or of another version.
         """
-        config, arrays, texts = persistence.read_model(Path(folder))
+        config, files, texts = persistence.read_model(Path(folder))
         try:
-            return cls._rebuilt(config, arrays, texts)
+            model = cls._rebuilt(config, files[persistence.WEIGHTS], texts)
+            model._restore_training(files.get(persistence.TRAINING))
+            return model
         except (KeyError, TypeError, IndexError) as error:
             raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
 
@@ -293,7 +316,19 @@ class LanguageModel(BaseEstimator):
         model.tokenizer_, model.features_ = tokenizer, features
         model.n_tokens_ = int(config["n_tokens"])
         model._carried = None
+        if tokenizer is not None and len(tokenizer) > model.n_tokens_:
+            raise persistence.ModelFormatError(
+                f"the tokenizer of {len(tokenizer)} entries does not belong to a model of"
+                f" {model.n_tokens_} tokens"
+            )
         return model
+
+    def _restore_training(self, arrays: persistence.Arrays | None) -> None:
+        if arrays is None:
+            return
+        state, last = (arrays.pop(name, None) for name in (_CARRIED_STATE, _CARRIED_LAST))
+        self._carried = None if last is None else (state, int(last))
+        self.readout_.restore_training(arrays)
 
     def _begin(self, docs: Any) -> TokenStream:
         """Check parameters; make tokenizer, reservoir and features; the documents' tokens."""
@@ -406,4 +441,5 @@ class LanguageModel(BaseEstimator):
         return self.reservoir_.transform(vectors, initial_state=state)[-1]
 
 
+_CARRIED_STATE, _CARRIED_LAST = "carried.state", "carried.last"
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")

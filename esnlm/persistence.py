@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
-from safetensors.numpy import save as save_tensors
 from sklearn.base import BaseEstimator
+
+from esnlm.tensors import file_digest, read_tensors, write_tensors
 
 FORMAT = "esnlm-model"
 VERSION = 1
 CONFIG = "config.json"
 WEIGHTS = "weights.safetensors"
+TRAINING = "training.safetensors"
 TOKENIZER = "tokenizer.json"
-_FILES = {CONFIG, WEIGHTS, TOKENIZER}
+_FILES = {CONFIG, WEIGHTS, TRAINING, TOKENIZER}
 
 #: The classes that a model folder may name.
 _HOMES = {
@@ -66,6 +66,10 @@ def folder_aside(target: Path) -> Iterator[Path]:
         yield aside
         _refuse_others(target)
         _put_in_place(aside, target)
+        sync_folder(target.parent)
+    except OSError as error:
+        error.filename = error.filename or str(target)  # a full disk is told without a name
+        raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -92,51 +96,86 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
 
 
 def write_model(
-    folder: Path, config: Mapping[str, Any], arrays: Arrays, texts: Mapping[str, str]
+    folder: Path,
+    config: Mapping[str, Any],
+    arrays: Mapping[str, Arrays],
+    texts: Mapping[str, str],
 ) -> None:
-    """Write ``config.json``, ``weights.safetensors`` and text files as one new folder.
+    """Write ``config.json``, files of arrays (by name) and of text as one new folder.
 
     ``config`` gets the format, its version, and the SHA-256 of every file and of itself.
     """
-    contents = {name: text.encode() for name, text in texts.items()}
-    # Sorted and contiguous: the same model gives the same bytes.
-    contents[WEIGHTS] = save_tensors({k: np.asarray(arrays[k], order="C") for k in sorted(arrays)})
-    full = {"format": FORMAT, "version": VERSION, **config}
-    full["sha256"] = {name: _digest(data) for name, data in sorted(contents.items())}
-    full["config_sha256"] = _config_digest(full)
-    contents[CONFIG] = (json.dumps(full, indent=2) + "\n").encode()
     with folder_aside(folder) as aside:
-        for name, data in contents.items():
-            with open(aside / name, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        write_files(aside, {"format": FORMAT, "version": VERSION, **config}, arrays, texts)
 
 
-def read_model(folder: Path) -> tuple[dict[str, Any], Arrays, dict[str, str]]:
-    """What `write_model` wrote: configuration, arrays, and texts by file name.
+def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Arrays], dict[str, str]]:
+    """What `write_model` wrote: configuration, arrays and texts by file name.
 
     Raises
     ------
     ModelFormatError
         A file is missing, truncated or altered, or the format is another one.
     """
-    config = _read_config(folder)
-    contents = {}
+    return read_files(folder, FORMAT, VERSION, "model")
+
+
+def write_files(
+    folder: Path,
+    config: Mapping[str, Any],
+    arrays: Mapping[str, Arrays],
+    texts: Mapping[str, str],
+) -> None:
+    """Write files into a folder that nobody reads yet, ``config.json`` last, all to the disk."""
+    digests = {name: write_tensors(folder / name, arrays[name]) for name in arrays}
+    for name, text in texts.items():
+        digests[name] = _digest(text.encode())
+        _write(folder / name, text.encode())
+    full = {**config, "sha256": dict(sorted(digests.items()))}
+    full["config_sha256"] = _config_digest(full)
+    _write(folder / CONFIG, _config_bytes(full))
+    sync_folder(folder)
+
+
+def read_files(
+    folder: Path, kind: str, version: int, what: str
+) -> tuple[dict[str, Any], dict[str, Arrays], dict[str, str]]:
+    """Configuration, arrays and texts of a folder of `write_files`, every byte checked.
+
+    Raises
+    ------
+    ModelFormatError
+        A file is missing, truncated or altered, or the format is another one.
+    """
+    config = _read_config(folder, kind, version, what)
+    arrays: dict[str, Arrays] = {}
+    texts = {}
     for name, digest in config["sha256"].items():
-        data = _read_file(folder, name)
-        if _digest(data) != digest:
-            raise ModelFormatError(
-                f"{folder / name} is truncated or altered: its checksum differs from the one in"
-                f" {CONFIG}; save or copy the model again"
-            )
-        contents[name] = data
-    try:
-        arrays = load_tensors(contents.pop(WEIGHTS))
-        texts = {name: data.decode() for name, data in contents.items()}
-    except (SafetensorError, KeyError, UnicodeDecodeError) as error:
-        raise ModelFormatError(f"{folder} does not hold a readable model: {error}") from error
+        if Path(name).name != name:
+            raise ModelFormatError(f"{folder} names a file outside the {what}: {name!r}")
+        if not (folder / name).is_file():
+            raise ModelFormatError(f"{folder} is not a whole {what}: {name} is missing")
+        if file_digest(folder / name) != digest:
+            raise ModelFormatError(_altered(folder, name, what))
+        try:
+            if name.endswith(".safetensors"):
+                arrays[name] = read_tensors(folder / name)
+            else:
+                texts[name] = (folder / name).read_text(encoding="utf-8")
+        except (KeyError, ValueError) as error:
+            raise ModelFormatError(f"{folder} does not hold a readable {what}: {error}") from error
     return config, arrays, texts
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, where the system knows how to."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def describe(estimator: Any) -> Any:
@@ -207,36 +246,56 @@ def under_prefix(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     return {k.removeprefix(start): array for k, array in arrays.items() if k.startswith(start)}
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path, kind: str, version: int, what: str) -> dict[str, Any]:
     if not folder.is_dir():
-        raise ModelFormatError(f"no such model folder: {folder}")
+        raise ModelFormatError(f"no such {what} folder: {folder}")
+    path = folder / CONFIG
     try:
-        config = json.loads(_read_file(folder, CONFIG))
+        data = path.read_bytes()
+        config = json.loads(data)
+    except FileNotFoundError as error:
+        raise ModelFormatError(f"{folder} is not a whole {what}: {CONFIG} is missing") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ModelFormatError(f"{folder / CONFIG} is not JSON: {error}") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ModelFormatError(f"{folder / CONFIG} does not describe a model of esnlm")
-    if config.get("version") != VERSION:
+        raise ModelFormatError(f"{path} is not JSON: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != kind:
+        raise ModelFormatError(f"{path} does not describe a {what} of esnlm")
+    if config.get("version") != version:
         raise ModelFormatError(
-            f"{folder} has version {config.get('version')!r} of the model format, expected"
-            f" {VERSION}: load it with the esnlm that wrote it and save it again"
+            f"{folder} has version {config.get('version')!r} of the {what} format, expected"
+            f" {version}: load it with the esnlm that wrote it and save it again"
         )
-    if config.pop("config_sha256", None) != _config_digest(config):
-        raise ModelFormatError(f"{folder / CONFIG} was altered: its checksum differs")
+    # Bytes too: a number may be written in two ways that read alike.
+    whole = data == _config_bytes(config)
+    if config.pop("config_sha256", None) != _config_digest(config) or not whole:
+        raise ModelFormatError(f"{path} was altered: its checksum differs")
     return config
 
 
-def _read_file(folder: Path, name: str) -> bytes:
-    if Path(name).name != name:
-        raise ModelFormatError(f"{folder} names a file outside the model: {name!r}")
-    try:
-        return (folder / name).read_bytes()
-    except FileNotFoundError as error:
-        raise ModelFormatError(f"{folder} is not a whole model: {name} is missing") from error
+def _altered(folder: Path, name: str, what: str) -> str:
+    if name == TOKENIZER:
+        return (
+            f"{folder / name} is altered, or does not belong to this {what}: its checksum differs"
+            f" from the one in {CONFIG}"
+        )
+    return (
+        f"{folder / name} is truncated or altered: its checksum differs from the one in"
+        f" {CONFIG}; save or copy the {what} again"
+    )
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _config_bytes(config: Mapping[str, Any]) -> bytes:
+    return (json.dumps(config, indent=2) + "\n").encode()
 
 
 def _config_digest(config: Mapping[str, Any]) -> str:

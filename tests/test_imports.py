@@ -15,14 +15,14 @@ FLOORS = (
     ("cli",),
     ("commands",),
     ("experiments",),
-    ("blimp", "interop", "torch", "evaluation", "datasets"),
+    ("blimp", "interop", "torch", "evaluation", "datasets", "training"),
     ("models",),
     ("language_model", "ngram_model"),
-    ("generation", "framing", "persistence", "state_blocks"),
-    ("reservoir", "readouts", "corpus", "tokenizers", "grammars"),
+    ("generation", "framing", "persistence", "checkpoints", "state_blocks"),
+    ("reservoir", "readouts", "corpus", "chunks", "tokenizers", "grammars"),
     (
         "features", "weights", "statistics", "metrics", "ngrams", "threads", "streams", "drive",
-        "recurrence", "pushdown", "validation", "ngram_tables",
+        "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
     ),
     ("kernels", "blas"),
 )  # fmt: skip

@@ -1,0 +1,106 @@
+"""safetensors files written and read an array at a time, so that none is in memory twice."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_DTYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
+}  # fmt: skip
+_NUMPY = {short: name for name, short in _DTYPES.items()}
+_PIECE_BYTES = 1 << 24
+
+
+def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Write arrays as a safetensors file, to the disk itself; its SHA-256.
+
+    The same arrays give the same bytes: widest types first, then by name.
+
+    Raises
+    ------
+    TypeError
+        An array is of a type that the format has not.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a"
+    >>> digest = write_tensors(path, {"x": np.arange(3), "y": np.float32(2)})
+    >>> read_tensors(path)["x"], digest == file_digest(path)
+    (array([0, 1, 2]), True)
+    """
+    ordered = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
+    names = sorted(ordered, key=lambda name: (-ordered[name].dtype.itemsize, name))
+    digest = hashlib.sha256()
+    with open(path, "wb") as file:
+        for piece in _pieces({name: ordered[name] for name in names}):
+            digest.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a safetensors file whose checksum was found right, writable.
+
+    Raises
+    ------
+    ValueError
+        The file is none, or ends early.
+    """
+    arrays = {}
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > path.stat().st_size:
+            raise ValueError(f"{path} is not a safetensors file")
+        header = json.loads(file.read(size))
+        header.pop("__metadata__", None)
+        for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+            array = np.empty(about["shape"], dtype=np.dtype(_NUMPY[about["dtype"]]))
+            if array.size and file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
+                raise ValueError(f"{path} ends within the array {name!r}")
+            arrays[name] = array
+    return arrays
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, read a piece at a time."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _pieces(arrays: Mapping[str, NDArray[Any]]) -> Iterator[Any]:
+    header: dict[str, Any] = {}
+    end = 0
+    for name, array in arrays.items():
+        if array.dtype.name not in _DTYPES:
+            raise TypeError(f"cannot save the array {name!r} of type {array.dtype}")
+        start, end = end, end + array.nbytes
+        kind = _DTYPES[array.dtype.name]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for array in arrays.values():
+        yield from _bytes_of(array)
+
+
+def _bytes_of(array: NDArray[Any]) -> Iterator[Any]:
+    """The bytes of an array in C order, little-endian, copied some rows at a time if at all."""
+    little = array.dtype.newbyteorder("<")
+    rows = array.reshape(1) if array.ndim == 0 else array
+    if rows.size == 0:
+        return
+    at_once = max(1, _PIECE_BYTES * len(rows) // rows.nbytes)
+    for start in range(0, len(rows), at_once):
+        piece = np.ascontiguousarray(rows[start : start + at_once], dtype=little)
+        yield piece.reshape(-1).view(np.uint8).data
