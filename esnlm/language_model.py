@@ -119,8 +119,8 @@ class LanguageModel(BaseEstimator):
         ValueError
             Tokens are no integers in ``[0, n_tokens)``, or a parameter is out of range.
         """
-        stream = self._begin(docs)
-        self._carried: tuple[Any, int] | None = None
+        stream = self.read(docs)
+        self.draw(stream)
         held = None if held_out is None else self._harvest(self._tokens(held_out, "held_out"))
         if self.shuffle:
             stream = stream.shuffled(np.random.default_rng(self.random_state))
@@ -138,8 +138,8 @@ class LanguageModel(BaseEstimator):
         if hasattr(self, "readout_"):
             stream = self._tokens(docs)
         else:
-            stream = self._begin(docs)
-            self._carried = None
+            stream = self.read(docs)
+            self.draw(stream)
             self.readout_ = clone(self.readout)
         if self.shuffle:
             stream = stream.shuffled(np.random.default_rng(self.random_state))
@@ -214,6 +214,28 @@ class LanguageModel(BaseEstimator):
             tokenizer=self.tokenizer_,
             reset=self.reset,
         )
+
+    def read(self, docs: Any) -> TokenStream:
+        """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
+        self._check_parts()
+        check_choice("reset", self.reset, RESETS)
+        check_seed("random_state", self.random_state)
+        if self.n_tokens is not None:
+            check_count("n_tokens", self.n_tokens)
+        if not isinstance(docs, TokenStream):
+            docs = as_documents(docs)
+        self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
+        self.n_tokens_ = self.n_tokens or len(self.tokenizer_ or ())
+        if not self.n_tokens_:
+            if not isinstance(docs, TokenStream):
+                docs = self._joined(docs, None)
+            self.n_tokens_ = int(docs.tokens.max(initial=0)) + 1
+        return self._tokens(docs)
+
+    def draw(self, stream: TokenStream) -> None:
+        """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
+        self._carried: tuple[Any, int] | None = None
+        self._draw_reservoir(stream)
 
     def tokenize(self, docs: Any) -> TokenStream:
         """The documents as `log_likelihood` reads them: tokens, starts and bounds."""
@@ -329,25 +351,6 @@ class LanguageModel(BaseEstimator):
         state, last = (arrays.pop(name, None) for name in (_CARRIED_STATE, _CARRIED_LAST))
         self._carried = None if last is None else (state, int(last))
         self.readout_.restore_training(arrays)
-
-    def _begin(self, docs: Any) -> TokenStream:
-        """Check parameters; make tokenizer, reservoir and features; the documents' tokens."""
-        self._check_parts()
-        check_choice("reset", self.reset, RESETS)
-        check_seed("random_state", self.random_state)
-        if self.n_tokens is not None:
-            check_count("n_tokens", self.n_tokens)
-        if not isinstance(docs, TokenStream):
-            docs = as_documents(docs)
-        self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
-        self.n_tokens_ = self.n_tokens or len(self.tokenizer_ or ())
-        if not self.n_tokens_:
-            if not isinstance(docs, TokenStream):
-                docs = self._joined(docs, None)
-            self.n_tokens_ = int(docs.tokens.max(initial=0)) + 1
-        stream = self._tokens(docs)
-        self._draw_reservoir(stream)
-        return stream
 
     def _check_parts(self) -> None:
         for name, method, kind in (

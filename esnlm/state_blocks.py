@@ -27,21 +27,28 @@ class StateBlocks:
         Upper bound on parallel streams; see `Reservoir.harvest`.
     verbose : bool
         Show each pass as a progress bar on standard error, if a person sees it.
+    washout : int
+        Pairs left out at the beginning of each sequence.
     """
 
     def __init__(
-        self, reservoir: Any, stream: TokenStream, features: Any, n_streams: int, verbose: bool
+        self,
+        reservoir: Any,
+        stream: TokenStream,
+        features: Any,
+        n_streams: int,
+        verbose: bool,
+        washout: int = 0,
     ) -> None:
         self.reservoir = reservoir
         self.stream = stream
         self.n_rows = stream.n_predicted  # lets a readout schedule its first pass
         self.verbose = verbose
-        # Slow units forget the wrong start of a stream at the pace of their leak rate.
-        slowest = float(np.min(self.reservoir.leak_rate_))
         self.options: dict[str, Any] = {
             "starts": stream.starts,
             "n_streams": n_streams,
-            "warmup": int(np.clip(16 / slowest, _LEAST_WARMUP, _LONGEST_WARMUP)),
+            "warmup": warmup_of(reservoir),
+            "washout": washout,
         }
         if features is not None:
             dtype = self.reservoir.W_.dtype
@@ -62,3 +69,10 @@ class StateBlocks:
         yield from self.reservoir.harvest(
             self.stream.tokens, return_positions=True, initial_state=state, **self.options
         )
+
+
+def warmup_of(reservoir: Any) -> int:
+    """Tokens after which a state has forgotten that it began at zero."""
+    # Slow units forget at the pace of their leak rate.
+    slowest = float(np.min(reservoir.leak_rate_))
+    return int(np.clip(16 / slowest, _LEAST_WARMUP, _LONGEST_WARMUP))

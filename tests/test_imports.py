@@ -18,7 +18,7 @@ FLOORS = (
     ("blimp", "interop", "torch", "evaluation", "datasets", "training"),
     ("models",),
     ("language_model", "ngram_model"),
-    ("generation", "framing", "persistence", "checkpoints", "state_blocks"),
+    ("generation", "framing", "persistence", "checkpoints", "training_log", "state_blocks"),
     ("reservoir", "readouts", "corpus", "chunks", "tokenizers", "grammars"),
     (
         "features", "weights", "statistics", "metrics", "ngrams", "threads", "streams", "drive",

@@ -1,0 +1,69 @@
+"""Held-out losses along a training run, as a CSV that a resumed run goes on with."""
+
+import csv
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+COLUMNS = ("pass", "tokens", "share", "held_out_nll", "held_out_perplexity", "seconds")
+
+
+class TrainingLog:
+    """Rows of held-out losses, each on the disk before training goes on; None keeps nothing.
+
+    ``tokens`` were learned so far over all passes, ``share`` is their part of the whole run,
+    ``held_out_nll`` is in nats a token, ``seconds`` are those of training, pauses left out.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "log.csv"
+    >>> log = TrainingLog(path)
+    >>> log.begin(0)
+    >>> for tokens in (10, 20):
+    ...     log.add(1, tokens, 40, 2.0, 0.5)
+    >>> resumed = TrainingLog(path)
+    >>> resumed.begin(1)
+    >>> path.read_text().splitlines()[1:]
+    ['1,10,0.25,2.0,7.38905609893065,0.5']
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.n_rows = 0
+
+    def begin(self, n_rows: int) -> None:
+        """Start with the first ``n_rows`` rows that are there, leaving out all others."""
+        self.n_rows = n_rows
+        if self.path is None:
+            return
+        kept = self._read()[:n_rows]
+        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._write(aside, "w", [list(COLUMNS), *kept])
+            os.replace(aside, self.path)
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def add(self, number: int, tokens: int, total: int, loss: float, seconds: float) -> None:
+        """Append the loss (nats a token) after ``tokens`` of ``total``, in pass ``number``."""
+        self.n_rows += 1
+        if self.path is not None:
+            perplexity = math.exp(min(loss, 700.0))
+            row = [number, tokens, round(tokens / total, 6), loss, perplexity, round(seconds, 1)]
+            self._write(self.path, "a", [row])
+
+    def _read(self) -> list[list[str]]:
+        if self.path is None or not self.path.is_file():
+            return []
+        with open(self.path, newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+        return [row for row in rows[1:] if len(row) == len(COLUMNS)]
+
+    def _write(self, path: Path, mode: str, rows: list[list[Any]]) -> None:
+        with open(path, mode, newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows(rows)
+            file.flush()
+            os.fsync(file.fileno())
