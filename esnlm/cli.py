@@ -17,6 +17,7 @@ _COMMANDS = {
     "train": ("esnlm.commands.train", "fit a model to text"),
     "evaluate": ("esnlm.commands.evaluate", "score text with a model"),
     "generate": ("esnlm.commands.generate", "continue a prompt"),
+    "export": ("esnlm.commands.export", "write a model for other libraries"),
     "elman": (
         "esnlm.experiments.elman",
         "grammar experiments: sizes x readouts x features x seeds, to a CSV and plots",

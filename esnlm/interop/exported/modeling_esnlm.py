@@ -1,0 +1,339 @@
+"""A reservoir language model for transformers: frozen recurrence, trained readout.
+
+Written beside the weights by ``esnlm export``; needs torch and transformers alone.
+
+    h[t] = (1 - a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)        log P(token | h[t])
+
+``logits`` are natural log-probabilities: a softmax leaves them as they are.
+"""
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, log_softmax, nll_loss
+from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+_ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "identity": lambda x: x}
+
+
+class EsnlmConfig(PretrainedConfig):
+    """Sizes and kinds of what ``model.safetensors`` holds.
+
+    ``reservoir`` and ``readout`` describe their modules below.
+    ``reset_token_id`` is the token before which the state returns to zero, or None.
+    """
+
+    model_type = "esnlm"
+
+    def __init__(
+        self,
+        vocab_size: int = 1,
+        reservoir: dict[str, Any] | None = None,
+        readout: dict[str, Any] | None = None,
+        reset_token_id: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.reservoir = reservoir or {"n_units": 1, "nnz": 0, "n_inputs": vocab_size}
+        self.readout = readout or {"kind": "linear", "n_outputs": vocab_size, "n_floors": 0}
+        self.reset_token_id = reset_token_id
+        self.hidden_size = self.reservoir["n_units"]
+        self.num_hidden_layers = 1
+        # A state has no longest text; harnesses cut their input at what stands here.
+        self.n_positions = self.max_position_embeddings = 1 << 20
+        for name in ("hidden_size", "num_hidden_layers", "n_positions", "max_position_embeddings"):
+            kwargs.pop(name, None)
+        kwargs.setdefault("tie_word_embeddings", False)
+        super().__init__(**kwargs)
+
+
+class StateCache:
+    """What generation carries from token to token: states (batch, n_units) and a count."""
+
+    is_compileable = False
+
+    def __init__(self, states: Tensor, n_seen: int) -> None:
+        self.states = states
+        self.n_seen = n_seen
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Tokens read so far, padding included."""
+        return self.n_seen
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Let beam i go on from beam ``beam_idx[i]``."""
+        self.states = self.states.index_select(0, beam_idx.to(self.states.device))
+
+
+class Sparse(nn.Module):
+    """A matrix (n_rows, n_columns) in compressed rows: data, indices and indptr."""
+
+    def __init__(self, shape: tuple[int, int], nnz: int, index_dtype: str) -> None:
+        super().__init__()
+        self.shape = shape
+        self.checked = False
+        kind = getattr(torch, index_dtype)
+        self.register_buffer("data", torch.zeros(nnz))
+        self.register_buffer("indices", torch.zeros(nnz, dtype=kind))
+        self.register_buffer("indptr", torch.zeros(shape[0] + 1, dtype=kind))
+
+    def matrix(self) -> Tensor:
+        """As a sparse tensor of torch; indices that do not fit raise the first time."""
+        parts = self.indptr, self.indices, self.data
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
+            made = torch.sparse_csr_tensor(*parts, self.shape, check_invariants=not self.checked)
+        self.checked = True
+        return made
+
+    def rows(self, numbers: Tensor) -> Tensor:
+        """Rows of those numbers (n,), dense: (n, n_columns)."""
+        numbers = numbers.to(self.indptr.device)
+        first = self.indptr[numbers].long()
+        counts = self.indptr[numbers + 1].long() - first
+        row = torch.repeat_interleave(torch.arange(len(numbers), device=counts.device), counts)
+        before = counts.cumsum(0) - counts
+        at = torch.arange(len(row), device=counts.device) + (first - before)[row]
+        out = self.data.new_zeros(len(numbers), self.shape[1])
+        out[row, self.indices[at].long()] = self.data[at]
+        return out
+
+
+class Reservoir(nn.Module):
+    """Tokens (batch, length) to states (batch, length, n_units)."""
+
+    def __init__(self, sizes: dict[str, Any], vocab_size: int, reset_token_id: int | None) -> None:
+        super().__init__()
+        self.n_units = n_units = sizes["n_units"]
+        self.n_inputs = sizes["n_inputs"]
+        self.reset_token_id = reset_token_id
+        self.activation = _ACTIVATIONS[sizes.get("activation", "tanh")]
+        index_dtype = sizes.get("index_dtype", "int32")
+        self.recurrent = Sparse((n_units, n_units), sizes["nnz"], index_dtype)
+        self.register_buffer("bias", torch.zeros(n_units))
+        self.register_buffer("leak_rate", torch.zeros(n_units))
+        shape = (self.n_inputs, n_units)  # W_in transposed: one row an input
+        if sizes.get("input_nnz") is None:
+            self.register_buffer("input", torch.zeros(shape))
+        else:
+            self.input = Sparse(shape, sizes["input_nnz"], index_dtype)
+        # Word features drive the reservoir in place of the tokens themselves.
+        features = torch.zeros(vocab_size, self.n_inputs) if sizes.get("features") else None
+        self.register_buffer("features", features)
+
+    def forward(self, ids: Tensor, read: Tensor | None, state: Tensor | None) -> Any:
+        """States (batch, length, n_units) and the last one (batch, n_units).
+
+        Tokens where ``read`` (batch, length) is False leave the state as it is.
+        """
+        drive = self._drive(ids if read is None else ids.masked_fill(~read, 0))
+        if state is None:
+            state = drive.new_zeros(len(ids), self.n_units)
+        recurrent = self.recurrent.matrix()
+        states = []
+        for t in range(ids.shape[1]):
+            before = state
+            if self.reset_token_id is not None:
+                before = before.masked_fill((ids[:, t] == self.reset_token_id)[:, None], 0)
+            inside = (recurrent @ before.T).T + drive[:, t]
+            after = before + self.leak_rate * (self.activation(inside) - before)
+            state = after if read is None else torch.where(read[:, t, None], after, state)
+            states.append(state)
+        shape = (len(ids), ids.shape[1], self.n_units)
+        return torch.stack(states, 1) if states else drive.reshape(shape), state
+
+    def _drive(self, ids: Tensor) -> Tensor:
+        """W_in u + b of each token: (batch, length, n_units)."""
+        flat = ids.reshape(-1)
+        sparse = isinstance(self.input, Sparse)
+        if self.features is not None:
+            columns = self.input.matrix().to_dense() if sparse else self.input
+            rows = self.features[flat] @ columns
+        else:
+            rows = self.input.rows(flat) if sparse else self.input[flat]
+        return (rows + self.bias).reshape(*ids.shape, self.n_units)
+
+
+def _normalised(outputs: Tensor, floor: Tensor | None) -> Tensor:
+    """Outputs to log-probabilities: softmax, or raised to ``floor`` and divided by their sum."""
+    if floor is None:
+        return log_softmax(outputs, dim=-1)
+    outputs = torch.maximum(outputs, floor)
+    return torch.log(outputs / outputs.sum(-1, keepdim=True))
+
+
+class Linear(nn.Module):
+    """Ridge or softmax: states (..., n_units) to log-probabilities (..., n_outputs)."""
+
+    def __init__(self, n_units: int, n_outputs: int, n_floors: int) -> None:
+        super().__init__()
+        self.coef = nn.Parameter(torch.zeros(n_outputs, n_units))
+        self.intercept = nn.Parameter(torch.zeros(n_outputs))
+        self.register_buffer("floor", torch.zeros(n_floors) if n_floors else None)
+
+    def outputs(self, states: Tensor) -> Tensor:
+        """Before they are made probabilities."""
+        return linear(states, self.coef, self.intercept)
+
+    def forward(self, states: Tensor) -> Tensor:
+        return _normalised(self.outputs(states), self.floor)
+
+
+class Uniform(nn.Module):
+    """The same probability for every output."""
+
+    def __init__(self, n_outputs: int) -> None:
+        super().__init__()
+        self.n_outputs = n_outputs
+
+    def forward(self, states: Tensor) -> Tensor:
+        logs = states.new_zeros(*states.shape[:-1], self.n_outputs)
+        return log_softmax(logs, dim=-1)
+
+
+class Mixture(nn.Module):
+    """A softmax gate over softmax experts, or over linear ones whose mean is floored."""
+
+    def __init__(self, n_units: int, n_outputs: int, n_experts: int, n_floors: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(n_units))
+        self.register_buffer("map", torch.zeros(n_units, n_units))
+        self.experts = nn.Parameter(torch.zeros(n_experts, n_outputs, n_units + 1))
+        self.gate = nn.Parameter(torch.zeros(n_experts, n_units + 1))
+        self.register_buffer("floor", torch.zeros(n_floors) if n_floors else None)
+
+    def forward(self, states: Tensor) -> Tensor:
+        white = (states - self.mean) @ self.map
+        gate = log_softmax(linear(white, self.gate[:, :-1], self.gate[:, -1]), dim=-1)
+        total = None
+        for k, expert in enumerate(self.experts):  # one at a time: the vocabulary may be large
+            outputs = linear(white, expert[:, :-1], expert[:, -1])
+            share = gate[..., k, None]
+            if self.floor is None:
+                part = share + log_softmax(outputs, dim=-1)
+                total = part if total is None else torch.logaddexp(total, part)
+            else:
+                part = share.exp() * outputs
+                total = part if total is None else total + part
+        return log_softmax(total, dim=-1) if self.floor is None else _normalised(total, self.floor)
+
+
+class Factored(nn.Module):
+    """log P(class | h) + log P(word | class, h), for every word.
+
+    Word factors give outputs class by class; ``position`` (n_outputs,) is the word's place there.
+    """
+
+    def __init__(self, n_units: int, kind: dict[str, Any]) -> None:
+        super().__init__()
+        self.sizes = kind["sizes"]
+        self.classes = build_readout(n_units, kind["classes"])
+        if "words" in kind:
+            self.words = build_readout(n_units, kind["words"])
+        else:
+            self.words = nn.ModuleList(build_readout(n_units, part) for part in kind["factors"])
+        self.register_buffer("position", torch.zeros(sum(self.sizes), dtype=torch.int64))
+
+    def forward(self, states: Tensor) -> Tensor:
+        classes = self.classes(states)
+        if isinstance(self.words, Linear):
+            floors = [None] * len(self.sizes)
+            if self.words.floor is not None:
+                floors = self.words.floor.split(self.sizes)
+            outputs = self.words.outputs(states).split(self.sizes, dim=-1)
+            parts = [_normalised(z, floor) for z, floor in zip(outputs, floors, strict=True)]
+        else:
+            parts = [factor(states) for factor in self.words]
+        logs = torch.cat([part + classes[..., c, None] for c, part in enumerate(parts)], dim=-1)
+        return logs[..., self.position]
+
+
+def build_readout(n_units: int, kind: dict[str, Any]) -> nn.Module:
+    """The module that a description in ``config.json`` stands for."""
+    name = kind["kind"]
+    if name == "linear":
+        return Linear(n_units, kind["n_outputs"], kind["n_floors"])
+    if name == "uniform":
+        return Uniform(kind["n_outputs"])
+    if name == "mixture":
+        return Mixture(n_units, kind["n_outputs"], kind["n_experts"], kind["n_floors"])
+    if name == "factored":
+        return Factored(n_units, kind)
+    raise ValueError(f"config.json names the readout {name!r}: export the model again")
+
+
+class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
+    """Reservoir and readout as a causal language model.
+
+    The state is zero before the first token that the attention mask lets through, and before
+    every ``config.reset_token_id``. Padding, left or right, leaves the state as it is.
+    """
+
+    config_class = EsnlmConfig
+    base_model_prefix = ""
+    main_input_name = "input_ids"
+    _is_stateful = True
+
+    def __init__(self, config: EsnlmConfig) -> None:
+        super().__init__(config)
+        self.reservoir = Reservoir(config.reservoir, config.vocab_size, config.reset_token_id)
+        self.readout = build_readout(config.reservoir["n_units"], config.readout)
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Every weight comes from the file."""
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False
+
+    def get_input_embeddings(self) -> None:
+        """None: tokens are columns of W_in."""
+        return None
+
+    def get_output_embeddings(self) -> None:
+        """None: readouts are of several kinds."""
+        return None
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: StateCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> Any:
+        """Log-probabilities (batch, length, vocab_size) of the token after each one.
+
+        With ``labels`` (batch, length; -100 is left out) also the mean negative log-likelihood of
+        the tokens after the first.
+        """
+        seen = 0 if past_key_values is None else past_key_values.n_seen
+        state = None if past_key_values is None else past_key_values.states
+        read = None
+        if attention_mask is not None:
+            read = attention_mask[:, attention_mask.shape[1] - input_ids.shape[1] :].bool()
+        states, last = self.reservoir(input_ids, read, state)
+        if isinstance(logits_to_keep, int):
+            kept = slice(-logits_to_keep if logits_to_keep else None, None)
+        else:
+            kept = logits_to_keep
+        logits = self.readout(states[:, kept])
+        loss = None
+        if labels is not None:
+            wanted = labels[:, kept][:, 1:].reshape(-1).to(logits.device)
+            predicted = logits[:, :-1].reshape(-1, logits.shape[-1])
+            loss = nll_loss(predicted, wanted, ignore_index=-100)
+        cache = StateCache(last, seen + input_ids.shape[1]) if use_cache is not False else None
+        hidden = (states,) if output_hidden_states else None
+        out = CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=cache, hidden_states=hidden
+        )
+        return out.to_tuple() if return_dict is False else out

@@ -1,0 +1,215 @@
+"""A language model as a folder that Hugging Face transformers loads by itself.
+
+The folder holds ``config.json``, ``model.safetensors``, the tokenizer's files and the model's code
+(`esnlm.interop.exported`), which needs torch and transformers but not this package. Nothing in it
+is pickled; sparse matrices are three arrays: data, indices and indptr.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from esnlm import __version__, persistence
+from esnlm.interop.huggingface_parts import (
+    Described,
+    describe_readout,
+    describe_reservoir,
+)
+from esnlm.language_model import LanguageModel
+from esnlm.tokenizers import Tokenizer
+
+WEIGHTS = "model.safetensors"
+CODE = "modeling_esnlm.py"
+#: Added to a tokenizer that has no other token to pad with; its id lies past the vocabulary.
+PAD = "<|pad|>"
+
+
+def export_model(model: LanguageModel, folder: str | Path) -> None:
+    """Write a fitted model as a folder for ``AutoModelForCausalLM.from_pretrained``.
+
+    ``from_pretrained(folder, trust_remote_code=True)`` runs the code in the folder;
+    ``AutoTokenizer.from_pretrained(folder)`` needs no code. The model's logits are its natural
+    log-probabilities, in the reservoir's dtype.
+
+    - The state is zero before the first token and before each BOS, where sentences or documents
+      begin with one (``reset="sentence"`` or ``"document"``). Their tokenizer prepends BOS.
+    - ``reset="never"``: no BOS; the state is zero before the first token only.
+    - A model of integers is written without tokenizer.
+
+    Parameters
+    ----------
+    model : LanguageModel
+        Fitted, with a readout of this package.
+    folder : path
+        Appears whole or not at all.
+
+    Raises
+    ------
+    FileExistsError
+        ``folder`` is a file, or a folder that is not empty.
+    ValueError
+        The model cannot be written as one of transformers: a readout of another kind.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from esnlm import LanguageModel, Reservoir, RidgeReadout
+    >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 20
+    >>> reservoir = Reservoir(50, random_state=0)
+    >>> model = LanguageModel(reservoir, RidgeReadout(), tokenizer="word").fit(docs)
+    >>> folder = Path(tempfile.mkdtemp()) / "exported"
+    >>> export_model(model, folder)
+    >>> sorted(path.name for path in folder.iterdir())  # doctest: +NORMALIZE_WHITESPACE
+    ['config.json', 'generation_config.json', 'model.safetensors',
+     'modeling_esnlm.py', 'tokenizer.json', 'tokenizer_config.json']
+    """
+    target = Path(folder)
+    check_free(target)
+    config, arrays = describe_model(model)
+    texts = {"config.json": _json(config)}
+    names = "bos_token_id", "eos_token_id", "pad_token_id"
+    ids: dict[str, Any] = {name: config[name] for name in names if name in config}
+    if ids.get("bos_token_id") not in (None, ids.get("eos_token_id")):
+        ids["suppress_tokens"] = [ids["bos_token_id"]]
+    texts["generation_config.json"] = _json(ids)
+    if model.tokenizer_ is not None:
+        texts |= tokenizer_files(model.tokenizer_, config)
+    texts[CODE] = (Path(__file__).parent / "exported" / CODE).read_text("utf-8")
+    with persistence.folder_aside(target) as aside:
+        save_file(arrays, aside / WEIGHTS, metadata={"format": "pt"})
+        for name, text in texts.items():
+            (aside / name).write_text(text, "utf-8")
+        for path in aside.iterdir():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        shutil.copymode(aside / "config.json", aside / WEIGHTS)
+        check_free(target)
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a name that is taken by anything but an empty folder.
+
+    Raises
+    ------
+    FileExistsError
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise FileExistsError(f"{folder} exists: choose another folder, or remove it")
+
+
+def describe_model(model: LanguageModel) -> Described:
+    """``config.json`` of a model, and its arrays by their names in ``model.safetensors``."""
+    if not isinstance(model, LanguageModel):
+        raise ValueError(f"only a model on a reservoir can be exported, got {type(model).__name__}")
+    n_tokens = model.n_tokens_
+    if not np.array_equal(model.readout_.classes_, np.arange(n_tokens)):
+        raise ValueError(
+            f"the readout must have a column for each of the {n_tokens} tokens, got"
+            f" {len(model.readout_.classes_)} classes"
+        )
+    dtype = model.reservoir_.W_.dtype
+    reservoir, arrays = describe_reservoir(model.reservoir_)
+    if model.features_ is not None:
+        reservoir["features"] = True
+        arrays["features"] = model.features_.embedding_
+    readout, of_readout = describe_readout(model.readout_)
+    arrays = persistence.with_prefix("reservoir", arrays)
+    arrays |= persistence.with_prefix("readout", of_readout)
+    config = {
+        "architectures": ["EsnlmForCausalLM"],
+        "model_type": "esnlm",
+        "auto_map": {
+            "AutoConfig": "modeling_esnlm.EsnlmConfig",
+            "AutoModelForCausalLM": "modeling_esnlm.EsnlmForCausalLM",
+        },
+        "esnlm_version": __version__,
+        "dtype": dtype.name,
+        "vocab_size": n_tokens,
+        "reservoir": reservoir,
+        "readout": readout,
+        **_special_ids(model),
+    }
+    return config, {name: _stored(array, dtype) for name, array in arrays.items()}
+
+
+def tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
+    """``tokenizer.json`` and ``tokenizer_config.json`` for ``AutoTokenizer``, as text by name.
+
+    The tokenizer prepends BOS where ``config`` has one, and otherwise nothing.
+    """
+    layout = json.loads(tokenizer.to_json())
+    layout["truncation"] = layout["padding"] = None
+    bos = config.get("bos_token_id")
+    if bos is None:
+        layout["post_processor"] = _without_template(layout.get("post_processor"))
+    settings: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "attention_mask"],
+        "model_max_length": 1 << 20,
+        "clean_up_tokenization_spaces": False,
+        "padding_side": "left",
+    }
+    if bos is not None:
+        settings["bos_token"] = tokenizer.bos
+    if tokenizer.eos is not None:
+        settings["eos_token"] = tokenizer.eos
+    if tokenizer.unk_id is not None:
+        settings["unk_token"] = tokenizer.backend.id_to_token(tokenizer.unk_id)
+    if config["pad_token_id"] < len(tokenizer):
+        settings["pad_token"] = tokenizer.backend.id_to_token(config["pad_token_id"])
+    else:
+        settings["pad_token"] = PAD
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        added = {"id": config["pad_token_id"], "content": PAD, **flags, "special": True}
+        layout["added_tokens"] = [*layout.get("added_tokens", []), added]
+    return {
+        "tokenizer.json": json.dumps(layout, ensure_ascii=False, indent=2) + "\n",
+        "tokenizer_config.json": _json(settings),
+    }
+
+
+def _special_ids(model: LanguageModel) -> dict[str, Any]:
+    """Ids of BOS, EOS and padding, and of the token before which the state is zero."""
+    tokenizer = model.tokenizer_
+    if tokenizer is None:
+        return {"reset_token_id": None}
+    bos, eos = tokenizer.bos_id, tokenizer.eos_id
+    ids: dict[str, Any] = {"reset_token_id": None}
+    if model.reset != "never" and bos is not None:
+        ids["bos_token_id"] = bos
+        # An EOS between the lines of a document is no beginning, even if it is the same token.
+        if model.reset == "sentence" or bos != eos or tokenizer.keeps_newlines:
+            ids["reset_token_id"] = bos
+    if eos is not None:
+        ids["eos_token_id"] = eos
+    # Clients take what equals the padding for padding, so a token that is read cannot serve.
+    ids["pad_token_id"] = (
+        eos if eos not in (None, bos) and "bos_token_id" in ids else model.n_tokens_
+    )
+    return ids
+
+
+def _stored(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Contiguous; numbers with a point in the dtype of the states, as readouts compute."""
+    return np.ascontiguousarray(array, dtype=dtype if array.dtype.kind == "f" else None)
+
+
+def _without_template(processor: Any) -> Any:
+    """A post-processor that adds no tokens."""
+    if processor is None or processor["type"] == "ByteLevel":
+        return processor
+    if processor["type"] != "Sequence":
+        return None
+    kept = [part for part in processor["processors"] if part["type"] == "ByteLevel"]
+    return kept[0] if kept else None
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"

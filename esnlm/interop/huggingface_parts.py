@@ -1,0 +1,136 @@
+"""Reservoirs and readouts as `esnlm.interop.exported.modeling_esnlm` takes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from esnlm.persistence import with_prefix
+from esnlm.readouts.factored import ClassFactoredReadout
+from esnlm.readouts.mixture import MixtureOfExpertsReadout
+from esnlm.readouts.projection import least_output
+from esnlm.readouts.ridge import RidgeReadout
+from esnlm.readouts.softmax import SoftmaxReadout
+from esnlm.readouts.within_class import ClassLayout
+
+Arrays = dict[str, NDArray[Any]]
+#: What ``config.json`` says of a part, and its arrays.
+Described = tuple[dict[str, Any], Arrays]
+
+
+def describe_reservoir(reservoir: Any) -> Described:
+    """A fitted reservoir; W_in is stored transposed, one row an input."""
+    W = scipy.sparse.csr_matrix(reservoir.W_)
+    W.sum_duplicates()
+    index_dtype = np.promote_types(W.indices.dtype, W.indptr.dtype)
+    arrays = {"bias": reservoir.bias_, "leak_rate": reservoir.leak_rate_}
+    sizes = {
+        "n_units": int(reservoir.n_units),
+        "n_inputs": int(reservoir.n_inputs_),
+        "activation": reservoir.activation,
+        "nnz": int(W.nnz),
+        "input_nnz": None,
+    }
+    sparse = {"recurrent": W}
+    if scipy.sparse.issparse(reservoir.W_in_):
+        inputs = scipy.sparse.csr_matrix(reservoir.W_in_.T)
+        inputs.sum_duplicates()
+        sizes["input_nnz"] = int(inputs.nnz)
+        sparse["input"] = inputs
+        index_dtype = np.promote_types(index_dtype, inputs.indptr.dtype)
+    else:
+        arrays["input"] = np.asarray(reservoir.W_in_).T
+    for name, matrix in sparse.items():
+        arrays[f"{name}.data"] = matrix.data
+        arrays[f"{name}.indices"] = matrix.indices.astype(index_dtype)
+        arrays[f"{name}.indptr"] = matrix.indptr.astype(index_dtype)
+    return sizes | {"index_dtype": index_dtype.name}, arrays
+
+
+def describe_readout(readout: Any) -> Described:
+    """A fitted readout as what `esnlm.interop.exported.modeling_esnlm.build_readout` takes.
+
+    Raises
+    ------
+    ValueError
+        It is of a kind that the exported code does not know.
+    """
+    for kind, describe in _KINDS.items():
+        if isinstance(readout, kind):
+            return describe(readout)
+    raise ValueError(
+        f"cannot export a {type(readout).__name__}: expected one of"
+        f" {', '.join(kind.__name__ for kind in _KINDS)}"
+    )
+
+
+def _ridge(readout: RidgeReadout) -> Described:
+    n_outputs = len(readout.classes_)
+    floor = least_output(n_outputs) if readout.floor == "auto" else float(readout.floor)
+    return _linear(readout.to_arrays(), np.array([floor]))
+
+
+def _softmax(readout: SoftmaxReadout) -> Described:
+    return _linear(readout.to_arrays(), None)
+
+
+def _linear(arrays: Arrays, floor: NDArray[Any] | None) -> Described:
+    kind = {"kind": "linear", "n_outputs": len(arrays["coef_"]), "n_floors": 0}
+    described = {"coef": arrays["coef_"], "intercept": arrays["intercept_"]}
+    if floor is not None:
+        kind["n_floors"] = len(floor)
+        described["floor"] = floor
+    return kind, described
+
+
+def _mixture(readout: MixtureOfExpertsReadout) -> Described:
+    arrays = readout.to_arrays()
+    n_experts, n_outputs = arrays["expert_coef_"].shape[:2]
+    described = {
+        "mean": arrays["whitening_mean_"],
+        "map": arrays["whitening_map_"],
+        "experts": arrays["expert_coef_"],
+        "gate": arrays["gate_coef_"],
+    }
+    kind = {"kind": "mixture", "n_outputs": n_outputs, "n_experts": n_experts, "n_floors": 0}
+    if readout.experts == "linear":
+        kind["n_floors"] = 1
+        described["floor"] = np.array([least_output(n_outputs)])
+    return kind, described
+
+
+def _factored(readout: ClassFactoredReadout) -> Described:
+    arrays = readout.to_arrays()
+    layout = ClassLayout(arrays["word_class_"])
+    sizes = [run.stop - run.start for run in layout.runs]
+    classes: Described = _uniform(1)
+    if readout.class_factor_ is not None:
+        classes = describe_readout(readout.class_factor_)
+    kind: dict[str, Any] = {"kind": "factored", "sizes": sizes, "classes": classes[0]}
+    described = {"position": layout.position.astype(np.int64)}
+    described |= with_prefix("classes", classes[1])
+    if "coef_" in arrays:
+        words = _linear(arrays, arrays.get("floor_"))
+        kind["words"] = words[0]
+        return kind, described | with_prefix("words", words[1])
+    kind["factors"] = []
+    for c, size in enumerate(sizes):
+        given = readout.word_factors_.get(c)
+        factor = _uniform(size) if given is None else describe_readout(given)
+        kind["factors"].append(factor[0])
+        described |= with_prefix(f"words.{c}", factor[1])
+    return kind, described
+
+
+def _uniform(n_outputs: int) -> Described:
+    return {"kind": "uniform", "n_outputs": n_outputs}, {}
+
+
+_KINDS: dict[type, Callable[[Any], Described]] = {
+    RidgeReadout: _ridge,
+    SoftmaxReadout: _softmax,
+    MixtureOfExpertsReadout: _mixture,
+    ClassFactoredReadout: _factored,
+}
