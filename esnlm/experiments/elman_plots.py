@@ -1,6 +1,6 @@
 """Figures 5, 6 and 7 of Rachez & Hagiwara from the rows of the Elman experiment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,8 @@ GROUP_NAMES = {
     "verb optional": "verb, object optional",
     "verb none": "verb, no object",
 }
+# One-hot words, then word features in the order of their dimensions.
+LINES = ("-", "--", ":", "-.")
 _GREY = "#555555"
 _STATES_SHOWN = 2500
 
@@ -56,7 +58,7 @@ def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> N
     for readout, features in _lines(rows):
         chosen = [r for r in rows if (r["readout"], r["features"]) == (readout, features)]
         label = NAMES[readout] + (f", {features} word features" if features else "")
-        style = _style(readout, features)
+        style = _style(readout, features, _line_styles(rows))
         _band(axis, chosen, "perplexity", label=label, **style)
     _sizes_axis(axis, rows)
     oracle = float(np.mean([row["oracle_perplexity"] for row in rows]))
@@ -77,7 +79,7 @@ def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
         for features in sorted({row["features"] for row in rows}):
             chosen = [r for r in rows if (r["readout"], r["features"]) == (readout, features)]
             drive = f"{features} word features" if features else "one-hot words"
-            line = "--" if features else "-"
+            line = _line_styles(rows)[features]
             for column, colour, corpus in (
                 ("train_cosine", TRAIN, "first corpus (training)"),
                 ("cosine", TEST, "second corpus"),
@@ -116,7 +118,7 @@ def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -
     classes = np.array([corpora.grammar.word_class[w] for w in corpora.grammar.vocabulary])[tokens]
     figure, axes = _figure(2)
     for axis, n_features in zip(axes, (0, features), strict=True):
-        driven = drive(settings, corpora, n_units, n_features, 0)
+        driven = drive(settings, n_units, n_features, 0)
         shown = ~np.isin(classes, ("who", "end"))
         points, shares = principal_components(driven.test[: len(tokens)][shown])
         _scatter(axis, points, classes[shown])
@@ -170,11 +172,17 @@ def _lines(rows: Sequence[Row]) -> list[tuple[str, int]]:
     return sorted(found, key=lambda line: (list(NAMES).index(line[0]), line[1]))
 
 
-def _style(readout: str, features: int) -> dict[str, Any]:
+def _line_styles(rows: Sequence[Row]) -> dict[int, str]:
+    """Number of word features -> line style, solid for one-hot words."""
+    counts = sorted({0, *(row["features"] for row in rows)})
+    return {count: LINES[min(i, len(LINES) - 1)] for i, count in enumerate(counts)}
+
+
+def _style(readout: str, features: int, lines: Mapping[int, str]) -> dict[str, Any]:
     return {
         "color": COLOURS[readout],
         "marker": MARKERS[readout],
-        "linestyle": "--" if features else "-",
+        "linestyle": lines[features],
         "markerfacecolor": "white" if features else COLOURS[readout],
     }
 

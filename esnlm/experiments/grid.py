@@ -38,7 +38,7 @@ def run_grid(
     key: Sequence[str],
     columns: Sequence[str],
     fixed: Mapping[str, Any] | None = None,
-    cost: Callable[[Row], float] | None = None,
+    cost: Callable[[Row], Any] | None = None,
     jobs: int | None = None,
     progress: bool = True,
 ) -> list[Row]:
@@ -58,7 +58,7 @@ def run_grid(
     key : columns that tell the runs apart
     columns : header of the file
     fixed : values that all runs share, also kept as columns; rows made with others are refused
-    cost : setting -> any number that grows with its time; longest runs start first
+    cost : setting -> anything ordered that grows with its time; longest runs start first
     jobs : processes; default: the cores this process may use. 1 runs in this process.
     progress : show a bar on standard error
 

@@ -73,7 +73,7 @@ def write_experts(settings: Settings, n_units: int, features: int, folder: Path)
     expert, the responsibilities P(z|x, y) which next words it explains.
     """
     corpora = make_corpora(settings, 0)
-    driven = drive(settings, corpora, n_units, features, 0)
+    driven = drive(settings, n_units, features, 0)
     readout = fit_readout("moe", settings, 0, driven.train, corpora)
     if not isinstance(readout, MixtureOfExpertsReadout):
         raise TypeError(f"expected a mixture of experts, got {type(readout).__name__}")
