@@ -1,16 +1,41 @@
 """Model folders of either kind: a reservoir's language model, or n-grams."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from esnlm.language_model import LanguageModel
+from esnlm.ngram_model import KIND, NgramLanguageModel
+from esnlm.persistence import CONFIG
+
+Model = LanguageModel | NgramLanguageModel
 
 
-def load_model(folder: str | Path) -> LanguageModel:
+def load_model(folder: str | Path) -> Model:
     """The model that ``save`` wrote into ``folder``, of whichever kind.
 
     Raises
     ------
     ModelFormatError
         The folder is missing, incomplete, altered or of another version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "model"
+    >>> NgramLanguageModel(2).fit([[0, 1, 2]]).save(folder)
+    >>> load_model(folder).order
+    2
     """
+    if _config(Path(folder)).get("kind") == KIND:
+        return NgramLanguageModel.load(folder)
     return LanguageModel.load(folder)
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The configuration, unchecked: the class that loads the folder says what is wrong with it."""
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}

@@ -18,6 +18,7 @@ FLOORS = (
     ("blimp", "interop", "torch", "evaluation", "datasets", "training"),
     ("models",),
     ("language_model", "ngram_model"),
+    ("sequence_model",),
     ("generation", "framing", "persistence", "checkpoints", "training_log", "state_blocks"),
     ("reservoir", "readouts", "corpus", "chunks", "tokenizers", "grammars"),
     (

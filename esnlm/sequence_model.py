@@ -1,0 +1,118 @@
+"""What every model of token sequences offers, whatever it computes probabilities by."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from esnlm.corpus import CorpusError, TokenStream, join_sequences
+from esnlm.framing import as_documents, framed, framed_prefix
+from esnlm.generation import Choice, TextPieces, drawn_tokens
+from esnlm.tokenizers import Tokenizer
+from esnlm.validation import check_count
+
+
+class SequenceModel(BaseEstimator):
+    """Scores and continuations, from three things that a subclass defines.
+
+    ``_log_probabilities(stream)`` -> (T,) float64: natural logs at predicted tokens, zero
+    elsewhere. ``_read(ids (n,), state or None)`` -> the state after more tokens.
+    ``_next_log_probabilities(state)`` -> (V,) float64. A fitted one has ``tokenizer_`` (or None),
+    ``n_tokens_`` and ``reset``; documents and predicted tokens are those of `LanguageModel`.
+    """
+
+    tokenizer_: Tokenizer | None
+    n_tokens_: int
+    reset: str
+
+    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def _read(self, ids: NDArray[Any], state: Any = None) -> Any:
+        raise NotImplementedError
+
+    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
+        """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
+
+        A string is read after BOS where sentences or documents have one.
+        """
+        check_is_fitted(self, "n_tokens_")
+        ids = framed_prefix(prefix, self.tokenizer_, self.reset)
+        return np.exp(self._next_log_probabilities(self._read(ids)))
+
+    def log_likelihood(self, docs: Any) -> list[NDArray[np.float64]]:
+        """Natural-log probability of each predicted token: one array (n_predicted,) a document."""
+        stream = self.tokenize(docs)
+        return stream.by_document(self._log_probabilities(stream))
+
+    def score(self, docs: Any, y: None = None) -> float:
+        """Mean natural-log likelihood of a predicted token; higher is better."""
+        stream = self.tokenize(docs)
+        if not stream.n_predicted:
+            raise CorpusError("docs hold no token to predict: each needs at least two tokens")
+        return float(self._log_probabilities(stream)[stream.predicted()].mean())
+
+    def perplexity(self, docs: Any) -> float:
+        """exp of the mean negative log-likelihood of a predicted token."""
+        return float(np.exp(-self.score(docs)))
+
+    def sample(
+        self,
+        n_tokens: int = 100,
+        prompt: str | ArrayLike = (),
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        random_state: int | np.random.Generator | None = None,
+    ) -> Any:
+        """Continue ``prompt`` by ``n_tokens`` drawn tokens; the prompt is not repeated.
+
+        The other parameters are those of `esnlm.generation.Choice`.
+
+        Returns
+        -------
+        str with a tokenizer (after EOS comes a line end, and a new sentence begins), otherwise
+        int64 array (n_tokens,).
+        """
+        tokens = self.generate(n_tokens, prompt, Choice(temperature, top_k, top_p, random_state))
+        if self.tokenizer_ is None:
+            return np.array(list(tokens), dtype=np.int64)
+        before = framed_prefix(prompt, self.tokenizer_, self.reset)
+        return "".join(TextPieces(self.tokenizer_, before, tokens))
+
+    def generate(
+        self, n_tokens: int, prompt: str | ArrayLike = (), choice: Choice | None = None
+    ) -> Iterator[int]:
+        """The tokens of `sample`, one by one, as they are drawn."""
+        check_is_fitted(self, "n_tokens_")
+        check_count("n_tokens", n_tokens, least=0)
+        return drawn_tokens(
+            int(n_tokens),
+            framed_prefix(prompt, self.tokenizer_, self.reset),
+            choice or Choice(),
+            read=self._read,
+            log_probabilities=self._next_log_probabilities,
+            tokenizer=self.tokenizer_,
+            reset=self.reset,
+        )
+
+    def tokenize(self, docs: Any) -> TokenStream:
+        """The documents as `log_likelihood` reads them: tokens, starts and bounds."""
+        check_is_fitted(self, "n_tokens_")
+        return self._tokens(docs, self.n_tokens_)
+
+    def _tokens(self, docs: Any, n_tokens: int | None) -> TokenStream:
+        """Documents -> a stream that holds a token at least."""
+        if not isinstance(docs, TokenStream):
+            sequences = framed(as_documents(docs), self.tokenizer_, self.reset)
+            docs = join_sequences(sequences, n_tokens=n_tokens, reset=self.reset != "never")
+        if len(docs.bounds) < 2 or not len(docs.tokens):
+            raise CorpusError("docs hold no tokens: the corpus is empty")
+        return docs
