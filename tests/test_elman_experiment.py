@@ -19,7 +19,7 @@ CONTRACT = [
 ]
 TIMES = ("fit_seconds", "score_seconds", "drive_seconds")
 CORPORA = ["--train-sentences", 300, "--test-sentences", 200]
-SMALL = ["--sizes", 5, 12, "--seeds", 1, "--experts", 2, *CORPORA]
+SMALL = ["--sizes", 5, 12, "--features", 0, 2, "--seeds", 1, "--experts", 2, *CORPORA]
 
 
 def run(*options):
