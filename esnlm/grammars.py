@@ -55,7 +55,9 @@ class ElmanGrammar:
     *hear* may, *walk* and *live* take none. In an object relative ("boys who Mary sees") the head
     noun is the object of the relative verb, so that verb is one that can take an object (drawn
     from the required and the optional ones in proportion) and no other object follows it, as in
-    Elman's corpus. The subject of an object relative may itself carry a relative clause.
+    Elman's corpus. The subject of an object relative may itself carry a relative clause. With
+    ``gaps=False`` the productions are taken as they stand: the verb of an object relative may be
+    of any kind and has an object of its own where its kind asks for one.
 
     A sentence is drawn from this probabilistic grammar *conditioned on its length*, counted in
     words without the full stop. With ``length_quotas`` the length is drawn first, in proportion
@@ -77,6 +79,7 @@ class ElmanGrammar:
     object_probability : probability that an optional verb takes an object.
     plural_probability : probability that a common noun is plural.
     word_weights : word -> weight among the words of its class; unnamed words weigh 1.
+    gaps : whether the verb of an object relative leaves its object out.
     length_quotas : length -> weight, or None to keep the lengths of the grammar.
     min_length, max_length : bounds of the length in words, without the full stop.
 
@@ -117,6 +120,7 @@ class ElmanGrammar:
         object_probability: float = 0.5,
         plural_probability: float = 0.5,
         word_weights: Mapping[str, float] | None = None,
+        gaps: bool = True,
         length_quotas: Mapping[int, float] | None = PAPER_LENGTHS,
         min_length: int = 3,
         max_length: int = 9,
@@ -132,6 +136,7 @@ class ElmanGrammar:
         )
         self.object_probability = _probability("object_probability", object_probability)
         self.plural_probability = _probability("plural_probability", plural_probability)
+        self.gaps = gaps
         self.vocabulary: tuple[str, ...] = tuple(chain.from_iterable(LEXICON.values()))
         self.word_class: dict[str, str] = {
             word: kind for kind, words in LEXICON.items() for word in words
@@ -155,7 +160,8 @@ class ElmanGrammar:
     def _productions(self) -> dict[str, list[Rule]]:
         verbs = {number: self._verbs(number) for number in NUMBERS}
         main = self._noun_phrases({number: (f"VP {number}",) for number in NUMBERS})
-        gapped = self._noun_phrases({number: (f"gap {number}",) for number in NUMBERS})
+        inner = "gap" if self.gaps else "VP"
+        gapped = self._noun_phrases({number: (f"{inner} {number}",) for number in NUMBERS})
         objects = self._noun_phrases(dict.fromkeys(NUMBERS, ()))
         common = self.noun_phrase["noun"] + self.noun_phrase["relative"]
         relative = self.noun_phrase["relative"] / common if common else 0.0
@@ -174,7 +180,8 @@ class ElmanGrammar:
                 *_scaled(gapped, self.relative_clause["object"]),
             ]
             rules[f"VP {number}"] = verbs[number]
-            rules[f"gap {number}"] = self._gap_verbs(number)
+            if self.gaps:
+                rules[f"gap {number}"] = self._gap_verbs(number)
         return rules
 
     def _noun_phrases(self, follow: Mapping[str, Stack]) -> list[Rule]:

@@ -25,6 +25,7 @@ PLAIN = {
     "plural_probability": 0.5,
     "word_weights": {},
 }
+LITERAL = {**SKEWED, "gaps": False}
 MOST_WORDS = 6
 
 
@@ -72,6 +73,12 @@ class Expansion:
         found = self.times(of["subject"], who, self.verb_phrase(number, room - 1))
         transitive = self.of["verb"]["required"] + self.of["verb"]["optional"]
         for other in ("singular", "plural"):
+            if not self.of.get("gaps", True):
+                for taken in range(1, room - 1):
+                    subjects = [p for p in self.noun_phrase(other, taken) if len(p[0]) == taken]
+                    inside = self.verb_phrase(other, room - 1 - taken)
+                    found += self.times(of["object"], who, subjects, inside)
+                continue
             for kind in ("required", "optional"):
                 share = of["object"] * self.of["verb"][kind] / transitive
                 subjects = self.noun_phrase(other, room - 2)
@@ -98,9 +105,9 @@ class Expansion:
         return dict(found)
 
 
-@pytest.fixture(scope="module", params=["plain", "skewed"])
+@pytest.fixture(scope="module", params=[PLAIN, SKEWED, LITERAL], ids=["plain", "skewed", "literal"])
 def enumerated(request):
-    settings = PLAIN if request.param == "plain" else SKEWED
+    settings = request.param
     return settings, Expansion(settings).sentences()
 
 

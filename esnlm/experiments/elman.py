@@ -115,6 +115,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("PROPER", "NOUN", "RELATIVE"),
         help="probabilities of a name, a noun, and a noun with a relative clause",
     )
+    grammar.add_argument(
+        "--no-gaps",
+        action="store_true",
+        help="verbs of object relatives have objects of their own, as their kinds demand",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -246,6 +251,7 @@ def _grammar(args: argparse.Namespace) -> str:
         "max_length": args.max_length,
         "plural_probability": args.plural,
         "object_probability": args.object,
+        "gaps": False if args.no_gaps else None,
     }
     if args.noun_phrase is not None:
         options["noun_phrase"] = dict(
