@@ -14,8 +14,11 @@ from esnlm.commands.messages import fail, one_line, warn
 
 # Command -> its module, which has add_arguments(parser) and run(args), and what it does.
 _COMMANDS = {
+    "prepare": ("esnlm.commands.prepare", "turn text into token shards"),
     "train": ("esnlm.commands.train", "fit a model to text"),
+    "ngram": ("esnlm.commands.ngram", "count the n-grams of text: the baseline"),
     "evaluate": ("esnlm.commands.evaluate", "score text with a model"),
+    "blimp": ("esnlm.commands.blimp", "judge minimal pairs with a model"),
     "generate": ("esnlm.commands.generate", "continue a prompt"),
     "export": ("esnlm.commands.export", "write a model for other libraries"),
     "elman": (

@@ -1,0 +1,216 @@
+"""Log-probabilities of many sentences, each prefix that they share read once."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from esnlm.blimp.prefixes import Level, in_order, levels
+from esnlm.tokenizers import Tokenizer
+from esnlm.validation import check_choice
+
+Sequences = Sequence[NDArray[np.integer]]
+Floats = NDArray[np.float64]
+
+REDUCTIONS = ("sum", "mean")
+_STATE_BYTES = 256 << 20
+_MOST_ROWS = 16384
+_BATCH = 4096
+
+
+def sentence_log_likelihoods(
+    model: Any,
+    sentences: Sequence[str],
+    *,
+    eos: bool = False,
+    bos: bool | None = None,
+    reduction: str = "sum",
+    verbose: bool = False,
+) -> Floats:
+    """Natural-log probability (n,) of each of n sentences, read from a zero state.
+
+    Equal to the sums of ``model.log_likelihood`` of each sentence alone, apart from EOS. Prefixes
+    that sentences share are read once; memory does not grow with their number but for their
+    tokens and scores.
+
+    Parameters
+    ----------
+    model : LanguageModel, or a model with ``tokenizer_`` and ``log_likelihood``
+        The latter scores documents that are integer arrays, ``doc[1:]`` of each, as n-grams do.
+    sentences : n strings of one line each
+    eos : bool
+        Score the end of the sentence too.
+    bos : bool, optional
+        Read BOS first, whereby the first token is scored. None: as the model was trained, with
+        BOS unless it has none or never resets its state.
+    reduction : {"sum", "mean"}
+        Mean: over the tokens scored; 0 where there is none.
+    verbose : bool
+        Show progress on standard error, if a person sees it.
+
+    Raises
+    ------
+    ValueError
+        A sentence is no string of one line, or the tokenizer lacks the boundary asked for.
+
+    Examples
+    --------
+    >>> from esnlm import LanguageModel, Reservoir, RidgeReadout
+    >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
+    >>> model = LanguageModel(Reservoir(50, random_state=0), RidgeReadout(), tokenizer="word")
+    >>> good, bad = sentence_log_likelihoods(model.fit(docs), ["the boy sees", "sees the boy"])
+    >>> bool(good > bad)
+    True
+    """
+    check_choice("reduction", reduction, REDUCTIONS)
+    sequences = framed_sentences(model, sentences, eos=eos, bos=bos)
+    hidden = None if verbose else True  # None: hidden where no terminal shows it
+    with tqdm(total=len(sequences), unit="sentence", leave=False, disable=hidden) as bar:
+        sums = _sums(model, sequences, bar)
+    if reduction == "sum":
+        return sums
+    return sums / np.maximum([len(sequence) - 1 for sequence in sequences], 1)
+
+
+def framed_sentences(
+    model: Any, sentences: Sequence[str], *, eos: bool = False, bos: bool | None = None
+) -> list[NDArray[np.int64]]:
+    """The ids of each sentence, BOS before and EOS after it where they are wanted."""
+    tokenizer = _tokenizer(model)
+    for place, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise ValueError(
+                f"sentences must be strings, got {type(sentence).__name__} as number {place}"
+            )
+        if len(sentence.splitlines()) > 1:
+            raise ValueError(f"a sentence must be one line, got {sentence!r}")
+    before = [_boundary(tokenizer.bos_id, "BOS")] if reads_bos(model, bos) else []
+    after = [_boundary(tokenizer.eos_id, "EOS")] if eos else []
+    return [
+        np.concatenate([before, ids, after]).astype(np.int64)
+        for ids in tokenizer.encode_batches(sentences)
+    ]
+
+
+def reads_bos(model: Any, bos: bool | None = None) -> bool:
+    """Whether BOS is read before a sentence: what was asked for, or the model's own way."""
+    if bos is not None:
+        return bos
+    return _tokenizer(model).bos_id is not None and getattr(model, "reset", None) != "never"
+
+
+def _tokenizer(model: Any) -> Tokenizer:
+    tokenizer: Tokenizer | None = getattr(model, "tokenizer_", None)
+    if tokenizer is None:
+        raise ValueError("the model was trained on integers and has no tokenizer to read text with")
+    return tokenizer
+
+
+def _boundary(token: int | None, name: str) -> int:
+    if token is None:
+        raise ValueError(f"the tokenizer of the model has no {name}: score sentences without it")
+    return token
+
+
+def _sums(model: Any, sequences: Sequences, bar: Any) -> Floats:
+    """Summed log-probability (n,) of ``sequence[1:]``."""
+    ordered, places = in_order(sequences)
+    made = _sums_of_states if hasattr(model, "reservoir_") else _sums_of_documents
+    sums = np.fromiter(made(model, ordered, bar), np.float64, len(ordered))
+    bar.update(len(sequences) - len(ordered))
+    return np.asarray(sums[places])
+
+
+def _sums_of_documents(model: Any, sequences: Sequences, bar: Any) -> Iterator[float]:
+    for first in range(0, len(sequences), _BATCH):
+        batch = sequences[first : first + _BATCH]
+        scores = iter(model.log_likelihood([doc for doc in batch if len(doc) > 1]))
+        for doc in batch:
+            yield float(np.sum(next(scores), dtype=np.float64)) if len(doc) > 1 else 0.0
+        bar.update(len(batch))
+
+
+def _sums_of_states(model: Any, sequences: Sequences, bar: Any) -> Iterator[float]:
+    reservoir, features = model.reservoir_, model.features_
+    dtype = reservoir.W_.dtype
+    embedding = None if features is None else features.embedding_.astype(dtype)
+    with reservoir.branching(features=embedding) as advance:
+        scorer = _Scorer(advance, model.readout_, reservoir.n_units, dtype)
+        for first in range(0, len(sequences), scorer.width):
+            batch = sequences[first : first + scorer.width]
+            scorer.read(batch)
+            bar.update(len(batch))
+        yield from scorer.sums()
+
+
+class _Scorer:
+    """Reads batches of sorted sequences level by level and scores prefixes once the room is full.
+
+    The states of prefixes lie in rows of one array, level after level. ``width`` is the most
+    sequences of a batch, so that a level and the one before it always fit.
+    """
+
+    def __init__(self, advance: Any, readout: Any, n_units: int, dtype: np.dtype[Any]) -> None:
+        n_rows = int(np.clip(_STATE_BYTES // (n_units * dtype.itemsize), 64, _MOST_ROWS))
+        self.advance, self.readout = advance, readout
+        self.states = np.zeros((n_rows, n_units), dtype=dtype)
+        self.zero = np.zeros((1, n_units), dtype=dtype)
+        self.width = n_rows // 4
+        self.n_filled = 0
+        self.waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self.scores: list[Floats] = []
+        self.paths: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self.n_sequences = self.n_prefixes = 0
+
+    def read(self, sequences: Sequences) -> None:
+        """Take the prefixes of one batch of sorted sequences."""
+        before = slice(0, 0)
+        for depth, level in enumerate(levels(sequences)):
+            before = self._make_room(before, int(level.goes_on.sum()))
+            if depth:
+                self._note(level, before.start)
+            before = self._advance(level, before.start, depth)
+        self.n_sequences += len(sequences)
+
+    def sums(self) -> Floats:
+        """Summed scores (n,) of all sequences read."""
+        self._score()
+        scores = np.concatenate([np.empty(0), *self.scores])
+        total = np.zeros(self.n_sequences)
+        for sequences, prefixes in self.paths:
+            total[sequences] += scores[prefixes]
+        return total
+
+    def _note(self, level: Level, start: int) -> None:
+        """Remember which prefixes are to be scored, and whose they are."""
+        self.waiting.append((start + level.parents, level.tokens))
+        self.paths.append((self.n_sequences + level.sequences, self.n_prefixes + level.nodes))
+        self.n_prefixes += len(level.tokens)
+
+    def _advance(self, level: Level, start: int, depth: int) -> slice:
+        """Fill the next rows with the states of the prefixes that go on; those rows."""
+        made = slice(self.n_filled, self.n_filled + int(level.goes_on.sum()))
+        tokens, parents = level.tokens[level.goes_on], level.parents[level.goes_on]
+        source, rows = (self.states, start + parents) if depth else (self.zero, parents)
+        self.advance(source, tokens, rows, out=self.states[made])
+        self.n_filled = made.stop
+        return made
+
+    def _make_room(self, before: slice, n_rows: int) -> slice:
+        """Score and forget all states but those of ``before`` if n_rows more do not fit."""
+        if self.n_filled + n_rows <= len(self.states):
+            return before
+        self._score()
+        kept = slice(0, before.stop - before.start)
+        self.states[kept] = self.states[before].copy()
+        self.n_filled = kept.stop
+        return kept
+
+    def _score(self) -> None:
+        if self.waiting:
+            rows, tokens = (np.concatenate(parts) for parts in zip(*self.waiting, strict=True))
+            scores = self.readout.predict_log_proba_of(self.states[rows], tokens)
+            self.scores.append(np.asarray(scores, dtype=np.float64))
+            self.waiting = []

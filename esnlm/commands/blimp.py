@@ -1,0 +1,114 @@
+"""``esnlm blimp``: judge minimal pairs with a model."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from esnlm.commands.messages import warn
+
+_NAME_WIDTH = 50
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL", help="folder that train wrote")
+    add(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the pairs: a folder of .jsonl files or of one archive, an archive, or one file",
+    )
+    add("--csv", type=Path, metavar="FILE", help="also write the table here")
+    add("--pairs-csv", type=Path, metavar="FILE", help="write the two scores of each pair here")
+    add("--plot", type=Path, metavar="FILE", help="draw accuracy by phenomenon into this PNG")
+    add(
+        "--published",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="CSV",
+        help="accuracies of other models to stand beside: a published table, or an earlier --csv",
+    )
+    add(
+        "--bos",
+        action=argparse.BooleanOptionalAction,
+        help="read BOS before each sentence (default: as the model was trained)",
+    )
+    add(
+        "--reduction",
+        choices=("sum", "mean"),
+        default="sum",
+        help="of the log-probabilities of a sentence's tokens (default: sum)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Score and print; the exit status."""
+    from esnlm.blimp import COLUMNS, read_pairs, read_published, score_pairs, tabulate
+    from esnlm.blimp.files import check_writable, write_csv, write_whole
+    from esnlm.blimp.plot import accuracy_plot
+    from esnlm.blimp.table import PAIR_COLUMNS, pair_rows
+    from esnlm.models import load_model
+
+    for path in (args.csv, args.pairs_csv, args.plot):
+        if path is not None:
+            check_writable(path)
+    others: dict[str, dict[str, float]] = {}
+    for path in args.published:
+        others |= read_published(path)
+    pairs = read_pairs(args.data)
+    model = load_model(args.model)
+    _tell_unknown(model, [pair.good for pair in pairs])
+    scores = score_pairs(model, pairs, bos=args.bos, reduction=args.reduction, verbose=True)
+    rows = tabulate(pairs, scores, str(args.model))
+    _show(rows, others)
+    if args.csv is not None:
+        write_csv(args.csv, COLUMNS, rows)
+    if args.pairs_csv is not None:
+        write_csv(args.pairs_csv, PAIR_COLUMNS, pair_rows(pairs, scores, str(args.model)))
+    if args.plot is not None:
+        write_whole(args.plot, accuracy_plot(rows, others))
+    return 0
+
+
+def _show(rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, float]]) -> None:
+    """Accuracies in percent: each phenomenon, its paradigms under it, and overall."""
+    head = "".join(f"  {name:>14.14}" for name in others)
+    print(f"{'':{_NAME_WIDTH}}  accuracy    ties   pairs{head}")
+    for row in rows:
+        if row["level"] == "phenomenon":
+            beside = "".join(_percent(known.get(row["phenomenon"])) for known in others.values())
+            print(_line(row["phenomenon"], row) + beside)
+            for part in rows:
+                if (part["level"], part["phenomenon"]) == ("paradigm", row["phenomenon"]):
+                    print(_line("  " + part["paradigm"], part))
+        if row["level"] == "overall":
+            beside = "".join(_percent(known.get("overall")) for known in others.values())
+            print(_line("overall (mean over paradigms)", row) + beside)
+
+
+def _line(name: str, row: Mapping[str, Any]) -> str:
+    accuracy = f"{100 * row['accuracy']:8.2f}"
+    return f"{name:{_NAME_WIDTH}}  {accuracy}  {row['ties']:6}  {row['n_pairs']:6}"
+
+
+def _percent(accuracy: float | None) -> str:
+    return f"  {'':14}" if accuracy is None else f"  {100 * accuracy:14.2f}"
+
+
+def _tell_unknown(model: Any, sentences: Sequence[str]) -> None:
+    import numpy as np
+
+    tokenizer = getattr(model, "tokenizer_", None)
+    if tokenizer is None or tokenizer.unk_id is None:
+        return
+    unknown = [ids == tokenizer.unk_id for ids in tokenizer.encode_batches(sentences)]
+    share = float(np.mean(np.concatenate(unknown)))
+    if share > 0:
+        warn(
+            f"the model reads {100 * share:.1f} % of the tokens as the unknown token, so some pairs"
+            " look alike to it"
+        )

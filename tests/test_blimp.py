@@ -1,0 +1,454 @@
+"""Minimal pairs: scores beside brute force, tables, and what may be wrong with the data."""
+
+import csv
+import json
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from esnlm import (
+    ClassFactoredReadout,
+    LanguageModel,
+    MixtureOfExpertsReadout,
+    Reservoir,
+    RidgeReadout,
+    SoftmaxReadout,
+    WordFeatures,
+)
+from esnlm.blimp import (
+    Pair,
+    PairScores,
+    PairsError,
+    likelihood,
+    read_pairs,
+    read_published,
+    score_pairs,
+    sentence_log_likelihoods,
+    tabulate,
+)
+from esnlm.cli import main
+from esnlm.tokenizers import Tokenizer
+
+SENTENCES = [
+    "the boy sees the dog",
+    "the boy see the dog",
+    "the boys see the dog",
+    "the boys sees the dog",
+    "the dog that the boys see walks",
+    "the dog that the boys see walk",
+    "the boy",
+    "dogs walk",
+    "the boy sees the dog",
+    "walk",
+]
+DOCS = [*SENTENCES[:1], *SENTENCES[2:3], SENTENCES[4], SENTENCES[7]] * 8
+READOUTS = {
+    "ridge": RidgeReadout(),
+    "softmax": SoftmaxReadout(max_iter=20),
+    "factored": ClassFactoredReadout(n_classes=3, random_state=0),
+    "moe": MixtureOfExpertsReadout(2, max_iter=3, random_state=0),
+}
+#: Paradigm -> phenomenon and field, as the data files name them.
+PARADIGMS = {
+    "agreement_1": ("subject_verb_agreement", "morphology"),
+    "agreement_2": ("subject_verb_agreement", "morphology"),
+    "selection": ("s-selection", "syntax"),
+    "dropping": ("argument_structure", "syntax"),
+    "principle_A": ("binding", "syntax/semantics"),
+}
+
+
+def model_of(readout=None, reset: str = "sentence", tokenizer="word", **options) -> LanguageModel:
+    options = {"topology": "offsets", "leak_rate": ("uniform", 0.1, 1.0)} | options
+    features = options.pop("features", None)
+    reservoir = Reservoir(40, degree=8, random_state=0, **options)
+    return LanguageModel(reservoir, readout or RidgeReadout(), tokenizer, features, reset).fit(DOCS)
+
+
+@pytest.fixture(scope="module")
+def model() -> LanguageModel:
+    return model_of()
+
+
+def alone(model: LanguageModel, sentences: list[str]) -> list[np.ndarray]:
+    """Log-probabilities of the tokens of each sentence by itself."""
+    return [model.log_likelihood([sentence])[0] for sentence in sentences]
+
+
+def records(n_pairs: int = 4) -> dict[str, list[dict]]:
+    """A made-up BLiMP: paradigm -> its lines."""
+    pairs = [(SENTENCES[0], SENTENCES[1]), (SENTENCES[2], SENTENCES[3]), (SENTENCES[4:6])] * 2
+    return {
+        paradigm: [
+            {
+                "sentence_good": good,
+                "sentence_bad": bad,
+                "field": field,
+                "linguistics_term": term,
+                "UID": paradigm,
+                "pairID": str(k),
+            }
+            for k, (good, bad) in enumerate(pairs[:n_pairs])
+        ]
+        for paradigm, (term, field) in PARADIGMS.items()
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    data = tmp_path / "blimp" / "data"
+    data.mkdir(parents=True)
+    for paradigm, lines in records().items():
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (data / f"{paradigm}.jsonl").write_text(text)
+    return tmp_path / "blimp"
+
+
+@pytest.mark.parametrize("reset", ["sentence", "document", "never"])
+@pytest.mark.parametrize("readout", list(READOUTS))
+def test_scores_are_those_of_each_sentence_alone(readout: str, reset: str):
+    model = model_of(READOUTS[readout], reset)
+    expected = alone(model, SENTENCES)
+    whole = sentence_log_likelihoods(model, SENTENCES, eos=True)
+    np.testing.assert_allclose(whole, [scores.sum() for scores in expected], atol=1e-4)
+    found = sentence_log_likelihoods(model, SENTENCES)
+    np.testing.assert_allclose(found, [scores[:-1].sum() for scores in expected], atol=1e-4)
+
+
+@pytest.mark.parametrize("topology", ["offsets", "random"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("features", [None, WordFeatures(3, n_passes=2, random_state=0)])
+def test_scores_with_features_and_any_reservoir(topology: str, dtype: str, features):
+    # Without a penalty so small a text gives weights that magnify the rounding of float32.
+    readout = RidgeReadout(alpha=0.1, selection=None)
+    model = model_of(readout, topology=topology, dtype=dtype, features=features)
+    expected = [scores[:-1].sum() for scores in alone(model, SENTENCES)]
+    np.testing.assert_allclose(sentence_log_likelihoods(model, SENTENCES), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("reset", ["sentence", "document", "never"])
+def test_characters(reset: str):
+    model = model_of(reset=reset, tokenizer="char")
+    expected = alone(model, SENTENCES)
+    end = None if reset == "never" else -1
+    found = sentence_log_likelihoods(model, SENTENCES)
+    np.testing.assert_allclose(found, [scores[:end].sum() for scores in expected], atol=1e-4)
+
+
+def test_room_for_few_states_changes_nothing(model: LanguageModel, monkeypatch):
+    many = [f"{a} {b}" for a in SENTENCES for b in SENTENCES]
+    wide = sentence_log_likelihoods(model, many)
+    monkeypatch.setattr(likelihood, "_STATE_BYTES", 1)
+    np.testing.assert_allclose(sentence_log_likelihoods(model, many), wide, atol=1e-5)
+
+
+def test_without_bos_the_first_token_is_read_and_not_scored(model: LanguageModel):
+    ids = [model.tokenizer_.encode(sentence) for sentence in SENTENCES]
+    expected = [model.log_likelihood([doc])[0].sum() for doc in ids]
+    found = sentence_log_likelihoods(model, SENTENCES, bos=False)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert found[-1] == 0  # one word
+
+
+def test_bos_may_be_asked_of_a_model_that_never_resets():
+    model = model_of(reset="never")
+    bos = model.tokenizer_.bos_id
+    doc = np.array([bos, *model.tokenizer_.encode(SENTENCES[0])])
+    found = sentence_log_likelihoods(model, SENTENCES[:1], bos=True)
+    np.testing.assert_allclose(found, model.log_likelihood([doc])[0].sum(), atol=1e-4)
+
+
+def test_means_are_over_the_tokens_scored(model: LanguageModel):
+    lengths = [len(sentence.split()) for sentence in SENTENCES]
+    sums = sentence_log_likelihoods(model, SENTENCES)
+    means = sentence_log_likelihoods(model, SENTENCES, reduction="mean")
+    np.testing.assert_allclose(means, sums / lengths)
+
+
+def test_none_and_blank_sentences(model: LanguageModel):
+    assert len(sentence_log_likelihoods(model, [])) == 0
+    assert sentence_log_likelihoods(model, ["", "  "]).tolist() == [0, 0]
+
+
+def test_what_is_no_sentence_is_refused(model: LanguageModel):
+    with pytest.raises(ValueError, match="one line"):
+        sentence_log_likelihoods(model, ["the boy\nsees"])
+    with pytest.raises(ValueError, match="must be strings, got int"):
+        sentence_log_likelihoods(model, [3])
+    with pytest.raises(ValueError, match="reduction must be one of sum, mean"):
+        sentence_log_likelihoods(model, SENTENCES, reduction="max")
+    integers = LanguageModel(Reservoir(10, random_state=0), RidgeReadout()).fit([[0, 1, 2, 1]])
+    with pytest.raises(ValueError, match="no tokenizer"):
+        sentence_log_likelihoods(integers, SENTENCES)
+    bare = Tokenizer.train_characters(DOCS)
+    model = model_of(reset="never", tokenizer=bare)
+    with pytest.raises(ValueError, match="no EOS"):
+        sentence_log_likelihoods(model, SENTENCES, eos=True)
+    with pytest.raises(ValueError, match="no BOS"):
+        sentence_log_likelihoods(model, SENTENCES, bos=True)
+
+
+class Duck:
+    """A model that is no `LanguageModel`: a probability for each word, whatever came before."""
+
+    def __init__(self, constant: bool = False) -> None:
+        self.tokenizer_ = Tokenizer.train_words(DOCS)
+        values = np.random.default_rng(0).random(len(self.tokenizer_))
+        self.logs = np.log(values / values.sum()) * (not constant)
+
+    def log_likelihood(self, docs):
+        return [self.logs[np.asarray(doc)[1:]] for doc in docs]
+
+
+def test_models_that_score_integers():
+    duck = Duck()
+    ids = [duck.tokenizer_.encode(sentence) for sentence in SENTENCES]
+    expected = [duck.logs[doc].sum() for doc in ids]
+    np.testing.assert_allclose(sentence_log_likelihoods(duck, SENTENCES), expected)
+    later = [duck.logs[doc[1:]].sum() for doc in ids]
+    np.testing.assert_allclose(sentence_log_likelihoods(duck, SENTENCES, bos=False), later)
+
+
+def test_word_order_is_a_tie_for_unigrams():
+    words = ["the", "boys", "see", "the", "dog", "that", "walks"]
+    pairs = [
+        Pair("p", "f", "q", str(seed), " ".join(words), " ".join(mixed))
+        for seed in range(50)
+        for mixed in [np.random.default_rng(seed).permutation(words)]
+    ]
+    scores = score_pairs(Duck(), pairs)
+    assert scores.ties.all()
+    assert (scores.credit == 0.5).all()
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_a_constant_model_is_right_in_half_of_the_pairs(folder: Path, reduction: str):
+    pairs = read_pairs(folder)
+    rows = tabulate(pairs, score_pairs(Duck(constant=True), pairs, reduction=reduction), "none")
+    assert all(row["accuracy"] == 0.5 and row["ties"] == row["n_pairs"] for row in rows)
+
+
+def test_ties_count_half_and_are_reported():
+    scores = PairScores(
+        np.array([-1.0, -np.inf, -3.0, -4.0]), np.array([-1, -np.inf, -4, -3]), True, "sum"
+    )
+    assert scores.ties.tolist() == [True, True, False, False]
+    assert scores.credit.tolist() == [0.5, 0.5, 1.0, 0.0]
+
+
+def test_scores_that_are_no_numbers_are_named(folder: Path):
+    duck = Duck()
+    duck.logs = np.full_like(duck.logs, np.nan)
+    with pytest.raises(FloatingPointError, match="is not a number"):
+        score_pairs(duck, read_pairs(folder))
+
+
+def test_the_table_is_that_of_brute_force(model: LanguageModel, folder: Path):
+    pairs = read_pairs(folder)
+    rows = tabulate(pairs, score_pairs(model, pairs), "m")
+    right = {paradigm: [] for paradigm in PARADIGMS}
+    for paradigm, lines in records().items():
+        for line in lines:
+            good, bad = alone(model, [line["sentence_good"], line["sentence_bad"]])
+            right[paradigm].append(float(good[:-1].sum() > bad[:-1].sum()))
+    by_level = {
+        level: {
+            row["paradigm"] if level == "paradigm" else row["phenomenon"]: row
+            for row in rows
+            if row["level"] == level
+        }
+        for level in ("paradigm", "phenomenon", "overall")
+    }
+    found = {name: row["accuracy"] for name, row in by_level["paradigm"].items()}
+    assert found == {name: np.mean(values) for name, values in right.items()}
+    assert set(by_level["phenomenon"]) == {
+        "subject_verb_agreement", "argument_structure", "binding",
+    }  # fmt: skip
+    structure = by_level["phenomenon"]["argument_structure"]
+    assert structure["accuracy"] == (found["selection"] + found["dropping"]) / 2
+    assert by_level["overall"]["overall"]["accuracy"] == pytest.approx(np.mean([*found.values()]))
+    assert by_level["overall"]["overall"]["n_pairs"] == 20
+    assert by_level["phenomenon"]["binding"]["field"] == "syntax_semantics"
+
+
+def packed(folder: Path, kind: str) -> Path:
+    """The folder as an archive that stands alone in a folder."""
+    home = folder.parent / kind
+    home.mkdir()
+    archive = home / f"blimp.{kind}"
+    files = sorted(folder.rglob("*.jsonl"))
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as opened:
+            for file in files:
+                opened.write(file, file.relative_to(folder.parent))
+    else:
+        with tarfile.open(archive, "w:gz") as opened:
+            opened.add(folder, "blimp")
+    return archive
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+def test_archives_hold_the_same_pairs(folder: Path, kind: str):
+    archive = packed(folder, kind)
+    pairs = sorted(read_pairs(folder), key=lambda pair: (pair.paradigm, pair.name))
+    for path in (archive, archive.parent):
+        found = sorted(read_pairs(path), key=lambda pair: (pair.paradigm, pair.name))
+        assert found == pairs
+    assert len(read_pairs(folder / "data" / "agreement_1.jsonl")) == 4
+
+
+@pytest.mark.parametrize("kind", ["tar.gz", "zip"])
+def test_damaged_archives_are_named(folder: Path, kind: str):
+    archive = packed(folder, kind)
+    data = archive.read_bytes()
+    for part in (data[: len(data) // 2], b"", b"no archive at all", data[:-300]):
+        archive.write_bytes(part)
+        with pytest.raises(PairsError, match=r"truncated or not an archive|holds no"):
+            read_pairs(archive)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"sentence_good": "a", ', "is not JSON"),
+        ("[1, 2]", "expected a JSON object, got list"),
+        ('{"sentence_good": "a"}', "sentence_bad must be a text that is not blank, got none"),
+        ('{"sentence_good": 3, "sentence_bad": "a"}', "sentence_good must be a text .* got 3"),
+        ('{"sentence_good": " ", "sentence_bad": "a"}', "sentence_good must be a text"),
+        ('{"sentence_good": "a\\nb", "sentence_bad": "a"}', "sentence_good must be one line"),
+        ('{"sentence_good": "a", "sentence_bad": "b", "UID": 7}', "UID must be a text"),
+        (json.dumps(records()["dropping"][2]), "pair 2 of dropping was already read from .*:3"),
+        (b"\xff\xfe{}", "is not JSON"),
+    ],
+)
+def test_bad_lines_name_file_and_line(folder: Path, line, message: str):
+    file = folder / "data" / "dropping.jsonl"
+    file.write_bytes(file.read_bytes() + (line if isinstance(line, bytes) else line.encode()))
+    with pytest.raises(PairsError, match=rf"dropping\.jsonl:5: .*{message}"):
+        read_pairs(folder)
+    with pytest.raises(PairsError, match=r"blimp/data/dropping\.jsonl:5: "):
+        read_pairs(packed(folder, "tar.gz"))
+
+
+def test_folders_without_pairs(tmp_path: Path):
+    for path, message in ((tmp_path, "holds no .jsonl files"), (tmp_path / "no", "no such file")):
+        with pytest.raises(PairsError, match=message):
+            read_pairs(path)
+    (tmp_path / "a.jsonl").write_text("\n")
+    with pytest.raises(PairsError, match="holds no minimal pairs"):
+        read_pairs(tmp_path)
+
+
+def test_little_is_needed_of_a_line(tmp_path: Path):
+    (tmp_path / "own.jsonl").write_text('{"sentence_good": "a", "sentence_bad": "b"}\n\n')
+    (tmp_path / "._own.jsonl").write_bytes(b"\x00\x05\x16\x07")
+    assert read_pairs(tmp_path) == [Pair("own", "unknown", "unknown", "1", "a", "b")]
+
+
+PUBLISHED = """level,UID,linguistics_term,lstm,human_individual_agreement,human_judgements
+paradigm,selection,s-selection,0.5,0.8,100
+paradigm,dropping,argument_structure,0.7,0.9,99
+phenomenon,,argument_structure,0.65,,
+overall,,overall,0.62,,
+"""
+
+
+def test_published_accuracies(tmp_path: Path):
+    path = tmp_path / "published.csv"
+    path.write_text(PUBLISHED)
+    found = read_published(path)
+    assert found["LSTM"] == {"argument_structure": 0.65, "overall": 0.62}
+    assert found["human"] == pytest.approx({"argument_structure": 0.85, "overall": 0.85})
+    assert set(found) == {"LSTM", "human"}
+    for text in ("", "a,b\n1,2\n", "level,linguistics_term,x\nparadigm,p,17\n"):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="holds no published accuracies"):
+            read_published(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="is not a CSV"):
+        read_published(path)
+
+
+@pytest.fixture(scope="module")
+def saved(model: LanguageModel, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "model"
+    model.save(folder)
+    return folder
+
+
+def test_the_command_writes_table_scores_and_plot(saved: Path, folder: Path, tmp_path, capsys):
+    published = tmp_path / "published.csv"
+    published.write_text(PUBLISHED)
+    files = {name: tmp_path / f"out.{name}" for name in ("csv", "pairs", "png")}
+    options = ["--csv", files["csv"], "--pairs-csv", files["pairs"], "--plot", files["png"]]
+    options += ["--published", published]
+    command = ["blimp", str(saved), "--data", str(folder), *map(str, options)]
+    assert main(command) == 0
+    shown = capsys.readouterr()
+    assert "overall (mean over paradigms)" in shown.out
+    assert "LSTM" in shown.out
+    assert shown.err == ""
+    with files["csv"].open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["level"] for row in rows].count("paradigm") == 5
+    assert rows[-1]["level"] == "overall"
+    assert rows[-1]["model"] == str(saved)
+    assert {row["bos"] for row in rows} == {"True"}
+    assert {row["reduction"] for row in rows} == {"sum"}
+    with files["pairs"].open(newline="") as file:
+        pairs = list(csv.DictReader(file))
+    assert len(pairs) == 20
+    credit = np.mean([float(pair["credit"]) for pair in pairs])
+    assert float(rows[-1]["accuracy"]) == pytest.approx(credit)
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+    # An earlier table can stand beside.
+    assert (
+        main(
+            [
+                "blimp",
+                str(saved),
+                "--data",
+                str(folder),
+                "--no-bos",
+                "--published",
+                str(files["csv"]),
+            ]
+        )
+        == 0
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "blimp", "out.csv", "out.pairs", "out.png", "published.csv",
+    }  # fmt: skip
+
+
+def test_the_command_says_what_is_wrong_in_one_line(saved: Path, folder: Path, tmp_path, capsys):
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / "data" / "selection.jsonl").write_text("{}\n{\n")
+    out = tmp_path / "out.csv"
+    for arguments in (
+        [saved, "--data", broken],
+        [saved, "--data", tmp_path / "nothing"],
+        [tmp_path / "nothing", "--data", folder],
+        [saved, "--data", folder, "--published", folder / "data" / "selection.jsonl"],
+        [saved, "--data", folder, "--plot", tmp_path / "no" / "plot.png"],
+        [saved, "--data", folder, "--pairs-csv", tmp_path],
+    ):
+        assert main(["blimp", *map(str, arguments), "--csv", str(out)]) == 2
+        shown = capsys.readouterr()
+        assert shown.err.startswith("esnlm: error: ")
+        assert shown.err.count("\n") == 1
+        assert not out.exists()
+
+
+def test_unknown_words_are_told(saved: Path, tmp_path: Path, capsys):
+    pair = {"sentence_good": "the cat sees", "sentence_bad": "the cow sees"}
+    (tmp_path / "own.jsonl").write_text(json.dumps(pair))
+    assert main(["blimp", str(saved), "--data", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert "33.3 % of the tokens" in shown.err
+    assert "50.00       1       1" in shown.out
