@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from esnlm.readouts.ridge import RidgeReadout
     from esnlm.readouts.softmax import SoftmaxReadout
     from esnlm.reservoir import Reservoir
+    from esnlm.spectral import SpectralWordFeatures
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Reservoir": "esnlm.reservoir",
     "WordFeatures": "esnlm.features",
+    "SpectralWordFeatures": "esnlm.spectral",
     "RidgeReadout": "esnlm.readouts.ridge",
     "SoftmaxReadout": "esnlm.readouts.softmax",
     "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
@@ -37,6 +39,7 @@ __all__ = [
     "Reservoir",
     "RidgeReadout",
     "SoftmaxReadout",
+    "SpectralWordFeatures",
     "WordFeatures",
 ]
 

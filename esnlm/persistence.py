@@ -32,6 +32,7 @@ _FILES = {CONFIG, WEIGHTS, TRAINING, TOKENIZER}
 _HOMES = {
     "Reservoir": "esnlm.reservoir",
     "WordFeatures": "esnlm.features",
+    "SpectralWordFeatures": "esnlm.spectral",
     "RidgeReadout": "esnlm.readouts.ridge",
     "SoftmaxReadout": "esnlm.readouts.softmax",
     "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
@@ -118,6 +119,11 @@ def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Arrays], dict[st
         A file is missing, truncated or altered, or the format is another one.
     """
     return read_files(folder, FORMAT, VERSION, "model")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a model folder, checked as `read_model` does; no other file is read."""
+    return _read_config(folder, FORMAT, VERSION, "model")
 
 
 def write_files(

@@ -19,11 +19,17 @@ FLOORS = (
     ("models",),
     ("language_model", "ngram_model"),
     ("sequence_model",),
-    ("generation", "framing", "persistence", "checkpoints", "training_log", "state_blocks"),
-    ("reservoir", "readouts", "corpus", "chunks", "tokenizers", "grammars"),
     (
-        "features", "weights", "statistics", "metrics", "ngrams", "threads", "streams", "drive",
-        "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
+        "generation", "framing", "persistence", "checkpoints", "training_log", "state_blocks",
+        "preparation", "appending",
+    ),
+    (
+        "reservoir", "readouts", "corpus", "chunks", "tokenizers", "grammars", "shards",
+        "sentences", "vocabularies",
+    ),
+    (
+        "features", "spectral", "weights", "statistics", "metrics", "ngrams", "threads", "streams",
+        "drive", "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
     ),
     ("kernels", "blas"),
 )  # fmt: skip
