@@ -349,8 +349,8 @@ class Reservoir(BaseEstimator):
         made._check_parameters()
         made.W_, made.W_in_ = _weights.from_arrays(arrays, made.n_units)
         made.bias_, made.leak_rate_ = arrays["bias"], arrays["leak_rate"]
-        made.spectral_radius_ = _weights.radius_of(made.topology, made.W_)
         made._complete(made.W_in_.shape[1])
+        made.spectral_radius_ = _weights.radius_of(made.topology, made.W_)
         return made
 
     @classmethod
@@ -388,19 +388,20 @@ class Reservoir(BaseEstimator):
         self._check_parameters()
         dtype = np.dtype(self.dtype)
         self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype)
-        self.W_.sort_indices()
         if scipy.sparse.issparse(W_in):
             self.W_in_ = scipy.sparse.csc_matrix(W_in, dtype=dtype)
         else:
             self.W_in_ = np.ascontiguousarray(np.asarray(W_in, dtype=dtype).T).T
         self.bias_ = np.array(np.broadcast_to(bias, (self.n_units,)), dtype=dtype)
         self.leak_rate_ = np.array(np.broadcast_to(leak_rate, (self.n_units,)), dtype=dtype)
-        self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
         self._complete(self.W_in_.shape[1])
+        self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
         return self
 
     def _complete(self, n_inputs: int) -> None:
+        # First of all: an index out of range makes sparse products write to foreign memory.
         _weights.check_shapes(self.n_units, self.W_, self.W_in_, self.bias_, self.leak_rate_)
+        self.W_.sort_indices()
         self.n_inputs_ = n_inputs
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self._token_drive: Drive | None = None

@@ -335,11 +335,22 @@ def test_clone_and_seeds():
         ("leak_rate", lambda a: np.append(a, a), r"leak_rate .* shape \(37,\), got \(74,\)"),
         ("W_in_columns", lambda a: a[:, :-1], r"W_in .* shape \(37, 7\), got \(36, 7\)"),
         ("W.indices", lambda a: a + 30, "indices must be < 37"),
+        ("W.indices", lambda a: a - 1, "indices must be >= 0"),
+        ("W.indptr", lambda a: a + 1, "should start with 0"),
+        ("W.indptr", lambda a: np.r_[0, a[-1], a[2:]], "non-decreasing sequence"),
+        ("W_in.indices", lambda a: a + 30, "indices must be < 37"),
     ],
 )
-def test_weights_that_do_not_fit_are_refused(part, change, message):
-    reservoir = small()
+def test_weights_that_do_not_fit_are_refused_before_any_use(part, change, message, monkeypatch):
+    reservoir = small(input_degree=3 if part.startswith("W_in.") else None)
     arrays = reservoir.to_arrays()
+
+    def used(*_):
+        raise AssertionError("unchecked weights were used")
+
+    for name in ("radius_of", "measured_spectral_radius"):
+        monkeypatch.setattr(f"esnlm.weights.{name}", used)
+    monkeypatch.setattr("esnlm.reservoir.recurrence_of", used)
     with pytest.raises(ValueError, match=message):
         Reservoir.from_arrays(reservoir.get_params(), arrays | {part: change(arrays[part])})
 
