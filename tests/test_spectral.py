@@ -14,7 +14,7 @@ from esnlm.spectral import pair_counts
 @pytest.fixture
 def tokens():
     random = np.random.default_rng(0)
-    return random.choice(40, 3000, p=random.dirichlet(np.full(40, 0.5))).astype(np.uint16)
+    return random.choice(40, 3000, p=random.dirichlet(np.full(40, 3.0))).astype(np.uint16)
 
 
 STARTS = np.array([0, 700, 701, 2500])
