@@ -58,6 +58,8 @@ class LanguageModel(BaseEstimator):
     reservoir_, readout_, features_, tokenizer_ : what was fitted (None where there is none)
     n_tokens_ : int
         V; every distribution has this many entries, the token's id its place.
+    run_ : str or None
+        What `esnlm.training.Trainer` knows its runs by.
 
     Notes
     -----
@@ -218,6 +220,7 @@ class LanguageModel(BaseEstimator):
     def read(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
         self._check_parts()
+        self.run_: str | None = None
         check_choice("reset", self.reset, RESETS)
         check_seed("random_state", self.random_state)
         if self.n_tokens is not None:
@@ -239,7 +242,7 @@ class LanguageModel(BaseEstimator):
 
     def tokenize(self, docs: Any) -> TokenStream:
         """The documents as `log_likelihood` reads them: tokens, starts and bounds."""
-        check_is_fitted(self, "readout_")
+        check_is_fitted(self, "n_tokens_")
         return self._tokens(docs)
 
     @property
@@ -292,6 +295,7 @@ class LanguageModel(BaseEstimator):
             "readout": persistence.describe(self.readout_),
             "features": None,
             "tokenizer": None,
+            "run": getattr(self, "run_", None),
         }
         if self.features_ is not None:
             config["features"] = persistence.describe(self.features_)
@@ -338,6 +342,7 @@ class LanguageModel(BaseEstimator):
         model.tokenizer_, model.features_ = tokenizer, features
         model.n_tokens_ = int(config["n_tokens"])
         model._carried = None
+        model.run_ = config.get("run")
         if tokenizer is not None and len(tokenizer) > model.n_tokens_:
             raise persistence.ModelFormatError(
                 f"the tokenizer of {len(tokenizer)} entries does not belong to a model of"

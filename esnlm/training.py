@@ -1,6 +1,7 @@
 """Training in passes over a corpus that is never held: resumable to the last bit."""
 
 import hashlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -150,7 +151,12 @@ class Trainer:
         with tqdm(total=total, unit="tok", unit_scale=True, disable=hidden) as self._bar:
             self._bar.update(self.tokens)
             self._pass_all()
+        self.model.run_ = self.digest()
         return self.model
+
+    def digest(self) -> str:
+        """What this run is known by: it stands for all that the result depends on."""
+        return _digest(json.dumps(self._described(), sort_keys=True).encode())
 
     def _prepare(self, found: Checkpoint | None) -> None:
         """Reservoir, features and readout, new or as they were at the checkpoint."""
@@ -243,7 +249,7 @@ class Trainer:
         """Whether a held-out score is due after a step that began at ``before`` tokens."""
         every = self.plan.score_every
         if every is None:
-            every = self.n_rows // _SCORES_A_PASS if self.readout.scores_are_cheap else 0
+            every = -(-self.n_rows // _SCORES_A_PASS) if self.readout.scores_are_cheap else 0
         return every > 0 and self.tokens // every > before // every
 
     def _score(self, number: int) -> None:

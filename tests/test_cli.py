@@ -144,7 +144,7 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
     [
         ("", "COMMAND"),
         ("conjure", "invalid choice: 'conjure'"),
-        ("train", "required: TEXT, --out"),
+        ("train", "required: SHARDS|TEXT, --out"),
         ("train text", "required: --out"),
         ("train text --out m --wings 2", "unrecognized arguments: --wings 2"),
         ("train none --out m", "no such file or folder: none"),

@@ -8,6 +8,11 @@ def warn(message: str) -> None:
     print(f"esnlm: warning: {one_line(message)}", file=sys.stderr)
 
 
+def note(message: str) -> None:
+    """Print what is neither wrong nor a result."""
+    print(f"esnlm: {one_line(message)}", file=sys.stderr)
+
+
 def fail(message: str) -> int:
     """Print an error; the exit status of bad input."""
     print(f"esnlm: error: {one_line(message)}", file=sys.stderr)

@@ -1,44 +1,48 @@
-"""``esnlm train``: fit a model to text."""
+"""``esnlm train``: fit a model to shards or text."""
 
 import argparse
-import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esnlm.commands.arguments import add_documents, seed, usual_split
+from esnlm.commands.parts import (
+    add_readout,
+    add_reservoir,
+    make_features,
+    make_readout,
+    make_reservoir,
+)
 
 if TYPE_CHECKING:
+    from esnlm.language_model import LanguageModel
     from esnlm.tokenizers import Tokenizer
 
-_READOUTS = {
-    "ridge": "RidgeReadout",
-    "softmax": "SoftmaxReadout",
-    "moe": "MixtureOfExpertsReadout",
-    "factored": "ClassFactoredReadout",
-}
-# Readouts name the same thing differently: option -> parameters, the first that there is.
-_OPTION_NAMES = {
-    "alpha": ("alpha",),
-    "passes": ("n_passes", "max_iter"),
-    "experts": ("n_experts",),
-    "classes": ("n_classes",),
-}
-# Laws of leak rates, and how many numbers each takes.
-_LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
+_INTERRUPTED = 130
+_MINUTES = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add("text", nargs="+", metavar="TEXT", help="UTF-8 files, plain or .gz, or folders of them")
+    add(
+        "text",
+        nargs="+",
+        metavar="SHARDS|TEXT",
+        help="a folder that prepare wrote; or UTF-8 files, plain or .gz, or folders of them",
+    )
     add("--out", type=Path, required=True, metavar="MODEL", help="folder to write")
-    add("--overwrite", action="store_true", help="replace a model that is there")
-    add("--held-out", nargs="+", metavar="TEXT", help="text to choose penalties and stops by")
+    add("--overwrite", action="store_true", help="replace a model or checkpoints that are there")
+    add(
+        "--held-out",
+        nargs="+",
+        metavar="SHARDS|TEXT",
+        help="text to choose penalties and stops by, and to score along the way",
+    )
     add(
         "--tokenizer",
-        default="word",
         metavar="word|char|FILE",
-        help="words, characters, or a tokenizer.json (default: word)",
+        help="of text: words, characters, or a tokenizer.json (default: word)",
     )
     add("--vocab-size", type=int, metavar="V", help="keep the most frequent tokens (default: all)")
     add("--lower", action="store_true", help="lower-case the text")
@@ -56,164 +60,194 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="dimensions of learned word features; 0 (default): one-hot tokens",
     )
     add("--seed", type=seed, default=0, help="the same seed, the same model (default: 0)")
-    _add_reservoir(parser.add_argument_group("reservoir").add_argument)
-    _add_readout(parser.add_argument_group("readout").add_argument)
+    add_reservoir(parser)
+    add_readout(parser)
+    _add_passes(parser)
+
+
+def _add_passes(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "training in passes",
+        "Shards are read in passes, a chunk at a time, and text too where one of these is given."
+        " Interrupted runs go on from a checkpoint beside MODEL, and end in the same model.",
+    )
+    add = group.add_argument
+    add("--resume", action="store_true", help="go on from the last checkpoint, if there is one")
+    add(
+        "--checkpoint-every",
+        type=float,
+        metavar="MINUTES",
+        help="time between checkpoints; 0: after every chunk (default: 10)",
+    )
+    add("--log", type=Path, metavar="CSV", help="file for the held-out losses along the way")
+    add(
+        "--score-every",
+        type=int,
+        metavar="TOKENS",
+        help="between held-out losses; 0: after passes (default: a tenth of a pass, or a pass)",
+    )
+    add("--chunk-tokens", type=int, metavar="T", help="tokens of a chunk (default: 65536)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Fit and save; the exit status."""
-    from esnlm import LanguageModel, Reservoir, WordFeatures
-    from esnlm.corpus import TextCorpus
+    from esnlm import LanguageModel
     from esnlm.persistence import check_target
 
-    check_target(args.out, overwrite=args.overwrite)
-    reset = args.reset or ("never" if args.tokenizer == "char" else "sentence")
-    readout = _readout(args)
-    reservoir = Reservoir(
-        args.units,
-        degree=args.degree,
-        topology=args.topology,
-        spectral_radius=args.spectral_radius,
-        input_scaling=args.input_scaling,
-        bias_scaling=args.bias_scaling,
-        activation=args.activation,
-        leak_rate=args.leak_rate,
-        random_state=args.seed,
-    )
-    if args.features < 0:
-        raise ValueError(f"--features must be at least 0, got {args.features}")
-    features = WordFeatures(args.features, random_state=args.seed) if args.features else None
-    tokenizer = _tokenizer(args, reset)
-    split = args.documents or usual_split(tokenizer, reset)
-    docs = TextCorpus(args.text, split)
-    held_out = TextCorpus(args.held_out, split) if args.held_out else None
+    check_target(args.out, overwrite=args.overwrite or args.resume)
+    shards = _is_shards(args.text)
+    if shards:
+        _refuse_text_options(args)
+    args.reset = args.reset or ("never" if args.tokenizer == "char" else "sentence")
+    readout, reservoir, features = make_readout(args), make_reservoir(args), make_features(args)
+    tokenizer = _tokenizer(args)
     model = LanguageModel(
-        reservoir, readout, tokenizer, features, reset, random_state=args.seed, verbose=True
+        reservoir, readout, tokenizer, features, args.reset, random_state=args.seed, verbose=True
     )
+    docs = _documents(args.text, tokenizer, args)
+    held_out = _documents(args.held_out, tokenizer, args) if args.held_out else None
+    if shards or _asks_for_passes(args):
+        return _in_passes(model, docs, held_out, args)
     model.fit(docs, held_out=held_out)
     model.save(args.out)
-    print(f"{args.out}: {model.n_tokens_} tokens, {model.n_parameters_} trained parameters")
+    print(_summary(args.out, model))
     return 0
 
 
-def _add_reservoir(add: Any) -> None:
-    add("--units", type=int, default=1000, metavar="N", help="size (default: 1000)")
-    add("--degree", type=int, default=32, metavar="D", help="connections into a unit (default: 32)")
-    add(
-        "--topology",
-        default="offsets",
-        metavar="NAME",
-        help="offsets (default), random, ring, small_world, orthogonal or delay_line",
-    )
-    add(
-        "--spectral-radius",
-        type=float,
-        default=0.97,
-        metavar="R",
-        help="of the recurrent weights (default: 0.97)",
-    )
-    add(
-        "--input-scaling",
-        type=float,
-        default=1.0,
-        metavar="S",
-        help="deviation of the input weights (default: 1)",
-    )
-    add(
-        "--bias-scaling",
-        type=float,
-        default=0.0,
-        metavar="S",
-        help="deviation of the biases (default: 0)",
-    )
-    add("--activation", default="tanh", metavar="NAME", help="tanh (default), relu or identity")
-    add(
-        "--leak-rate",
-        type=_leak_rate,
-        default=1.0,
-        metavar="A",
-        help="a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1)",
-    )
+def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, args: argparse.Namespace) -> int:
+    from esnlm.checkpoints import Checkpoints
+    from esnlm.commands.signals import stopping
+    from esnlm.training import StoppedError, Trainer
+    from esnlm.training_log import TrainingLog
+
+    every = _MINUTES if args.checkpoint_every is None else args.checkpoint_every
+    if not (math.isfinite(every) and every >= 0):
+        raise ValueError(f"--checkpoint-every must be at least 0, got {every}")
+    plan = _plan(args)
+    checkpoints = Checkpoints(Path(f"{args.out}.checkpoints"))
+    if checkpoints.exists() and not args.resume:
+        if not args.overwrite:
+            raise FileExistsError(
+                f"{checkpoints.folder} holds a checkpoint of a run that did not end: pass"
+                " --resume to go on, or --overwrite to start again"
+            )
+        checkpoints.remove()
+    stream = model.read(docs)
+    held = None if held_out is None else model.tokenize(held_out)
+    trainer = Trainer(model, stream, held, plan)
+    if args.resume and not checkpoints.exists() and _is_done(args.out, trainer):
+        print(f"{args.out} is whole: there is nothing to resume")
+        return 0
+    with stopping() as stop:
+        try:
+            trainer.run(
+                checkpoints,
+                resume=args.resume,
+                save_every=60 * every,
+                log=TrainingLog(args.log),
+                stop=stop,
+                verbose=True,
+            )
+        except StoppedError:
+            return _stopped(trainer.step)
+        model.save(args.out)
+        checkpoints.remove()
+    score = trainer.last_score
+    told = "" if score is None else f", held-out loss {score:.4f} nats a token"
+    print(_summary(args.out, model) + told)
+    return 0
 
 
-def _add_readout(add: Any) -> None:
-    add(
-        "--readout",
-        choices=tuple(_READOUTS),
-        default="ridge",
-        help="least squares (default), softmax, mixture of experts, or words by classes",
-    )
-    add("--alpha", type=float, metavar="A", help="weight penalty (default: the readout's)")
-    add("--passes", type=int, metavar="P", help="passes over the text, of incremental readouts")
-    add("--experts", type=int, metavar="K", help="experts of the mixture")
-    add("--classes", type=int, metavar="K", help="classes of words of the factored readout")
-    add(
-        "--option",
-        type=_option,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="any other parameter of the readout's class",
-    )
+def _plan(args: argparse.Namespace) -> Any:
+    from esnlm.training import TrainingPlan
+
+    given = {"chunk_tokens": args.chunk_tokens, "score_every": args.score_every}
+    return TrainingPlan(seed=args.seed, **{k: v for k, v in given.items() if v is not None})
 
 
-def _tokenizer(args: argparse.Namespace, reset: str) -> "Tokenizer":
+def _is_done(folder: Path, trainer: Any) -> bool:
+    """Whether the run that is to be resumed has left its model already."""
+    from esnlm.persistence import read_config
+
+    if not (folder / "config.json").is_file():
+        return False
+    if read_config(folder).get("run") != trainer.digest():
+        raise FileExistsError(
+            f"{folder} is a model of another run, and there is no checkpoint to resume from:"
+            " choose another folder, or pass --overwrite"
+        )
+    return True
+
+
+def _stopped(step: int) -> int:
+    from esnlm.commands.messages import note
+
+    note(f"interrupted after step {step}: the same command with --resume goes on from there")
+    return _INTERRUPTED
+
+
+def _summary(folder: Path, model: "LanguageModel") -> str:
+    return f"{folder}: {model.n_tokens_} tokens, {model.n_parameters_} trained parameters"
+
+
+def _asks_for_passes(args: argparse.Namespace) -> bool:
+    options = args.checkpoint_every, args.log, args.score_every, args.chunk_tokens
+    return args.resume or any(option is not None for option in options)
+
+
+def _refuse_text_options(args: argparse.Namespace) -> None:
+    if args.tokenizer or args.lower or args.vocab_size is not None or args.documents:
+        raise ValueError(
+            "--tokenizer, --vocab-size, --lower and --documents are of text: shards were cut in"
+            " tokens by prepare"
+        )
+    if args.reset not in (None, "sentence"):
+        raise ValueError(f"shards hold sentences: --reset must be sentence, got {args.reset}")
+    if len(args.text) > 1:
+        raise ValueError(f"expected one folder of shards, got {len(args.text)}")
+
+
+def _is_shards(names: list[str]) -> bool:
+    """Whether the corpus is a folder of shards; text and shards together are refused."""
+    found = [name for name in names if name and (Path(name) / "manifest.json").is_file()]
+    if found and len(found) < len(names):
+        raise ValueError(f"{found[0]} is a folder of shards, the rest is text: give one of them")
+    return bool(found)
+
+
+def _documents(names: list[str], tokenizer: "Tokenizer", args: argparse.Namespace) -> Any:
+    """What the names hold: a stream of shards, or documents of text."""
+    from esnlm.corpus import TextCorpus
+
+    if not _is_shards(names):
+        return TextCorpus(names, args.documents or usual_split(tokenizer, args.reset))
+    from esnlm.shards import Shards
+
+    if len(names) > 1:
+        raise ValueError(f"expected one folder of shards, got {len(names)}")
+    shards = Shards(names[0])
+    if shards.tokenizer.to_json() != tokenizer.to_json():
+        raise ValueError(f"the tokenizer of {names[0]} is not the one of the training text")
+    return shards.stream()
+
+
+def _tokenizer(args: argparse.Namespace) -> "Tokenizer":
     from esnlm.corpus import TextCorpus
     from esnlm.tokenizers import Tokenizer
 
-    options = {"lower": args.lower, "boundaries": reset != "never"}
-    if args.tokenizer == "word":
+    if _is_shards(args.text):
+        from esnlm.shards import Shards
+
+        tokenizer: Tokenizer = Shards(args.text[0], verify=False).tokenizer
+        return tokenizer
+    name = args.tokenizer or "word"
+    options = {"lower": args.lower, "boundaries": args.reset != "never"}
+    if name == "word":
         options["boundaries"] = True
         return Tokenizer.train_words(TextCorpus(args.text, "line"), args.vocab_size, **options)
-    if args.tokenizer == "char":
+    if name == "char":
         text = TextCorpus(args.text, "file")
         return Tokenizer.train_characters(text, args.vocab_size, **options)
     if args.lower or args.vocab_size is not None:
         raise ValueError("--lower and --vocab-size need --tokenizer word or char, not a file")
-    return Tokenizer.from_file(args.tokenizer)
-
-
-def _readout(args: argparse.Namespace) -> Any:
-    import esnlm
-
-    home = getattr(esnlm, _READOUTS[args.readout])
-    known = sorted(home._get_param_names())
-    wanted = dict(args.option)
-    for option, names in _OPTION_NAMES.items():
-        value = getattr(args, option)
-        if value is None:
-            continue
-        name = next((name for name in names if name in known), None)
-        if name is None:
-            raise ValueError(
-                f"--{option} is no option of the readout {args.readout}, which has"
-                f" {', '.join(known)} (--option NAME=VALUE)"
-            )
-        wanted[name] = value
-    if "random_state" in known:
-        wanted.setdefault("random_state", args.seed)
-    for name in wanted:
-        if name not in known:
-            raise ValueError(f"--option {name}: the readout {args.readout} has {', '.join(known)}")
-    return home(**wanted)
-
-
-def _leak_rate(text: str) -> Any:
-    name, *values = text.split(":")
-    try:
-        if _LEAK_RATE_LAWS.get(name) == len(values):
-            return (name, *map(float, values))
-        return float(text)
-    except ValueError:
-        expected = "a number, uniform:LOW:HIGH or inverse_gamma:ALPHA"
-        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from None
-
-
-def _option(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
+    return Tokenizer.from_file(name)

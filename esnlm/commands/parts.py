@@ -1,0 +1,166 @@
+"""Options that name a model's parts, and the parts they make."""
+
+import argparse
+import json
+from typing import Any
+
+_READOUTS = {
+    "ridge": "RidgeReadout",
+    "softmax": "SoftmaxReadout",
+    "moe": "MixtureOfExpertsReadout",
+    "factored": "ClassFactoredReadout",
+}
+# Readouts name the same thing differently: option -> parameters, the first that there is.
+_OPTION_NAMES = {
+    "alpha": ("alpha",),
+    "passes": ("n_passes", "max_iter"),
+    "experts": ("n_experts",),
+    "classes": ("n_classes",),
+}
+# Laws of leak rates, and how many numbers each takes.
+_LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
+
+
+def add_reservoir(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the reservoir."""
+    add = parser.add_argument_group("reservoir").add_argument
+    add("--units", type=int, default=1000, metavar="N", help="size (default: 1000)")
+    add("--degree", type=int, default=32, metavar="D", help="connections into a unit (default: 32)")
+    add(
+        "--topology",
+        default="offsets",
+        metavar="NAME",
+        help="offsets (default), random, ring, small_world, orthogonal or delay_line",
+    )
+    add(
+        "--spectral-radius",
+        type=float,
+        default=0.97,
+        metavar="R",
+        help="of the recurrent weights (default: 0.97)",
+    )
+    add(
+        "--input-scaling",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="deviation of the input weights (default: 1)",
+    )
+    add(
+        "--input-degree",
+        type=int,
+        metavar="K",
+        help="units that an input drives (default: all of them)",
+    )
+    add(
+        "--bias-scaling",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="deviation of the biases (default: 0)",
+    )
+    add("--activation", default="tanh", metavar="NAME", help="tanh (default), relu or identity")
+    add(
+        "--leak-rate",
+        type=_leak_rate,
+        default=1.0,
+        metavar="A",
+        help="a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1)",
+    )
+
+
+def add_readout(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the readout."""
+    add = parser.add_argument_group("readout").add_argument
+    add(
+        "--readout",
+        choices=tuple(_READOUTS),
+        default="ridge",
+        help="least squares (default), softmax, mixture of experts, or words by classes",
+    )
+    add("--alpha", type=float, metavar="A", help="weight penalty (default: the readout's)")
+    add("--passes", type=int, metavar="P", help="passes over the text, of incremental readouts")
+    add("--experts", type=int, metavar="K", help="experts of the mixture")
+    add("--classes", type=int, metavar="K", help="classes of words of the factored readout")
+    add(
+        "--option",
+        type=_option,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="any other parameter of the readout's class",
+    )
+
+
+def make_reservoir(args: argparse.Namespace) -> Any:
+    """The reservoir that the options describe, without weights."""
+    from esnlm import Reservoir
+
+    return Reservoir(
+        args.units,
+        degree=args.degree,
+        topology=args.topology,
+        spectral_radius=args.spectral_radius,
+        input_scaling=args.input_scaling,
+        input_degree=args.input_degree,
+        bias_scaling=args.bias_scaling,
+        activation=args.activation,
+        leak_rate=args.leak_rate,
+        random_state=args.seed,
+    )
+
+
+def make_readout(args: argparse.Namespace) -> Any:
+    """The readout that the options describe."""
+    import esnlm
+
+    home = getattr(esnlm, _READOUTS[args.readout])
+    known = sorted(home._get_param_names())
+    wanted = dict(args.option)
+    for option, names in _OPTION_NAMES.items():
+        value = getattr(args, option)
+        if value is None:
+            continue
+        name = next((name for name in names if name in known), None)
+        if name is None:
+            raise ValueError(
+                f"--{option} is no option of the readout {args.readout}, which has"
+                f" {', '.join(known)} (--option NAME=VALUE)"
+            )
+        wanted[name] = value
+    if "random_state" in known:
+        wanted.setdefault("random_state", args.seed)
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"--option {name}: the readout {args.readout} has {', '.join(known)}")
+    return home(**wanted)
+
+
+def make_features(args: argparse.Namespace) -> Any:
+    """The word features that the options describe, or None."""
+    from esnlm import WordFeatures
+
+    if args.features < 0:
+        raise ValueError(f"--features must be at least 0, got {args.features}")
+    return WordFeatures(args.features, random_state=args.seed) if args.features else None
+
+
+def _leak_rate(text: str) -> Any:
+    name, *values = text.split(":")
+    try:
+        if _LEAK_RATE_LAWS.get(name) == len(values):
+            return (name, *map(float, values))
+        return float(text)
+    except ValueError:
+        expected = "a number, uniform:LOW:HIGH or inverse_gamma:ALPHA"
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from None
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

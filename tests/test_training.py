@@ -1,0 +1,396 @@
+"""Runs in passes: the same model whatever happens on the way, and what is refused."""
+
+import csv
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from esnlm import (
+    LanguageModel,
+    MixtureOfExpertsReadout,
+    Reservoir,
+    RidgeReadout,
+    SoftmaxReadout,
+    WordFeatures,
+)
+from esnlm import checkpoints as checkpoints_module
+from esnlm.checkpoints import CheckpointError, Checkpoints
+from esnlm.chunks import ChunkOrder, evenly_spaced, target_counts
+from esnlm.cli import main
+from esnlm.corpus import TokenStream
+from esnlm.persistence import ModelFormatError
+from esnlm.training import StoppedError, Trainer, TrainingPlan
+from esnlm.training_log import TrainingLog
+
+V = 12
+PLAN = TrainingPlan(chunk_tokens=300, score_every=900, seed=3)
+READOUTS = {
+    "ridge": RidgeReadout(),
+    "sampled ridge": RidgeReadout(gram_rows=700),
+    "softmax": SoftmaxReadout(n_passes=3),
+    "mixture": MixtureOfExpertsReadout(2, max_iter=2, buffer_size=1500, random_state=0),
+}
+
+
+def stream(n_sequences: int = 500, seed: int = 0, *, reset: bool = True) -> TokenStream:
+    """Sequences of 2 to 9 tokens in which a token says much about the next."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, 10, n_sequences)
+    tokens = np.cumsum(rng.integers(1, 4, lengths.sum())) % V
+    starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    bounds = np.array([0, len(tokens)])
+    return TokenStream(tokens.astype(np.uint16), starts if reset else None, bounds)
+
+
+def trainer(readout: str = "ridge", corpus: TokenStream | None = None, **options) -> Trainer:
+    corpus = corpus or stream()
+    reset = "never" if corpus.starts is None else "sentence"
+    model = LanguageModel(
+        Reservoir(15, leak_rate=0.5, random_state=1),
+        READOUTS[readout],
+        features=options.pop("features", None),
+        reset=reset,
+        n_tokens=V,
+    )
+    model.read(corpus)
+    held_out = options.pop("held_out", stream(60, seed=9, reset=corpus.starts is not None))
+    return Trainer(model, corpus, held_out, options.pop("plan", PLAN))
+
+
+def saved(model: LanguageModel, folder: Path) -> dict[str, bytes]:
+    model.save(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+class Clock:
+    """Asks to stop after the given numbers of steps of a run."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+@pytest.mark.parametrize("reset", [True, False], ids=["sentences", "one sequence"])
+@pytest.mark.parametrize("readout", READOUTS)
+def test_an_interrupted_run_ends_in_the_same_model(readout: str, reset: bool, tmp_path: Path):
+    corpus = stream(500 if reset else 3000, reset=reset)
+    whole = trainer(readout, corpus)
+    log = TrainingLog(tmp_path / "whole.csv")
+    expected = saved(whole.run(log=log), tmp_path / "whole")
+    store = Checkpoints(tmp_path / "checkpoints")
+    log = TrainingLog(tmp_path / "parts.csv")
+    for k in range(100):
+        part = trainer(readout, corpus)
+        try:
+            model = part.run(store, resume=True, log=log, stop=Clock(k % 4))
+            break
+        except StoppedError:
+            continue
+    assert k > 3
+    assert part.step == whole.step
+    assert saved(model, tmp_path / "parts") == expected
+    rows = [rows_of(tmp_path / name) for name in ("whole.csv", "parts.csv")]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 1 or readout.endswith("ridge")
+
+
+def rows_of(path: Path) -> list[list[str]]:
+    """Rows of a log less their times."""
+    with open(path, newline="") as file:
+        return [row[:-1] for row in csv.reader(file)]
+
+
+@pytest.mark.parametrize("readout", READOUTS)
+def test_checkpoints_leave_no_trace(readout: str, tmp_path: Path):
+    without = saved(trainer(readout).run(), tmp_path / "without")
+    store = Checkpoints(tmp_path / "checkpoints")
+    each = saved(trainer(readout).run(store, save_every=0), tmp_path / "each")
+    assert without == each
+    assert store.exists()
+
+
+def test_features_are_kept_in_checkpoints(tmp_path: Path, monkeypatch):
+    features = WordFeatures(2, n_passes=1, random_state=0)
+    expected = saved(trainer(features=features).run(), tmp_path / "whole")
+    store = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(StoppedError):
+        trainer(features=features).run(store, stop=Clock(1))
+    monkeypatch.setattr(WordFeatures, "fit", lambda *_, **__: pytest.fail("fitted again"))
+    model = trainer(features=features).run(store, resume=True)
+    assert saved(model, tmp_path / "parts") == expected
+
+
+def test_one_pass_of_ridge_is_what_fit_gives():
+    run = trainer(held_out=None)
+    model = run.run()
+    fitted = LanguageModel(Reservoir(15, leak_rate=0.5, random_state=1), RidgeReadout(), n_tokens=V)
+    fitted.fit(run.stream)
+    np.testing.assert_allclose(model.readout_.coef_, fitted.readout_.coef_, atol=1e-5)
+
+
+def test_held_out_loss_is_that_of_the_saved_model(tmp_path: Path):
+    run = trainer("softmax")
+    model = run.run(log=TrainingLog(tmp_path / "log.csv"))
+    score = model.score(run.held_out)
+    assert run.last_score == pytest.approx(-score, abs=1e-5)
+    assert float(rows_of(tmp_path / "log.csv")[-1][3]) == run.last_score
+
+
+def test_a_saved_model_learns_on_as_the_one_in_memory(tmp_path: Path):
+    docs = [np.arange(n, n + 6) % V for n in range(200)]
+    for name, readout in READOUTS.items():
+        model = LanguageModel(Reservoir(15, random_state=1), readout, n_tokens=V, reset="never")
+        model.partial_fit(docs[:120])
+        model.save(tmp_path / name, training=True)
+        loaded = LanguageModel.load(tmp_path / name)
+        for one in (model, loaded):
+            one.partial_fit(docs[120:])
+        assert saved(model, tmp_path / f"{name} a") == saved(loaded, tmp_path / f"{name} b")
+
+
+def test_a_model_saved_without_its_training_says_so(tmp_path: Path):
+    model = trainer().run()
+    model.save(tmp_path / "model")
+    loaded = LanguageModel.load(tmp_path / "model")
+    with pytest.raises(ValueError, match="training=True"):
+        loaded.partial_fit([np.array([0, 1])])
+    with pytest.raises(ValueError, match="training=True"):
+        loaded.save(tmp_path / "again", training=True)
+    assert not (tmp_path / "again").exists()
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_a_pass_reads_every_pair_once(reset: bool):
+    corpus = stream(3000, reset=reset)
+    order = ChunkOrder(corpus, 700, np.random.default_rng(0), warmup=64)
+    seen = []
+    for i in range(len(order)):
+        for piece in order.chunk(i):
+            tokens, starts = piece.stream.tokens, piece.stream.starts
+            for sequence in np.split(tokens, starts[1:]):
+                pairs = np.stack([sequence[:-1], sequence[1:]], axis=1)
+                seen.append(pairs[piece.washout :])
+    seen = np.concatenate(seen)
+    marks = corpus.predicted()
+    at = np.flatnonzero(marks)
+    expected = np.stack([corpus.tokens[at - 1], corpus.tokens[at]], axis=1)
+    assert np.array_equal(np.unique(seen, axis=0, return_counts=True)[1].sum(), len(expected))
+    code = lambda pairs: np.sort(pairs[:, 0].astype(int) * V + pairs[:, 1])  # noqa: E731
+    assert np.array_equal(code(seen), code(expected))
+    assert np.array_equal(target_counts(corpus, V), np.bincount(corpus.tokens[at], minlength=V))
+
+
+def test_chunks_mix_the_whole_corpus():
+    n = 2000
+    tokens = np.repeat(np.arange(n), 3)
+    corpus = TokenStream(tokens, np.arange(0, 3 * n, 3), np.array([0, 3 * n]))
+    order = ChunkOrder(corpus, 300, np.random.default_rng(0))
+    for i in range(len(order)):
+        (piece,) = order.chunk(i)
+        assert abs(piece.stream.tokens.mean() / n - 0.5) < 0.2
+        assert len(piece.stream.tokens) <= 303
+
+
+def test_evenly_spaced_sequences():
+    corpus = stream(1000)
+    part = evenly_spaced(corpus, 500)
+    assert 200 < len(part.tokens) <= 600
+    assert evenly_spaced(part, 10_000) is part
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"readout": "softmax"}, "readout is"),
+        ({"corpus": stream(seed=5)}, "the corpus is another one"),
+        ({"held_out": None}, "the held-out text is another one"),
+        ({"plan": TrainingPlan(chunk_tokens=301, seed=3)}, "chunk_tokens is 301, but was 300"),
+    ],
+)
+def test_other_settings_are_no_resumption(change, message: str, tmp_path: Path):
+    store = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(StoppedError):
+        trainer().run(store, stop=Clock(1))
+    with pytest.raises(CheckpointError, match=message):
+        trainer(**change).run(store, resume=True)
+
+
+def test_every_altered_byte_of_a_checkpoint_is_noticed(tmp_path: Path):
+    store = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(StoppedError):
+        trainer().run(store, stop=Clock(1))
+    (folder,) = store.folder.iterdir()
+    rng = np.random.default_rng(0)
+    for path in sorted(folder.iterdir()):
+        whole = path.read_bytes()
+        few = path.suffix == ".json"
+        places = range(len(whole)) if few else rng.integers(0, len(whole), 200)
+        for place in [*range(0, min(64, len(whole))), *places]:
+            changed = bytearray(whole)
+            changed[place] ^= 1 << rng.integers(8)
+            path.write_bytes(changed)
+            with pytest.raises(ModelFormatError, match="--overwrite"):
+                store.latest()
+        for length in (0, 1, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:length])
+            with pytest.raises(ModelFormatError):
+                store.latest()
+        path.write_bytes(whole)
+    assert store.latest() is not None
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch):
+    store = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(StoppedError):
+        trainer().run(store, stop=Clock(1))
+    write = checkpoints_module.write_files
+
+    def full(folder: Path, *args) -> None:
+        write(folder, *args)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoints_module, "write_files", full)
+    with pytest.raises(OSError, match=r"No space left.*of step 2 is whole.*--resume"):
+        trainer().run(store, resume=True, save_every=0)
+    assert [path.name for path in store.folder.iterdir()] == ["step-0000000002"]
+    monkeypatch.undo()
+    trainer().run(store, resume=True)
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path):
+    store = Checkpoints(tmp_path / "checkpoints")
+    store.save(1, {}, {"a": np.zeros(1)})
+    (store.folder / ".new.abc").mkdir()
+    (store.folder / ".old.0").mkdir()
+    store.save(2, {}, {"a": np.ones(1)})
+    assert [path.name for path in store.folder.iterdir()] == ["step-0000000002"]
+
+
+TEXT = "the boy sees the dog\nthe dog sees the boy\n\nthe girl walks with the boy\n" * 400
+COMMAND = """train text --held-out text --units 40 --readout softmax --passes 6 --chunk-tokens 600
+--checkpoint-every 0 --score-every 4000 --log log.csv --resume --out model"""
+TRAIN = COMMAND.split()
+
+
+def process(*argv: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "esnlm", *argv]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def undisturbed(folder: Path, monkeypatch) -> tuple[dict[str, bytes], list[list[str]], float]:
+    """Model and log of one whole run, and the seconds it took."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    Path("text").write_text(TEXT)
+    began = time.monotonic()
+    done = process(*TRAIN)
+    _, err = done.communicate(timeout=300)
+    assert (done.returncode, err) == (0, "")
+    assert not Path("model.checkpoints").exists()
+    return contents(Path("model")), rows_of(Path("log.csv")), time.monotonic() - began
+
+
+def kill_and_resume(folder: Path, kills: list[float], monkeypatch) -> int:
+    """Kill runs after so many seconds each, then let one end; how many met their kill."""
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    Path("text").write_text(TEXT)
+    met = 0
+    for seconds in kills:
+        running = process(*TRAIN)
+        try:
+            running.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            met += 1
+        running.communicate()
+    last = process(*TRAIN)
+    _, err = last.communicate(timeout=300)
+    assert (last.returncode, err) == (0, "")
+    return met
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_killed_runs_end_in_the_same_model(tmp_path: Path, monkeypatch):
+    model, log, seconds = undisturbed(tmp_path / "whole", monkeypatch)
+    draw = random.Random(0)
+    kills = [seconds * draw.uniform(0.4, 0.95) for _ in range(3)]
+    assert kill_and_resume(tmp_path / "killed", kills, monkeypatch)
+    assert contents(Path("model")) == model
+    assert rows_of(Path("log.csv")) == log
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_fifty_kills_fifty_identical_models(tmp_path: Path, monkeypatch):
+    model, log, seconds = undisturbed(tmp_path / "whole", monkeypatch)
+    draw = random.Random(int(os.environ.get("ESNLM_KILL_SEED", "0")))
+    n_kills = int(os.environ.get("ESNLM_KILLS", "50"))
+    met = trial = 0
+    while met < n_kills:
+        folder = tmp_path / f"killed {trial}"
+        met += kill_and_resume(folder, [seconds * draw.uniform(0.2, 1)], monkeypatch)
+        assert contents(Path("model")) == model
+        assert rows_of(Path("log.csv")) == log
+        assert sorted(p.name for p in folder.iterdir()) == ["log.csv", "model", "text"]
+        trial += 1
+    print(f"{met} kills in {trial} runs of {seconds:.1f} s: {trial} identical models")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number: int, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text(TEXT)
+    argv = [word if word != "6" else "400" for word in TRAIN]
+    argv[argv.index("--checkpoint-every") + 1] = "60"
+    running = process(*argv)
+    while not Path("log.csv").exists() or len(rows_of(Path("log.csv"))) < 2:
+        time.sleep(0.05)
+        assert running.poll() is None
+    running.send_signal(number)
+    out, err = running.communicate(timeout=60)
+    assert (running.returncode, out) == (130, "")
+    assert "once more to stop at once" in err
+    assert "--resume goes on from there" in err
+    (folder,) = Path("model.checkpoints").iterdir()
+    assert json.loads((folder / "config.json").read_text())["facts"]["tokens"] > 0
+    assert not Path("model").exists()
+
+
+def test_command_line_of_runs(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("a b c\nb c a\n\nc a b\n" * 20)
+    command = "train text --units 10 --out model --chunk-tokens 50"
+    argv = command.split()
+    assert main(argv) == 0
+    assert main([*argv, "--resume"]) == 0
+    assert "nothing to resume" in capsys.readouterr().out
+    assert main([*argv, "--resume", "--seed", "4"]) == 2
+    assert "is a model of another run" in capsys.readouterr().err
+    Checkpoints(Path("new.checkpoints")).save(1, {}, {"a": np.zeros(1)})
+    argv[argv.index("model")] = "new"
+    assert main(argv) == 2
+    assert "pass --resume to go on, or --overwrite" in capsys.readouterr().err
+    assert main([*argv, "--overwrite"]) == 0
+    assert not Path("new.checkpoints").exists()
+    assert main([*argv, "--overwrite", "--checkpoint-every", "nan"]) == 2
+    assert "--checkpoint-every must be at least 0" in capsys.readouterr().err
+    assert main([*argv, "--overwrite", "--readout", "softmax", "--option", "solver=newton-cg"]) == 2
+    assert "reads every row at each step" in capsys.readouterr().err
