@@ -52,7 +52,7 @@ class StateBlocks:
         }
         if features is not None:
             dtype = self.reservoir.W_.dtype
-            self.options["features"] = features.embedding_.astype(dtype)
+            self.options["features"] = features.embedding_.astype(dtype, copy=False)
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         blocks = self.reservoir.harvest(self.stream.tokens, **self.options)

@@ -43,7 +43,7 @@ class TrainingPlan:
 
     chunk_tokens: int = 1 << 16
     score_every: int | None = None
-    held_out_tokens: int = 1 << 17
+    held_out_tokens: int = 1 << 15
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -138,11 +138,22 @@ def make_readout(args: argparse.Namespace) -> Any:
 
 def make_features(args: argparse.Namespace) -> Any:
     """The word features that the options describe, or None."""
-    from esnlm import WordFeatures
+    from esnlm import SpectralWordFeatures, WordFeatures
 
-    if args.features < 0:
-        raise ValueError(f"--features must be at least 0, got {args.features}")
-    return WordFeatures(args.features, random_state=args.seed) if args.features else None
+    kind, number = args.features
+    if number < 0:
+        raise ValueError(f"--features must be at least 0, got {number}")
+    if kind == "spectral":
+        return SpectralWordFeatures(number, random_state=args.seed)
+    return WordFeatures(number, random_state=args.seed) if number else None
+
+
+def features(text: str) -> tuple[str, int]:
+    """``F`` or ``spectral:F`` -> how features are made, and how many."""
+    kind, colon, number = text.rpartition(":")
+    if kind != ("spectral" if colon else ""):
+        raise argparse.ArgumentTypeError(f"expected F or spectral:F, got {text!r}")
+    return kind, int(number)
 
 
 def _leak_rate(text: str) -> Any:

@@ -9,6 +9,7 @@ from esnlm.commands.arguments import add_documents, seed, usual_split
 from esnlm.commands.parts import (
     add_readout,
     add_reservoir,
+    features,
     make_features,
     make_readout,
     make_reservoir,
@@ -54,10 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--features",
-        type=int,
-        default=0,
-        metavar="F",
-        help="dimensions of learned word features; 0 (default): one-hot tokens",
+        type=features,
+        default="0",
+        metavar="[spectral:]F",
+        help="dimensions of word features that drive the reservoir, learned by gradient or, with"
+        " spectral:, from bigram counts (for large vocabularies); 0 (default): one-hot tokens",
     )
     add("--seed", type=seed, default=0, help="the same seed, the same model (default: 0)")
     add_reservoir(parser)
@@ -86,6 +88,12 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
         metavar="TOKENS",
         help="between held-out losses; 0: after passes (default: a tenth of a pass, or a pass)",
     )
+    add(
+        "--held-out-tokens",
+        type=int,
+        metavar="T",
+        help="held-out tokens that are scored, taken evenly (default: 32768)",
+    )
     add("--chunk-tokens", type=int, metavar="T", help="tokens of a chunk (default: 65536)")
 
 
@@ -99,10 +107,11 @@ def run(args: argparse.Namespace) -> int:
     if shards:
         _refuse_text_options(args)
     args.reset = args.reset or ("never" if args.tokenizer == "char" else "sentence")
-    readout, reservoir, features = make_readout(args), make_reservoir(args), make_features(args)
+    parts = make_reservoir(args), make_readout(args)
+    words = make_features(args)
     tokenizer = _tokenizer(args)
     model = LanguageModel(
-        reservoir, readout, tokenizer, features, args.reset, random_state=args.seed, verbose=True
+        *parts, tokenizer, words, args.reset, random_state=args.seed, verbose=True
     )
     docs = _documents(args.text, tokenizer, args)
     held_out = _documents(args.held_out, tokenizer, args) if args.held_out else None
@@ -161,8 +170,9 @@ def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, args: argparse.
 def _plan(args: argparse.Namespace) -> Any:
     from esnlm.training import TrainingPlan
 
-    given = {"chunk_tokens": args.chunk_tokens, "score_every": args.score_every}
-    return TrainingPlan(seed=args.seed, **{k: v for k, v in given.items() if v is not None})
+    names = "chunk_tokens", "score_every", "held_out_tokens"
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    return TrainingPlan(seed=args.seed, **given)
 
 
 def _is_done(folder: Path, trainer: Any) -> bool:
@@ -191,8 +201,8 @@ def _summary(folder: Path, model: "LanguageModel") -> str:
 
 
 def _asks_for_passes(args: argparse.Namespace) -> bool:
-    options = args.checkpoint_every, args.log, args.score_every, args.chunk_tokens
-    return args.resume or any(option is not None for option in options)
+    names = "checkpoint_every", "log", "score_every", "held_out_tokens", "chunk_tokens"
+    return args.resume or any(getattr(args, name) is not None for name in names)
 
 
 def _refuse_text_options(args: argparse.Namespace) -> None:

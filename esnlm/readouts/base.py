@@ -3,7 +3,7 @@
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -256,11 +256,16 @@ class StreamingReadout(StreamedTraining, ClassifierMixin, BaseEstimator, ABC):
         """Log-probability (n,) of one class a row, a bounded part of the rows at a time."""
         out = np.empty(len(X), dtype=X.dtype)
         rows = rows_within(_PREDICTION_BYTES, len(self.classes_), np.float64)
+        predict = self._predictor(X.dtype)
         for start in range(0, len(X), rows):
             part = slice(start, start + rows)
-            logs = self._log_probabilities(X[part])
+            logs = predict(X[part])
             out[part] = logs[np.arange(len(logs)), codes[part]]
         return out
+
+    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """`_log_probabilities` of many parts of one array of that dtype, made ready once."""
+        return self._log_probabilities
 
     def _ready_pairs(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
         """`_ready` states, and the columns of their labels."""

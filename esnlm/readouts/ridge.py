@@ -1,7 +1,7 @@
 """Closed-form linear readout: least squares to one-hot targets, projected to distributions."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -257,6 +257,11 @@ class RidgeReadout(StreamingReadout):
         outputs = X @ self.coef_.T.astype(X.dtype, copy=False)
         outputs += self.intercept_.astype(X.dtype, copy=False)
         return floor_rows(outputs, self._floor())
+
+    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        weights = self.coef_.T.astype(dtype, copy=False)
+        intercept = self.intercept_.astype(dtype, copy=False)
+        return lambda X: np.log(floor_rows(X @ weights + intercept, self._floor()))
 
     def partial_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None

@@ -1,6 +1,6 @@
 """Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -392,6 +392,11 @@ class SoftmaxReadout(BufferedReadout):
 
     def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         return log_softmax(logits(X, self.coef_.T, self.intercept_))
+
+    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        weights = self.coef_.T.astype(dtype, copy=False)
+        intercept = self.intercept_.astype(dtype, copy=False)
+        return lambda X: log_softmax(logits(X, weights, intercept))
 
 
 def _hessian_rows(n_units: int) -> int:
