@@ -48,14 +48,46 @@ def framed(docs: Iterable[Any], tokenizer: Tokenizer | None, reset: str) -> Iter
 def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: str) -> NDArray[Any]:
     """What is read before the next token is predicted: (n,) integers.
 
-    Text comes after BOS where sentences or documents have one, integers are taken as they are,
-    and where there are none at all BOS stands alone.
+    Text comes after BOS where sentences or documents have one, and its line ends are what they
+    are in a document: with ``reset="sentence"`` only what follows the last of them is read.
+    Integers are taken as they are, and where there are none at all BOS stands alone.
+
+    Examples
+    --------
+    >>> tokenizer = Tokenizer.train_words(["a b"])
+    >>> framed_prefix("a\\nb", tokenizer, "sentence").tolist()
+    [1, 4]
+    >>> framed_prefix("a\\nb", tokenizer, "document").tolist()
+    [1, 3, 2, 4]
     """
     bos = None if tokenizer is None or reset == "never" else tokenizer.bos_id
-    ids = needed(tokenizer).encode(prefix) if isinstance(prefix, str) else as_integers(prefix)
-    if bos is None or (len(ids) and not isinstance(prefix, str)):
-        return ids
-    return np.concatenate([[bos], ids])
+    before = [] if bos is None else [bos]
+    if not isinstance(prefix, str):
+        ids = as_integers(prefix)
+        return ids if len(ids) or bos is None else np.array(before)
+    reader = needed(tokenizer)
+    if reset != "sentence" and reader.keeps_newlines:
+        return _joined(before, reader.encode(prefix))
+    *ended, last = prefix.split("\n")
+    after = [] if reader.eos_id is None else [reader.eos_id]
+    if reset == "sentence":
+        ended = []
+    lines = [_joined(reader.encode(line), after) for line in ended if line.strip()]
+    return _joined(before, *lines, reader.encode(last))
+
+
+def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str], bool]:
+    """What of a document is encoded at a time, and whether an EOS follows each of the pieces.
+
+    The whole document where the state lives on past a line and line ends are tokens, otherwise
+    the lines that are not blank.
+
+    >>> text_pieces("a b\\n\\nb", Tokenizer.train_words(["a b"]), "document")
+    (['a b', 'b'], True)
+    """
+    if reset != "sentence" and tokenizer.keeps_newlines:
+        return [text], reset != "never"
+    return [line for line in text.splitlines() if line.strip()], True
 
 
 def trained_tokenizer(
@@ -123,19 +155,15 @@ def _texts(docs: Iterable[Any]) -> Iterator[str]:
 
 
 def _text_sequences(texts: list[str], tokenizer: Tokenizer, reset: str) -> Iterator[Sequences]:
-    whole = reset != "sentence" and tokenizer.keeps_newlines
-    pieces = [[text] if whole else [x for x in text.splitlines() if x.strip()] for text in texts]
-    encoded = tokenizer.encode_batches(chain.from_iterable(pieces))
+    cut = [text_pieces(text, tokenizer, reset) for text in texts]
+    encoded = tokenizer.encode_batches(chain.from_iterable(pieces for pieces, _ in cut))
     before = [] if tokenizer.bos_id is None or reset == "never" else [tokenizer.bos_id]
     after = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    for lines in pieces:
-        ids = list(islice(encoded, len(lines)))
+    for pieces, ends in cut:
+        ended = [_joined(ids, after if ends else []) for ids in islice(encoded, len(pieces))]
         if reset == "sentence":
-            yield [_joined(before, line, after) for line in ids]
-        elif whole:
-            yield [_joined(before, *ids, [] if reset == "never" else after)]
+            yield [_joined(before, ids) for ids in ended]
         else:
-            ended = [_joined(line, after) for line in ids]
             yield [_joined(before, *ended)]
 
 

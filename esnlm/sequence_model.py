@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import NotFittedError
 
 from esnlm.corpus import CorpusError, TokenStream, join_sequences
 from esnlm.framing import as_documents, framed, framed_prefix
@@ -42,7 +42,7 @@ class SequenceModel(BaseEstimator):
 
         A string is read after BOS where sentences or documents have one.
         """
-        check_is_fitted(self, "n_tokens_")
+        self._check_fitted()
         ids = framed_prefix(prefix, self.tokenizer_, self.reset)
         return np.exp(self._next_log_probabilities(self._read(ids)))
 
@@ -91,7 +91,7 @@ class SequenceModel(BaseEstimator):
         self, n_tokens: int, prompt: str | ArrayLike = (), choice: Choice | None = None
     ) -> Iterator[int]:
         """The tokens of `sample`, one by one, as they are drawn."""
-        check_is_fitted(self, "n_tokens_")
+        self._check_fitted()
         check_count("n_tokens", n_tokens, least=0)
         return drawn_tokens(
             int(n_tokens),
@@ -105,8 +105,12 @@ class SequenceModel(BaseEstimator):
 
     def tokenize(self, docs: Any) -> TokenStream:
         """The documents as `log_likelihood` reads them: tokens, starts and bounds."""
-        check_is_fitted(self, "n_tokens_")
+        self._check_fitted()
         return self._tokens(docs, self.n_tokens_)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "n_tokens_"):
+            raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet: call fit")
 
     def _tokens(self, docs: Any, n_tokens: int | None) -> TokenStream:
         """Documents -> a stream that holds a token at least."""

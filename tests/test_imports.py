@@ -16,7 +16,7 @@ FLOORS = (
     ("commands",),
     ("experiments",),
     ("blimp", "interop", "torch", "evaluation", "datasets", "training"),
-    ("models",),
+    ("models", "interpolation"),
     ("language_model", "ngram_model"),
     ("sequence_model",),
     (
@@ -30,6 +30,7 @@ FLOORS = (
     (
         "features", "spectral", "weights", "statistics", "metrics", "ngrams", "threads", "streams",
         "drive", "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
+        "frequency_bins",
     ),
     ("kernels", "blas"),
 )  # fmt: skip
