@@ -1,16 +1,20 @@
 """Files to documents, and documents to one array of tokens."""
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, NoReturn, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 SPLITS = ("blank_line", "line", "file")
+_LONGEST_LINE = 1 << 24
 
 
 class CorpusError(ValueError):
@@ -74,28 +78,51 @@ class TextCorpus:
 
     def files(self) -> list[Path]:
         """The files of the corpus, in reading order."""
-        found: list[Path] = []
+        return [path for path, _ in self.named_files()]
+
+    def named_files(self) -> list[tuple[Path, str]]:
+        """The files in reading order, each with its name within what was given."""
+        found: list[tuple[Path, str]] = []
         for path in self.paths:
             if path.is_dir():
-                inside = sorted(entry for entry in path.rglob("*") if entry.is_file())
-                found += [p for p in inside if not _hidden(p.relative_to(path))]
+                inside = sorted(_inside(path))
+                found += [(file, file.relative_to(path).as_posix()) for file in inside]
             else:
-                found.append(path)
+                found.append((path, path.name))
         return found
 
 
 def read_documents(path: Path, split: str = "blank_line") -> Iterator[str]:
     """Documents of one text file, as a stream; see `TextCorpus`."""
+    with opened_text(path) as (file, _):
+        if split == "file":
+            text = _checked(file.read(), path)
+            if text.strip():
+                yield text
+        elif split == "line":
+            yield from (line for line in _lines(file, path) if line)
+        else:
+            yield from _paragraphs(_lines(file, path))
+
+
+@contextmanager
+def opened_text(path: Path) -> Iterator[tuple[TextIO, BinaryIO]]:
+    """A text file to read, plain or ``.gz``, and the file of bytes below, which has a position.
+
+    Raises
+    ------
+    CorpusError
+        In the block too: the file is not UTF-8 text, or a ``.gz`` is damaged.
+    OSError
+        The file cannot be read.
+    """
+    if path.is_dir():
+        raise CorpusError(f"{path} is a folder, expected a text file")
     try:
-        with _opened(path) as file:
-            if split == "file":
-                text = _checked(file.read(), path)
-                if text.strip():
-                    yield text
-            elif split == "line":
-                yield from (line for line in _lines(file, path) if line)
-            else:
-                yield from _paragraphs(_lines(file, path))
+        with open(path, "rb") as raw:
+            data: Any = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+            with TextIOWrapper(data, encoding="utf-8") as text:
+                yield text, raw
     except UnicodeDecodeError as error:
         raise CorpusError(
             f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x}): convert it, or"
@@ -103,6 +130,26 @@ def read_documents(path: Path, split: str = "blank_line") -> Iterator[str]:
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
+
+
+def numbered_lines(file: TextIO, path: Path, *, skip: int = 0) -> Iterator[tuple[int, str]]:
+    """Lines after the first ``skip``, without white space at their ends, numbered from 1.
+
+    Raises
+    ------
+    CorpusError
+        A line has NUL bytes, or 2 ** 24 characters or more: the memory for it has no bound.
+    """
+    number = 0
+    while line := file.readline(_LONGEST_LINE):
+        number += 1
+        if len(line) == _LONGEST_LINE:
+            raise CorpusError(
+                f"line {number} of {path} has {_LONGEST_LINE} characters or more: is it text?"
+                " Break it in lines"
+            )
+        if number > skip:
+            yield number, _checked(line, path).strip()
 
 
 @dataclass(frozen=True)
@@ -197,14 +244,6 @@ def _in_range(tokens: NDArray[Any], limit: int) -> NDArray[Any]:
     return tokens
 
 
-def _opened(path: Path) -> TextIO:
-    if path.is_dir():
-        raise CorpusError(f"{path} is a folder, expected a text file")
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return open(path, encoding="utf-8")
-
-
 def _lines(file: TextIO, path: Path) -> Iterator[str]:
     """Lines without white space at their ends."""
     for line in file:
@@ -229,5 +268,15 @@ def _checked(text: str, path: Path) -> str:
     return text
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _inside(folder: Path) -> Iterator[Path]:
+    """Files under a folder, hidden ones left out."""
+    for home, folders, files in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for path in (Path(home, name) for name in files if not name.startswith(".")):
+            if not path.is_file():
+                raise CorpusError(f"{path} is a broken link, a pipe or a device, expected a file")
+            yield path
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error

@@ -5,6 +5,7 @@ token, its own post-processor prepends it, which outside scorers rely on; the en
 token is appended by `Tokenizer.encode_lines`, so that a scored prefix does not end by itself.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -173,6 +174,17 @@ class Tokenizer:
             self.backend.post_processor = template
         self._layout = json.loads(self.backend.to_str())
         return self
+
+    def lowered(self) -> Self:
+        """A copy that lower-cases text first."""
+        backend = Backend.from_str(self.backend.to_str())
+        steps = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()])
+        return type(self)(backend, bos=self.bos, eos=self.eos)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of all that decides which ids a text has; equal for equal tokenizers."""
+        return hashlib.sha256(f"{self.bos}\n{self.eos}\n{self.to_json()}".encode()).hexdigest()
 
     def encode(self, text: str) -> Ids:
         """Text -> ids (n,) int32, without boundary tokens."""
