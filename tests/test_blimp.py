@@ -31,6 +31,7 @@ from esnlm.blimp import (
     tabulate,
 )
 from esnlm.cli import main
+from esnlm.ngram_model import NgramLanguageModel
 from esnlm.tokenizers import Tokenizer
 
 SENTENCES = [
@@ -211,6 +212,13 @@ def test_models_that_score_integers():
     np.testing.assert_allclose(sentence_log_likelihoods(duck, SENTENCES), expected)
     later = [duck.logs[doc[1:]].sum() for doc in ids]
     np.testing.assert_allclose(sentence_log_likelihoods(duck, SENTENCES, bos=False), later)
+
+
+@pytest.mark.parametrize("reset", ["sentence", "document", "never"])
+def test_n_grams(reset: str):
+    model = NgramLanguageModel(3, "word", reset).fit(DOCS)
+    expected = [scores[:-1].sum() for scores in alone(model, SENTENCES)]
+    np.testing.assert_allclose(sentence_log_likelihoods(model, SENTENCES), expected)
 
 
 def test_word_order_is_a_tie_for_unigrams():

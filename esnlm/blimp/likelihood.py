@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from esnlm.blimp.prefixes import Level, in_order, levels
+from esnlm.corpus import join_sequences
+from esnlm.sequence_model import SequenceModel
 from esnlm.tokenizers import Tokenizer
 from esnlm.validation import check_choice
 
@@ -126,9 +128,12 @@ def _sums(model: Any, sequences: Sequences, bar: Any) -> Floats:
 def _sums_of_documents(model: Any, sequences: Sequences, bar: Any) -> Iterator[float]:
     for first in range(0, len(sequences), _BATCH):
         batch = sequences[first : first + _BATCH]
-        scores = iter(model.log_likelihood([doc for doc in batch if len(doc) > 1]))
-        for doc in batch:
-            yield float(np.sum(next(scores), dtype=np.float64)) if len(doc) > 1 else 0.0
+        docs: Any = [sequence for sequence in batch if len(sequence) > 1]
+        if docs and isinstance(model, SequenceModel):  # says where to begin anew
+            docs = join_sequences(([doc] for doc in docs), n_tokens=model.n_tokens_, reset=True)
+        scores = iter(model.log_likelihood(docs) if docs else ())
+        for sequence in batch:
+            yield float(np.sum(next(scores), dtype=np.float64)) if len(sequence) > 1 else 0.0
         bar.update(len(batch))
 
 

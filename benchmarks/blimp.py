@@ -1,0 +1,124 @@
+"""Seconds to judge all of BLiMP, beside scoring sentence by sentence.
+
+    python benchmarks/blimp.py PAIRS TOKENIZER [--model FOLDER] [--units N] [--topology NAME]
+
+PAIRS is what ``esnlm blimp --data`` takes, TOKENIZER GPT-2's tokenizer.json. Without --model the
+model is an untrained one of the size of a trained one: a reservoir of N units and class-factored
+softmax weights drawn at random for the whole vocabulary; the pace depends on shapes alone. The peer
+harvests the same sentences whole, in parallel streams and blocks, without shared prefixes, on a
+sample of the pairs; both its pace and ours on that sample are shown.
+"""
+
+from esnlm.blas import use_widest_kernels
+
+use_widest_kernels()
+
+import argparse  # noqa: E402
+import resource  # noqa: E402
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+from _report import report  # noqa: E402
+
+from esnlm import ClassFactoredReadout, LanguageModel, Reservoir  # noqa: E402
+from esnlm.blimp import Pair, read_pairs, score_pairs, sentence_log_likelihoods  # noqa: E402
+from esnlm.models import load_model  # noqa: E402
+from esnlm.tokenizers import Tokenizer  # noqa: E402
+
+SAMPLE = 4000
+TARGET = 120.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("pairs", type=Path)
+    parser.add_argument("tokenizer", type=Path)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--units", type=int, default=4096)
+    parser.add_argument("--topology", default="offsets")
+    args = parser.parse_args()
+    pairs = read_pairs(args.pairs)
+    model: Any
+    if args.model is None:
+        model = untrained(Tokenizer.from_file(args.tokenizer), args.units, args.topology)
+        name = f"{args.units} units, {args.topology}, {model.n_tokens_} tokens, factored"
+    else:
+        model = load_model(args.model)
+        name = args.model.name
+    sample = np.random.default_rng(0).choice(len(pairs), min(SAMPLE, len(pairs)), replace=False)
+    some = [pairs[k] for k in sorted(sample)]
+    sentence_log_likelihoods(model, [some[0].good])  # compiled code is loaded
+    small, peer, worst = beside_one_by_one(model, some)
+    start = time.perf_counter()
+    score_pairs(model, pairs)
+    took = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    whole = f"all {len(pairs)} pairs, {name}, peak RSS {peak:.1f} GiB"
+    report(
+        "blimp",
+        [
+            row(f"{whole}; peer: its seconds on the sample, scaled", took, peer)
+            | {"target": f"<= {TARGET:.0f} s", "met": took <= TARGET},
+            row(
+                f"{len(some)} pairs, sentences as documents by the peer; scores differ by at most"
+                f" {worst:.1g} nats",
+                small,
+                peer * len(some) / len(pairs),
+            ),
+        ],
+    )
+
+
+def beside_one_by_one(model: Any, pairs: list[Pair]) -> tuple[float, float, float]:
+    """Seconds of ours, of the peer scaled to 67 000 pairs, and the largest difference."""
+    sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
+    start = time.perf_counter()
+    ours = sentence_log_likelihoods(model, sentences, eos=True)
+    middle = time.perf_counter()
+    theirs = np.array([scores.sum() for scores in model.log_likelihood(sentences)])
+    end = time.perf_counter()
+    scaled = (end - middle) * 67_000 / len(pairs)
+    return middle - start, scaled, float(np.abs(ours - theirs).max())
+
+
+def untrained(tokenizer: Tokenizer, n_units: int, topology: str) -> LanguageModel:
+    """A model of random weights, shaped as one that was trained."""
+    n_tokens = len(tokenizer)
+    reservoir = Reservoir(n_units, topology=topology, random_state=0).fit(n_inputs=n_tokens)
+    rng = np.random.default_rng(0)
+    n_classes = round(n_tokens**0.5)
+    size = np.float32(n_units**-0.5)
+
+    def weights(n_rows: int) -> dict[str, Any]:
+        coef = rng.standard_normal((n_rows, n_units), dtype=np.float32)
+        coef *= size
+        return {"coef_": coef, "intercept_": np.zeros(n_rows, dtype=np.float32)}
+
+    width = {"n_features_in_": np.asarray(n_units)}
+    inner = weights(n_classes) | width
+    inner |= {"classes_": np.arange(n_classes), "n_iter_": np.asarray(1)}
+    arrays = weights(n_tokens) | width | {f"class.{name}": array for name, array in inner.items()}
+    arrays |= {"classes_": np.arange(n_tokens)}
+    arrays |= {"word_class_": rng.permutation(np.arange(n_tokens) % n_classes)}
+    model = LanguageModel(reservoir, ClassFactoredReadout(), tokenizer)
+    model.reservoir_, model.features_ = reservoir, None
+    model.tokenizer_, model.n_tokens_ = tokenizer, n_tokens
+    model.readout_ = ClassFactoredReadout.from_arrays({}, arrays)
+    return model
+
+
+def row(setting: str, ours: float, peer: float) -> dict[str, Any]:
+    return {
+        "benchmark": "blimp",
+        "setting": setting,
+        "ours": ours,
+        "peer": peer,
+        "ratio": peer / ours,
+        "unit": "s",
+    }
+
+
+if __name__ == "__main__":
+    main()
