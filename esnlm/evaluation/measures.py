@@ -1,0 +1,206 @@
+"""How well models predict text, in units that compare across tokenizers."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from esnlm.corpus import TextCorpus, TokenStream
+from esnlm.evaluation.scored import (
+    Scored,
+    scored_shards,
+    scored_texts,
+    shard_streams,
+    text_parts,
+)
+from esnlm.metrics import interpolated, interpolation_weight
+from esnlm.shards import MANIFEST, Shards
+
+COLUMNS = (
+    "model",
+    "text",
+    "n_tokens",
+    "n_words",
+    "n_characters",
+    "nll_per_token",
+    "perplexity",
+    "nll_per_word",
+    "bits_per_character",
+    "unknown_share",
+    "weight",
+)
+
+
+@dataclass
+class Totals:
+    """Counts of a text, and the negative log-likelihood (nats) of it under each model."""
+
+    n_tokens: int = 0
+    n_words: int = 0
+    n_characters: int = 0
+    n_unknown: int = 0
+    nll: list[float] = field(default_factory=list)
+
+    def add_part(self, part: Scored, unk_id: int | None, cut: int) -> None:
+        """Count a part; ``cut`` line ends were taken off each document."""
+        self.n_tokens += int(np.count_nonzero(part.predicted))
+        self.n_words += sum(len(doc.split()) for doc in part.docs)
+        self.n_characters += sum(len(doc) + cut for doc in part.docs)
+        if unk_id is not None:
+            unknown = (part.stream.tokens == unk_id) & part.predicted
+            self.n_unknown += int(np.count_nonzero(unknown))
+        self._add_nll([-float(scores.sum()) for scores in part.scores])
+
+    def add(self, other: "Totals") -> None:
+        """Count another text."""
+        for name in ("n_tokens", "n_words", "n_characters", "n_unknown"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self._add_nll(other.nll)
+
+    def _add_nll(self, nll: Sequence[float]) -> None:
+        self.nll = self.nll or [0.0] * len(nll)
+        self.nll = [one + two for one, two in zip(self.nll, nll, strict=True)]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One row of measures a model.
+
+        ``nll_per_token`` and ``nll_per_word`` are in nats, ``bits_per_character`` in bits: the
+        negative log-likelihood of all predicted tokens, ends of sentences among them, over the
+        number of predicted tokens, of white-space-separated words, and of characters, line ends
+        among them. ``unknown_share`` is the part of predicted tokens that are the unknown token:
+        tokenizers compare fairly only where it is small.
+        """
+        for nll in self.nll:
+            per_token = _ratio(nll, self.n_tokens)
+            yield {
+                "n_tokens": self.n_tokens,
+                "n_words": self.n_words,
+                "n_characters": self.n_characters,
+                "nll_per_token": per_token,
+                "perplexity": math.exp(per_token) if per_token < 700 else math.inf,
+                "nll_per_word": _ratio(nll, self.n_words),
+                "bits_per_character": _ratio(nll / math.log(2), self.n_characters),
+                "unknown_share": _ratio(self.n_unknown, self.n_tokens),
+            }
+
+
+class Evaluation:
+    """Measures of texts under one model, or under two and their interpolation.
+
+    Parameters
+    ----------
+    models : one model with a tokenizer, or two that read text alike
+    names : as many names, for the rows
+    weight : float, optional
+        With two models: share of the first in the interpolation, which is a third row.
+    split : str
+        What a document of a text is; see `esnlm.corpus.TextCorpus`.
+    verbose : bool
+        Show progress on standard error, if a person sees it.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        names: Sequence[str],
+        split: str,
+        *,
+        weight: float | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.models = models
+        self.weight = weight
+        self.names = list(names) if weight is None else [*names, " + ".join(names)]
+        self.split = split
+        self.verbose = verbose
+        self.n_texts = 0  # that of the part that is watched
+
+    def rows(
+        self, paths: Sequence[str], watch: Callable[[str, Scored], None] | None = None
+    ) -> list[dict[str, Any]]:
+        """Rows of `COLUMNS` for each path (text, folder, shards), and for all if there are more.
+
+        ``watch`` is called with the path and each scored part as it comes; the last scores are
+        those of the last row.
+        """
+        found: list[dict[str, Any]] = []
+        together = Totals()
+        for self.n_texts, path in enumerate(paths, start=1):
+            totals = self._totals(path, watch)
+            together.add(totals)
+            found += self._named(path, totals)
+        return found + (self._named("all", together) if len(paths) > 1 else [])
+
+    def _totals(self, path: str, watch: Callable[[str, Scored], None] | None) -> Totals:
+        totals = Totals()
+        tokenizer = self.models[0].tokenizer_
+        # A line end was cut off each document that is not a whole file.
+        cut = 0 if self.split == "file" else 1
+        hidden = None if self.verbose else True  # None: hidden where no terminal shows it
+        with tqdm(unit="tok", unit_scale=True, leave=False, disable=hidden) as bar:
+            for part in self.parts(path):
+                totals.add_part(part, None if tokenizer is None else tokenizer.unk_id, cut)
+                if watch is not None:
+                    watch(path, part)
+                bar.update(len(part.stream.tokens))
+        if is_shards(path):
+            counts = Shards(path, verify=False).manifest["totals"]
+            totals.n_words, totals.n_characters = counts["words"], counts["characters"]
+        return totals
+
+    def parts(self, path: str) -> Iterator[Scored]:
+        """The scored parts of a text or of shards."""
+        if is_shards(path):
+            parts: Iterable[Scored] = scored_shards(self.models, Shards(path))
+        else:
+            parts = scored_texts(self.models, TextCorpus(path, self.split))
+        for part in parts:
+            if self.weight is not None:
+                mixed = interpolated(part.scores[0], part.scores[1], self.weight)
+                part.scores.append(np.where(part.predicted, mixed, 0.0))
+            yield part
+
+    def best_weight(self, paths: Sequence[str]) -> float:
+        """Share of the first model that makes the interpolation likeliest on held-out texts."""
+        left, right = [], []
+        for path in paths:
+            for part in self.parts(path):
+                left.append(part.scores[0][part.predicted])
+                right.append(part.scores[1][part.predicted])
+        return interpolation_weight(left, right)
+
+    def token_counts(self, paths: Sequence[str]) -> NDArray[np.int64]:
+        """How often (V,) each token is one to predict in texts or shards."""
+        counts = np.zeros(self.models[0].n_tokens_, dtype=np.int64)
+        for path in paths:
+            for stream in self._streams(path):
+                counts += np.bincount(stream.tokens[stream.predicted()], minlength=len(counts))
+        return counts
+
+    def _streams(self, path: str) -> Iterator[TokenStream]:
+        if is_shards(path):
+            return shard_streams(self.models[0], Shards(path))
+        texts = text_parts(TextCorpus(path, self.split))
+        return (self.models[0].tokenize(part) for part in texts)
+
+    def _named(self, path: str, totals: Totals) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for place, row in enumerate(totals.rows()):
+            mixed = place == len(self.models)
+            row |= {"model": self.names[place], "text": path}
+            rows.append(row | {"weight": self.weight if mixed else ""})
+        return rows
+
+
+def is_shards(path: str | Path) -> bool:
+    """Whether a path names a folder that `esnlm prepare` wrote, rather than text."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
