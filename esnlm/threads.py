@@ -1,10 +1,11 @@
 """Threads over independent tiles: how many, and a map that keeps the order."""
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -45,7 +46,9 @@ def n_threads(requested: int | None = None) -> int:
 def tile_map(requested: int | None = None) -> Iterator[TileMap]:
     """A map over tiles on a pool of threads, closed with the ``with`` block.
 
-    Tiles share nothing, so results do not depend on the number of threads.
+    Tiles share nothing, so results do not depend on the number of threads. A call ends, whether by
+    its results, by the error of a tile or by an interrupt, only when no tile is running any more:
+    what tiles write to may be used again at once. A single tile runs in the calling thread.
 
     Examples
     --------
@@ -57,12 +60,59 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
     if count == 1:
         yield _in_this_thread
         return
+    # Threads start with the first tiles: a pool that is given none costs nothing.
     with ThreadPoolExecutor(count, thread_name_prefix="esnlm") as pool:
 
         def over(function: Callable[[Item], Result], tiles: Iterable[Item]) -> list[Result]:
-            return list(pool.map(function, tiles))
+            listed = list(tiles)
+            if len(listed) < 2:
+                return _in_this_thread(function, listed)
+            work = _Work(function)
+            try:
+                return list(pool.map(work, listed))
+            finally:
+                work.end()
 
         yield over
+
+
+class _Work(Generic[Item, Result]):
+    """A function that can be brought to an end: then no call of it runs, and none begins.
+
+    Futures alone do not tell: an interrupt may lose one while it is being made, and leaves
+    the waiting for a thread at once (until Python 3.13 it even counts as ended then).
+    """
+
+    def __init__(self, function: Callable[[Item], Result]) -> None:
+        self._function = function
+        self._changed = threading.Condition()
+        self._running = 0
+        self._ended = False
+
+    def __call__(self, tile: Item) -> Result:
+        with self._changed:
+            if self._ended:
+                raise CancelledError
+            self._running += 1
+        try:
+            return self._function(tile)
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Wait for running calls; an interrupt meanwhile is raised after them."""
+        interrupt = None
+        while self._running or not self._ended:
+            try:
+                with self._changed:
+                    self._ended = True
+                    self._changed.wait_for(lambda: not self._running)
+            except KeyboardInterrupt as error:
+                interrupt = error
+        if interrupt is not None:
+            raise interrupt
 
 
 def _in_this_thread(function: Callable[[Item], Result], tiles: Iterable[Item]) -> list[Result]:

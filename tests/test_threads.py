@@ -1,7 +1,10 @@
 """How many threads, and a map that keeps the order."""
 
+import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -47,3 +50,70 @@ def test_threads_end_with_the_block_and_errors_come_through() -> None:
     with pytest.raises(ZeroDivisionError), tile_map(3) as over:
         over(lambda tile: 1 // tile, [2, 1, 0])
     assert threading.active_count() == before
+
+
+def test_a_single_tile_runs_in_the_calling_thread() -> None:
+    before = threading.active_count()
+    with tile_map(3) as over:
+        assert over(lambda tile: (tile, threading.current_thread()), iter([7])) == [
+            (7, threading.current_thread())
+        ]
+        assert over(str, []) == []
+        assert threading.active_count() == before
+
+
+@contextmanager
+def interrupts(count: int, every: float) -> Iterator[None]:
+    """Raise KeyboardInterrupt in the main thread some times, as many Ctrl-C would."""
+    left = [count]
+
+    def interrupt(*_: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, every, every)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_no_tile_runs_after_an_interrupt(count: int) -> None:
+    running: list[int] = []
+    begun: list[int] = []
+
+    def slow(tile: int) -> None:
+        begun.append(tile)
+        running.append(tile)
+        time.sleep(0.4)
+        running.remove(tile)
+
+    with tile_map(2) as over, interrupts(count, every=0.1):
+        with pytest.raises(KeyboardInterrupt):
+            over(slow, range(8))
+        assert not running
+        count = len(begun)
+        time.sleep(0.05)
+        assert len(begun) == count < 8
+
+
+def test_no_tile_runs_after_an_error() -> None:
+    done: list[int] = []
+
+    def fail_first(tile: int) -> None:
+        if tile == 0:
+            raise ZeroDivisionError
+        time.sleep(0.2)
+        done.append(tile)
+
+    with tile_map(2) as over:
+        with pytest.raises(ZeroDivisionError):
+            over(fail_first, range(6))
+        finished = list(done)
+        time.sleep(0.3)
+        assert done == finished
