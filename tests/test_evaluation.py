@@ -1,0 +1,275 @@
+"""Evaluation against the models' own scores, and against words counted by hand."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from esnlm import LanguageModel, Reservoir, RidgeReadout
+from esnlm.cli import main
+from esnlm.corpus import TextCorpus
+from esnlm.evaluation import SURPRISAL_COLUMNS, UNITS, Evaluation, SurprisalRows
+from esnlm.interpolation import InterpolatedModel
+from esnlm.metrics import interpolated, interpolation_weight
+from esnlm.ngram_model import NgramLanguageModel
+from esnlm.preparation import prepare_shards
+from esnlm.tokenizers import Tokenizer
+
+DOCS = [
+    "the boy sees  the dog .\nthe naïve dog walks — 日本語 .",
+    " who ?\n\n\tthe dog who the boy sees lives .",
+    "the cats chase the dogs .",
+] * 3
+TEXT = "\n\n".join(DOCS) + "\n"
+RESETS = ["sentence", "document", "never"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text(TEXT)
+    Path("other").write_text("the dogs see the boy .\nthe boy lives .\n")
+
+
+def bytes_tokenizer() -> Tokenizer:
+    """Byte-level pairs, as GPT-2's, in which some characters fall apart."""
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(["the boy sees the dog .", "the cats chase the dogs ."], trainer)
+    return Tokenizer(backend, bos="<|endoftext|>", eos="<|endoftext|>").prepend_bos()
+
+
+def tokenizer_of(kind: str) -> Tokenizer:
+    if kind == "bytes":
+        return bytes_tokenizer()
+    train = Tokenizer.train_words if kind == "word" else Tokenizer.train_characters
+    return train(DOCS[:1], boundaries=True)
+
+
+def ngrams(kind: str = "bytes", reset: str = "sentence", order: int = 3) -> NgramLanguageModel:
+    return NgramLanguageModel(order, tokenizer_of(kind), reset).fit(DOCS)
+
+
+def rows_of(path: str) -> list[dict[str, str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("kind", ["word", "char", "bytes"])
+@pytest.mark.parametrize("reset", RESETS)
+def test_parts_of_a_text_add_up_to_the_whole(kind, reset, monkeypatch):
+    monkeypatch.setattr("esnlm.evaluation.scored._PART_CHARACTERS", 40)
+    reservoir = Reservoir(20, random_state=0, leak_rate=0.5)
+    whole = LanguageModel(reservoir, RidgeReadout(), tokenizer_of(kind), reset=reset).fit(DOCS)
+    for model in (whole, ngrams(kind, reset)):
+        docs = list(TextCorpus("text"))
+        (row,) = Evaluation([model], ["m"], "blank_line").rows(["text"])
+        stream = model.tokenize(docs)
+        assert row["n_tokens"] == stream.n_predicted
+        assert row["n_words"] == len(TEXT.split())
+        assert row["nll_per_token"] == pytest.approx(-model.score(docs), rel=1e-5)
+        nats = row["nll_per_token"] * row["n_tokens"]
+        assert row["nll_per_word"] * row["n_words"] == pytest.approx(nats)
+        bits = row["bits_per_character"] * row["n_characters"]
+        assert bits == pytest.approx(nats / np.log(2))
+
+
+@pytest.mark.parametrize("kind", ["word", "char", "bytes"])
+@pytest.mark.parametrize("reset", RESETS)
+@pytest.mark.parametrize("split", ["blank_line", "file"])
+def test_surprisals_of_every_unit_sum_to_the_same(kind, reset, split):
+    model = ngrams(kind, reset)
+    evaluation = Evaluation([model], ["m"], split)
+    for unit in UNITS:
+        columns = SURPRISAL_COLUMNS[unit]
+        writer = SurprisalRows(model.tokenizer_, reset, unit, "text")
+        found = []
+        (row,) = evaluation.rows(
+            ["text"], lambda _, part, to=found, w=writer: to.extend(w.rows(part))
+        )
+        table = [dict(zip(columns, values, strict=True)) for values in found]
+        bits = sum(entry["surprisal_bits"] for entry in table)
+        assert bits * np.log(2) == pytest.approx(row["nll_per_token"] * row["n_tokens"])
+        counted = len(table) if unit == "token" else sum(entry["n_tokens"] for entry in table)
+        assert counted == row["n_tokens"]
+        ends = model.tokenizer_.eos
+        if unit == "word":
+            assert [e["string"] for e in table if e["string"] != ends] == TEXT.split()
+        if unit == "sentence":
+            assert sum(entry["n_words"] for entry in table) == len(TEXT.split())
+            lines = [line.strip() for line in TEXT.splitlines() if line.strip()]
+            assert [entry["string"] for entry in table] == lines
+
+
+def test_a_words_surprisal_is_that_of_its_pieces_after_what_came_before():
+    model = ngrams(order=4)
+    writer = SurprisalRows(model.tokenizer_, "sentence", "word", "text")
+    found = []
+    text = "the naïve dogs walks ."
+    Path("one").write_text(text + "\n")
+    Evaluation([model], ["m"], "blank_line").rows(
+        ["one"], lambda _, part: found.extend(writer.rows(part))
+    )
+    before = [model.tokenizer_.bos_id]
+    cut = 0
+    for row, word in zip(found, text.split(), strict=False):
+        assert row[:5] == ("text", 1, 1, row[3], word)
+        end = text.index(word, cut) + len(word)
+        bits = 0.0
+        for token in model.tokenizer_.encode(text[cut:end]).tolist():
+            bits -= np.log2(model.predict_proba(before)[token])
+            before.append(token)
+        assert row[-1] == pytest.approx(bits)
+        cut = end
+    assert [row[3] for row in found] == list(range(1, len(text.split()) + 2))
+    assert found[-1][4] == "<|endoftext|>"
+    assert found[-1][-1] == pytest.approx(-np.log2(model.predict_proba(before)[before[0]]))
+
+
+def test_tokens_name_the_characters_that_they_are_part_of():
+    model = ngrams()
+    writer = SurprisalRows(model.tokenizer_, "sentence", "token", "text")
+    found = []
+    Path("one").write_text("naïve 日\n")
+    Evaluation([model], ["m"], "line").rows(
+        ["one"], lambda _, part: found.extend(writer.rows(part))
+    )
+    strings = [row[5] for row in found]
+    assert strings[2:4] == ["ï", "ï"]  # two bytes, each its own token
+    assert strings[-1] == "<|endoftext|>"
+    assert [row[3] for row in found if "日" in row[5]] == [2, 2, 2]
+
+
+def test_shards_are_scored_as_the_text_they_were_made_of(monkeypatch):
+    monkeypatch.setattr("esnlm.evaluation.scored._PART_TOKENS", 30)
+    ngrams().save("model")
+    prepare_shards("text", "shards", bytes_tokenizer())
+    command = ["evaluate", "model", "text", "shards", "--csv", "rows.csv", "--bins", "shards"]
+    assert main(command) == 0
+    text, shards, both = rows_of("rows.csv")
+    for name in ("n_tokens", "n_words", "nll_per_token", "unknown_share"):
+        assert float(text[name]) == pytest.approx(float(shards[name]))
+    assert int(both["n_tokens"]) == 2 * int(text["n_tokens"])
+
+
+def test_shards_of_another_tokenizer_are_refused(capsys):
+    ngrams().save("model")
+    prepare_shards("text", "shards", "word")
+    assert main(["evaluate", "model", "shards"]) == 2
+    assert "is not the model's" in capsys.readouterr().err
+    ngrams(reset="document").save("model")
+    prepare_shards("text", "again", bytes_tokenizer())
+    assert main(["evaluate", "model", "again"]) == 2
+    assert "shards hold sentences" in capsys.readouterr().err
+    assert main(["evaluate", "model", "again", "--surprisal-csv", "s.csv"]) == 2
+    assert "holds tokens, not text" in capsys.readouterr().err
+    assert not Path("s.csv").exists()
+
+
+def test_the_interpolation_is_a_third_row_and_better_than_both_on_held_out_text():
+    ngrams(order=1).save("one")
+    NgramLanguageModel(4, bytes_tokenizer()).fit(["the dogs see the cats ."]).save("two")
+    command = ["evaluate", "one", "other", "--interpolate", "two", "--csv", "rows.csv"]
+    assert main([*command, "--held-out", "other", "--surprisal-csv", "s.csv"]) == 0
+    one, two, both = rows_of("rows.csv")
+    assert [row["model"] for row in (one, two, both)] == ["one", "two", "one + two"]
+    losses = [float(row["nll_per_token"]) for row in (one, two, both)]
+    assert losses[2] < min(losses[:2])
+    assert 0 < float(both["weight"]) < 1
+    assert one["weight"] == two["weight"] == ""
+    bits = sum(float(row["surprisal_bits"]) for row in rows_of("s.csv"))
+    assert bits * np.log(2) == pytest.approx(losses[2] * int(both["n_tokens"]))
+    assert main([*command, "--weight", "0.25"]) == 0
+    assert float(rows_of("rows.csv")[2]["weight"]) == 0.25
+
+
+def test_bins_part_the_tokens_by_training_frequency(capsys):
+    ngrams().save("model")
+    command = ["evaluate", "model", "other", "--bins", "text", "--bins-csv", "bins.csv"]
+    assert main(command) == 0
+    assert "<100" in capsys.readouterr().out
+    rows = rows_of("bins.csv")
+    counted = [int(row["n_tokens"]) for row in rows]
+    assert rows[-1]["bin"] == "all"
+    assert sum(counted[:-1]) == counted[-1]
+    (row,) = Evaluation([ngrams()], ["m"], "blank_line").rows(["other"])
+    assert float(rows[-1]["perplexity"]) == pytest.approx(row["perplexity"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--weight 0.5", "--weight needs --interpolate"),
+        ("--held-out text", "--held-out needs --interpolate"),
+        ("--bins-csv b.csv", "--bins-csv needs --bins"),
+        ("--interpolate model --weight 2", "--weight must lie in [0, 1], got 2"),
+        ("--interpolate model --weight 1 --held-out text", "leave one out"),
+        ("--interpolate word", "different tokenizers"),
+        ("--interpolate document", "must read sequences alike"),
+        ("--surprisal-csv model", "cannot write the CSV model: it is a folder"),
+        ("none --surprisal-csv s.csv", "no such file or folder: none"),
+    ],
+)
+def test_bad_options_leave_nothing(options, message, capsys):
+    ngrams().save("model")
+    ngrams("word").save("word")
+    ngrams(reset="document").save("document")
+    before = sorted(Path.cwd().iterdir())
+    assert main(["evaluate", "model", "text", *options.split()]) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(Path.cwd().iterdir()) == before
+
+
+def test_the_weight_is_the_one_a_minimiser_finds():
+    rng = np.random.default_rng(0)
+    for scale in (0.1, 1.0, 20.0):
+        left, right = -rng.gamma(2.0, scale, size=(2, 500))
+        found = interpolation_weight(left, right)
+        best = minimize_scalar(
+            lambda w, p=left, q=right: -interpolated(p, q, w).mean(),
+            bounds=(0, 1),
+            method="bounded",
+            options={"xatol": 1e-12},
+        )
+        assert found == pytest.approx(best.x, abs=1e-5)
+
+
+def test_the_weight_at_its_bounds():
+    left = np.log([0.5, 0.5])
+    assert interpolation_weight(left, left - 1) == 1
+    assert interpolation_weight(left - 1, left) == 0
+    impossible = np.array([-np.inf, 0.0])
+    assert 0 < interpolation_weight(impossible, np.log([0.5, 0.1])) < 1
+    assert interpolation_weight([left, left - 1], [left - 1, left]) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="impossible to both"):
+        interpolation_weight(impossible, impossible)
+    with pytest.raises(ValueError, match="same tokens, got 2 and 1"):
+        interpolation_weight(left, left[:1])
+    with pytest.raises(ValueError, match="weight must lie"):
+        interpolated(left, left, 1.5)
+
+
+def test_the_interpolated_model_is_a_model():
+    one, two = ngrams(order=1), ngrams(order=3)
+    both = InterpolatedModel(one, two, 0.3)
+    for log_p, log_q, mixed in zip(
+        one.log_likelihood(DOCS), two.log_likelihood(DOCS), both.log_likelihood(DOCS), strict=True
+    ):
+        np.testing.assert_allclose(np.exp(mixed), 0.3 * np.exp(log_p) + 0.7 * np.exp(log_q))
+    assert both.predict_proba("the boy").sum() == pytest.approx(1, abs=1e-12)
+    best = both.choose_weight(DOCS)
+    assert best.perplexity(DOCS) <= min(one.perplexity(DOCS), two.perplexity(DOCS)) + 1e-9
+    assert isinstance(both.sample(5, "the", random_state=0), str)
+    with pytest.raises(ValueError, match="different tokenizers"):
+        InterpolatedModel(one, ngrams("word"))
