@@ -2,7 +2,8 @@
 
 numba's loops leave it to LLVM whether a loop becomes vector code; here a value of type ``Lanes`` is
 an LLVM vector, so sums stay in registers. LLVM splits it where the processor's are narrower.
-Indices are in elements of one-dimensional contiguous arrays and are not checked.
+Indices are in elements of contiguous arrays. As in all compiled code they are checked only where it
+was compiled with ``NUMBA_BOUNDSCHECK=1``, which wants a ``NUMBA_CACHE_DIR`` of its own.
 """
 
 import operator
@@ -44,8 +45,7 @@ def load(context: Any, array: Any, index: Any) -> Any:
     lanes = LanesType(array.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        base, position = _base(context, builder, signature, arguments)
-        return _load(builder, base, position, lanes)
+        return _Memory(context, builder, array, arguments[0]).load(arguments[1], lanes)
 
     return lanes(array, types.intp), generate
 
@@ -55,8 +55,7 @@ def store(context: Any, array: Any, index: Any, value: Any) -> Any:
     """Write lanes to ``array[index:]``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        base, position = _base(context, builder, signature, arguments)
-        _store(builder, base, position, arguments[2], value)
+        _Memory(context, builder, array, arguments[0]).store(arguments[1], arguments[2], value)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, value), generate
@@ -147,10 +146,10 @@ def load_each(context: Any, array: Any, index: Any, stride: Any, like: Any) -> A
     result = types.UniTuple(lanes, len(like))
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        base, position = _base(context, builder, signature, arguments)
+        memory, position = _Memory(context, builder, array, arguments[0]), arguments[1]
         loaded = []
         for _ in range(len(like)):
-            loaded.append(_load(builder, base, position, lanes))
+            loaded.append(memory.load(position, lanes))
             position = builder.add(position, arguments[2])
         return context.make_tuple(builder, result, loaded)
 
@@ -162,9 +161,9 @@ def store_each(context: Any, array: Any, index: Any, stride: Any, values: Any) -
     """Write a tuple of lanes where ``load_each`` reads it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        base, position = _base(context, builder, signature, arguments)
+        memory, position = _Memory(context, builder, array, arguments[0]), arguments[1]
         for value in cgutils.unpack_tuple(builder, arguments[3]):
-            _store(builder, base, position, value, values.dtype)
+            memory.store(position, value, values.dtype)
             position = builder.add(position, arguments[2])
         return context.get_dummy_value()
 
@@ -176,11 +175,11 @@ def fma_each(context: Any, weight: Any, array: Any, index: Any, stride: Any, sum
     """``sums`` plus ``weight`` times what ``load_each`` reads."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        factor, _, _, step, totals = arguments
-        base, position = _base(context, builder, signature, arguments, 1)
+        factor, source, position, step, totals = arguments
+        memory = _Memory(context, builder, array, source)
         made = []
         for total in cgutils.unpack_tuple(builder, totals):
-            read = _load(builder, base, position, weight)
+            read = memory.load(position, weight)
             made.append(_fma(builder, factor, read, total, weight))
             position = builder.add(position, step)
         return context.make_tuple(builder, sums, made)
@@ -207,17 +206,18 @@ def fma_grid(
     lanes, n_units = sums.dtype, len(like)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        base, place = _base(context, builder, signature, arguments)
-        source, start = _base(context, builder, signature, arguments, 2)
+        matrix, place, states, start, pitch, _, totals = arguments
+        matrix = _Memory(context, builder, weights, matrix)
+        states = _Memory(context, builder, array, states)
         steps = [ir.Constant(place.type, u * lanes.count) for u in range(n_units)]
-        factors = [_load(builder, base, builder.add(place, step), lanes) for step in steps]
-        totals = cgutils.unpack_tuple(builder, arguments[6])
+        factors = [matrix.load(builder.add(place, step), lanes) for step in steps]
+        totals = cgutils.unpack_tuple(builder, totals)
         made = []
         for s in range(len(sums) // n_units):
             for u in range(n_units):
-                read = _load(builder, source, builder.add(start, steps[u]), lanes)
+                read = states.load(builder.add(start, steps[u]), lanes)
                 made.append(_fma(builder, factors[u], read, totals[s * n_units + u], lanes))
-            start = builder.add(start, arguments[4])
+            start = builder.add(start, pitch)
         return context.make_tuple(builder, sums, made)
 
     arguments = (weights, types.intp, array, types.intp, types.intp, like, sums)
@@ -235,19 +235,18 @@ def transpose_rows(
     lanes = LanesType(table.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source = context.make_array(table)(context, builder, arguments[0])
-        width = cgutils.unpack_tuple(builder, source.shape)[1]
-        chosen, first = _base(context, builder, signature, arguments, 1)
-        target, position = _base(context, builder, signature, arguments, 4)
+        source, chosen, first, unit, target, position, pitch = arguments
+        source = _Memory(context, builder, table, source)
+        chosen = _Memory(context, builder, rows, chosen)
+        target = _Memory(context, builder, out, target)
         square = []
         for s in range(lanes.count):
-            place = builder.add(first, ir.Constant(first.type, s))
-            row = builder.load(builder.gep(chosen, [place]))
-            start = builder.add(builder.mul(row, width), arguments[3])
-            square.append(_load(builder, source.data, start, lanes))
+            row = chosen.element(builder.add(first, ir.Constant(first.type, s)))
+            start = builder.add(builder.mul(row, source.width), unit)
+            square.append(source.load(start, lanes))
         for vector in _transposed(builder, square):
-            _store(builder, target, position, vector, lanes)
-            position = builder.add(position, arguments[6])
+            target.store(position, vector, lanes)
+            position = builder.add(position, pitch)
         return context.get_dummy_value()
 
     integers = types.intp, types.intp
@@ -278,24 +277,44 @@ def _shuffle(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
     return builder.shuffle_vector(a, b, mask)
 
 
-def _base(
-    context: Any, builder: Any, signature: Any, arguments: Any, first: int = 0
-) -> tuple[Any, Any]:
-    """Data pointer of the array argument and the index after it."""
-    array = context.make_array(signature.args[first])(context, builder, arguments[first])
-    return array.data, arguments[first + 1]
+class _Memory:
+    """Elements of a contiguous array argument in compiled code."""
 
+    def __init__(self, context: Any, builder: Any, array: Any, value: Any) -> None:
+        made = context.make_array(array)(context, builder, value)
+        self._context, self._builder = context, builder
+        self._data, self._n_items = made.data, made.nitems
+        self.width = cgutils.unpack_tuple(builder, made.shape)[-1]
 
-def _load(builder: Any, base: Any, position: Any, lanes: LanesType) -> Any:
-    pointer = builder.bitcast(builder.gep(base, [position]), lanes.vector.as_pointer())
-    loaded = builder.load(pointer)
-    loaded.align = lanes.dtype.bitwidth // 8
-    return loaded
+    def element(self, position: Any) -> Any:
+        """The element at ``position``."""
+        return self._builder.load(self._place(position, 1))
 
+    def load(self, position: Any, lanes: LanesType) -> Any:
+        """Lanes from ``position`` on."""
+        loaded = self._builder.load(self._vector(position, lanes))
+        loaded.align = lanes.dtype.bitwidth // 8
+        return loaded
 
-def _store(builder: Any, base: Any, position: Any, value: Any, lanes: LanesType) -> None:
-    pointer = builder.bitcast(builder.gep(base, [position]), lanes.vector.as_pointer())
-    builder.store(value, pointer).align = lanes.dtype.bitwidth // 8
+    def store(self, position: Any, value: Any, lanes: LanesType) -> None:
+        """Write lanes from ``position`` on."""
+        stored = self._builder.store(value, self._vector(position, lanes))
+        stored.align = lanes.dtype.bitwidth // 8
+
+    def _vector(self, position: Any, lanes: LanesType) -> Any:
+        place = self._place(position, lanes.count)
+        return self._builder.bitcast(place, lanes.vector.as_pointer())
+
+    def _place(self, position: Any, count: int) -> Any:
+        if self._context.enable_boundscheck:
+            builder = self._builder
+            last = builder.sub(self._n_items, ir.Constant(position.type, count))
+            below = builder.icmp_signed("<", position, ir.Constant(position.type, 0))
+            above = builder.icmp_signed(">", position, last)
+            with builder.if_then(builder.or_(below, above), likely=False):
+                message = f"{count} elements of compiled code reach out of their array"
+                self._context.call_conv.return_user_exc(builder, IndexError, (message,))
+        return self._builder.gep(self._data, [position])
 
 
 def _splat(builder: Any, value: Any, lanes: LanesType) -> Any:
