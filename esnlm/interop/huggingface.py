@@ -74,8 +74,10 @@ def export_model(model: LanguageModel, folder: str | Path) -> None:
     check_free(target)
     config, arrays = describe_model(model)
     texts = {"config.json": _json(config)}
-    names = "bos_token_id", "eos_token_id", "pad_token_id"
+    names = "bos_token_id", "eos_token_id"
     ids: dict[str, Any] = {name: config[name] for name in names if name in config}
+    if config["padding"] is not None:
+        ids["pad_token_id"] = config["padding"]
     if ids.get("bos_token_id") not in (None, ids.get("eos_token_id")):
         ids["suppress_tokens"] = [ids["bos_token_id"]]
     texts["generation_config.json"] = _json(ids)
@@ -162,12 +164,12 @@ def tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str
         settings["eos_token"] = tokenizer.eos
     if tokenizer.unk_id is not None:
         settings["unk_token"] = tokenizer.backend.id_to_token(tokenizer.unk_id)
-    if config["pad_token_id"] < len(tokenizer):
-        settings["pad_token"] = tokenizer.backend.id_to_token(config["pad_token_id"])
+    if config["padding"] < len(tokenizer):
+        settings["pad_token"] = tokenizer.backend.id_to_token(config["padding"])
     else:
         settings["pad_token"] = PAD
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        added = {"id": config["pad_token_id"], "content": PAD, **flags, "special": True}
+        added = {"id": config["padding"], "content": PAD, **flags, "special": True}
         layout["added_tokens"] = [*layout.get("added_tokens", []), added]
     return {
         "tokenizer.json": json.dumps(layout, ensure_ascii=False, indent=2) + "\n",
@@ -179,7 +181,7 @@ def _special_ids(model: LanguageModel) -> dict[str, Any]:
     """Ids of BOS, EOS and padding, and of the token before which the state is zero."""
     tokenizer = model.tokenizer_
     if tokenizer is None:
-        return {"reset_token_id": None}
+        return {"reset_token_id": None, "padding": None}
     bos, eos = tokenizer.bos_id, tokenizer.eos_id
     ids: dict[str, Any] = {"reset_token_id": None}
     if model.reset != "never" and bos is not None:
@@ -190,9 +192,8 @@ def _special_ids(model: LanguageModel) -> dict[str, Any]:
     if eos is not None:
         ids["eos_token_id"] = eos
     # Clients take what equals the padding for padding, so a token that is read cannot serve.
-    ids["pad_token_id"] = (
-        eos if eos not in (None, bos) and "bos_token_id" in ids else model.n_tokens_
-    )
+    own = eos is not None and "bos_token_id" in ids and eos != bos
+    ids["padding"] = eos if own else len(tokenizer)
     return ids
 
 

@@ -23,7 +23,8 @@ class EsnlmConfig(PretrainedConfig):
     """Sizes and kinds of what ``model.safetensors`` holds.
 
     ``reservoir`` and ``readout`` describe their modules below.
-    ``reset_token_id`` is the token before which the state returns to zero, or None.
+    ``reset_token_id`` is the token before which the state returns to zero, or None;
+    ``padding`` the id of the tokenizer's padding, which may lie past the vocabulary.
     """
 
     model_type = "esnlm"
@@ -34,12 +35,14 @@ class EsnlmConfig(PretrainedConfig):
         reservoir: dict[str, Any] | None = None,
         readout: dict[str, Any] | None = None,
         reset_token_id: int | None = None,
+        padding: int | None = None,
         **kwargs: Any,
     ) -> None:
         self.vocab_size = vocab_size
         self.reservoir = reservoir or {"n_units": 1, "nnz": 0, "n_inputs": vocab_size}
         self.readout = readout or {"kind": "linear", "n_outputs": vocab_size, "n_floors": 0}
         self.reset_token_id = reset_token_id
+        self.padding = padding
         self.hidden_size = self.reservoir["n_units"]
         self.num_hidden_layers = 1
         # A state has no longest text; harnesses cut their input at what stands here.
@@ -317,10 +320,7 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
         """
         seen = 0 if past_key_values is None else past_key_values.n_seen
         state = None if past_key_values is None else past_key_values.states
-        read = None
-        if attention_mask is not None:
-            read = attention_mask[:, attention_mask.shape[1] - input_ids.shape[1] :].bool()
-        states, last = self.reservoir(input_ids, read, state)
+        states, last = self.reservoir(input_ids, self._read(input_ids, attention_mask), state)
         if isinstance(logits_to_keep, int):
             kept = slice(-logits_to_keep if logits_to_keep else None, None)
         else:
@@ -337,3 +337,14 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
             loss=loss, logits=logits, past_key_values=cache, hidden_states=hidden
         )
         return out.to_tuple() if return_dict is False else out
+
+    def _read(self, ids: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+        """Which tokens (batch, length) are no padding; None: all of them."""
+        padding = self.config.padding
+        read = None
+        if attention_mask is not None:
+            read = attention_mask[:, attention_mask.shape[1] - ids.shape[1] :].bool()
+        if padding is None or padding < self.config.vocab_size:
+            return read
+        # Padding past the vocabulary cannot be read; generation marks what follows EOS as read.
+        return ids != padding if read is None else read & (ids != padding)

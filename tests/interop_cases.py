@@ -1,0 +1,152 @@
+"""Small models and minimal pairs on which outside scorers are compared with ours."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from esnlm import (
+    ClassFactoredReadout,
+    LanguageModel,
+    MixtureOfExpertsReadout,
+    Reservoir,
+    RidgeReadout,
+    SoftmaxReadout,
+    WordFeatures,
+)
+from esnlm.tokenizers import Tokenizer
+
+NOUNS = ("boy", "girl", "cat", "dog")
+VERBS = ("sees", "chases", "feeds", "hears")
+
+
+def sentences(n: int = 400, seed: int = 0) -> list[str]:
+    """Sentences whose verbs agree with their nouns."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for _ in range(n):
+        plural = bool(rng.integers(2))
+        noun, verb, other = rng.choice(NOUNS), rng.choice(VERBS), rng.choice(NOUNS)
+        subject = f"the {noun}s" if plural else f"a {noun}"
+        clause = f" who {rng.choice(VERBS)} the {rng.choice(NOUNS)}" if rng.random() < 0.3 else ""
+        out.append(f"{subject}{clause} {verb[:-1] if plural else verb} the {other} .")
+    return out
+
+
+def minimal_pairs(n: int = 12) -> dict[str, list[tuple[str, str]]]:
+    """Paradigm -> (good, bad) sentences; ties and unknown words among them."""
+    rng = np.random.default_rng(1)
+    number, order = [], []
+    for _ in range(n):
+        noun, verb, other = rng.choice(NOUNS), rng.choice(VERBS), rng.choice(NOUNS)
+        number.append((f"a {noun} {verb} the {other} .", f"a {noun}s {verb[:-1]} the {other} ."))
+        order.append((f"the {noun}s {verb[:-1]} the {other} .", f"{verb[:-1]} the the {noun}s ."))
+    order.append(("the zebra sees a cat .", "the zebra see a gnu ."))
+    order.append(("the dog sees .", "the dog sees ."))
+    return {"number": number, "order": order}
+
+
+def write_blimp(folder: Path) -> Path:
+    """The minimal pairs as a folder like BLiMP's."""
+    folder.mkdir()
+    for name, pairs in minimal_pairs().items():
+        rows = (
+            {"sentence_good": good, "sentence_bad": bad, "UID": name, "field": "syntax"}
+            for good, bad in pairs
+        )
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(text)
+    return folder
+
+
+def endoftext_tokenizer() -> Tokenizer:
+    """Byte pairs with one token for both BOS and EOS, as GPT-2 has."""
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(sentences(), trainer)
+    return Tokenizer(backend, bos="<|endoftext|>", eos="<|endoftext|>").prepend_bos()
+
+
+@cache
+def fitted(name: str) -> LanguageModel:
+    """The model of a case, fitted."""
+    reservoir, readout, options = CASES[name]()
+    return LanguageModel(reservoir, readout, **{"tokenizer": "word"} | options).fit(sentences())
+
+
+def _reservoir(**changes: object) -> Reservoir:
+    settings: dict = {"leak_rate": ("uniform", 0.1, 1.0), "degree": 8, "random_state": 0}
+    return Reservoir(40, **settings | changes)
+
+
+CASES = {
+    "ridge": lambda: (_reservoir(bias_scaling=0.3), RidgeReadout(), {}),
+    "ridge with a floor": lambda: (_reservoir(), RidgeReadout(floor=0.01), {}),
+    "softmax": lambda: (_reservoir(input_degree=5, bias_scaling=0.1), SoftmaxReadout(), {}),
+    "softmax, rectifier": lambda: (
+        _reservoir(activation="relu", spectral_radius=0.5, dtype="float64"),
+        SoftmaxReadout(),
+        {},
+    ),
+    "linear units, documents": lambda: (
+        _reservoir(activation="identity", spectral_radius=0.5, topology="offsets"),
+        RidgeReadout(),
+        {"reset": "document"},
+    ),
+    "mixture": lambda: (
+        _reservoir(),
+        MixtureOfExpertsReadout(3, max_iter=5, random_state=0),
+        {},
+    ),
+    "linear mixture": lambda: (
+        _reservoir(dtype="float64"),
+        MixtureOfExpertsReadout(2, experts="linear", max_iter=5, random_state=0),
+        {},
+    ),
+    "factored, separate": lambda: (
+        _reservoir(),
+        ClassFactoredReadout(solver="separate", random_state=0),
+        {},
+    ),
+    "factored, joint softmax": lambda: (
+        _reservoir(),
+        ClassFactoredReadout(solver="joint", random_state=0),
+        {"features": WordFeatures(3, n_passes=2, random_state=0)},
+    ),
+    "factored, joint ridge": lambda: (
+        _reservoir(input_degree=5),
+        ClassFactoredReadout(
+            solver="joint",
+            word_readout="ridge",
+            class_readout=MixtureOfExpertsReadout(2, max_iter=5, random_state=0),
+            random_state=0,
+        ),
+        {"features": WordFeatures(3, n_passes=2, random_state=0)},
+    ),
+    "factored, one class": lambda: (
+        _reservoir(),
+        ClassFactoredReadout(1, solver="joint", word_readout="ridge"),
+        {},
+    ),
+    "byte pairs": lambda: (
+        _reservoir(),
+        SoftmaxReadout(max_iter=3),
+        {"tokenizer": endoftext_tokenizer()},
+    ),
+    "characters": lambda: (_reservoir(), RidgeReadout(), {"tokenizer": "char"}),
+}
+
+
+def sentence_scores(model: LanguageModel, texts: list[str]) -> np.ndarray:
+    """Sum of log-probabilities (n,) of the tokens after BOS, without EOS."""
+    return np.array([scores[:-1].sum() for scores in model.log_likelihood(texts)])

@@ -1,0 +1,108 @@
+"""What ``esnlm export`` writes and refuses, without the libraries that read it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from interop_cases import fitted
+from safetensors.numpy import load_file
+from scipy.sparse import csr_matrix
+
+from esnlm import LanguageModel, Reservoir, RidgeReadout
+from esnlm.cli import main
+from esnlm.interop import huggingface
+from esnlm.interop.huggingface import export_model
+
+FILES = {
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "modeling_esnlm.py",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+
+
+def test_the_command_writes_a_whole_folder(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    ours = fitted("softmax")
+    ours.save(tmp_path / "model")
+    assert main(["export", str(tmp_path / "model"), str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == f"wrote {tmp_path / 'out'}\n"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "out"}
+    arrays = load_file(tmp_path / "out" / "model.safetensors")
+    parts = [arrays[f"reservoir.recurrent.{name}"] for name in ("data", "indices", "indptr")]
+    assert abs(csr_matrix(tuple(parts), shape=(40, 40)) - ours.reservoir_.W_).max() == 0
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["reservoir"]["input_nnz"] == len(arrays["reservoir.input.data"])
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        export_model(fitted("ridge"), tmp_path / name)
+    for name in FILES:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    export_model(fitted("ridge"), tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
+
+
+@pytest.mark.parametrize("taken", ["file", "folder", "model", "export"])
+def test_nothing_is_replaced(taken: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    ours = fitted("ridge")
+    ours.save(tmp_path / "model")
+    target = tmp_path / "out"
+    if taken == "file":
+        target.write_text("mine")
+    elif taken == "folder":
+        target.mkdir()
+        (target / "mine").write_text("mine")
+    elif taken == "model":
+        ours.save(target)
+    else:
+        export_model(ours, target)
+    before = sorted(target.iterdir()) if target.is_dir() else target.read_text()
+    assert main(["export", str(tmp_path / "model"), str(target)]) == 2
+    error = capsys.readouterr().err
+    assert error == f"esnlm: error: {target} exists: choose another folder, or remove it\n"
+    assert before == (sorted(target.iterdir()) if target.is_dir() else target.read_text())
+
+
+def test_a_missing_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["export", str(tmp_path / "none"), str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error == f"esnlm: error: no such model folder: {tmp_path / 'none'}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_of_integers_has_no_tokenizer(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    model = LanguageModel(Reservoir(10, random_state=0), RidgeReadout())
+    model.fit([np.array([0, 1, 2, 1])] * 3).save(tmp_path / "model")
+    assert main(["export", str(tmp_path / "model"), str(tmp_path / "out")]) == 0
+    assert "no tokenizer" in capsys.readouterr().err
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {name for name in FILES if not name.startswith("tokenizer")}
+
+
+def test_an_error_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(huggingface, "save_file", full)
+    with pytest.raises(OSError, match="No space"):
+        export_model(fitted("ridge"), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_readouts_and_models_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot export a int: expected one of RidgeReadout"):
+        huggingface.describe_readout(3)
+    with pytest.raises(ValueError, match="only a model on a reservoir"):
+        export_model("model", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
