@@ -277,6 +277,29 @@ def test_early_stopping_helps_where_the_penalty_does_not() -> None:
     assert loss(stopped, y[700:]) < loss(full.predict_proba(X[700:]), y[700:]) - 0.1
 
 
+@pytest.mark.parametrize(("buffer_size", "once"), [(100, True), (99, False)])
+def test_held_out_rows_are_read_once_where_they_fit(buffer_size: int, once: bool) -> None:
+    X, y, _ = mixed(n=700)
+    passes = 0
+
+    class Counted(ArrayBlocks):
+        def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            nonlocal passes
+            passes += 1
+            return super().__iter__()
+
+    def fitted(held_out: ArrayBlocks) -> np.ndarray:
+        readout = MixtureOfExpertsReadout(
+            2, max_iter=4, patience=9, tol=0, buffer_size=buffer_size, random_state=0
+        )
+        train = ArrayBlocks(X[:600], y[:600], block_size=128)
+        return readout.fit_blocks(train, np.arange(4), held_out).predict_proba(X[600:])
+
+    counted = fitted(Counted(X[600:], y[600:], block_size=16))
+    assert passes == 1 if once else passes > 4
+    np.testing.assert_array_equal(counted, fitted(ArrayBlocks(X[600:], y[600:], block_size=16)))
+
+
 def test_held_out_rows_come_in_stretches() -> None:
     out = in_held_out(0, 6400, 10)
     assert out.mean() == pytest.approx(0.1)

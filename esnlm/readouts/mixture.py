@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -109,6 +109,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     ((400, 4), (400, 4))
     """
 
+    scores_are_cheap: ClassVar[bool] = False
     _parameters = ("expert_coef_", "gate_coef_")
     _state = ("whitening_mean_", "whitening_map_", "curvature_", "n_iter_")
 

@@ -164,8 +164,9 @@ def prepare(
         )
         inner = Source(lambda: _part(blocks, whitening, every, True), n_held, over, False)
     if held_out is not None:
-        n_held = sum(len(codes) for _, codes in held_out)
-        inner = Source(lambda: _part(held_out, whitening, 0, False), n_held, over, False)
+        n_held, inner = _held_out_source(
+            held_out, whitening, capacity(len(whitening.mean), dtype), over
+        )
     return TrainingRows(whitening, train, inner if n_held else None, moments.counts)
 
 
@@ -187,6 +188,24 @@ def _first_pass(
     if moments is None:
         raise ValueError("blocks hold no rows: give at least one (state, next token) pair")
     return kept, moments, dtype
+
+
+def _held_out_source(
+    blocks: Blocks, whitening: Whitening, capacity: int, over: TileMap
+) -> tuple[int, Source]:
+    """Held-out rows and their number: whitened once where they fit, else in every pass."""
+    n = 0
+    kept: list[Block] | None = []
+    for X, codes in blocks:
+        n += len(codes)
+        if kept is not None and n <= capacity:
+            kept.append((whitening(X), codes.copy()))
+        else:
+            kept = None
+    if kept:
+        rows = kept
+        return n, Source(lambda: iter(rows), n, over, True)
+    return n, Source(lambda: _part(blocks, whitening, 0, False), n, over, False)
 
 
 def _kept_source(Z: NDArray[Any], codes: NDArray[Any], over: TileMap) -> Source:

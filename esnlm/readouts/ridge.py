@@ -1,7 +1,7 @@
 """Closed-form linear readout: least squares to one-hot targets, projected to distributions."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,6 +18,11 @@ _PATH = np.logspace(-9, 0, 28)
 _OUTPUT_BYTES = 1 << 24
 # Eigenvalues below it count as zero: the square of their inverse would overflow.
 _LEAST_VALUE = 1e-130
+# Products that choosing a penalty may cost, those a class costs beside its outputs, and the rows
+# below which the choice would be noise.
+_JUDGING_WORK = 1 << 40
+_COST_OF_CLASS = 64
+_FEWEST_JUDGES = 512
 _WITHOUT_STATISTICS = (
     "this readout was loaded without its statistics and cannot learn more rows: save it with"
     " training=True, or fit a clone on all of them"
@@ -136,8 +141,11 @@ class RidgeReadout(StreamingReadout):
     begin.__doc__ = StreamingReadout.begin.__doc__
 
     def finish(self, held_out: Iterable[Block] | None = None) -> None:
-        """Choose the penalty and solve; see `StreamingReadout.finish`."""
-        self._settle_with(held_out)
+        """Choose the penalty and solve; of many held-out rows, as many as a minute allows."""
+        work = (self.n_features_in_ + _COST_OF_CLASS) * len(self.classes_)
+        n_alphas = len(_PATH) if self.alphas is None else len(self.alphas)
+        rows = max(_FEWEST_JUDGES, _JUDGING_WORK // (work * n_alphas))
+        self._settle_with(None if held_out is None else _first_rows(held_out, rows))
 
     def training_arrays(self) -> dict[str, NDArray[Any]]:
         if self._moments is None:
@@ -309,6 +317,15 @@ class _Spectrum:
         if left < 1e-6 * self.n:
             return math.inf
         return self.n * residual / left**2
+
+
+def _first_rows(blocks: Iterable[Block], n_rows: int) -> Iterator[Block]:
+    """Blocks cut off after n_rows rows."""
+    for X, codes in blocks:
+        yield X[:n_rows], codes[:n_rows]
+        n_rows -= len(codes)
+        if n_rows <= 0:
+            return
 
 
 def _split(blocks: ArrayBlocks, fraction: float) -> tuple[ArrayBlocks, ArrayBlocks | None]:
