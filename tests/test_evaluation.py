@@ -158,7 +158,7 @@ def test_shards_are_scored_as_the_text_they_were_made_of(monkeypatch):
     command = ["evaluate", "model", "text", "shards", "--csv", "rows.csv", "--bins", "shards"]
     assert main(command) == 0
     text, shards, both = rows_of("rows.csv")
-    for name in ("n_tokens", "n_words", "nll_per_token", "unknown_share"):
+    for name in ("n_tokens", "n_words", "nll_per_token", "nll_per_word", "unknown_share"):
         assert float(text[name]) == pytest.approx(float(shards[name]))
     assert int(both["n_tokens"]) == 2 * int(text["n_tokens"])
 

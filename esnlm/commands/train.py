@@ -5,7 +5,14 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.arguments import add_documents, seed, usual_split
+from esnlm.commands.arguments import seed
+from esnlm.commands.corpora import (
+    add_corpus,
+    corpus_documents,
+    corpus_tokenizer,
+    is_shards,
+    settle_reset,
+)
 from esnlm.commands.parts import (
     add_readout,
     add_reservoir,
@@ -17,7 +24,6 @@ from esnlm.commands.parts import (
 
 if TYPE_CHECKING:
     from esnlm.language_model import LanguageModel
-    from esnlm.tokenizers import Tokenizer
 
 _INTERRUPTED = 130
 _MINUTES = 10.0
@@ -26,12 +32,7 @@ _MINUTES = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add(
-        "text",
-        nargs="+",
-        metavar="SHARDS|TEXT",
-        help="a folder that prepare wrote; or UTF-8 files, plain or .gz, or folders of them",
-    )
+    add_corpus(parser)
     add("--out", type=Path, required=True, metavar="MODEL", help="folder to write")
     add("--overwrite", action="store_true", help="replace a model or checkpoints that are there")
     add(
@@ -39,19 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="SHARDS|TEXT",
         help="text to choose penalties and stops by, and to score along the way",
-    )
-    add(
-        "--tokenizer",
-        metavar="word|char|FILE",
-        help="of text: words, characters, or a tokenizer.json (default: word)",
-    )
-    add("--vocab-size", type=int, metavar="V", help="keep the most frequent tokens (default: all)")
-    add("--lower", action="store_true", help="lower-case the text")
-    add_documents(parser)
-    add(
-        "--reset",
-        choices=("sentence", "document", "never"),
-        help="where the state returns to zero (default: never for characters, else sentence)",
     )
     add(
         "--features",
@@ -103,18 +91,16 @@ def run(args: argparse.Namespace) -> int:
     from esnlm.persistence import check_target
 
     check_target(args.out, overwrite=args.overwrite or args.resume)
-    shards = _is_shards(args.text)
-    if shards:
-        _refuse_text_options(args)
-    args.reset = args.reset or ("never" if args.tokenizer == "char" else "sentence")
+    shards = is_shards(args.text)
+    settle_reset(args)
     parts = make_reservoir(args), make_readout(args)
     words = make_features(args)
-    tokenizer = _tokenizer(args)
+    tokenizer = corpus_tokenizer(args)
     model = LanguageModel(
         *parts, tokenizer, words, args.reset, random_state=args.seed, verbose=True
     )
-    docs = _documents(args.text, tokenizer, args)
-    held_out = _documents(args.held_out, tokenizer, args) if args.held_out else None
+    docs = corpus_documents(args.text, tokenizer, args)
+    held_out = corpus_documents(args.held_out, tokenizer, args) if args.held_out else None
     if shards or _asks_for_passes(args):
         return _in_passes(model, docs, held_out, args)
     model.fit(docs, held_out=held_out)
@@ -203,61 +189,3 @@ def _summary(folder: Path, model: "LanguageModel") -> str:
 def _asks_for_passes(args: argparse.Namespace) -> bool:
     names = "checkpoint_every", "log", "score_every", "held_out_tokens", "chunk_tokens"
     return args.resume or any(getattr(args, name) is not None for name in names)
-
-
-def _refuse_text_options(args: argparse.Namespace) -> None:
-    if args.tokenizer or args.lower or args.vocab_size is not None or args.documents:
-        raise ValueError(
-            "--tokenizer, --vocab-size, --lower and --documents are of text: shards were cut in"
-            " tokens by prepare"
-        )
-    if args.reset not in (None, "sentence"):
-        raise ValueError(f"shards hold sentences: --reset must be sentence, got {args.reset}")
-    if len(args.text) > 1:
-        raise ValueError(f"expected one folder of shards, got {len(args.text)}")
-
-
-def _is_shards(names: list[str]) -> bool:
-    """Whether the corpus is a folder of shards; text and shards together are refused."""
-    found = [name for name in names if name and (Path(name) / "manifest.json").is_file()]
-    if found and len(found) < len(names):
-        raise ValueError(f"{found[0]} is a folder of shards, the rest is text: give one of them")
-    return bool(found)
-
-
-def _documents(names: list[str], tokenizer: "Tokenizer", args: argparse.Namespace) -> Any:
-    """What the names hold: a stream of shards, or documents of text."""
-    from esnlm.corpus import TextCorpus
-
-    if not _is_shards(names):
-        return TextCorpus(names, args.documents or usual_split(tokenizer, args.reset))
-    from esnlm.shards import Shards
-
-    if len(names) > 1:
-        raise ValueError(f"expected one folder of shards, got {len(names)}")
-    shards = Shards(names[0])
-    if shards.tokenizer.to_json() != tokenizer.to_json():
-        raise ValueError(f"the tokenizer of {names[0]} is not the one of the training text")
-    return shards.stream()
-
-
-def _tokenizer(args: argparse.Namespace) -> "Tokenizer":
-    from esnlm.corpus import TextCorpus
-    from esnlm.tokenizers import Tokenizer
-
-    if _is_shards(args.text):
-        from esnlm.shards import Shards
-
-        tokenizer: Tokenizer = Shards(args.text[0], verify=False).tokenizer
-        return tokenizer
-    name = args.tokenizer or "word"
-    options = {"lower": args.lower, "boundaries": args.reset != "never"}
-    if name == "word":
-        options["boundaries"] = True
-        return Tokenizer.train_words(TextCorpus(args.text, "line"), args.vocab_size, **options)
-    if name == "char":
-        text = TextCorpus(args.text, "file")
-        return Tokenizer.train_characters(text, args.vocab_size, **options)
-    if args.lower or args.vocab_size is not None:
-        raise ValueError("--lower and --vocab-size need --tokenizer word or char, not a file")
-    return Tokenizer.from_file(name)

@@ -150,7 +150,8 @@ class Evaluation:
                 bar.update(len(part.stream.tokens))
         if is_shards(path):
             counts = Shards(path, verify=False).manifest["totals"]
-            totals.n_words, totals.n_characters = counts["words"], counts["characters"]
+            totals.n_words = counts["words"]
+            totals.n_characters = counts["characters"] + counts["sentences"]  # with line ends
         return totals
 
     def parts(self, path: str) -> Iterator[Scored]:
