@@ -91,7 +91,7 @@ def make_model(args: argparse.Namespace, units: int) -> LanguageModel:
 def choose(args: argparse.Namespace, text: str) -> list[dict[str, Any]]:
     """Set scaling and radius to those best on the last tenth of the training text; the rows."""
     cut = len(text) * 9 // 10
-    rows = []
+    rows: list[dict[str, Any]] = []
     for args.input_scaling, args.spectral_radius in product(SCALINGS, RADII):
         model = make_model(args, FEW_UNITS).fit([text[:cut]])
         rows.append(
