@@ -9,7 +9,12 @@ _READOUTS = {
     "softmax": "SoftmaxReadout",
     "moe": "MixtureOfExpertsReadout",
     "factored": "ClassFactoredReadout",
+    "lowrank": "LowRankReadout",
 }
+# Entries of a vocabulary from which words are told apart by what is known of their kind: the
+# readout and the word features that are taken where no option says.
+_LARGE_VOCABULARY = 5000
+_FEATURES_OF_LARGE = ("spectral", 128)
 # Readouts name the same thing differently: option -> parameters, the first that there is.
 _OPTION_NAMES = {
     "alpha": ("alpha",),
@@ -75,8 +80,8 @@ def add_readout(parser: argparse.ArgumentParser) -> None:
     add(
         "--readout",
         choices=tuple(_READOUTS),
-        default="ridge",
-        help="least squares (default), softmax, mixture of experts, or words by classes",
+        help="least squares, softmax, mixture of experts, words by classes, or classes and words"
+        " on the directions that tell most (default: ridge; from 5000 words on lowrank)",
     )
     add("--alpha", type=float, metavar="A", help="weight penalty (default: the readout's)")
     add("--passes", type=int, metavar="P", help="passes over the text, of incremental readouts")
@@ -108,6 +113,23 @@ def make_reservoir(args: argparse.Namespace) -> Any:
         leak_rate=args.leak_rate,
         random_state=args.seed,
     )
+
+
+def check_parts(args: argparse.Namespace) -> None:
+    """Refuse options that make no parts, before any text is read."""
+    make_reservoir(args)
+    if args.readout is not None:
+        make_readout(args)
+    if args.features is not None:
+        make_features(args)
+
+
+def settle_defaults(args: argparse.Namespace, n_tokens: int) -> None:
+    """Choose readout and features by the size of the vocabulary where no option did."""
+    large = n_tokens >= _LARGE_VOCABULARY
+    args.readout = args.readout or ("lowrank" if large else "ridge")
+    if args.features is None:
+        args.features = _FEATURES_OF_LARGE if large else ("", 0)
 
 
 def make_readout(args: argparse.Namespace) -> Any:

@@ -16,10 +16,12 @@ from esnlm.commands.corpora import (
 from esnlm.commands.parts import (
     add_readout,
     add_reservoir,
+    check_parts,
     features,
     make_features,
     make_readout,
     make_reservoir,
+    settle_defaults,
 )
 
 if TYPE_CHECKING:
@@ -44,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--features",
         type=features,
-        default="0",
         metavar="[spectral:]F",
         help="dimensions of word features that drive the reservoir, learned by gradient or, with"
-        " spectral:, from bigram counts (for large vocabularies); 0 (default): one-hot tokens",
+        " spectral:, from bigram counts; 0: one-hot tokens (default: 0; from 5000 words on"
+        " spectral:128)",
     )
     add("--seed", type=seed, default=0, help="the same seed, the same model (default: 0)")
     add_reservoir(parser)
@@ -93,12 +95,11 @@ def run(args: argparse.Namespace) -> int:
     check_target(args.out, overwrite=args.overwrite or args.resume)
     shards = is_shards(args.text)
     settle_reset(args)
-    parts = make_reservoir(args), make_readout(args)
-    words = make_features(args)
+    check_parts(args)
     tokenizer = corpus_tokenizer(args)
-    model = LanguageModel(
-        *parts, tokenizer, words, args.reset, random_state=args.seed, verbose=True
-    )
+    settle_defaults(args, len(tokenizer))
+    parts = make_reservoir(args), make_readout(args), tokenizer, make_features(args)
+    model = LanguageModel(*parts, args.reset, random_state=args.seed, verbose=True)
     docs = corpus_documents(args.text, tokenizer, args)
     held_out = corpus_documents(args.held_out, tokenizer, args) if args.held_out else None
     if shards or _asks_for_passes(args):
