@@ -65,13 +65,24 @@ class Choice:
         if self.temperature == 0:
             return best
         weights = np.exp((logs - logs[best]) / self.temperature)
-        order = np.argsort(-weights, kind="stable")
+        candidates = self._candidates(weights)
+        total = np.cumsum(weights[candidates])
+        place = int(np.searchsorted(total, self.rng.random() * total[-1], side="right"))
+        return int(candidates[min(place, len(candidates) - 1)])
+
+    def _candidates(self, weights: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Tokens to draw among: all, or the most probable, of equal ones the lower number."""
+        if self.top_k is None and self.top_p is None:
+            return np.arange(len(weights))
+        found = np.arange(len(weights))
+        if self.top_k is not None and self.top_k < len(weights):
+            least = np.partition(weights, -self.top_k)[-self.top_k]
+            found = np.flatnonzero(weights >= least)
+        order = found[np.argsort(-weights[found], kind="stable")][: self.top_k]
+        if self.top_p is None:
+            return order
         total = np.cumsum(weights[order])
-        kept = len(order) if self.top_k is None else min(self.top_k, len(order))
-        if self.top_p is not None:
-            kept = min(kept, int(np.searchsorted(total, self.top_p * total[-1])) + 1)
-        place = np.searchsorted(total[:kept], self.rng.random() * total[kept - 1], side="right")
-        return int(order[min(int(place), kept - 1)])
+        return order[: int(np.searchsorted(total, self.top_p * total[-1])) + 1]
 
 
 def drawn_tokens(

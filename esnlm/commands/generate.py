@@ -1,8 +1,9 @@
 """``esnlm generate``: continue a prompt."""
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from esnlm.commands.arguments import seed
 from esnlm.commands.messages import warn
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add = parser.add_argument
-    add("model", type=Path, metavar="MODEL", help="folder that train wrote")
+    add("model", type=Path, metavar="MODEL", help="folder that train or ngram wrote")
     add("--prompt", default="", metavar="TEXT", help="text to continue (default: none)")
     add("--tokens", type=int, default=200, metavar="N", help="tokens to draw (default: 200)")
     add(
@@ -31,23 +32,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the text as it is drawn; the exit status."""
-    from esnlm import LanguageModel
+    from esnlm.framing import framed_prefix
     from esnlm.generation import Choice, TextPieces
+    from esnlm.models import load_model
 
-    model = LanguageModel.load(args.model)
     choice = Choice(args.temperature, args.top_k, args.top_p, args.seed)
+    model = load_model(args.model)
     if model.tokenizer_ is None:
-        prompt: Any = [int(token) for token in args.prompt.split()]
-        pieces: Any = (f" {token}" for token in model.generate(args.tokens, prompt, choice))
+        drawn = model.generate(args.tokens, _integers(args.prompt), choice)
+        pieces: Iterable[str] = (f" {token}" for token in drawn)
     else:
-        tokens = model.generate(args.tokens, args.prompt, choice)
-        pieces = TextPieces(model.tokenizer_, model.tokenizer_.encode(args.prompt), tokens)
+        before = framed_prefix(args.prompt, model.tokenizer_, model.reset)
+        drawn = model.generate(args.tokens, args.prompt, choice)
+        pieces = TextPieces(model.tokenizer_, before, drawn)
         _tell_unknown(model.tokenizer_, args.prompt)
     print(_shown(model.tokenizer_, args.prompt), end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)
     print()
     return 0
+
+
+def _integers(prompt: str) -> list[int]:
+    try:
+        return [int(token) for token in prompt.split()]
+    except ValueError:
+        raise ValueError(
+            f"the model was trained on integers: --prompt must be integers, got {prompt!r}"
+        ) from None
 
 
 def _shown(tokenizer: "Tokenizer | None", prompt: str) -> str:
