@@ -88,7 +88,8 @@ def ngram_overlap(generated: Sequence[Hashable], reference: Sequence[Hashable], 
     ours = set(_ngrams(generated, n))
     if not ours:
         raise ValueError(f"the generated text has {len(generated)} tokens: too few for n = {n}")
-    return len(ours & set(_ngrams(reference, n))) / len(ours)
+    seen = {ngram for ngram in _ngrams(reference, n) if ngram in ours}  # not all of a long text's
+    return len(seen) / len(ours)
 
 
 def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> Floats:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esnlm.metrics import (
+    FrequencyBins,
     binned_perplexity,
     cosine_similarity,
     cross_entropy,
@@ -77,6 +78,18 @@ def test_overlap_counts_distinct_ngrams():
     assert ngram_overlap("ababac", "ab", 2) == pytest.approx(1 / 3)
     assert ngram_overlap(np.array([1, 2, 3]), np.array([1, 2]), 2) == 0.5
     assert ngram_overlap("abc", "", 2) == 0
+
+
+@given(
+    generated=st.text("ab", min_size=9, max_size=40),
+    reference=st.text("ab", max_size=60),
+    n=st.sampled_from([1, 2, 7, 8]),
+)
+def test_overlap_by_brute_force(generated, reference, n):
+    distinct = {generated[i : i + n] for i in range(len(generated) - n + 1)}
+    expected = sum(ngram in reference for ngram in distinct) / len(distinct)
+    assert ngram_overlap(generated, reference, n) == expected
+    assert ngram_overlap(list(generated), list(reference), n) == expected
 
 
 def test_bad_overlap():
@@ -155,3 +168,13 @@ def test_a_bin_that_no_resample_reaches_has_no_interval():
     ]
     assert all(row.perplexity == pytest.approx(np.e) for row in rows)
     assert any(np.isnan(row.lower) and np.isnan(row.upper) for row in rows)
+
+
+def test_bins_do_not_depend_on_the_parts_that_tokens_come_in():
+    rng = np.random.default_rng(3)
+    scores, counts = np.log(rng.uniform(0.1, 1, 1234)), rng.integers(0, 20_000, 1234)
+    whole = binned_perplexity(scores, counts, n_resamples=50, random_state=0)
+    bins = FrequencyBins()
+    for part in np.split(np.arange(1234), [1, 99, 100, 101, 450, 1200]):
+        bins.add(scores[part], counts[part])
+    assert bins.rows(50, random_state=0) == whole
