@@ -34,6 +34,8 @@ from esnlm.tokenizers import Tokenizer
 from esnlm.vocabularies import parsed, trained
 
 _PLAN, _TRAINED, _PROGRESS, _SHARDS = "plan.json", "trained.json", "progress.json", "shards"
+_OLD = "old"
+_OURS = {_PLAN, _TRAINED, _PROGRESS, _SHARDS, _OLD}
 
 #: Called after each batch with the bytes of text read, those of all files, and the tokens so far.
 Progress = Callable[[int, int, int], None]
@@ -100,7 +102,8 @@ def prepare_shards(
         A file cannot be read or written, the disk is full: what was done so far is kept.
     """
     out = Path(out).resolve()
-    stream = SentenceStream(TextCorpus(texts, rules.documents), rules.sentences)
+    corpus = TextCorpus(texts, rules.documents)
+    stream = SentenceStream(corpus, rules.sentences, min(checkpoint_characters, 1 << 20))
     if lower and isinstance(tokenizer, Tokenizer):
         tokenizer = tokenizer.lowered()
     plan = _plan(stream, tokenizer, rules, lower)
@@ -231,9 +234,12 @@ def _workplace(out: Path, plan: dict[str, Any], overwrite: bool) -> Iterator[Pat
     folder = _partial(out)
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
+        for path in folder.iterdir():
+            if path.name.removesuffix(".new") not in _OURS:
+                raise FileExistsError(f"{path} is in the way: move it, or choose another folder")
         found = read_checked_json(folder / _PLAN)
         if found != plan:
-            if any(folder.iterdir()) and found is not None and not overwrite:
+            if found is not None and not overwrite:
                 raise ShardsError(
                     f"{folder} is what an interrupted run left, from other text or with other"
                     " settings: pass --overwrite to begin anew, or choose another folder"
@@ -299,7 +305,7 @@ def _finish(folder: Path, tokenizer: Tokenizer, plan: dict[str, Any]) -> None:
 
 
 def _put_in_place(made: Path, out: Path) -> None:
-    old = made.with_name("old")
+    old = made.with_name(_OLD)
     if out.exists():
         os.replace(out, old)
     os.replace(made, out)
