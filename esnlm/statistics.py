@@ -161,6 +161,7 @@ class Moments:
     ) -> "Moments":
         """The moments that `to_arrays` described: later sums are the same to the last bit."""
         sums = arrays["sums"]
+        _check_shapes(arrays)
         made = cls(sums.shape[1], 0, gram_rows)
         made.n_classes = len(sums)
         made.n, made.n_gram = int(arrays["n"]), int(arrays["n_gram"])
@@ -237,3 +238,24 @@ class Moments:
         if self._part is not None and self._rows_in_part:
             add_upper_triangle(self._gram, self._part.T)
             self._rows_in_part = 0
+
+
+def _check_shapes(arrays: dict[str, NDArray[Any]]) -> None:
+    """Raise ValueError unless arrays fit each other: compiled code adds to them without checks."""
+    shape = arrays["sums"].shape
+    n_classes, n_units = shape if len(shape) == 2 else (0, 0)
+    n_staged = min(_STAGED, arrays["staged"].size // max(n_units, 1)) if "staged" in arrays else 0
+    expected = {
+        "sums": (n_classes, n_units),
+        "counts": (n_classes,),
+        "gram": (n_units, n_units),
+        "gram_sum": (n_units,),
+        "part": (n_units, n_units),
+        "staged": (n_staged, n_units),
+    }
+    for name, fitting in expected.items():
+        if name in arrays and arrays[name].shape != fitting:
+            raise ValueError(
+                f"statistics of {n_units} units and {n_classes} classes: {name} must have shape"
+                f" {fitting}, got {arrays[name].shape}"
+            )

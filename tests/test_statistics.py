@@ -85,3 +85,17 @@ def test_bad_shapes_are_named() -> None:
         moments.add(np.zeros((2, 3)), np.array([0]))
     with pytest.raises(ValueError, match="cannot merge moments of 4 units"):
         moments.merge(Moments(4, 2))
+
+
+@pytest.mark.parametrize("name", ["sums", "counts", "gram", "gram_sum", "part", "staged"])
+def test_arrays_that_do_not_fit_are_refused(name: str) -> None:
+    X, codes = rows(1500, 6, 4)
+    moments = Moments(6, 4, gram_rows=1200)
+    for part in (slice(0, 1100), slice(1100, 1300), slice(1300, 1500)):
+        moments.add(X[part], codes[part])
+    arrays = moments.to_arrays()
+    assert Moments.from_arrays(arrays, 1200).sums is moments.sums
+    with pytest.raises(ValueError, match=r"statistics of \d units and \d classes: \w+ must have"):
+        Moments.from_arrays(arrays | {name: arrays[name][..., :-1]}, 1200)
+    with pytest.raises(ValueError, match=r"statistics of \d units and \d classes: \w+ must have"):
+        Moments.from_arrays(arrays | {name: arrays[name][None]}, 1200)
