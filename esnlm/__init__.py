@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from esnlm.grammars import ElmanGrammar
     from esnlm.language_model import LanguageModel
     from esnlm.readouts.factored import ClassFactoredReadout
+    from esnlm.readouts.low_rank import LowRankReadout
     from esnlm.readouts.mixture import MixtureOfExpertsReadout
     from esnlm.readouts.ridge import RidgeReadout
     from esnlm.readouts.softmax import SoftmaxReadout
@@ -27,6 +28,7 @@ _HOME = {
     "SoftmaxReadout": "esnlm.readouts.softmax",
     "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
     "ClassFactoredReadout": "esnlm.readouts.factored",
+    "LowRankReadout": "esnlm.readouts.low_rank",
     "LanguageModel": "esnlm.language_model",
     "ElmanGrammar": "esnlm.grammars",
 }
@@ -35,6 +37,7 @@ __all__ = [
     "ClassFactoredReadout",
     "ElmanGrammar",
     "LanguageModel",
+    "LowRankReadout",
     "MixtureOfExpertsReadout",
     "Reservoir",
     "RidgeReadout",

@@ -37,6 +37,7 @@ _HOMES = {
     "SoftmaxReadout": "esnlm.readouts.softmax",
     "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
     "ClassFactoredReadout": "esnlm.readouts.factored",
+    "LowRankReadout": "esnlm.readouts.low_rank",
 }
 
 Arrays = dict[str, NDArray[Any]]

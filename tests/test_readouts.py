@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from esnlm import (
     ClassFactoredReadout,
+    LowRankReadout,
     MixtureOfExpertsReadout,
     RidgeReadout,
     SoftmaxReadout,
@@ -30,6 +31,8 @@ READOUTS: dict[str, Any] = {
     "mixture, linear": MixtureOfExpertsReadout(experts="linear", random_state=0),
     "factored": ClassFactoredReadout(random_state=0),
     "factored, joint": ClassFactoredReadout(solver="joint", random_state=0),
+    "low rank": LowRankReadout(random_state=0),
+    "low rank, clustered": LowRankReadout(3, n_frequent=1, n_classes=2, random_state=0),
 }
 
 every_readout = pytest.mark.parametrize("readout", READOUTS.values(), ids=READOUTS.keys())

@@ -12,9 +12,10 @@ from threadpoolctl import threadpool_limits
 from esnlm.statistics import Moments
 
 # Directions of the states that words are compared along, and how many times the mean size a
-# class may reach.
+# class may reach: where all words have one, and where frequent ones stand alone.
 _DIRECTIONS = 64
 _LARGEST = 1.5
+_LARGEST_OF_RARE = 3.0
 # A word's mean state counts as n / (n + this) of what its n rows say.
 _PRIOR_ROWS = 5.0
 # States whose variance is this part of their squared mean are one state, but for rounding.
@@ -133,3 +134,72 @@ def _word_directions(moments: Moments, seen: NDArray[np.intp]) -> NDArray[np.flo
     points = np.round(shrunken @ axes, 6)
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points / np.maximum(norms, 1e-12)
+
+
+def frequent_words_and_clusters(
+    counts: NDArray[Any], vectors: NDArray[Any], n_frequent: int, n_clusters: int, seed: int
+) -> NDArray[np.intp]:
+    """Classes (V,) in which frequent words stand alone and the others beside similar ones.
+
+    A row's cost is the number of classes and the number of words in its target's class. Most
+    rows of a text have one of a few hundred words as their target: these have classes of their
+    own, and cost nothing within one. The other words that have a vector are put in
+    ``n_clusters`` clusters of at most 3 times the mean size, by spherical k-means; words
+    without one in bins of that size, the more frequent first.
+
+    Parameters
+    ----------
+    counts : ndarray (V,)
+    vectors : ndarray (V, P)
+        Zeros for words of which nothing is known.
+    n_frequent, n_clusters : int
+    seed : int
+
+    Examples
+    --------
+    >>> vectors = np.array([[1.0, 0], [1, 0], [0, 1], [0, 2], [1, 0], [0, 0], [0, 0]])
+    >>> frequent_words_and_clusters(np.array([9, 1, 1, 1, 1, 1, 0]), vectors, 1, 2, 0).tolist()
+    [0, 1, 2, 2, 1, 3, 3]
+    """
+    order = np.argsort(-counts, kind="stable")
+    classes = np.empty(len(counts), dtype=np.intp)
+    n_frequent = min(n_frequent, len(counts))
+    classes[order[:n_frequent]] = np.arange(n_frequent)
+    rest = order[n_frequent:]
+    lengths = np.linalg.norm(vectors[rest], axis=1)
+    known, unknown = rest[lengths > 0], rest[lengths == 0]
+    following = n_frequent
+    capacity = max(1, int(np.ceil(_LARGEST_OF_RARE * len(rest) / max(n_clusters, 1))))
+    if len(known):
+        points = vectors[known] / lengths[lengths > 0, None]
+        found = _filled_clusters(points, counts[known], n_clusters, seed)
+        classes[known] = following + found
+        following += int(found.max()) + 1
+    classes[unknown] = following + np.arange(len(unknown)) // capacity
+    # Numbered by their first word, whatever the numbers that the clustering gave.
+    _, first, names = np.unique(classes, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first, kind="stable"))[names].astype(np.intp)
+
+
+def _filled_clusters(
+    points: NDArray[Any], counts: NDArray[Any], n_clusters: int, seed: int
+) -> NDArray[np.intp]:
+    """Clusters (n,) of unit vectors (n, P) in the order of their counts; none is overfull."""
+    k = min(n_clusters, len(np.unique(points, axis=0)))
+    if k <= 1:
+        return np.zeros(len(points), dtype=np.intp)
+    capacity = int(np.ceil(_LARGEST_OF_RARE * len(points) / k))
+    with threadpool_limits(1):
+        means = KMeans(k, n_init=1, max_iter=25, random_state=seed)
+        means.fit(points, sample_weight=np.sqrt(counts + 1.0))
+        distances = means.transform(points)
+    clusters = np.empty(len(points), dtype=np.intp)
+    full = np.zeros(k)
+    sizes = np.zeros(k, dtype=np.intp)
+    for i in range(len(points)):
+        c = np.argmin(distances[i] + full)
+        clusters[i] = c
+        sizes[c] += 1
+        if sizes[c] == capacity:
+            full[c] = np.inf
+    return np.unique(clusters, return_inverse=True)[1].astype(np.intp)

@@ -59,6 +59,8 @@ class ClassLayout:
 
     def rows_by_class(self, classes: NDArray[np.intp]) -> list[tuple[int, NDArray[np.intp]]]:
         """(class, rows of that class) for every class that occurs among the rows' classes."""
+        if not len(classes):
+            return []
         order = np.argsort(classes, kind="stable")
         present, first = np.unique(classes[order], return_index=True)
         return [(int(c), rows) for c, rows in zip(present, np.split(order, first[1:]), strict=True)]

@@ -1,0 +1,381 @@
+"""Low-rank readout for large vocabularies: canonical variables, then classes, then words."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from esnlm.readouts.base import ArrayBlocks, Block, Blocks, blocks_rows
+from esnlm.readouts.buffered import BufferedReadout
+from esnlm.readouts.canonical import canonical_directions, word_vectors
+from esnlm.readouts.clusters import frequent_words_and_clusters
+from esnlm.readouts.incremental import Interleaved
+from esnlm.readouts.two_level import TwoLevelSolver
+from esnlm.readouts.within_class import ClassLayout
+from esnlm.statistics import Moments
+from esnlm.validation import check_count, check_finite
+
+# Rows of the survey, in all and of which products are taken for each unit.
+_SURVEY_ROWS = 1 << 20
+_GRAM_ROWS, _GRAM_ROWS_A_UNIT = 1 << 16, 32
+# Sums of states are kept for as many words, the most frequent.
+_SUM_BYTES = 1 << 30
+_CLUSTERED_DIRECTIONS = 64
+_LARGEST_BATCH, _LEAST_BATCH = 4096, 16
+_BATCHES_A_PASS, _LEAST_STEPS = 64, 512
+_LATER_RATE = 0.1
+_TILE = 1024
+
+
+class LowRankReadout(BufferedReadout):
+    """Softmax of low rank over classes of words and the words of a class (Rachez eq. 35).
+
+    Made for vocabularies of tens of thousands of words. Three steps:
+
+    1. From the moments of a sample of rows, in closed form: the ``n_components`` linear maps of
+       a state that tell the next words apart best (`canonical_directions`), of unit covariance.
+    2. Classes: the ``n_frequent`` most frequent words have one each, the others are clustered by
+       the states that they follow.
+    3. Passes over all rows train the softmax over classes and those over the words of a class on
+       the components. These are whitened, so every step is a Gram-preconditioned one at no
+       cost.
+
+    A row costs ``2 N P + 4 P (K + words in its class)`` operations for P components and K
+    classes: 7 million at N = 4096 and V = 50 257, a sixtieth of a full softmax's. A trained
+    low-rank output is Ueda's (rank 512); here the first factor is solved, not descended.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank P; at most the number of units.
+    n_frequent : int, optional
+        Words that are classes of their own. None: 3 √V.
+    n_classes : int, optional
+        Classes of the other words. None: 1.5 √V.
+    n_passes : int
+        Passes over the rows; more where rows are few.
+    learning_rate : float
+        Of the softmax over classes; falls linearly to zero over all passes.
+    momentum : float
+    prior : float
+        Rows' worth of curvature, in units of P, that a word within a class starts with.
+    buffer_size : int
+        Rows that ``partial_fit`` keeps before it learns from them and forgets them.
+    random_state : int, RandomState instance or None
+        Starts the clustering.
+
+    Attributes
+    ----------
+    directions_ : ndarray (n_units, P) float32
+    word_class_ : ndarray (V,)
+    class_coef_, class_intercept_ : ndarrays (P, K), (K,)
+    word_coef_, word_intercept_ : ndarrays (V, P), (V,)
+        Words in the order of their classes.
+    history_ : list of float
+        Mean held-out loss after each pass, where there are held-out rows.
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> X = random.standard_normal((2000, 4))
+    >>> y = 2 * (X[:, 0] > 0) + (X[:, 1] > 0)
+    >>> readout = LowRankReadout(2, random_state=0).fit(X, y)
+    >>> readout.predict([[2.0, 2.0, 0.0, 0.0], [-2.0, 2.0, 0.0, 0.0]])
+    array([3, 1])
+    >>> readout.directions_.shape
+    (4, 2)
+    """
+
+    _parameters: ClassVar[tuple[str, ...]] = (
+        "directions_", "class_coef_", "class_intercept_", "word_coef_", "word_intercept_"
+    )  # fmt: skip
+    _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_")
+
+    def __init__(
+        self,
+        n_components: int = 512,
+        *,
+        n_frequent: int | None = None,
+        n_classes: int | None = None,
+        n_passes: int = 1,
+        learning_rate: float = 0.03,
+        momentum: float = 0.9,
+        prior: float = 1.0,
+        buffer_size: int = 65536,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.n_frequent = n_frequent
+        self.n_classes = n_classes
+        self.n_passes = n_passes
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.prior = prior
+        self.buffer_size = buffer_size
+        self.random_state = random_state
+
+    def _start(self) -> None:
+        self._check_parameters()
+        self._solver: TwoLevelSolver | None = None
+        self._surveyed: Moments | None = None
+        self._can_learn = True
+        self._n_seen = self._n_rows = 0
+        self._total_passes = self.n_passes
+        self._counts: NDArray[Any] | None = None
+        self.history_: list[float] = []
+
+    def _check_parameters(self) -> None:
+        for name in ("n_components", "n_passes", "buffer_size"):
+            check_count(name, getattr(self, name))
+        for name in ("n_frequent", "n_classes"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least=0 if name == "n_frequent" else 1)
+        for name in ("learning_rate", "momentum", "prior"):
+            check_finite(name, getattr(self, name))
+        for name in ("learning_rate", "prior"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+
+    @property
+    def training_passes(self) -> int:
+        """Passes over the corpus that it wants; asked after `begin`, more where rows are few."""
+        return self.__dict__.get("_total_passes", self.n_passes)
+
+    @property
+    def survey_rows(self) -> int:
+        """Rows that directions and classes are made from."""
+        return min(_SURVEY_ROWS, self._n_rows)
+
+    def begin(
+        self,
+        classes: ArrayLike,
+        n_units: int,
+        *,
+        n_rows: int,
+        counts: NDArray[np.int64] | None = None,
+        dtype: str = "float32",
+    ) -> Self:
+        """See `StreamingReadout.begin`."""
+        super().begin(classes, n_units, n_rows=n_rows, counts=counts, dtype=dtype)
+        self._streaming = True
+        self._plan(n_rows, counts)
+        return self
+
+    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Rows for directions and classes."""
+        assert self._surveyed is not None, "begin comes first"
+        self._surveyed.add(X, self._rank[codes])
+
+    def end_survey(self) -> None:
+        """Solve the directions, and make the classes."""
+        moments, rank = self._surveyed, self._rank
+        assert moments is not None, "the survey is over"
+        directions = canonical_directions(moments, self.n_components)
+        vectors = word_vectors(moments, directions)
+        counts = moments.counts[rank] if self._counts is None else self._counts
+        if moments.n_classes < len(counts):
+            vectors[-1] = 0  # of many rare words together
+        n_words = len(counts)
+        root = float(np.sqrt(n_words))
+        classes = frequent_words_and_clusters(
+            counts,
+            vectors[rank, :_CLUSTERED_DIRECTIONS],
+            round(3 * root) if self.n_frequent is None else self.n_frequent,
+            max(1, round(1.5 * root)) if self.n_classes is None else self.n_classes,
+            int(check_random_state(self.random_state).randint(2**31 - 1)),
+        )
+        shift = (moments.mean @ directions).astype(np.float32)
+        self._surveyed = None
+        self._set_solver(directions, shift, classes, counts)
+
+    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Steps on the next rows of the pass."""
+        if self._solver is None:
+            self.end_survey()
+        rate = self._rate()
+        Z = self._components(X.astype(np.float32, copy=False))
+        self._solver_made().learn(Z, codes.astype(np.intp, copy=False), rate)
+        self._n_seen += len(X)
+
+    def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
+        """Note the held-out loss."""
+        if held_out is not None:
+            total = n = 0.0
+            for X, codes in held_out:
+                total -= float(self._log_probabilities_of(X, codes).sum(dtype=np.float64))
+                n += len(codes)
+            self.history_.append(total / max(n, 1.0))
+        return True
+
+    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+        """Learn the rows still waiting."""
+        self._solver_made().flush(self._rate())
+
+    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
+        """Sizes of batches, passes and the survey for passes of n_rows rows."""
+        self._n_rows, self._counts, self._n_seen = n_rows, counts, 0
+        self._batch = int(np.clip(n_rows // _BATCHES_A_PASS, _LEAST_BATCH, _LARGEST_BATCH))
+        steps = max(1, n_rows // self._batch)
+        self._total_passes = max(self.n_passes, -(-_LEAST_STEPS // steps))
+        n_words, n_units = len(self.classes_), self.n_features_in_
+        self._rank = np.arange(n_words)
+        n_sums = n_words
+        if counts is not None:
+            n_sums = min(n_words, max(2, _SUM_BYTES // (8 * n_units)))
+            self._rank[np.argsort(-counts, kind="stable")] = np.minimum(
+                np.arange(n_words), n_sums - 1
+            )
+        gram_rows = max(_GRAM_ROWS, _GRAM_ROWS_A_UNIT * n_units)
+        self._surveyed = Moments(n_units, n_sums, gram_rows)
+
+    def _rate(self) -> float:
+        left = 1 - self._n_seen / max(1, self._n_rows * self._total_passes)
+        size = min(1.0, self._batch / self.n_features_in_)
+        return self.learning_rate * size * max(left, 0.0)
+
+    def _set_solver(
+        self,
+        directions: NDArray[Any],
+        shift: NDArray[Any],
+        word_class: NDArray[np.intp],
+        counts: NDArray[Any],
+    ) -> None:
+        self.directions_, self.shift_ = directions, shift
+        self.word_class_ = word_class
+        solver = TwoLevelSolver(
+            ClassLayout(word_class),
+            directions.shape[1],
+            counts,
+            batch=self._batch,
+            momentum=self.momentum,
+            prior=self.prior,
+        )
+        self._take(solver)
+
+    def _take(self, solver: TwoLevelSolver) -> None:
+        """Show the solver's arrays, which it changes in place, as attributes."""
+        self._solver = solver
+        self.class_coef_, self.class_intercept_ = solver.class_coef, solver.class_offset
+        self.word_coef_, self.word_intercept_ = solver.word_coef, solver.word_offset
+
+    def _solver_made(self) -> TwoLevelSolver:
+        assert self._solver is not None, "no rows were learned"
+        return self._solver
+
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        blocks = self._held(blocks)
+        n_rows, counts = blocks_rows(blocks), None
+        if isinstance(blocks, ArrayBlocks):
+            counts = np.bincount(blocks.y, minlength=len(self.classes_))
+            blocks = Interleaved(blocks.X, blocks.y, min(blocks.block_size, n_rows))
+        elif not n_rows:
+            n_rows = sum(len(codes) for _, codes in blocks)
+        self._plan(n_rows, counts)
+        surveyed = 0
+        for X, codes in blocks:
+            self.survey(X, codes)
+            surveyed += len(X)
+            if surveyed >= self.survey_rows:
+                break
+        self.end_survey()
+        for _ in range(self._total_passes):
+            for X, codes in blocks:
+                self.learn(X, codes)
+            self.end_pass(held_out)
+        self.finish()
+
+    def _held(self, blocks: Blocks) -> Blocks:
+        """The rows as arrays where ``partial_fit`` would hold them all, which are interleaved."""
+        if isinstance(blocks, ArrayBlocks):
+            return blocks
+        parts: list[Block] = []
+        room = self._capacity(np.float64) - blocks_rows(blocks)
+        for X, codes in blocks if room >= 0 else ():
+            parts.append((X.copy(), codes.copy()))
+            if sum(len(part) for part, _ in parts) > self._capacity(np.float64):
+                return blocks
+        if not parts:
+            return blocks
+        return ArrayBlocks(
+            np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
+        )
+
+    def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        if not self._can_learn:
+            raise ValueError(
+                "this readout was loaded without its training state and cannot learn more rows: "
+                "fit a clone on all of them"
+            )
+        rate = _LATER_RATE * self.learning_rate * min(1.0, len(X) / self.n_features_in_)
+        solver = self._solver_made()
+        solver.learn(self._components(X.astype(np.float32, copy=False)), codes, rate)
+        solver.flush(rate)
+
+    def _components(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Canonical variables (n, P) of states X (n, n_units), in X's dtype."""
+        directions = self.directions_.astype(X.dtype, copy=False)
+        Z: NDArray[Any] = X @ directions
+        Z -= self.shift_.astype(X.dtype, copy=False)
+        return Z
+
+    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        Z, solver = self._components(X), self._solver_made()
+        return solver.words.log_probabilities(Z, solver.log_classes(Z))
+
+    def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
+        """Computes the classes, and the words of one class a row: not the whole vocabulary."""
+        return self._solver_made().log_probability_of(self._components(X), codes)
+
+    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        super()._restore(arrays)
+        self._batch, self._can_learn = _LARGEST_BATCH, False
+        trained = {name: getattr(self, name) for name in self._parameters}
+        classes = np.asarray(self.word_class_).astype(np.intp)
+        self._set_solver(self.directions_, self.shift_, classes, np.zeros(len(classes)))
+        solver = self._solver_made()
+        solver.class_coef, solver.class_offset = trained["class_coef_"], trained["class_intercept_"]
+        solver.word_coef, solver.word_offset = trained["word_coef_"], trained["word_intercept_"]
+        self._take(solver)
+
+    def _learner_arrays(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {
+            "n_seen": np.asarray(self._n_seen),
+            "n_rows": np.asarray(self._n_rows),
+        }
+        if self._counts is not None:
+            arrays["counts"] = self._counts
+        if self._surveyed is not None:
+            arrays |= {f"survey.{k}": a for k, a in self._surveyed.to_arrays().items()}
+        if self._solver is not None:
+            arrays |= {"directions": self.directions_, "shift": self.shift_}
+            arrays["word_class"] = self.word_class_
+            arrays |= {f"solver.{k}": a for k, a in self._solver.to_arrays().items()}
+        if self.history_:
+            arrays["history"] = np.array(self.history_)
+        return arrays
+
+    def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
+        counts = arrays.get("counts")
+        self._start()
+        if "n_seen" in arrays and int(arrays["n_rows"]):
+            self._plan(int(arrays["n_rows"]), counts)
+            self._n_seen = int(arrays["n_seen"])
+        survey, solved = (
+            {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
+            for start in ("survey.", "solver.")
+        )
+        if survey:
+            gram_rows = None if self._surveyed is None else self._surveyed.gram_rows
+            self._surveyed = Moments.from_arrays(survey, gram_rows)
+        if solved:
+            self._surveyed = None
+            classes = arrays["word_class"].astype(np.intp)
+            self._set_solver(arrays["directions"], arrays["shift"], classes, np.zeros(len(classes)))
+            solver = self._solver_made()
+            solver.restore(solved)
+            self._take(solver)
+        self.history_ = arrays.get("history", np.zeros(0)).tolist()

@@ -1,0 +1,262 @@
+"""Stochastic solver of a softmax over classes and, within each, a softmax over its words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from esnlm.readouts.multinomial import log_softmax, residuals
+from esnlm.readouts.within_class import ClassLayout, WordFactors
+from esnlm.threads import TileMap, tile_map
+
+Arrays = dict[str, NDArray[Any]]
+
+# Rows that one thread works on at a time, and batches of classes to one batch of words.
+_TILE = 1024
+_WORD_BATCHES = 4
+_WARM_UP = 20
+_CURVATURE_MEMORY = 0.05
+_LEAST_CURVATURE = 1e-6
+# Products of fewer operations are not worth threads.
+_WORTH_THREADS = 1 << 22
+_ARRAYS = (
+    "class_coef", "class_offset", "class_velocity", "class_offset_velocity", "variances",
+    "word_coef", "word_offset", "curvature",
+)  # fmt: skip
+
+
+class TwoLevelSolver:
+    """Incremental minimiser of ``-log P(class(w)|z) - log P(w|class(w), z)`` over rows z.
+
+    Rows z (n, P) are taken to be centred and of unit covariance, so that a gradient is a
+    Gram-preconditioned one as it stands.
+
+    - Classes, of which each row has something to say: heavy-ball steps of ``rate / sqrt(c)``,
+      c the running mean of p (1 - p), as in `IncrementalSolver`.
+    - Words, of which most rows say nothing: online Newton steps, each word's gradient divided
+      by ``prior P`` + the sum over all rows so far of p (1 - p). They fall off like 1 / rows,
+      sooner for frequent words, and keep neither velocity nor schedule. ``prior`` is the
+      inverse of the step that a first row takes.
+
+    Rows are learned in batches of ``batch`` (words: four of them), whatever the calls.
+
+    Parameters
+    ----------
+    layout : ClassLayout
+    n_components : int
+        P.
+    counts : ndarray (V,)
+        Occurrences of the words, for the first offsets.
+    batch : int
+    momentum, prior : float
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> Z = random.standard_normal((4096, 2)).astype(np.float32)
+    >>> words = 2 * (Z[:, 0] > 0) + (Z[:, 1] > 0)
+    >>> solver = TwoLevelSolver(ClassLayout(np.array([0, 0, 1, 1])), 2, np.ones(4), batch=64)
+    >>> for k in range(0, 4096, 64):
+    ...     solver.learn(Z[k : k + 64], words[k : k + 64], rate=0.1)
+    >>> bool(np.exp(solver.log_probability_of(Z, words)).mean() > 0.75)
+    True
+    """
+
+    def __init__(
+        self,
+        layout: ClassLayout,
+        n_components: int,
+        counts: NDArray[Any],
+        *,
+        batch: int,
+        momentum: float = 0.9,
+        prior: float = 1.0,
+    ) -> None:
+        self.layout = layout
+        self.batch = batch
+        self.momentum = momentum
+        self.n_steps = 0
+        mass = counts + 0.5
+        class_mass = np.bincount(layout.word_class, mass, layout.n_classes)
+        frequencies = class_mass / class_mass.sum()
+        self.class_coef = np.zeros((n_components, layout.n_classes), dtype=np.float32)
+        self.class_offset = np.log(frequencies).astype(np.float32)
+        self.class_velocity = np.zeros_like(self.class_coef)
+        self.class_offset_velocity = np.zeros_like(self.class_offset)
+        self.variances = frequencies * (1 - frequencies)
+        self.word_coef = np.zeros((len(counts), n_components), dtype=np.float32)
+        shares = (mass / class_mass[layout.word_class])[layout.order]
+        self.word_offset = np.log(shares).astype(np.float32)
+        self.curvature = np.full(len(counts), prior * n_components, dtype=np.float32)
+        self._sizes = np.array([run.stop - run.start for run in layout.runs])
+        self._rows: list[tuple[NDArray[np.float32], NDArray[np.intp]]] = []
+        self._word_rows: list[tuple[NDArray[np.float32], NDArray[np.intp]]] = []
+        self._n_rows = 0
+
+    def learn(self, Z: NDArray[np.float32], words: NDArray[np.intp], rate: float) -> None:
+        """Take rows Z (n, P), kept and not to be changed, and their words (n,)."""
+        start = 0
+        with self._tiles() as over:
+            while start < len(Z):
+                stop = min(len(Z), start + self.batch - self._n_rows)
+                self._rows.append((Z[start:stop], words[start:stop]))
+                self._n_rows += stop - start
+                start = stop
+                if self._n_rows == self.batch:
+                    self._step(rate, over)
+
+    def flush(self, rate: float) -> None:
+        """Learn the rows still waiting."""
+        with self._tiles() as over:
+            if self._n_rows:
+                self._step(rate, over)
+            if self._word_rows:
+                self._step_words(over)
+
+    def log_classes(self, Z: NDArray[Any]) -> NDArray[Any]:
+        """log P(class | z): (n, n_classes), in the dtype of Z."""
+        logits = Z @ self.class_coef.astype(Z.dtype, copy=False)
+        logits += self.class_offset.astype(Z.dtype, copy=False)
+        return log_softmax(logits)
+
+    @property
+    def words(self) -> WordFactors:
+        """The factors of words within classes."""
+        return WordFactors(self.layout, self.word_coef, self.word_offset)
+
+    def log_probability_of(self, Z: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
+        """log P(w | z) (n,) of one word a row: the classes, and the words of one class, a row."""
+        out = np.empty(len(Z), dtype=Z.dtype)
+        classes = self.layout.word_class[words]
+
+        def tile(start: int) -> None:
+            part = slice(start, start + _TILE)
+            logs = self.log_classes(Z[part])
+            out[part] = logs[np.arange(len(logs)), classes[part]]
+
+        with self._tiles() as over:
+            over(tile, range(0, len(Z), _TILE))
+        inside = self._sizes[classes] > 1
+        out[inside] += self.words.log_probability_of(Z[inside], words[inside])
+        return out
+
+    def to_arrays(self) -> Arrays:
+        """Parameters, velocities, counters and waiting rows: all that `learn` goes on from."""
+        arrays: Arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays["n_steps"] = np.asarray(self.n_steps)
+        arrays["n_word_batches"] = np.asarray(len(self._word_rows))
+        for name, rows in (("rows", self._rows), ("word_rows", self._word_rows)):
+            if rows:
+                arrays[f"{name}.Z"] = np.concatenate([Z for Z, _ in rows])
+                arrays[f"{name}.words"] = np.concatenate([words for _, words in rows])
+                arrays[f"{name}.sizes"] = np.array([len(Z) for Z, _ in rows])
+        return arrays
+
+    def restore(self, arrays: Arrays) -> None:
+        """Take over what `to_arrays` gave."""
+        for name in _ARRAYS:
+            setattr(self, name, arrays[name])
+        self.n_steps = int(arrays["n_steps"])
+        self._rows, self._word_rows = _parts("rows", arrays), _parts("word_rows", arrays)
+        self._n_rows = sum(len(Z) for Z, _ in self._rows)
+
+    @contextmanager
+    def _tiles(self) -> Iterator[TileMap]:
+        """A map over tiles of rows or classes, each on one BLAS thread; serial for small steps."""
+        if self.batch * self.class_coef.size < _WORTH_THREADS:
+            with tile_map(1) as over:
+                yield over
+            return
+        with threadpool_limits(1, user_api="blas"), tile_map() as over:
+            yield over
+
+    def _step(self, rate: float, over: TileMap) -> None:
+        """One step of the classes on the waiting rows; of the words when there are enough."""
+        Z = np.concatenate([Z for Z, _ in self._rows])
+        words = np.concatenate([words for _, words in self._rows])
+        self._rows, self._n_rows = [], 0
+        classes = self.layout.word_class[words]
+        self._step_classes(Z, classes, rate, over)
+        inside = self._sizes[classes] > 1
+        self._word_rows.append((Z[inside], words[inside]))
+        if len(self._word_rows) == _WORD_BATCHES:
+            self._step_words(over)
+
+    def _step_classes(
+        self, Z: NDArray[Any], classes: NDArray[np.intp], rate: float, over: TileMap
+    ) -> None:
+        """A heavy-ball step of the softmax over classes."""
+        ones = np.ones(_TILE, dtype=np.float32)
+
+        def tile(start: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+            z, targets = Z[start : start + _TILE], classes[start : start + _TILE]
+            logits = z @ self.class_coef
+            logits += self.class_offset
+            _, P, R = residuals(logits, targets, ones[: len(z)])
+            squares = np.einsum("iv,iv->v", P, P)
+            return z.T @ R, R.sum(axis=0), P.sum(axis=0), squares
+
+        parts = over(tile, range(0, len(Z), _TILE))
+        # Tiles are added in their order: the sums do not depend on the threads.
+        gradient, offset_gradient, mean, squares = (
+            _sum([part[k] for part in parts]) for k in range(4)
+        )
+        memory = max(_CURVATURE_MEMORY, 1 / (self.n_steps + 2))
+        variances = (mean - squares).astype(np.float64) / len(Z)
+        self.variances += memory * (variances - self.variances)
+        size = rate * min(1.0, (self.n_steps + 1) / _WARM_UP) / len(Z)
+        scale = (size / np.sqrt(np.maximum(self.variances, 0) + _LEAST_CURVATURE)).astype(
+            np.float32
+        )
+        gradient *= scale
+        self.class_velocity *= np.float32(self.momentum)
+        self.class_velocity -= gradient
+        self.class_coef += self.class_velocity
+        self.class_offset_velocity *= np.float32(self.momentum)
+        self.class_offset_velocity -= offset_gradient * scale
+        self.class_offset += self.class_offset_velocity
+        self.n_steps += 1
+
+    def _step_words(self, over: TileMap) -> None:
+        """One step of the words of every class that occurs in the waiting rows."""
+        Z = np.concatenate([Z for Z, _ in self._word_rows])
+        words = np.concatenate([words for _, words in self._word_rows])
+        self._word_rows = []
+        layout = self.layout
+
+        def step(part: tuple[int, NDArray[np.intp]]) -> None:
+            c, rows = part
+            run = layout.runs[c]
+            self._step_class(Z[rows], layout.position[words[rows]] - run.start, run)
+
+        over(step, layout.rows_by_class(layout.word_class[words]))
+
+    def _step_class(self, z: NDArray[Any], targets: NDArray[np.intp], run: slice) -> None:
+        coef, curvature = self.word_coef[run], self.curvature[run]
+        logits = z @ coef.T
+        logits += self.word_offset[run]
+        _, P, R = residuals(logits, targets, np.ones(len(z), dtype=np.float32))
+        curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
+        gradient = R.T @ z
+        gradient /= curvature[:, None]
+        coef -= gradient
+        self.word_offset[run] -= R.sum(axis=0) / curvature
+
+
+def _sum(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    total = parts[0]
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def _parts(name: str, arrays: Arrays) -> list[tuple[NDArray[np.float32], NDArray[np.intp]]]:
+    """The rows under ``name``, cut as they were."""
+    if f"{name}.sizes" not in arrays:
+        return []
+    cuts = np.cumsum(arrays[f"{name}.sizes"])[:-1]
+    words = arrays[f"{name}.words"].astype(np.intp, copy=False)
+    return list(zip(np.split(arrays[f"{name}.Z"], cuts), np.split(words, cuts), strict=True))
