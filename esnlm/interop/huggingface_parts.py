@@ -8,11 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from esnlm.persistence import with_prefix
-from esnlm.readouts.factored import ClassFactoredReadout
-from esnlm.readouts.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.projection import least_output
-from esnlm.readouts.ridge import RidgeReadout
-from esnlm.readouts.softmax import SoftmaxReadout
 from esnlm.readouts.within_class import ClassLayout
 
 Arrays = dict[str, NDArray[Any]]
@@ -57,22 +53,19 @@ def describe_readout(readout: Any) -> Described:
     ValueError
         It is of a kind that the exported code does not know.
     """
-    for kind, describe in _KINDS.items():
-        if isinstance(readout, kind):
-            return describe(readout)
-    raise ValueError(
-        f"cannot export a {type(readout).__name__}: expected one of"
-        f" {', '.join(kind.__name__ for kind in _KINDS)}"
-    )
+    name = type(readout).__name__
+    if name not in _KINDS:
+        raise ValueError(f"cannot export a {name}: expected one of {', '.join(_KINDS)}")
+    return _KINDS[name](readout)
 
 
-def _ridge(readout: RidgeReadout) -> Described:
+def _ridge(readout: Any) -> Described:
     n_outputs = len(readout.classes_)
     floor = least_output(n_outputs) if readout.floor == "auto" else float(readout.floor)
     return _linear(readout.to_arrays(), np.array([floor]))
 
 
-def _softmax(readout: SoftmaxReadout) -> Described:
+def _softmax(readout: Any) -> Described:
     return _linear(readout.to_arrays(), None)
 
 
@@ -85,7 +78,7 @@ def _linear(arrays: Arrays, floor: NDArray[Any] | None) -> Described:
     return kind, described
 
 
-def _mixture(readout: MixtureOfExpertsReadout) -> Described:
+def _mixture(readout: Any) -> Described:
     arrays = readout.to_arrays()
     n_experts, n_outputs = arrays["expert_coef_"].shape[:2]
     described = {
@@ -101,7 +94,7 @@ def _mixture(readout: MixtureOfExpertsReadout) -> Described:
     return kind, described
 
 
-def _factored(readout: ClassFactoredReadout) -> Described:
+def _factored(readout: Any) -> Described:
     arrays = readout.to_arrays()
     layout = ClassLayout(arrays["word_class_"])
     sizes = [run.stop - run.start for run in layout.runs]
@@ -124,13 +117,34 @@ def _factored(readout: ClassFactoredReadout) -> Described:
     return kind, described
 
 
+def _low_rank(readout: Any) -> Described:
+    arrays = readout.to_arrays()
+    layout = ClassLayout(arrays["word_class_"])
+    coef = arrays["class_coef_"].T
+    classes = _linear({"coef_": coef, "intercept_": arrays["class_intercept_"]}, None)
+    words = _linear({"coef_": arrays["word_coef_"], "intercept_": arrays["word_intercept_"]}, None)
+    inner = {
+        "kind": "factored",
+        "sizes": [run.stop - run.start for run in layout.runs],
+        "classes": classes[0],
+        "words": words[0],
+    }
+    described = {"directions": arrays["directions_"], "shift": arrays["shift_"]}
+    described["inner.position"] = layout.position.astype(np.int64)
+    described |= with_prefix("inner.classes", classes[1])
+    described |= with_prefix("inner.words", words[1])
+    n_components = described["directions"].shape[1]
+    return {"kind": "low_rank", "n_components": n_components, "inner": inner}, described
+
+
 def _uniform(n_outputs: int) -> Described:
     return {"kind": "uniform", "n_outputs": n_outputs}, {}
 
 
-_KINDS: dict[type, Callable[[Any], Described]] = {
-    RidgeReadout: _ridge,
-    SoftmaxReadout: _softmax,
-    MixtureOfExpertsReadout: _mixture,
-    ClassFactoredReadout: _factored,
+_KINDS: dict[str, Callable[[Any], Described]] = {
+    "RidgeReadout": _ridge,
+    "SoftmaxReadout": _softmax,
+    "MixtureOfExpertsReadout": _mixture,
+    "ClassFactoredReadout": _factored,
+    "LowRankReadout": _low_rank,
 }

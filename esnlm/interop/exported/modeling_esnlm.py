@@ -254,6 +254,20 @@ class Factored(nn.Module):
         return logs[..., self.position]
 
 
+class LowRank(nn.Module):
+    """A factored readout of a few linear components of the states."""
+
+    def __init__(self, n_units: int, kind: dict[str, Any]) -> None:
+        super().__init__()
+        n_components = kind["n_components"]
+        self.directions = nn.Parameter(torch.zeros(n_units, n_components))
+        self.register_buffer("shift", torch.zeros(n_components))
+        self.inner = build_readout(n_components, kind["inner"])
+
+    def forward(self, states: Tensor) -> Tensor:
+        return self.inner(states @ self.directions - self.shift)
+
+
 def build_readout(n_units: int, kind: dict[str, Any]) -> nn.Module:
     """The module that a description in ``config.json`` stands for."""
     name = kind["kind"]
@@ -265,6 +279,8 @@ def build_readout(n_units: int, kind: dict[str, Any]) -> nn.Module:
         return Mixture(n_units, kind["n_outputs"], kind["n_experts"], kind["n_floors"])
     if name == "factored":
         return Factored(n_units, kind)
+    if name == "low_rank":
+        return LowRank(n_units, kind)
     raise ValueError(f"config.json names the readout {name!r}: export the model again")
 
 
