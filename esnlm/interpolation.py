@@ -15,7 +15,7 @@ class InterpolatedModel(SequenceModel):
 
     Parameters
     ----------
-    first, second : LanguageModel or NgramLanguageModel
+    first, second : SequenceModel
         Fitted, with the same tokenizer, vocabulary and ``reset``.
     weight : float
         Share of the first, in [0, 1]; `choose_weight` finds the best on held-out text.
@@ -35,7 +35,7 @@ class InterpolatedModel(SequenceModel):
     (True, 1.0)
     """
 
-    def __init__(self, first: Any, second: Any, weight: float = 0.5) -> None:
+    def __init__(self, first: SequenceModel, second: SequenceModel, weight: float = 0.5) -> None:
         check_alike(first, second)
         self.first = first
         self.second = second
@@ -53,22 +53,19 @@ class InterpolatedModel(SequenceModel):
         return self
 
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
-        whole = TokenStream(stream.tokens, stream.starts, np.array([0, len(stream.tokens)]))
-        scores = np.zeros(len(stream.tokens))
-        (left,), (right,) = (m.log_likelihood(whole) for m in (self.first, self.second))
-        scores[stream.predicted()] = interpolated(left, right, self.weight)
-        return scores
+        left, right = (m._log_probabilities(stream) for m in (self.first, self.second))
+        return np.where(stream.predicted(), interpolated(left, right, self.weight), 0.0)
 
-    def _read(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
-        """All tokens so far: the models keep states of different kinds."""
-        return ids if state is None else np.concatenate([state, ids])
+    def _read(self, ids: NDArray[Any], state: Any = None) -> tuple[Any, Any]:
+        one, two = (None, None) if state is None else state
+        return self.first._read(ids, one), self.second._read(ids, two)
 
-    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]:
-        left, right = (np.log(model.predict_proba(state)) for model in (self.first, self.second))
-        return interpolated(left, right, self.weight)
+    def _next_log_probabilities(self, state: tuple[Any, Any]) -> NDArray[np.float64]:
+        left = self.first._next_log_probabilities(state[0])
+        return interpolated(left, self.second._next_log_probabilities(state[1]), self.weight)
 
 
-def check_alike(first: Any, second: Any) -> None:
+def check_alike(first: SequenceModel, second: SequenceModel) -> None:
     """Raise ValueError unless both models read the same text as the same tokens."""
     one, two = (m.tokenizer_ and m.tokenizer_.__getstate__() for m in (first, second))
     if one != two:

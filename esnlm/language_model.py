@@ -6,19 +6,19 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm import __version__, persistence
-from esnlm.corpus import CorpusError, TokenStream, join_sequences
-from esnlm.framing import RESETS, as_documents, framed, framed_prefix, trained_tokenizer
-from esnlm.generation import Choice, TextPieces, drawn_tokens
+from esnlm.corpus import CorpusError, TokenStream
+from esnlm.framing import RESETS, as_documents, framed_prefix, trained_tokenizer
+from esnlm.sequence_model import SequenceModel
 from esnlm.state_blocks import StateBlocks
 from esnlm.tokenizers import Tokenizer
 from esnlm.validation import check_choice, check_count, check_seed
 
 
-class LanguageModel(BaseEstimator):
+class LanguageModel(SequenceModel):
     """Next-token distributions from a reservoir's states.
 
     Documents are strings where a tokenizer is set, else 1-D integer arrays; one string or one
@@ -123,7 +123,11 @@ class LanguageModel(BaseEstimator):
         """
         stream = self.read(docs)
         self.draw(stream)
-        held = None if held_out is None else self._harvest(self._tokens(held_out, "held_out"))
+        held = (
+            None
+            if held_out is None
+            else self._harvest(self._tokens(held_out, self.n_tokens_, "held_out"))
+        )
         if self.shuffle:
             stream = stream.shuffled(np.random.default_rng(self.random_state))
         classes = np.arange(self.n_tokens_)
@@ -138,7 +142,7 @@ class LanguageModel(BaseEstimator):
         documents hold the whole vocabulary.
         """
         if hasattr(self, "readout_"):
-            stream = self._tokens(docs)
+            stream = self._tokens(docs, self.n_tokens_)
         else:
             stream = self.read(docs)
             self.draw(stream)
@@ -157,65 +161,8 @@ class LanguageModel(BaseEstimator):
         all the answer is the readout's at the zero state.
         """
         check_is_fitted(self, "readout_")
-        state = self._state_after(self._prefix_ids(prefix))
+        state = self._read(framed_prefix(prefix, self.tokenizer_, self.reset))
         return np.asarray(self.readout_.predict_proba(state[None])[0], dtype=np.float64)
-
-    def log_likelihood(self, docs: Any) -> list[NDArray[np.float64]]:
-        """Natural-log probability of each predicted token: one array (n_predicted,) a document."""
-        stream = self.tokenize(docs)
-        return stream.by_document(self._scores(stream))
-
-    def score(self, docs: Any, y: None = None) -> float:
-        """Mean natural-log likelihood of a predicted token; higher is better."""
-        stream = self.tokenize(docs)
-        if not stream.n_predicted:
-            raise CorpusError("docs hold no token to predict: each needs at least two tokens")
-        return float(self._scores(stream)[stream.predicted()].mean())
-
-    def perplexity(self, docs: Any) -> float:
-        """exp of the mean negative log-likelihood of a predicted token."""
-        return float(np.exp(-self.score(docs)))
-
-    def sample(
-        self,
-        n_tokens: int = 100,
-        prompt: str | ArrayLike = (),
-        *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        random_state: int | np.random.Generator | None = None,
-    ) -> Any:
-        """Continue ``prompt`` by ``n_tokens`` drawn tokens; the prompt is not repeated.
-
-        The other parameters are those of `esnlm.generation.Choice`.
-
-        Returns
-        -------
-        str with a tokenizer (after EOS comes a line end, and a new sentence begins), otherwise
-        int64 array (n_tokens,).
-        """
-        choice = Choice(temperature, top_k, top_p, random_state)
-        tokens = list(self.generate(n_tokens, prompt, choice))
-        if self.tokenizer_ is None:
-            return np.array(tokens, dtype=np.int64)
-        return "".join(TextPieces(self.tokenizer_, self._prefix_ids(prompt), tokens))
-
-    def generate(
-        self, n_tokens: int, prompt: str | ArrayLike = (), choice: Choice | None = None
-    ) -> Iterator[int]:
-        """The tokens of `sample`, one by one, as they are drawn."""
-        check_is_fitted(self, "readout_")
-        check_count("n_tokens", n_tokens, least=0)
-        return drawn_tokens(
-            int(n_tokens),
-            self._prefix_ids(prompt),
-            choice or Choice(),
-            read=self._state_after,
-            log_probabilities=lambda state: self.readout_.predict_log_proba(state[None])[0],
-            tokenizer=self.tokenizer_,
-            reset=self.reset,
-        )
 
     def read(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
@@ -233,17 +180,12 @@ class LanguageModel(BaseEstimator):
             if not isinstance(docs, TokenStream):
                 docs = self._joined(docs, None)
             self.n_tokens_ = int(docs.tokens.max(initial=0)) + 1
-        return self._tokens(docs)
+        return self._tokens(docs, self.n_tokens_)
 
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
         self._carried: tuple[Any, int] | None = None
         self._draw_reservoir(stream)
-
-    def tokenize(self, docs: Any) -> TokenStream:
-        """The documents as `log_likelihood` reads them: tokens, starts and bounds."""
-        check_is_fitted(self, "n_tokens_")
-        return self._tokens(docs)
 
     @property
     def n_parameters_(self) -> int:
@@ -391,17 +333,6 @@ class LanguageModel(BaseEstimator):
                 f" {self.n_tokens_}"
             )
 
-    def _tokens(self, docs: Any, name: str = "docs") -> TokenStream:
-        """Documents -> a stream that holds a token at least."""
-        stream = docs if isinstance(docs, TokenStream) else self._joined(docs, self.n_tokens_)
-        if len(stream.bounds) < 2 or not len(stream.tokens):
-            raise CorpusError(f"{name} hold no tokens: the corpus is empty")
-        return stream
-
-    def _joined(self, docs: Any, n_tokens: int | None) -> TokenStream:
-        sequences = framed(as_documents(docs), self.tokenizer_, self.reset)
-        return join_sequences(sequences, n_tokens=n_tokens, reset=self.reset != "never")
-
     def _harvest(self, stream: TokenStream) -> StateBlocks:
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
@@ -427,8 +358,8 @@ class LanguageModel(BaseEstimator):
             state = before_last
         self._carried = (state, int(tokens[-1]))
 
-    def _scores(self, stream: TokenStream) -> NDArray[np.float64]:
-        """Log-probabilities (T,) at predicted tokens, zero elsewhere, in bounded memory."""
+    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+        check_is_fitted(self, "readout_")
         scores = np.zeros(len(stream.tokens))
         if not stream.n_predicted:
             return scores
@@ -436,10 +367,7 @@ class LanguageModel(BaseEstimator):
             scores[positions + 1] = self.readout_.predict_log_proba_of(states, following)
         return scores
 
-    def _prefix_ids(self, prefix: str | ArrayLike) -> NDArray[Any]:
-        return framed_prefix(prefix, self.tokenizer_, self.reset)
-
-    def _state_after(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
+    def _read(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
         """State (n_units,) after reading ids (n,) from ``state``."""
         if not len(ids):
             return np.zeros(self.reservoir_.n_units, dtype=self.reservoir_.W_.dtype)
@@ -447,6 +375,9 @@ class LanguageModel(BaseEstimator):
             return self.reservoir_.transform(ids, initial_state=state)[-1]
         vectors = self.features_.transform(ids)
         return self.reservoir_.transform(vectors, initial_state=state)[-1]
+
+    def _next_log_probabilities(self, state: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(self.readout_.predict_log_proba(state[None])[0], dtype=np.float64)
 
 
 _CARRIED_STATE, _CARRIED_LAST = "carried.state", "carried.last"

@@ -7,11 +7,10 @@ from typing import Any
 from esnlm.language_model import LanguageModel
 from esnlm.ngram_model import KIND, NgramLanguageModel
 from esnlm.persistence import CONFIG
+from esnlm.sequence_model import SequenceModel
 
-Model = LanguageModel | NgramLanguageModel
 
-
-def load_model(folder: str | Path) -> Model:
+def load_model(folder: str | Path) -> SequenceModel:
     """The model that ``save`` wrote into ``folder``, of whichever kind.
 
     Raises

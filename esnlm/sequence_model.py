@@ -112,11 +112,13 @@ class SequenceModel(BaseEstimator):
         if not hasattr(self, "n_tokens_"):
             raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet: call fit")
 
-    def _tokens(self, docs: Any, n_tokens: int | None) -> TokenStream:
+    def _tokens(self, docs: Any, n_tokens: int | None, name: str = "docs") -> TokenStream:
         """Documents -> a stream that holds a token at least."""
-        if not isinstance(docs, TokenStream):
-            sequences = framed(as_documents(docs), self.tokenizer_, self.reset)
-            docs = join_sequences(sequences, n_tokens=n_tokens, reset=self.reset != "never")
-        if len(docs.bounds) < 2 or not len(docs.tokens):
-            raise CorpusError("docs hold no tokens: the corpus is empty")
-        return docs
+        stream = docs if isinstance(docs, TokenStream) else self._joined(docs, n_tokens)
+        if len(stream.bounds) < 2 or not len(stream.tokens):
+            raise CorpusError(f"{name} hold no tokens: the corpus is empty")
+        return stream
+
+    def _joined(self, docs: Any, n_tokens: int | None) -> TokenStream:
+        sequences = framed(as_documents(docs), self.tokenizer_, self.reset)
+        return join_sequences(sequences, n_tokens=n_tokens, reset=self.reset != "never")
