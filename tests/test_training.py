@@ -16,6 +16,7 @@ import pytest
 
 from esnlm import (
     LanguageModel,
+    LowRankReadout,
     MixtureOfExpertsReadout,
     Reservoir,
     RidgeReadout,
@@ -37,6 +38,7 @@ READOUTS = {
     "ridge": RidgeReadout(),
     "sampled ridge": RidgeReadout(gram_rows=700),
     "softmax": SoftmaxReadout(n_passes=3),
+    "low rank": LowRankReadout(4, n_frequent=2, n_classes=2, random_state=0),
     "mixture": MixtureOfExpertsReadout(2, max_iter=2, buffer_size=1500, random_state=0),
 }
 
@@ -350,7 +352,36 @@ def test_fifty_kills_fifty_identical_models(tmp_path: Path, monkeypatch):
         assert rows_of(Path("log.csv")) == log
         assert sorted(p.name for p in folder.iterdir()) == ["log.csv", "model", "text"]
         trial += 1
-    print(f"{met} kills in {trial} runs of {seconds:.1f} s: {trial} identical models")
+        print(f"{met} kills in {trial} runs of {seconds:.1f} s: {trial} identical models")
+
+
+PEAK = """
+import resource, sys
+import numpy as np
+from esnlm import LanguageModel, Reservoir, RidgeReadout
+from esnlm.corpus import TokenStream
+from esnlm.training import Trainer, TrainingPlan
+
+tokens = np.load(sys.argv[1], mmap_mode="r")
+stream = TokenStream(tokens, np.arange(0, len(tokens), 20), np.array([0, len(tokens)]))
+model = LanguageModel(Reservoir(16, random_state=0), RidgeReadout(), n_tokens=50)
+model.read(stream)
+Trainer(model, stream, plan=TrainingPlan(chunk_tokens=1 << 14)).run()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes there")
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path):
+    peaks = []
+    for n in (200_000, 2_000_000):
+        path = tmp_path / f"{n}.npy"
+        np.save(path, np.random.default_rng(0).integers(0, 50, n, dtype=np.uint16))
+        command = [sys.executable, "-c", PEAK, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        peaks.append(int(done.stdout) / 1024)
+    # The tokens that the system maps (4 MB), and some numbers for each of 100 000 sequences.
+    assert peaks[1] - peaks[0] < 4 + 12
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
