@@ -1,12 +1,12 @@
 """Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from esnlm.readouts.base import ArrayBlocks, Block, Blocks, blocks_rows, rows_within
+from esnlm.readouts.base import ArrayBlocks, Block, Blocks, blocks_rows
 from esnlm.readouts.buffered import BufferedReadout
 from esnlm.readouts.incremental import (
     IncrementalSolver,
@@ -17,13 +17,12 @@ from esnlm.readouts.incremental import (
 from esnlm.readouts.multinomial import (
     GramPreconditioner,
     MultinomialLoss,
-    WeightedBlock,
-    log_likelihood,
     log_softmax,
     logits,
     newton_cg,
     softmax,
 )
+from esnlm.readouts.softmax_newton import Best, Weighted, hessian_rows, mean_loss
 from esnlm.readouts.softmax_passes import Rates, SoftmaxPasses, restored_solver, solver_arrays
 from esnlm.statistics import Moments
 from esnlm.validation import check_count, check_finite
@@ -34,8 +33,6 @@ Float = NDArray[np.float64]
 # up to which it is preferred: about a minute on two cores.
 _AUTO_BYTES = 1 << 28
 _AUTO_WORK = 1 << 31
-_HESSIAN_BYTES = 1 << 24
-_HESSIAN_ROWS_A_UNIT = 16
 # Passes that bring Newton's method near the optimum: cheaper by far than its first steps.
 _WARM_PASSES = 16
 _MAX_PRODUCTS = 40
@@ -188,7 +185,7 @@ class SoftmaxReadout(BufferedReadout):
         last = passes.n_seen >= passes.n_rows * passes.n_passes
         if held_out is not None:
             solver = passes.solver
-            score = _mean_loss(held_out, solver.weights, solver.intercept)
+            score = mean_loss(held_out, solver.weights, solver.intercept)
             self.history_.append(score)
             passes.judge(score, last)
             self._stale = True
@@ -268,16 +265,16 @@ class SoftmaxReadout(BufferedReadout):
         for X, codes in blocks:
             moments.add(X, codes)
         loss = MultinomialLoss(
-            _Weighted(blocks),
+            Weighted(blocks),
             n_units,
             n_classes,
             self.alpha,
             centre=moments.mean,
-            stride=-(-moments.n // _hessian_rows(n_units)),
+            stride=-(-moments.n // hessian_rows(n_units)),
             lasting=isinstance(blocks, ArrayBlocks),
             fixed=moments.counts == 0,
         )
-        best = None if held_out is None else _Best(moments.mean, held_out)
+        best = None if held_out is None else Best(moments.mean, held_out)
         result = newton_cg(
             loss,
             self._first_theta(blocks, moments),
@@ -351,7 +348,7 @@ class SoftmaxReadout(BufferedReadout):
                 seen += len(X)
             n_rows = seen
             if held_out is not None:
-                score = _mean_loss(held_out, solver.weights, solver.intercept)
+                score = mean_loss(held_out, solver.weights, solver.intercept)
                 self.history_.append(score)
                 if best is None or score < best[0]:
                     best = (score, solver.weights.copy(), solver.offset.copy())
@@ -397,52 +394,6 @@ class SoftmaxReadout(BufferedReadout):
         weights = self.coef_.T.astype(dtype, copy=False)
         intercept = self.intercept_.astype(dtype, copy=False)
         return lambda X: log_softmax(logits(X, weights, intercept))
-
-
-def _hessian_rows(n_units: int) -> int:
-    """Rows whose Hessian products stand for those of all: several a unit, or what is cheap."""
-    return max(_HESSIAN_ROWS_A_UNIT * n_units, rows_within(_HESSIAN_BYTES, n_units, np.float32))
-
-
-class _Weighted:
-    """Blocks of (X, codes) as blocks of (X, codes, None)."""
-
-    def __init__(self, blocks: Blocks) -> None:
-        self.blocks = blocks
-
-    def __iter__(self) -> Iterator[WeightedBlock]:
-        for X, codes in self.blocks:
-            yield X, codes, None
-
-
-class _Best:
-    """Keeps the Newton step that held-out rows like best; stops after two that are worse."""
-
-    def __init__(self, centre: Float, held_out: Blocks) -> None:
-        self.centre = centre
-        self.held_out = held_out
-        self.score = np.inf
-        self.worse = 0
-        self.theta: Float | None = None
-
-    def __call__(self, theta: Float) -> bool:
-        score = _mean_loss(self.held_out, theta[:-1], theta[-1] - self.centre @ theta[:-1])
-        if score < self.score:
-            self.score, self.theta, self.worse = score, theta, 0
-        else:
-            self.worse += 1
-        return self.worse >= 2
-
-
-def _mean_loss(blocks: Iterable[Block], weights: NDArray[Any], intercept: NDArray[Any]) -> float:
-    """Mean negative log-likelihood (nats) of blocks of (X, codes)."""
-    total, rows = 0.0, 0
-    for X, codes in blocks:
-        total -= log_likelihood(X, codes, weights, intercept)
-        rows += len(codes)
-    if rows == 0:
-        raise ValueError("held_out has no rows: give some, or None")
-    return total / rows
 
 
 def _shuffled(blocks: Blocks, n_units: int) -> Blocks:
