@@ -1,0 +1,187 @@
+"""Low-rank readout: canonical variables, classes, both softmaxes, and what is refused."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.cross_decomposition import CCA
+
+from esnlm import LowRankReadout, SoftmaxReadout
+from esnlm.readouts.canonical import canonical_directions, word_vectors
+from esnlm.readouts.clusters import frequent_words_and_clusters
+from esnlm.readouts.two_level import TwoLevelSolver
+from esnlm.readouts.within_class import ClassLayout
+from esnlm.statistics import Moments
+
+N_UNITS, N_WORDS, RANK = 30, 60, 4
+
+
+def rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """States and words, some frequent and most rare, that depend on four directions of them."""
+    truth = np.random.default_rng(5)
+    maps = truth.standard_normal((N_UNITS, RANK)) / np.sqrt(N_UNITS)
+    words = truth.standard_normal((RANK, N_WORDS)) * 1.5
+    frequencies = -1.2 * np.log(np.arange(1, N_WORDS + 1))
+    random = np.random.default_rng(seed)
+    X = np.tanh(random.standard_normal((n, N_UNITS))).astype(np.float32)
+    logits = X @ maps @ words + frequencies
+    return X, (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return rows(30000)
+
+
+@pytest.fixture(scope="module")
+def held():
+    return rows(4000, seed=1)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return LowRankReadout(8, random_state=0).fit(*data)
+
+
+def loss(readout, held) -> float:
+    return -float(readout.predict_log_proba_of(*held).mean())
+
+
+def test_directions_are_canonical_correlation_analysis(monkeypatch):
+    monkeypatch.setattr("esnlm.readouts.canonical._DOUBT", 0.0)
+    monkeypatch.setattr("esnlm.readouts.canonical._DAMPING", 1e-9)
+    X, y = rows(4000)
+    y = y % 4
+    moments = Moments(N_UNITS, 4).add(X.astype(np.float64), y)
+    ours = (X - X.mean(axis=0)) @ canonical_directions(moments, 2)
+    theirs = CCA(2, scale=False, max_iter=5000, tol=1e-10).fit(X, np.eye(4)[y][:, :3])
+    correlation = np.corrcoef(ours.T, theirs.transform(X).T)[:2, 2:]
+    np.testing.assert_allclose(np.abs(correlation), np.eye(2), atol=0.02)
+
+
+def test_components_are_white_and_the_first_tell_most(fitted, data, held):
+    Z = (data[0] @ fitted.directions_) - fitted.shift_
+    np.testing.assert_allclose(np.cov(Z.T), np.eye(8), atol=0.02)
+    np.testing.assert_allclose(Z.mean(axis=0), 0, atol=0.01)
+    narrow, enough = (LowRankReadout(k, random_state=0).fit(*data) for k in (1, RANK))
+    assert loss(narrow, held) > loss(enough, held) + 0.1
+    assert abs(loss(fitted, held) - loss(enough, held)) < 0.03
+
+
+def test_word_vectors_are_shrunken_mean_states():
+    X, y = rows(500)
+    moments = Moments(N_UNITS, N_WORDS + 1).add(X.astype(np.float64), y)
+    vectors = word_vectors(moments, np.eye(N_UNITS, dtype=np.float32), prior_rows=2.0)
+    word = int(np.bincount(y).argmax())
+    expected = (X[y == word] - X.mean(axis=0)).sum(axis=0) / ((y == word).sum() + 2)
+    np.testing.assert_allclose(vectors[word], expected, atol=1e-5)
+    assert not vectors[N_WORDS].any()
+
+
+def test_it_comes_close_to_a_softmax_over_every_word(fitted, data, held):
+    softmax = SoftmaxReadout(alpha=1.0).fit(*data)
+    assert loss(fitted, held) < loss(softmax, held) + 0.05
+
+
+@pytest.mark.parametrize("options", [{"n_frequent": 60}, {"n_frequent": 0}, {"n_classes": 1}])
+def test_one_level_alone_will_do(options, data, held, fitted):
+    readout = LowRankReadout(8, random_state=0, **options).fit(*data)
+    assert abs(loss(readout, held) - loss(fitted, held)) < 0.1
+
+
+def test_frequent_words_stand_alone_and_no_class_is_overfull():
+    random = np.random.default_rng(0)
+    counts, vectors = np.arange(1000)[::-1], random.standard_normal((1000, 5))
+    vectors[900:] = 0
+    classes = frequent_words_and_clusters(counts, vectors, 50, 20, seed=0)
+    sizes = np.bincount(classes)
+    assert sizes.sum() == 1000
+    assert (sizes[classes[:50]] == 1).all()
+    assert sizes.max() <= 3 * np.ceil(950 / 20)
+    assert not set(classes[:900]) & set(classes[900:])
+    again = frequent_words_and_clusters(counts, vectors, 50, 20, seed=0)
+    np.testing.assert_array_equal(classes, again)
+
+
+def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
+    monkeypatch.setattr("esnlm.readouts.two_level._WORTH_THREADS", 0)
+    monkeypatch.setattr("esnlm.readouts.two_level._TILE", 100)
+    random = np.random.default_rng(0)
+    Z, words = random.standard_normal((3000, 6)).astype(np.float32), random.integers(0, 40, 3000)
+    made = []
+    for n in ("1", "2"):
+        monkeypatch.setenv("ESNLM_NUM_THREADS", n)
+        layout = ClassLayout(np.repeat(np.arange(10), 4))
+        solver = TwoLevelSolver(layout, 6, np.ones(40), batch=350)
+        solver.learn(Z, words, rate=0.05)
+        solver.flush(rate=0.01)
+        made.append(b"".join(a.tobytes() for a in solver.to_arrays().values()))
+    assert made[0] == made[1]
+
+
+def begun(readout, X, y):
+    return clone(readout).begin(
+        np.arange(N_WORDS), N_UNITS, n_rows=len(X), counts=np.bincount(y, minlength=N_WORDS)
+    )
+
+
+@pytest.mark.parametrize("stop", [300, 1000, 1300, 2500])
+def test_a_pass_goes_on_where_it_was_saved(stop):
+    X, y = rows(3000)
+    readout = LowRankReadout(5, n_frequent=10, n_classes=5, n_passes=1, random_state=0)
+    whole, part = begun(readout, X, y), begun(readout, X, y)
+    for k in range(0, 4000, 100):
+        chunk = slice(k % 3000, k % 3000 + 100)
+        if k == stop:
+            arrays = {name: a.copy() for name, a in part.training_arrays().items()}
+            part = begun(readout, X, y)
+            part.restore_training(arrays)
+        for one in (whole, part):
+            if k < 1000:
+                one.survey(X[chunk], y[chunk])
+            else:
+                one.learn(X[chunk], y[chunk])
+    for one in (whole, part):
+        one.end_pass()
+        one.finish()
+    ours, theirs = part.to_arrays(), whole.to_arrays()
+    assert ours.keys() == theirs.keys()
+    assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
+
+
+def test_rare_words_may_share_their_sums(monkeypatch, held):
+    X, y = rows(6000)
+    monkeypatch.setattr("esnlm.readouts.low_rank._SUM_BYTES", 8 * N_UNITS * 20)
+    readout = begun(LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0), X, y)
+    readout.survey(X, y)
+    readout.end_survey()
+    for _ in range(readout.training_passes):
+        readout.learn(X, y)
+    readout.finish()
+    whole = LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0).fit(X, y)
+    known = np.isin(held[1], whole.classes_)
+    held = held[0][known], held[1][known]
+    assert loss(readout, held) < loss(whole, held) + 0.1
+
+
+def test_a_loaded_readout_predicts_and_refuses_more_rows(fitted, held):
+    again = LowRankReadout.from_arrays(fitted.get_params(), fitted.to_arrays())
+    np.testing.assert_array_equal(
+        fitted.predict_log_proba(held[0]), again.predict_log_proba(held[0])
+    )
+    with pytest.raises(ValueError, match="cannot learn more rows"):
+        again.partial_fit(*held).predict(held[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_components": 0}, "n_components must be"),
+        ({"n_classes": 0}, "n_classes must be"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
+        ({"prior": -1.0}, "prior must be positive, got -1.0"),
+        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
+    ],
+)
+def test_bad_parameters_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        LowRankReadout(**options).fit(np.eye(3), [0, 1, 2])
