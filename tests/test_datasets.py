@@ -2,7 +2,10 @@
 
 import gzip
 import hashlib
+import io
+import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -11,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from esnlm import datasets
+from esnlm import sources as known_sources
+from esnlm.archives import unpacked
 from esnlm.corpus import CorpusError
-from esnlm.datasets import Source, load
+from esnlm.datasets import babylm, blimp, shakespeare, wikitext2
+from esnlm.sources import Source, load
 
 TEXT = b"To be, or not to be\n"
 DIGEST = hashlib.sha256(TEXT).hexdigest()
@@ -83,3 +89,144 @@ def test_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert parts["train"] + parts["test"] == "tiny_shakespeare aa" * 10
     assert len(parts["test"]) == 38
     assert sorted(datasets.penn_treebank()) == ["test", "train", "valid"]
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("folder/", b"")
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def test_downloads_a_zip_and_reads_a_file_of_it(server: str, tmp_path: Path):
+    data = zipped({"folder/a.txt": TEXT})
+    (tmp_path / "served" / "a.zip").write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    sha1 = "sha1:" + hashlib.sha1(TEXT).hexdigest()
+    in_zip = {"a": Source(f"{server}/a.zip", "a.txt", sha1, digest)}
+    assert load("a", sources=in_zip) == TEXT.decode()
+    assert load("a", tmp_path / "served" / "a.zip", sources=in_zip) == TEXT.decode()
+    with pytest.raises(CorpusError, match=r"holds no b\.txt"):
+        load("a", sources={"a": Source(f"{server}/a.zip", "b.txt", DIGEST, digest)})
+    wrong = {"a": Source(f"{server}/a.zip", "a.txt", "sha1:" + "0" * 40, digest)}
+    with pytest.raises(CorpusError, match="its SHA-1 is"):
+        load("a", sources=wrong)
+    with pytest.raises(CorpusError, match="is not the published text"):
+        load("a", sources={"a": Source(f"{server}/a.zip", "a.txt", DIGEST, "1" * 64)})
+
+
+def test_a_text_without_download_says_so():
+    with pytest.raises(CorpusError, match=r"no download of a\.txt: give the file or its folder"):
+        load("a", sources=sources(""))
+
+
+def test_wikitext_and_shakespeare_from_local_files(tmp_path: Path, monkeypatch):
+    known = {
+        "wikitext2.valid": Source("", "wiki.valid.tokens", DIGEST),
+        "wikitext2.test": Source("", "wiki.test.tokens", DIGEST),
+        "shakespeare.first_folio": Source("", "shakespeare-first-folio.txt", DIGEST),
+    }
+    monkeypatch.setattr(datasets, "SOURCES", known)
+    monkeypatch.setitem(load.__kwdefaults__, "sources", known)
+    (tmp_path / "wiki.valid.txt.gz").write_bytes(gzip.compress(TEXT))
+    (tmp_path / "wiki.test.tokens").write_bytes(TEXT)
+    (tmp_path / "shakespeare-first-folio.txt").write_bytes(TEXT)
+    found = wikitext2(tmp_path, ("valid", "test"))
+    assert found == {"valid": TEXT.decode(), "test": TEXT.decode()}
+    assert shakespeare(tmp_path, "first_folio") == TEXT.decode()
+    with pytest.raises(ValueError, match="edition must be modern or first_folio"):
+        shakespeare(tmp_path, "quarto")
+
+
+PAIRS = {f"paradigm_{i}.jsonl": b'{"sentence_good": "a", "sentence_bad": "b"}\n' for i in (1, 2)}
+
+
+@pytest.fixture
+def pairs_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two small files stand for the published ones."""
+    lines = "".join(f"{n} {hashlib.sha256(data).hexdigest()}\n" for n, data in PAIRS.items())
+    monkeypatch.setattr(datasets, "BLIMP_DIGEST", hashlib.sha256(lines.encode()).hexdigest())
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_blimp_is_downloaded_once_and_checked(server: str, tmp_path: Path, pairs_digest):
+    whole = {f"blimp-1/data/{name}": data for name, data in PAIRS.items()}
+    served = tmp_path / "served" / "b.zip"
+    served.write_bytes(zipped({**whole, "blimp-1/summary.jsonl": b"{}", "blimp-1/README": b""}))
+    for _ in range(2):
+        folder = blimp(url=f"{server}/b.zip")
+        assert folder == tmp_path / "cache" / "blimp"
+        assert names_in(folder) == sorted(PAIRS)
+        served.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("content", [zipped({"data/a.jsonl": b"{}"}), b"PK not a zip"])
+def test_another_blimp_is_not_kept(server: str, tmp_path: Path, pairs_digest, content: bytes):
+    (tmp_path / "served" / "b.zip").write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(CorpusError, match=r"published files of BLiMP|not a whole archive"):
+            blimp(url=f"{server}/b.zip")
+        assert names_in(tmp_path / "cache") == []
+
+
+def test_blimp_from_folders_and_archives(tmp_path: Path, pairs_digest, monkeypatch):
+    monkeypatch.setenv("ESNLM_DATA", str(tmp_path / "cache"))
+    (tmp_path / "clone" / "data").mkdir(parents=True)
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as tar:
+        for name, data in PAIRS.items():
+            (tmp_path / "clone" / "data" / name).write_bytes(data)
+            tar.add(tmp_path / "clone" / "data" / name, f"blimp/data/{name}")
+    (tmp_path / "b.zip").write_bytes(zipped(PAIRS))
+    assert blimp(tmp_path / "clone") == blimp(tmp_path / "clone" / "data")
+    assert blimp(tmp_path / "b.tar.gz") == blimp(tmp_path / "b.zip")
+    assert names_in(blimp(tmp_path / "b.zip")) == sorted(PAIRS)
+    (tmp_path / "clone" / "data" / "paradigm_1.jsonl").write_bytes(b"{}")
+    with pytest.raises(CorpusError, match="does not hold the 67 published files"):
+        blimp(tmp_path / "clone")
+    (tmp_path / "b.tar.gz").write_bytes((tmp_path / "b.tar.gz").read_bytes()[:99])
+    with pytest.raises(CorpusError, match="not a whole archive"):
+        blimp(tmp_path / "b.tar.gz")
+    assert (tmp_path / "b.tar.gz").exists()
+    assert len(list(unpacked(tmp_path / "b.zip"))) == 2
+
+
+@pytest.mark.parametrize(("year", "home"), [("2023", "babylm_10M"), ("2024", "train_10M")])
+def test_babylm_in_the_layouts_of_its_years(tmp_path: Path, year: str, home: str):
+    (tmp_path / home).mkdir()
+    for name in datasets.BABYLM_FILES[year]:
+        (tmp_path / home / f"{name}.train").write_text("text\n")
+    files = babylm(tmp_path)
+    assert [path.name for path in files] == sorted(
+        f"{name}.train" for name in datasets.BABYLM_FILES[year]
+    )
+    assert babylm(tmp_path / home) == files
+    (tmp_path / home / "gutenberg.train").unlink()
+    with pytest.raises(CorpusError, match=r"gutenberg\.train is missing"):
+        babylm(tmp_path)
+
+
+def test_babylm_that_is_not_there(tmp_path: Path):
+    with pytest.raises(CorpusError, match=r"neither babylm_dev nor dev, nor files \*\.dev"):
+        babylm(tmp_path, "dev")
+    with pytest.raises(ValueError, match="part must be one of 10M"):
+        babylm(tmp_path, "1M")
+
+
+def test_gpt2_is_downloaded_and_checked(server: str, tmp_path: Path, monkeypatch):
+    names = {"gpt2.vocabulary": "encoder.json", "gpt2.merges": "vocab.bpe"}
+    for name in names.values():
+        (tmp_path / "served" / name).write_bytes(TEXT)
+    known = {key: Source(server, name, DIGEST) for key, name in names.items()}
+    monkeypatch.setattr(datasets, "SOURCES", known)
+    assert names_in(datasets.gpt2_files()) == ["encoder.json", "vocab.bpe"]
+
+
+def test_sources_have_checksums():
+    for source in known_sources.SOURCES.values():
+        assert len(source.digest.removeprefix("sha1:")) in (40, 64)
+        assert not source.url or source.url.startswith("https://")

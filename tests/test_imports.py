@@ -15,7 +15,7 @@ FLOORS = (
     ("cli",),
     ("commands",),
     ("experiments",),
-    ("blimp", "interop", "torch", "evaluation", "datasets", "training"),
+    ("blimp", "interop", "torch", "evaluation", "datasets", "sources", "archives", "training"),
     ("models", "interpolation"),
     ("language_model", "ngram_model"),
     ("sequence_model",),

@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--vocab",
         type=Path,
         metavar="FOLDER",
-        help="where GPT-2's files are: tokenizer.json, or vocab.json and merges.txt",
+        help="where GPT-2's tokenizer.json, or vocab.json and merges.txt, are (default: they are"
+        " downloaded)",
     )
     add("--lower", action="store_true", help="lower-case the text")
     add(
@@ -104,9 +105,9 @@ def _tokenizer(name: str, vocab: Path | None) -> "Tokenizer | str":
     from esnlm.vocabularies import gpt2
 
     if name == "gpt2":
-        if vocab is None:
-            raise ValueError("--tokenizer gpt2 needs --vocab, the folder of its files")
-        return gpt2(vocab)
+        from esnlm.datasets import gpt2_files
+
+        return gpt2(gpt2_files() if vocab is None else vocab)
     if vocab is not None:
         raise ValueError("--vocab goes with --tokenizer gpt2")
     if name == "char" or name.startswith(("bpe:", "word:", "char:")) or name == "word":
