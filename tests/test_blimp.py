@@ -48,11 +48,13 @@ SENTENCES = [
 ]
 DOCS = [*SENTENCES[:1], *SENTENCES[2:3], SENTENCES[4], SENTENCES[7]] * 8
 READOUTS = {
-    "ridge": RidgeReadout(),
+    "ridge": RidgeReadout(alpha=0.1, selection=None),
     "softmax": SoftmaxReadout(max_iter=20),
     "factored": ClassFactoredReadout(n_classes=3, random_state=0),
     "moe": MixtureOfExpertsReadout(2, max_iter=3, random_state=0),
 }
+#: Without a penalty so small a text gives weights that magnify the rounding of float32.
+PENALISED = RidgeReadout(alpha=0.1, selection=None)
 #: Paradigm -> phenomenon and field, as the data files name them.
 PARADIGMS = {
     "agreement_1": ("subject_verb_agreement", "morphology"),
@@ -67,12 +69,12 @@ def model_of(readout=None, reset: str = "sentence", tokenizer="word", **options)
     options = {"topology": "offsets", "leak_rate": ("uniform", 0.1, 1.0)} | options
     features = options.pop("features", None)
     reservoir = Reservoir(40, degree=8, random_state=0, **options)
-    return LanguageModel(reservoir, readout or RidgeReadout(), tokenizer, features, reset).fit(DOCS)
+    return LanguageModel(reservoir, readout or PENALISED, tokenizer, features, reset).fit(DOCS)
 
 
 @pytest.fixture(scope="module")
 def model() -> LanguageModel:
-    return model_of()
+    return model_of(PENALISED)
 
 
 def alone(model: LanguageModel, sentences: list[str]) -> list[np.ndarray]:
@@ -124,9 +126,7 @@ def test_scores_are_those_of_each_sentence_alone(readout: str, reset: str):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("features", [None, WordFeatures(3, n_passes=2, random_state=0)])
 def test_scores_with_features_and_any_reservoir(topology: str, dtype: str, features):
-    # Without a penalty so small a text gives weights that magnify the rounding of float32.
-    readout = RidgeReadout(alpha=0.1, selection=None)
-    model = model_of(readout, topology=topology, dtype=dtype, features=features)
+    model = model_of(PENALISED, topology=topology, dtype=dtype, features=features)
     expected = [scores[:-1].sum() for scores in alone(model, SENTENCES)]
     np.testing.assert_allclose(sentence_log_likelihoods(model, SENTENCES), expected, atol=1e-4)
 
@@ -144,7 +144,8 @@ def test_room_for_few_states_changes_nothing(model: LanguageModel, monkeypatch):
     many = [f"{a} {b}" for a in SENTENCES for b in SENTENCES]
     wide = sentence_log_likelihoods(model, many)
     monkeypatch.setattr(likelihood, "_STATE_BYTES", 1)
-    np.testing.assert_allclose(sentence_log_likelihoods(model, many), wide, atol=1e-5)
+    monkeypatch.setattr(likelihood, "_MOST_TOKENS", 100)
+    np.testing.assert_allclose(sentence_log_likelihoods(model, many), wide, atol=1e-4)
 
 
 def test_without_bos_the_first_token_is_read_and_not_scored(model: LanguageModel):

@@ -2,11 +2,11 @@
 
 A model judges a pair rightly if it finds the acceptable sentence more probable than the other. The
 score of a sentence is the sum of the natural-log probabilities of its tokens after BOS. EOS is not
-scored, and no space is put before the first word: so do minicons and lm-evaluation-harness with
-``doc_to_choice`` of the bare sentences, and models are trained on lines that begin without one
-(GPT-2's tokenizer knows " The" and "The" as different tokens). The stock task of
-lm-evaluation-harness scores ``" sentence"``, which such a model never saw at a beginning.
-A tie counts half; elsewhere ties may count as right.
+scored, as lm-evaluation-harness and minicons do not score it. No space is put before the first
+word: models are trained on lines that begin without one, and to a tokenizer such as GPT-2's " The"
+and "The" are different tokens. (The stock BLiMP task of lm-evaluation-harness puts a space there,
+which asks a model about beginnings that it has never seen.) A tie counts half, and ties are
+reported; outside scorers may count them as right.
 """
 
 from esnlm.blimp.likelihood import sentence_log_likelihoods

@@ -19,6 +19,7 @@ Floats = NDArray[np.float64]
 REDUCTIONS = ("sum", "mean")
 _STATE_BYTES = 256 << 20
 _MOST_ROWS = 16384
+_MOST_TOKENS = 1 << 22
 _BATCH = 4096
 
 
@@ -143,11 +144,23 @@ def _sums_of_states(model: Any, sequences: Sequences, bar: Any) -> Iterator[floa
     embedding = None if features is None else features.embedding_.astype(dtype)
     with reservoir.branching(features=embedding) as advance:
         scorer = _Scorer(advance, model.readout_, reservoir.n_units, dtype)
-        for first in range(0, len(sequences), scorer.width):
-            batch = sequences[first : first + scorer.width]
+        for batch in _batches(sequences, scorer.width):
             scorer.read(batch)
             bar.update(len(batch))
         yield from scorer.sums()
+
+
+def _batches(sequences: Sequences, width: int) -> Iterator[Sequences]:
+    """At most ``width`` sequences at a time, fewer where some are long."""
+    first = longest = 0
+    for place, sequence in enumerate(sequences):
+        longest = max(longest, len(sequence))
+        n_before = place - first
+        if n_before and (n_before == width or (n_before + 1) * longest > _MOST_TOKENS):
+            yield sequences[first:place]
+            first, longest = place, len(sequence)
+    if first < len(sequences):
+        yield sequences[first:]
 
 
 class _Scorer:
