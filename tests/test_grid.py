@@ -1,6 +1,7 @@
 """Grids of runs: resuming, repairing, interrupting, and the same rows for every job count."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from esnlm.experiments.grid import read_rows, run_grid
+from esnlm.experiments.grid import read_rows, run_grid, write_whole
 
 COLUMNS = ["name", "n", "size", "square"]
 GRID = [{"name": name, "n": n} for name in ("a", "b") for n in (3, 1, 2)]
@@ -163,6 +164,35 @@ def test_two_processes_do_not_share_a_file(path):
         return square(setting)
 
     assert len(grid(path, run=second, settings=GRID[:1])) == 1
+
+
+@pytest.fixture
+def small_files():
+    """A function that lets files grow to a number of bytes only: a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 11])
+def test_a_full_disk_leaves_no_part_of_a_row(path, small_files, cut):
+    grid(path, settings=GRID[:2])
+    whole = path.read_bytes()
+    small_files(len(whole) + cut)
+    with pytest.raises(OSError, match=r"rows\.csv"):
+        grid(path)
+    assert path.read_bytes() == whole
+    small_files(1 << 30)
+    assert len(grid(path)) == len(GRID)
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_aside(tmp_path, small_files):
+    path = tmp_path / "text"
+    write_whole(path, "old")
+    small_files(10)
+    with pytest.raises(OSError, match="too large"):
+        write_whole(path, "new" * 100)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("text", "old")]
 
 
 @pytest.fixture

@@ -117,11 +117,15 @@ def read_rows(csv_path: str | Path) -> list[Row]:
 def write_whole(path: Path, text: str) -> None:
     """Write a text file that appears whole or not at all, in place of the old one."""
     aside = path.with_name(path.name + ".part")
-    with aside.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    try:
+        with aside.open("w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
 
 
 class _Table:
@@ -180,8 +184,17 @@ class _Table:
             os.ftruncate(self._file, whole)
 
     def _write(self, lines: Iterable[Sequence[Any]]) -> None:
-        os.write(self._file, _csv_text(lines).encode())
-        os.fsync(self._file)
+        """Append lines: all of them, or none where the disk is full or they are too long."""
+        content = _csv_text(lines).encode()
+        with _interrupts_blocked():
+            before = os.fstat(self._file).st_size
+            try:
+                while content:
+                    content = content[os.write(self._file, content) :]
+                os.fsync(self._file)
+            except OSError as error:
+                os.ftruncate(self._file, before)
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def _checked(self, fixed: Mapping[str, Any]) -> list[dict[str, str]]:
         try:
