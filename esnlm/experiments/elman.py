@@ -6,13 +6,18 @@ long sequence, spectral radius 0.97, input scaling 1, no leak, the state never r
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esnlm.experiments.grid import Row, run_grid
+from esnlm.experiments.options import (
+    add_grid,
+    check_grid,
+    check_least,
+    interrupted,
+    prepare_folder,
+)
 
 if TYPE_CHECKING:
     from esnlm.experiments.elman_runs import Settings
@@ -67,15 +72,8 @@ _PACE = ("moe", "factored", "softmax", "ridge")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``esnlm elman``."""
+    add_grid(parser, folder="elman", sizes=SIZES, degree=32)
     add = parser.add_argument
-    add(
-        "--out",
-        type=Path,
-        default=Path("elman"),
-        metavar="DIR",
-        help="folder of the CSVs and plots (default: elman)",
-    )
-    add("--sizes", type=int, nargs="+", default=list(SIZES), metavar="N", help="reservoir sizes")
     add("--readouts", nargs="+", default=list(READOUTS), metavar="NAME", help=", ".join(READOUTS))
     add(
         "--features",
@@ -90,9 +88,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--jobs", type=int, metavar="N", help="processes; default: the available cores")
     add("--train-sentences", type=int, default=5500, metavar="N")
     add("--test-sentences", type=int, default=5500, metavar="N")
-    add("--spectral-radius", type=float, default=0.97, metavar="R")
-    add("--input-scaling", type=float, default=1.0, metavar="S")
-    add("--degree", type=int, default=32, metavar="D", help="mean recurrent in-degree of a unit")
     add("--no-plots", action="store_true", help="write the CSVs alone")
     grammar = parser.add_argument_group("grammar")
     grammar.add_argument(
@@ -142,13 +137,11 @@ def run(args: argparse.Namespace) -> int:
         _grammar(args),
     )
     make_grammar(settings.grammar)
-    _prepare(args.out)
+    prepare_folder(args.out)
     try:
         rows, ngrams = run_experiment(settings, args)
     except KeyboardInterrupt:
-        message = f"interrupted: finished rows are kept in {args.out}, the same command goes on"
-        print(message, file=sys.stderr)
-        return 130
+        return interrupted(args.out)
     if not args.no_plots:
         _report(settings, rows, ngrams, args)
     print(f"{len(rows)} runs in {args.out / 'elman.csv'}")
@@ -222,26 +215,17 @@ def _check(args: argparse.Namespace) -> None:
     for name in args.readouts:
         if name not in READOUTS:
             raise ValueError(f"--readouts takes {', '.join(READOUTS)}, got {name!r}")
+    check_grid(args)
     for option, values, least in (
-        ("--sizes", args.sizes, 1),
         ("--features", args.features, 0),
         ("--seeds", [args.seeds], 1),
         ("--experts", [args.experts], 1),
-        ("--degree", [args.degree], 1),
         ("--jobs", [1 if args.jobs is None else args.jobs], 1),
         # Fewer leave none to choose penalties on.
         ("--train-sentences", [args.train_sentences], 10),
         ("--test-sentences", [args.test_sentences], 1),
     ):
-        for value in values:
-            if value < least:
-                raise ValueError(f"{option} must be at least {least}, got {value}")
-    for option, value in (
-        ("--spectral-radius", args.spectral_radius),
-        ("--input-scaling", args.input_scaling),
-    ):
-        if not 0 < value < float("inf"):
-            raise ValueError(f"{option} must be positive and finite, got {value}")
+        check_least(option, values, least)
 
 
 def _grammar(args: argparse.Namespace) -> str:
@@ -276,16 +260,3 @@ def _quotas(lengths: Sequence[str]) -> dict[str, float] | None:
                 f"--lengths takes LENGTH:WEIGHT, such as 3:150, or 'free'; got {item!r}"
             ) from None
     return quotas
-
-
-def _prepare(folder: Path) -> None:
-    """Make the folder and see that files can be made in it, before hours are spent."""
-    probe = folder / ".writable"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(
-            f"cannot write to --out {folder}: {error.strerror}; name a folder that can be written"
-        ) from None

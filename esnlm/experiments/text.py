@@ -7,7 +7,6 @@ are fitted and scored on the same tokens.
 import argparse
 import json
 import os
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from esnlm import __version__
 from esnlm.experiments.grid import Row, run_grid
+from esnlm.experiments.options import add_grid, check_grid, interrupted, prepare_folder
 
 DATASETS = ("ptb", "tiny_shakespeare")
 TOKENIZERS = ("word", "char")
@@ -49,21 +49,11 @@ COLUMNS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``esnlm text``."""
+    add_grid(parser, folder="text", sizes=[1000], degree=16)
     add = parser.add_argument
-    add(
-        "--out",
-        type=Path,
-        default=Path("text"),
-        metavar="DIR",
-        help="folder of text.csv (default: text)",
-    )
     add("--datasets", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="NAME")
     add("--tokenizers", nargs="+", choices=TOKENIZERS, default=list(TOKENIZERS), metavar="NAME")
     add("--readouts", nargs="+", choices=tuple(READOUTS), metavar="NAME")
-    add("--sizes", type=int, nargs="+", default=[1000], metavar="N", help="reservoir sizes")
-    add("--spectral-radius", type=float, default=0.97, metavar="R")
-    add("--input-scaling", type=float, default=1.0, metavar="S")
-    add("--degree", type=int, default=16, metavar="D")
     add("--ptb", metavar="FOLDER", help="where Penn Treebank lies (default: it is downloaded)")
     add("--tiny-shakespeare", metavar="FILE", help="where it lies (default: it is downloaded)")
 
@@ -72,9 +62,8 @@ def run(args: argparse.Namespace) -> int:
     """Run what ``text.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
     from esnlm.experiments.text_runs import commit, run_apart
 
-    if any(size < 1 for size in args.sizes):
-        raise ValueError(f"--sizes must be at least 1, got {args.sizes}")
-    args.out.mkdir(parents=True, exist_ok=True)
+    check_grid(args)
+    prepare_folder(args.out)
     places = {"ptb": args.ptb, "tiny_shakespeare": args.tiny_shakespeare}
     made = {
         "command": "esnlm text " + " ".join(_options(args)),
@@ -90,9 +79,7 @@ def run(args: argparse.Namespace) -> int:
             jobs=1,
         )
     except KeyboardInterrupt:
-        message = f"interrupted: finished rows are kept in {args.out}, the same command goes on"
-        print(message, file=sys.stderr)
-        return 130
+        return interrupted(args.out)
     for row in rows:
         name = f"{row['dataset']} {row['tokenizer']} {row['model']} {row['size']}"
         print(f"{name:55} perplexity {row['perplexity']:<10.6g} nats {row['nll_per_token']:.4f}")

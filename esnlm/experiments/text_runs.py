@@ -6,7 +6,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,16 +89,8 @@ def _ngrams(
         else np.split(stream.tokens, stream.starts[1:])
         for part, stream in streams.items()
     }
-    start = time.perf_counter()
-    model = KneserNey(setting["size"], n_tokens=n_tokens).fit(docs["train"])
-    fitted = time.perf_counter()
-    nll = -sum(float(scores.sum()) for scores in model.log_likelihood(docs["test"]))
-    return {
-        "nll": nll,
-        "fit_seconds": fitted - start,
-        "score_seconds": time.perf_counter() - fitted,
-        "n_parameters": model.n_parameters_,
-    }
+    model = KneserNey(setting["size"], n_tokens=n_tokens)
+    return _fitted_and_scored(model, partial(model.fit, docs["train"]), docs["test"])
 
 
 def _reservoir(
@@ -112,10 +105,17 @@ def _reservoir(
     # Ridge cross-validates in closed form; scoring held-out words by every penalty costs more
     # than the fit itself where the vocabulary is large.
     closed_form = setting["model"] == "RidgeReadout"
+    held_out = None if closed_form else streams.get("valid")
+    fit = partial(model.fit, streams["train"], held_out=held_out)
+    return _fitted_and_scored(model, fit, streams["test"])
+
+
+def _fitted_and_scored(model: Any, fit: Callable[[], Any], test: Any) -> dict[str, Any]:
+    """Negative log-likelihood of the test text in nats, and what it took."""
     start = time.perf_counter()
-    model.fit(streams["train"], held_out=None if closed_form else streams.get("valid"))
+    fit()
     fitted = time.perf_counter()
-    nll = -sum(float(scores.sum()) for scores in model.log_likelihood(streams["test"]))
+    nll = -sum(float(scores.sum()) for scores in model.log_likelihood(test))
     return {
         "nll": nll,
         "fit_seconds": fitted - start,
