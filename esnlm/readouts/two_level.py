@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from esnlm.readouts.multinomial import log_softmax, residuals
 from esnlm.readouts.within_class import ClassLayout, WordFactors
@@ -170,7 +171,7 @@ class TwoLevelSolver:
             with tile_map(1) as over:
                 yield over
             return
-        with threadpool_limits(1, user_api="blas"), tile_map() as over:
+        with _blas().limit(limits=1, user_api="blas"), tile_map() as over:
             yield over
 
     def _step(self, rate: float, over: TileMap) -> None:
@@ -244,6 +245,12 @@ class TwoLevelSolver:
         gradient /= curvature[:, None]
         coef -= gradient
         self.word_offset[run] -= R.sum(axis=0) / curvature
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The loaded BLAS libraries; finding them takes as long as a step."""
+    return ThreadpoolController()
 
 
 def _sum(parts: list[NDArray[Any]]) -> NDArray[Any]:
