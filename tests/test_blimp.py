@@ -446,12 +446,40 @@ def test_the_command_says_what_is_wrong_in_one_line(saved: Path, folder: Path, t
         [saved, "--data", folder, "--published", folder / "data" / "selection.jsonl"],
         [saved, "--data", folder, "--plot", tmp_path / "no" / "plot.png"],
         [saved, "--data", folder, "--pairs-csv", tmp_path],
+        [saved, "--data", folder, "--weight", "0.3"],
+        [saved, "--data", folder, "--interpolate", saved, "--weight", "2"],
     ):
         assert main(["blimp", *map(str, arguments), "--csv", str(out)]) == 2
         shown = capsys.readouterr()
         assert shown.err.startswith("esnlm: error: ")
         assert shown.err.count("\n") == 1
         assert not out.exists()
+
+
+def test_a_file_that_cannot_be_read_is_named(saved: Path, folder: Path, capsys):
+    (folder / "data" / "gone.jsonl").symlink_to(folder / "nowhere")
+    assert main(["blimp", str(saved), "--data", str(folder)]) == 2
+    assert "gone.jsonl: No such file" in capsys.readouterr().err
+
+
+def test_two_models_judge_together(saved: Path, folder: Path, tmp_path: Path, capsys):
+    second = NgramLanguageModel(3, LanguageModel.load(saved).tokenizer_).fit(DOCS)
+    second.save(tmp_path / "ngrams")
+    tables = []
+    for weight in ("1", "0.5"):
+        out = tmp_path / f"{weight}.csv"
+        options = ["--interpolate", tmp_path / "ngrams", "--weight", weight, "--pairs-csv", out]
+        assert main(["blimp", *map(str, [saved, "--data", folder, *options])]) == 0
+        with out.open(newline="") as file:
+            tables.append(list(csv.DictReader(file)))
+    first = LanguageModel.load(saved)
+    sentences = [SENTENCES[0], SENTENCES[1]]
+    found = [float(tables[0][0][name]) for name in ("good", "bad")]
+    np.testing.assert_allclose(found, sentence_log_likelihoods(first, sentences), atol=1e-4)
+    tokens = [np.exp(model.log_likelihood(sentences)[0]) for model in (first, second)]
+    expected = np.log(np.mean(tokens, axis=0))[:-1].sum()
+    assert float(tables[1][0]["good"]) == pytest.approx(expected, abs=1e-4)
+    assert tables[1][0]["model"].startswith("0.5 ")
 
 
 def test_unknown_words_are_told(saved: Path, tmp_path: Path, capsys):

@@ -1,12 +1,8 @@
 """Files of results, which appear whole or not at all."""
 
-import csv
-import io
 import os
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 
 def check_writable(path: Path) -> None:
@@ -27,15 +23,6 @@ def check_writable(path: Path) -> None:
         raise ValueError(
             f"cannot write {path}: {error.strerror}; name a file in a folder that can be written"
         ) from error
-
-
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write rows as a CSV that appears whole or not at all."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_whole(path, text.getvalue().encode())
 
 
 def write_whole(path: Path, data: bytes) -> None:

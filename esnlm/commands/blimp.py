@@ -33,6 +33,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="accuracies of other models to stand beside: a published table, or an earlier --csv",
     )
     add(
+        "--interpolate",
+        type=Path,
+        metavar="MODEL2",
+        help="judge with the mean of the probabilities of both models",
+    )
+    add("--weight", type=float, metavar="W", help="share of MODEL in that mean (default: 0.5)")
+    add(
         "--bos",
         action=argparse.BooleanOptionalAction,
         help="read BOS before each sentence (default: as the model was trained)",
@@ -48,11 +55,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Score and print; the exit status."""
     from esnlm.blimp import COLUMNS, read_pairs, read_published, score_pairs, tabulate
-    from esnlm.blimp.files import check_writable, write_csv, write_whole
+    from esnlm.blimp.files import check_writable, write_whole
     from esnlm.blimp.plot import accuracy_plot
     from esnlm.blimp.table import PAIR_COLUMNS, pair_rows
-    from esnlm.models import load_model
+    from esnlm.evaluation import write_rows
 
+    _check(args)
     for path in (args.csv, args.pairs_csv, args.plot):
         if path is not None:
             check_writable(path)
@@ -60,18 +68,38 @@ def run(args: argparse.Namespace) -> int:
     for path in args.published:
         others |= read_published(path)
     pairs = read_pairs(args.data)
-    model = load_model(args.model)
+    model, name = _model(args)
     _tell_unknown(model, [pair.good for pair in pairs])
     scores = score_pairs(model, pairs, bos=args.bos, reduction=args.reduction, verbose=True)
-    rows = tabulate(pairs, scores, str(args.model))
+    rows = tabulate(pairs, scores, name)
     _show(rows, others)
     if args.csv is not None:
-        write_csv(args.csv, COLUMNS, rows)
+        write_rows(args.csv, COLUMNS, rows)
     if args.pairs_csv is not None:
-        write_csv(args.pairs_csv, PAIR_COLUMNS, pair_rows(pairs, scores, str(args.model)))
+        write_rows(args.pairs_csv, PAIR_COLUMNS, pair_rows(pairs, scores, name))
     if args.plot is not None:
         write_whole(args.plot, accuracy_plot(rows, others))
     return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.weight is not None and args.interpolate is None:
+        raise ValueError("--weight needs --interpolate MODEL2")
+    if args.weight is not None and not 0 <= args.weight <= 1:
+        raise ValueError(f"--weight must lie in [0, 1], got {args.weight}")
+
+
+def _model(args: argparse.Namespace) -> tuple[Any, str]:
+    """The model that judges, and what tables call it."""
+    from esnlm.interpolation import InterpolatedModel
+    from esnlm.models import load_model
+
+    model = load_model(args.model)
+    if args.interpolate is None:
+        return model, str(args.model)
+    weight = 0.5 if args.weight is None else args.weight
+    both = InterpolatedModel(model, load_model(args.interpolate), weight)
+    return both, f"{weight:g} {args.model} + {1 - weight:g} {args.interpolate}"
 
 
 def _show(rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, float]]) -> None:
