@@ -1,5 +1,6 @@
 """Lines of text files to sentences, and those to framed tokens: a stream that starts anywhere."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,13 +185,18 @@ class Framing:
 def sentence_splitter() -> Splitter:
     """English text (one line) -> its sentences, by the rules of the library pysbd.
 
+    Where the library would drop some of the text, as it does of strings of signs, the text is one
+    sentence.
+
     Raises
     ------
     ValueError
         The library is not installed.
     """
     try:
-        from pysbd import Segmenter
+        with warnings.catch_warnings():  # of its source, where it is compiled for the first time
+            warnings.simplefilter("ignore")
+            from pysbd import Segmenter
     except ImportError as error:
         raise ValueError(
             "splitting sentences needs the library pysbd: pip install 'esnlm[sentences]', or have"
@@ -199,9 +205,15 @@ def sentence_splitter() -> Splitter:
     segmenter = Segmenter(language="en", clean=False)
 
     def split(text: str) -> list[str]:
-        return [found for part in segmenter.segment(text) if (found := str(part).strip())]
+        found = [part.strip() for part in segmenter.segment(text)]
+        whole = _letters("".join(found)) == _letters(text)
+        return [part for part in found if part] if whole else [text]
 
     return split
+
+
+def _letters(text: str) -> str:
+    return "".join(text.split())
 
 
 def _as_it_is(text: str) -> list[str]:

@@ -1,0 +1,89 @@
+"""Sentences of text files: what they are, and that a stream starts anywhere."""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esnlm.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
+from esnlm.preparation import prepare_shards
+from esnlm.sentences import Rules, SentenceStream, sentence_splitter
+
+SPOKEN = 'Dr. Smith went to Washington. "Why?" he asked. It was 3.5 miles.'
+SPLIT = ["Dr. Smith went to Washington.", '"Why?" he asked.', "It was 3.5 miles."]
+
+
+def test_the_splitter_knows_abbreviations_quotations_and_numbers():
+    pytest.importorskip("pysbd")
+    assert sentence_splitter()(SPOKEN) == SPLIT
+
+
+@given(st.text(st.sampled_from("ab A.?!()[]\"'*+\\ 1.Mr&é∯♬"), max_size=40))
+def test_the_splitter_drops_nothing(text: str):
+    pytest.importorskip("pysbd")
+    text = text.strip()
+    found = sentence_splitter()(text)
+    assert re.sub(r"\s", "", "".join(found)) == re.sub(r"\s", "", text)
+
+
+def test_shards_of_split_sentences(tmp_path: Path):
+    pytest.importorskip("pysbd")
+    (tmp_path / "a").write_text(f"{SPOKEN}\nOne line.\n\nAnother.\n")
+    rules = Rules(sentences="splitter")
+    shards = prepare_shards(tmp_path / "a", tmp_path / "out", "bpe:300", rules=rules)
+    stream = shards.stream()
+    ends = [*stream.starts[1:], len(stream.tokens)]
+    found = [
+        shards.tokenizer.decode(stream.tokens[a:b])
+        for a, b in zip(stream.starts, ends, strict=True)
+    ]
+    assert found == [*SPLIT, "One line.", "Another."]
+    assert shards.n_documents == 2
+
+
+def test_without_the_library_the_error_says_what_to_install(tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pysbd", None)
+    (tmp_path / "a").write_text("a")
+    with pytest.raises(ValueError, match=r"pip install 'esnlm\[sentences\]'"):
+        SentenceStream(TextCorpus(tmp_path / "a"), "splitter")
+    with pytest.raises(ValueError, match="sentences must be one of line, splitter"):
+        SentenceStream(TextCorpus(tmp_path / "a"), "page")
+
+
+_LINES = st.lists(st.text("ab \u2028\x0c", max_size=6), max_size=9)
+
+
+@given(st.lists(_LINES, min_size=1, max_size=3), st.integers(1, 20), st.integers(1, 20))
+def test_a_stream_goes_on_from_the_position_of_any_batch(files, first_size, second_size):
+    with tempfile.TemporaryDirectory() as folder:
+        for i, lines in enumerate(files):
+            Path(folder, str(i)).write_text("\n".join(lines))
+        corpus = TextCorpus(folder)
+        whole = list(SentenceStream(corpus, n_characters=10**9))
+        for batch in (done := list(SentenceStream(corpus, n_characters=first_size).batches())):
+            rest = SentenceStream(corpus, n_characters=second_size).batches(batch.position)
+            before = [x for b in done[: done.index(batch) + 1] for x in b.texts]
+            assert before + [x for b in rest for x in b.texts] == whole
+
+
+def test_lines_too_long_to_be_text_are_named(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("esnlm.corpus._LONGEST_LINE", 10)
+    (tmp_path / "a").write_text("short\n" + "x" * 50)
+    with (
+        pytest.raises(CorpusError, match=r"line 2 of .*a has 10 characters or more"),
+        opened_text(tmp_path / "a") as (text, _),
+    ):
+        list(numbered_lines(text, tmp_path / "a"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [(0, None, "min_length"), (None, 0, "max_length"), (5, 4, "must not exceed")],
+)
+def test_rules_that_cannot_be(low, high, message):
+    with pytest.raises(ValueError, match=message):
+        Rules(min_length=low, max_length=high)
