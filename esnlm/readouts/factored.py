@@ -16,6 +16,7 @@ from esnlm.readouts.clusters import (
     given_classes,
     state_clusters,
 )
+from esnlm.readouts.factored_state import factored_arrays, restore_factored
 from esnlm.readouts.ridge import RidgeReadout
 from esnlm.readouts.softmax import SoftmaxReadout
 from esnlm.readouts.within_class import (
@@ -269,6 +270,12 @@ class ClassFactoredReadout(BufferedReadout):
             inside = self._within(c, X[rows])
             total[rows] += inside[np.arange(len(rows)), self._column[codes[rows]]]
         return total
+
+    def _learner_arrays(self) -> dict[str, NDArray[Any]]:
+        return factored_arrays(self)
+
+    def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
+        restore_factored(self, arrays)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that predictions need; a factor's arrays stand under ``class.``, ``word0.``"""
