@@ -6,6 +6,7 @@ import csv
 import numpy as np
 import pytest
 
+from esnlm import RidgeReadout
 from esnlm.experiments import elman
 from esnlm.experiments.elman_plots import plot_cosine, plot_perplexity, principal_components
 from esnlm.experiments.elman_runs import Settings, make_corpora, make_grammar, run_readout
@@ -139,6 +140,23 @@ def test_options_of_the_grammar_reach_it(tmp_path):
 def test_settings_of_another_grid_are_refused(small):
     with pytest.raises(ValueError, match="holds runs with experts = 2, got 3"):
         run("--out", small, *SMALL, "--experts", 3, "--no-plots")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("esnlm.__version__", "9.9.9"),
+        ("esnlm.experiments.elman_runs.PENALTIES", (1.0, 20.0)),
+        ("esnlm.experiments.elman_runs.HELD_OUT", 0.2),
+        ("esnlm.RidgeReadout", lambda: RidgeReadout(floor=1e-9)),
+    ],
+)
+def test_rows_of_other_defaults_are_refused(small, monkeypatch, name, value):
+    before = (small / "elman.csv").read_bytes()
+    monkeypatch.setattr(name, value)
+    with pytest.raises(ValueError, match=r"holds runs with version = \S+, got \S+: use another"):
+        run("--out", small, *SMALL, "--no-plots", "--jobs", 1)
+    assert (small / "elman.csv").read_bytes() == before
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,9 @@ _SHARED = (
     "input_scaling",
     "degree",
     "grammar",
+    "version",
 )
-_CORPORA = ("train_sentences", "test_sentences", "grammar")
+_CORPORA = ("train_sentences", "test_sentences", "grammar", "version")
 COLUMNS = (
     *_KEY,
     "perplexity",

@@ -1,5 +1,7 @@
 """One run of the Elman experiment: corpora, states, one readout, its scores."""
 
+import hashlib
+import inspect
 import json
 import time
 from collections.abc import Mapping
@@ -44,8 +46,28 @@ class Settings:
     grammar: str = "{}"
 
     def columns(self) -> dict[str, Any]:
-        """The settings as columns of the CSV."""
-        return asdict(self)
+        """The settings as columns of the CSV, and what `version` tells."""
+        return asdict(self) | {"version": version()}
+
+
+def version() -> str:
+    """The package's version and a digest of the defaults that rows depend on but do not name."""
+    parts = {
+        "held_out": HELD_OUT,
+        "parts": [_defaults(part) for part in (Reservoir, WordFeatures, KneserNey, ElmanGrammar)],
+        "readouts": [make_readouts(name, Settings(), 0) for name in READOUTS],
+    }
+    text = json.dumps(parts, default=_described, sort_keys=True)
+    return f"{esnlm.__version__}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _defaults(part: type) -> dict[str, str]:
+    parameters = inspect.signature(part).parameters.values()
+    return {each.name: repr(each.default) for each in parameters}
+
+
+def _described(readout: Any) -> Any:
+    return [type(readout).__name__, readout.get_params(deep=False)]
 
 
 class Corpora(NamedTuple):
