@@ -160,18 +160,17 @@ class Tokenizer:
         return tokenizer.prepend_bos() if bos else tokenizer
 
     def prepend_bos(self) -> Self:
-        """Let the saved tokenizer prepend BOS by itself, as outside scorers need."""
+        """Let the saved tokenizer prepend BOS, and add nothing else, as outside scorers need."""
+        if self.backend.encode("").ids == [self.bos_id]:
+            return self
         template = processors.TemplateProcessing(
             single=f"{self.bos} $A",
             pair=f"{self.bos} $A {self.bos} $B",
             special_tokens=[(self.bos, self.bos_id)],
         )
-        kind = (self._layout.get("post_processor") or {}).get("type")
-        if kind == "ByteLevel":  # keeps its trimming of offsets
-            steps = [self.backend.post_processor, template]
-            self.backend.post_processor = processors.Sequence(steps)
-        elif kind != "Sequence":
-            self.backend.post_processor = template
+        trimming = self._trimming_of_offsets()
+        steps = [] if trimming is None else [trimming]
+        self.backend.post_processor = processors.Sequence([*steps, template]) if steps else template
         self._layout = json.loads(self.backend.to_str())
         return self
 
@@ -250,6 +249,15 @@ class Tokenizer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(Backend.from_str(state["json"]), bos=state["bos"], eos=state["eos"])  # type: ignore[misc]
+
+    def _trimming_of_offsets(self) -> processors.ByteLevel | None:
+        """The one step after tokenizing, if the tokenizer has it, that adds no tokens."""
+        found = self._layout.get("post_processor") or {}
+        for step in found.get("processors", [found]):
+            if step.get("type") == "ByteLevel":
+                names = ("add_prefix_space", "trim_offsets", "use_regex")
+                return processors.ByteLevel(**{name: step[name] for name in names if name in step})
+        return None
 
     def _known(self, token: str | None, role: str) -> int | None:
         if token is None:

@@ -109,6 +109,33 @@ def test_reads_a_byte_level_file_with_one_token_for_both_boundaries(tmp_path: Pa
     assert once_more.prepend_bos().backend.encode("the").ids == [258, 257]
 
 
+def template(text: str) -> processors.TemplateProcessing:
+    special = [("<|endoftext|>", 258), ("th", 256)]
+    return processors.TemplateProcessing(single=text, special_tokens=special)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        None,
+        template("<|endoftext|> $A"),
+        template("$A <|endoftext|>"),
+        template("<|endoftext|> $A <|endoftext|>"),
+        processors.Sequence([processors.ByteLevel(trim_offsets=True)]),
+        processors.Sequence([processors.ByteLevel(), template("th $A <|endoftext|>")]),
+    ],
+)
+def test_whatever_a_file_adds_it_prepends_bos_alone_afterwards(tmp_path: Path, steps):
+    backend = byte_level()
+    if steps is not None:
+        backend.post_processor = steps
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert tokenizer.encode("the").tolist() == [257]
+    outside = Backend.from_str(tokenizer.to_json())
+    assert outside.encode("the").ids == [258, 257]
+
+
 def test_padding_and_truncation_of_a_file_are_undone(tmp_path: Path):
     backend = byte_level()
     backend.enable_truncation(2)
