@@ -1,6 +1,7 @@
 """LanguageModel: what it predicts, how documents are cut, sampling, saving."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -283,18 +284,41 @@ def test_damaged_folders_are_named(saved: Path, damage, message: str):
         LanguageModel.load(saved)
 
 
-def test_every_altered_byte_of_the_weights_is_noticed(saved: Path):
-    weights = saved / "weights.safetensors"
-    whole = weights.read_bytes()
-    for place in np.random.default_rng(0).integers(0, len(whole), 20):
+@pytest.mark.parametrize("name", ["config.json", "weights.safetensors"])
+def test_every_altered_byte_is_noticed(saved: Path, name: str):
+    path = saved / name
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for place in range(min(len(whole), 3000)):
         changed = bytearray(whole)
-        changed[place] ^= 1
-        weights.write_bytes(changed)
-        with pytest.raises(ModelFormatError, match="truncated or altered"):
+        changed[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(changed)
+        with pytest.raises(ModelFormatError):
             LanguageModel.load(saved)
-    weights.write_bytes(whole[:-1])
-    with pytest.raises(ModelFormatError, match="truncated or altered"):
+    for length in (0, 7, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ModelFormatError):
+            LanguageModel.load(saved)
+
+
+def test_a_number_written_in_another_way_is_noticed(saved: Path):
+    path = saved / "config.json"
+    text = path.read_text()
+    path.write_text(text.replace("\n  ", "\n\t ", 1))
+    assert json.loads(path.read_text()) == json.loads(text)
+    with pytest.raises(ModelFormatError, match="was altered"):
         LanguageModel.load(saved)
+
+
+def test_a_tokenizer_of_another_model_is_noticed(tmp_path: Path):
+    for name, text in (("a", "one two three"), ("b", "one two three four")):
+        LanguageModel(Reservoir(5), RidgeReadout(), "word").fit([text]).save(tmp_path / name)
+    for one, other in (("a", "b"), ("b", "a")):
+        folder = tmp_path / f"{one} with the tokenizer of {other}"
+        shutil.copytree(tmp_path / one, folder)
+        shutil.copy(tmp_path / other / "tokenizer.json", folder / "tokenizer.json")
+        with pytest.raises(ModelFormatError, match="does not belong to this model"):
+            LanguageModel.load(folder)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path):
