@@ -161,7 +161,8 @@ class Tokenizer:
 
     def prepend_bos(self) -> Self:
         """Let the saved tokenizer prepend BOS, and add nothing else, as outside scorers need."""
-        if self.backend.encode("").ids == [self.bos_id]:
+        bare = self.backend.encode("a", add_special_tokens=False).ids
+        if bare and self.backend.encode("a").ids == [self.bos_id, *bare]:
             return self
         template = processors.TemplateProcessing(
             single=f"{self.bos} $A",
