@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 
 from esnlm import weights as _weights
 from esnlm.drive import Drive
+from esnlm.harvest import DivergenceError, harvest_blocks, usual_block
 from esnlm.recurrence import bounded, check_branches, recurrence_of
 from esnlm.streams import StreamPlan, checked_starts
 from esnlm.threads import tile_map
@@ -26,11 +27,6 @@ from esnlm.validation import (
 )
 
 _ACTIVATIONS = ("tanh", "relu", "identity")
-_TILE_BYTES = 32 << 20
-
-
-class DivergenceError(ValueError):
-    """States of a reservoir left the range of useful numbers."""
 
 
 class Reservoir(BaseEstimator):
@@ -304,36 +300,17 @@ class Reservoir(BaseEstimator):
             check_count("block_size", block_size)
         plan = StreamPlan(len(text), checked_starts(starts, len(text)), n_streams, warmup, washout)
         state = None if initial_state is None else self._initial(initial_state)
-        return self._blocks(
-            text, plan, self._drive(features), block_size, state, n_threads, return_positions
+        blocks = harvest_blocks(
+            self._recurrence,
+            self._drive(features),
+            text,
+            plan,
+            block_size=block_size or usual_block(self.n_units, self.W_.dtype),
+            initial_state=state,
+            n_threads=n_threads,
+            check=self._check_states,
         )
-
-    def _blocks(
-        self,
-        text: NDArray[Any],
-        plan: StreamPlan,
-        drive: Drive,
-        block_size: int | None,
-        initial_state: NDArray[Any] | None,
-        n_threads: int | None,
-        return_positions: bool,
-    ) -> Iterator[tuple[NDArray[Any], ...]]:
-        if plan.n_pairs < 1:
-            return
-        if block_size is None:
-            block_size = min(16384, max(64, _TILE_BYTES // (self.n_units * self.W_.dtype.itemsize)))
-        n_steps = max(1, min(block_size // plan.n_streams, plan.n_steps))
-        run = self._recurrence.streams(plan.n_streams, n_steps, initial_state)
-        with tile_map(n_threads) as over:
-            for first in range(0, plan.n_steps, n_steps):
-                step = plan.step(first, min(n_steps, plan.n_steps - first))
-                if first == 0 and initial_state is not None:
-                    step.restart[0, 0] = False
-                states, positions = run(drive, text, step, over)
-                self._check_states(states)
-                if len(positions):
-                    pairs = states, text[positions + 1].astype(np.int64)
-                    yield (*pairs, positions) if return_positions else pairs
+        return blocks if return_positions else (block[:2] for block in blocks)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The weights as plain arrays, sparse ones as data, indices and indptr."""

@@ -29,7 +29,7 @@ FLOORS = (
     ),
     (
         "features", "spectral", "weights", "statistics", "metrics", "ngrams", "threads", "streams",
-        "drive", "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
+        "drive", "harvest", "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
         "frequency_bins",
     ),
     ("kernels", "blas"),
