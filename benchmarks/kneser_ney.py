@@ -1,16 +1,19 @@
 """Do the n-gram baselines reproduce the published Penn Treebank figure, and what do they cost?
 
-    python benchmarks/kneser_ney.py TRAIN TEST
+    python benchmarks/kneser_ney.py TRAIN TEST [--shards NAME=TRAIN ... --held-out SHARDS]
 
 TRAIN and TEST are one sentence a line (gzip or plain): Mikolov's ptb.train.txt and ptb.test.txt.
-Each line is scored from its first word to its end mark, and contexts do not cross lines.
+Each line is scored from its first word to its end mark, and contexts do not cross lines. Shards
+are what ``esnlm prepare`` makes of a corpus; each set is counted in a process of its own.
 """
 
 import argparse
 import gzip
 import resource
+import time
 from collections import Counter
 from collections.abc import Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 from esnlm.grammars import ElmanGrammar
 from esnlm.ngrams import KneserNey, kneser_ney_perplexities
+from esnlm.shards import Shards
 
 #: T. Mikolov et al. (2011), Extensions of recurrent neural network language model: 5-gram, KN.
 PUBLISHED_PTB = {5: 141.2}
@@ -32,14 +36,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train", type=Path)
     parser.add_argument("test", type=Path)
+    parser.add_argument("--shards", nargs="+", default=[], metavar="NAME=TRAIN")
+    parser.add_argument("--held-out", type=Path, metavar="SHARDS")
     files = parser.parse_args()
     vocabulary: dict[str, int] = {"</s>": 0}
     train, test = sentences(files.train, vocabulary), sentences(files.test, vocabulary)
     rows = [
         *accuracy("Penn Treebank", train, test, len(vocabulary), PUBLISHED_PTB, 0.005),
+        single_discount(train, test, len(vocabulary)),
         *elman(),
         pace(train, len(vocabulary)),
         *large(),
+        *(row for named in files.shards for row in corpus(named, files.held_out)),
     ]
     report("kneser_ney", rows)
 
@@ -75,6 +83,17 @@ def accuracy(
                     "met": abs(found / peer - 1) <= within,
                 }
         yield row
+
+
+def single_discount(train: Any, test: Any, n_tokens: int) -> dict[str, Any]:
+    """One discount an order instead of three."""
+    model = KneserNey(5, n_tokens=n_tokens, discounts="single").fit(train)
+    return {
+        "benchmark": "perplexity",
+        "setting": "Penn Treebank, 5-gram, one discount an order",
+        "ours": model.perplexity(test),
+        "unit": "perplexity",
+    }
 
 
 def elman() -> Iterator[dict[str, Any]]:
@@ -137,6 +156,43 @@ def large() -> Iterator[dict[str, Any]]:
         "unit": "GiB",
         "target": "< 3",
         "met": peak < 3,
+    }
+
+
+def corpus(named: str, held_out: Path) -> Iterator[dict[str, Any]]:
+    """A 5-gram of a prepared corpus: time and memory to count, and loss on held-out text."""
+    name, train = named.split("=", 1)
+    with get_context("spawn").Pool(1) as pool:
+        found = pool.apply(counted_and_scored, (train, str(held_out)))
+    shared = {"setting": f"{name}, {found['n_tokens']:,} tokens, 5-gram"}
+    limits = {"fit seconds": ("seconds", 300), "peak resident memory": ("GiB", 3)}
+    for benchmark, (unit, limit) in limits.items():
+        ours = found[benchmark]
+        target = {"target": f"<= {limit}", "met": ours <= limit}
+        yield shared | {"benchmark": benchmark, "ours": ours, "unit": unit} | target
+    for unit in ("nats per token", "nats per token, one discount an order", "tokens per second"):
+        yield shared | {"benchmark": "held-out scores", "ours": found[unit], "unit": unit}
+
+
+def counted_and_scored(train: str, held_out: str) -> dict[str, float]:
+    shards, test = Shards(train, verify=False), Shards(held_out, verify=False).stream()
+    stream = shards.stream()
+    start = time.perf_counter()
+    model = KneserNey(5, n_tokens=shards.n_tokens_vocab).fit(stream.tokens, starts=stream.starts)
+    fitted = time.perf_counter()
+    scores = model.log_probabilities(test.tokens, test.starts)
+    scored = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    single = KneserNey(5, n_tokens=shards.n_tokens_vocab, discounts="single")
+    single.fit(stream.tokens, starts=stream.starts)
+    others = single.log_probabilities(test.tokens, test.starts)
+    return {
+        "n_tokens": stream.n_predicted,
+        "fit seconds": fitted - start,
+        "peak resident memory": peak,
+        "nats per token": -float(scores.sum()) / test.n_predicted,
+        "nats per token, one discount an order": -float(others.sum()) / test.n_predicted,
+        "tokens per second": test.n_predicted / (scored - fitted),
     }
 
 
