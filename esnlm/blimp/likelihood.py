@@ -174,9 +174,10 @@ class _Scorer:
         n_rows = int(np.clip(_STATE_BYTES // (n_units * dtype.itemsize), 64, _MOST_ROWS))
         self.advance, self.readout = advance, readout
         self.states = np.zeros((n_rows, n_units), dtype=dtype)
+        self.chosen = np.empty_like(self.states)
         self.zero = np.zeros((1, n_units), dtype=dtype)
         self.width = n_rows // 4
-        self.n_filled = 0
+        self.n_filled = self.n_waiting = 0
         self.waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         self.scores: list[Floats] = []
         self.paths: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
@@ -186,7 +187,7 @@ class _Scorer:
         """Take the prefixes of one batch of sorted sequences."""
         before = slice(0, 0)
         for depth, level in enumerate(levels(sequences)):
-            before = self._make_room(before, int(level.goes_on.sum()))
+            before = self._make_room(before, level)
             if depth:
                 self._note(level, before.start)
             before = self._advance(level, before.start, depth)
@@ -206,6 +207,7 @@ class _Scorer:
         self.waiting.append((start + level.parents, level.tokens))
         self.paths.append((self.n_sequences + level.sequences, self.n_prefixes + level.nodes))
         self.n_prefixes += len(level.tokens)
+        self.n_waiting += len(level.tokens)
 
     def _advance(self, level: Level, start: int, depth: int) -> slice:
         """Fill the next rows with the states of the prefixes that go on; those rows."""
@@ -216,9 +218,10 @@ class _Scorer:
         self.n_filled = made.stop
         return made
 
-    def _make_room(self, before: slice, n_rows: int) -> slice:
-        """Score and forget all states but those of ``before`` if n_rows more do not fit."""
-        if self.n_filled + n_rows <= len(self.states):
+    def _make_room(self, before: slice, level: Level) -> slice:
+        """Score and forget all states but those of ``before`` if the level does not fit."""
+        n_states = self.n_filled + int(level.goes_on.sum())
+        if max(n_states, self.n_waiting + len(level.tokens)) <= len(self.states):
             return before
         self._score()
         kept = slice(0, before.stop - before.start)
@@ -227,8 +230,11 @@ class _Scorer:
         return kept
 
     def _score(self) -> None:
-        if self.waiting:
-            rows, tokens = (np.concatenate(parts) for parts in zip(*self.waiting, strict=True))
-            scores = self.readout.predict_log_proba_of(self.states[rows], tokens)
-            self.scores.append(np.asarray(scores, dtype=np.float64))
-            self.waiting = []
+        if not self.waiting:
+            return
+        rows, tokens = (np.concatenate(parts) for parts in zip(*self.waiting, strict=True))
+        chosen = self.chosen[: len(rows)]
+        np.take(self.states, rows, axis=0, out=chosen, mode="clip")  # other modes make a copy
+        scores = self.readout.predict_log_proba_of(chosen, tokens)
+        self.scores.append(np.asarray(scores, dtype=np.float64))
+        self.waiting, self.n_waiting = [], 0
