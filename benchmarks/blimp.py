@@ -55,7 +55,10 @@ def main() -> None:
     score_pairs(model, pairs)
     took, burnt = time.perf_counter() - start, time.process_time() - burnt
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    whole = f"all {len(pairs)} pairs in {burnt:.0f} s of processor time, {name}, peak RSS {peak:.1f} GiB"
+    whole = (
+        f"all {len(pairs)} pairs in {burnt:.0f} s of processor time, {name},"
+        f" peak RSS {peak:.1f} GiB"
+    )
     report(
         "blimp",
         [

@@ -332,6 +332,8 @@ def test_damaged_archives_are_named(folder: Path, kind: str):
         ('{"sentence_good": "a", "sentence_bad": "b", "UID": 7}', "UID must be a text"),
         (json.dumps(records()["dropping"][2]), "pair 2 of dropping was already read from .*:3"),
         (b"\xff\xfe{}", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"sentence_good": "a \\ud800", "sentence_bad": "a"}', "holds half a character"),
     ],
 )
 def test_bad_lines_name_file_and_line(folder: Path, line, message: str):

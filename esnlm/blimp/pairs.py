@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+#: RuntimeError: a zip that is encrypted, or compressed in a way that is not known here.
+_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 #: Terms of the data files that belong to another of the twelve phenomena, as in the paper.
 PHENOMENA = {"s-selection": "argument_structure"}
@@ -108,7 +110,7 @@ def _members(archive: Path) -> Iterator[tuple[str, str, Iterable[bytes]]]:
                 count += 1
                 # Read whole, so that damage is told from faults in the lines.
                 yield f"{archive}/{name}", base.removesuffix(".jsonl"), io.BytesIO(data.read())
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+    except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise PairsError(f"{archive} is truncated or not an archive: {error}") from error
@@ -134,7 +136,7 @@ def _zipped(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
 def _pair(place: str, stem: str, number: int, line: bytes) -> Pair:
     try:
         record = json.loads(line)
-    except ValueError as error:  # bad UTF-8 as well as bad JSON
+    except (ValueError, RecursionError) as error:  # bad UTF-8 as well as bad JSON
         raise PairsError(f"{place}: this line is not JSON: {error}") from error
     if not isinstance(record, dict):
         raise PairsError(f"{place}: expected a JSON object, got {type(record).__name__}")
@@ -150,6 +152,8 @@ def _pair(place: str, stem: str, number: int, line: bytes) -> Pair:
     for key, sentence in (("sentence_good", good), ("sentence_bad", bad)):
         if len(sentence.splitlines()) > 1:
             raise PairsError(f"{place}: {key} must be one line, got {sentence!r}")
+        if not sentence.isprintable() and any("\ud800" <= c <= "\udfff" for c in sentence):
+            raise PairsError(f"{place}: {key} holds half a character, got {sentence!r}")
     field, term = text("field", _UNNAMED), text("linguistics_term", _UNNAMED)
     return Pair(
         paradigm=text("UID", stem),

@@ -28,7 +28,7 @@ def accuracy_plot(
     FigureCanvasAgg(figure)
     axis = figure.subplots()
     axis.axvline(50, color="#999999", linewidth=1, linestyle=":", label="chance")
-    for k, (label, accuracies) in enumerate({overall["model"]: ours, **others}.items()):
+    for k, (label, accuracies) in enumerate([(overall["model"], ours), *others.items()]):
         known = [(100 * accuracies[name], y) for y, name in enumerate(names) if name in accuracies]
         colour = _COLOURS[k % len(_COLOURS)]
         axis.plot(

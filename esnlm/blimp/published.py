@@ -47,7 +47,7 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
             for model in models
         }
     elif {"level", "linguistics_term"} <= header:
-        columns = [c for c in rows[0] if c not in ("level", "linguistics_term")]
+        columns = [c for c in rows[0] if c and c not in ("level", "linguistics_term")]
         found = {_NAMES.get(c, c): _of_column(rows, c, "linguistics_term") for c in columns}
     else:
         raise ValueError(
