@@ -7,7 +7,7 @@ speaks of. Then ``shards`` is renamed to ``OUT``. Nothing depends on where a run
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -37,7 +37,8 @@ _PLAN, _TRAINED, _PROGRESS, _SHARDS = "plan.json", "trained.json", "progress.jso
 _OLD = "old"
 _OURS = {_PLAN, _TRAINED, _PROGRESS, _SHARDS, _OLD}
 
-#: Called after each batch with the bytes of text read, those of all files, and the tokens so far.
+#: Called after each batch with the bytes of text read, those of all files, and the tokens so far,
+#: which are 0 while a tokenizer is being trained.
 Progress = Callable[[int, int, int], None]
 
 
@@ -111,7 +112,7 @@ def prepare_shards(
         shutil.rmtree(_partial(out), ignore_errors=True)
         return Shards(out)
     with _workplace(out, plan, overwrite) as folder:
-        made = _tokenizer(folder, tokenizer, stream, lower)
+        made = _tokenizer(folder, tokenizer, _watched(stream, progress), lower)
         _Run(folder, made, rules, checkpoint_characters).go(stream, progress)
         _finish(folder / _SHARDS, made, plan)
         _put_in_place(folder / _SHARDS, out)
@@ -148,12 +149,11 @@ class _Run:
                 self.files[name] = stack.enter_context(file)
             if not self.state.files:
                 self.files[shards.BOUNDS].append(np.zeros(1))
-            total = sum(path.stat().st_size for path in stream.files)
             fresh = 0
             for batch in stream.batches(self.state.position):
                 self._absorb(batch)
                 if progress:
-                    progress(batch.bytes_read, total, self.state.counts["tokens"])
+                    progress(batch.bytes_read, stream.n_bytes, self.state.counts["tokens"])
                 fresh += sum(map(len, batch.texts))
                 if fresh >= self.checkpoint_characters:
                     self._checkpoint()
@@ -270,7 +270,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _tokenizer(
-    folder: Path, tokenizer: Tokenizer | str, stream: SentenceStream, lower: bool
+    folder: Path, tokenizer: Tokenizer | str, sentences: Iterable[str], lower: bool
 ) -> Tokenizer:
     """The tokenizer given, or trained, or trained before the run was interrupted."""
     if isinstance(tokenizer, str):
@@ -278,11 +278,19 @@ def _tokenizer(
         if found is not None:
             tokenizer = Tokenizer.from_json(**found)
         else:
-            tokenizer = trained(tokenizer, stream, lower=lower)
+            tokenizer = trained(tokenizer, sentences, lower=lower)
             made = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
             write_checked_json(folder / _TRAINED, made)
     write_whole(folder / _SHARDS / shards.TOKENIZER, tokenizer.to_json().encode())
     return tokenizer
+
+
+def _watched(stream: SentenceStream, progress: Progress | None) -> Iterator[str]:
+    """The sentences, as they are read to train a tokenizer: no tokens yet."""
+    for batch in stream.batches():
+        yield from batch.texts
+        if progress:
+            progress(batch.bytes_read, stream.n_bytes, 0)
 
 
 def _finish(folder: Path, tokenizer: Tokenizer, plan: dict[str, Any]) -> None:

@@ -98,6 +98,7 @@ class SentenceStream:
             raise ValueError(f"sentences must be one of {', '.join(SENTENCES)}, got {sentences!r}")
         self.corpus = corpus
         self.files = corpus.files()
+        self.n_bytes = sum(path.stat().st_size for path in self.files)
         self.n_characters = n_characters
         self._split = sentence_splitter() if sentences == "splitter" else _as_it_is
 

@@ -91,12 +91,14 @@ class _Bar:
     def update(self, read: int, total: int, tokens: int) -> None:
         """Show that ``read`` of ``total`` bytes are done, which gave so many tokens."""
         now = time.perf_counter()
-        if self._first is None:
-            self._first = (now, tokens)
         self._bar.total = total
-        since, before = self._first
-        if now > since:
-            self._bar.set_postfix_str(f"{(tokens - before) / (now - since):,.0f} tokens/s", False)
+        self._bar.set_description(None if tokens else "vocabulary", refresh=False)
+        if tokens and self._first is None:
+            self._first = (now, tokens)
+        elif tokens and self._first is not None:
+            since, before = self._first
+            rate = (tokens - before) / max(now - since, 1e-9)
+            self._bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
         self._bar.update(read - self._bar.n)
 
 
