@@ -50,6 +50,8 @@ class LowRankReadout(BufferedReadout):
     ----------
     n_components : int
         Rank P; at most the number of units.
+    alpha : float
+        Penalty on half the squared weights of the components, beside the summed loss.
     n_frequent : int, optional
         Words that are classes of their own. None: 3 √V.
     n_classes : int, optional
@@ -97,6 +99,7 @@ class LowRankReadout(BufferedReadout):
         self,
         n_components: int = 512,
         *,
+        alpha: float = 1.0,
         n_frequent: int | None = None,
         n_classes: int | None = None,
         n_passes: int = 1,
@@ -107,6 +110,7 @@ class LowRankReadout(BufferedReadout):
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.n_components = n_components
+        self.alpha = alpha
         self.n_frequent = n_frequent
         self.n_classes = n_classes
         self.n_passes = n_passes
@@ -132,8 +136,10 @@ class LowRankReadout(BufferedReadout):
         for name in ("n_frequent", "n_classes"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=0 if name == "n_frequent" else 1)
-        for name in ("learning_rate", "momentum", "prior"):
+        for name in ("alpha", "learning_rate", "momentum", "prior"):
             check_finite(name, getattr(self, name))
+        if self.alpha < 0:
+            raise ValueError(f"alpha must not be negative, got {self.alpha}")
         for name in ("learning_rate", "prior"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
@@ -253,6 +259,7 @@ class LowRankReadout(BufferedReadout):
             batch=self._batch,
             momentum=self.momentum,
             prior=self.prior,
+            penalty=self.alpha / max(1, self._n_rows),
         )
         self._take(solver)
 

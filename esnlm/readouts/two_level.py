@@ -53,6 +53,8 @@ class TwoLevelSolver:
         Occurrences of the words, for the first offsets.
     batch : int
     momentum, prior : float
+    penalty : float
+        Of half the squared weights, for each row.
 
     Examples
     --------
@@ -75,8 +77,10 @@ class TwoLevelSolver:
         batch: int,
         momentum: float = 0.9,
         prior: float = 1.0,
+        penalty: float = 0.0,
     ) -> None:
         self.layout = layout
+        self.penalty = penalty
         self.batch = batch
         self.momentum = momentum
         self.n_steps = 0
@@ -95,7 +99,7 @@ class TwoLevelSolver:
         self._sizes = np.array([run.stop - run.start for run in layout.runs])
         self._rows: list[tuple[NDArray[np.float32], NDArray[np.intp]]] = []
         self._word_rows: list[tuple[NDArray[np.float32], NDArray[np.intp]]] = []
-        self._n_rows = 0
+        self._n_rows = self._n_word_rows = 0
 
     def learn(self, Z: NDArray[np.float32], words: NDArray[np.intp], rate: float) -> None:
         """Take rows Z (n, P), kept and not to be changed, and their words (n,)."""
@@ -148,7 +152,7 @@ class TwoLevelSolver:
         """Parameters, velocities, counters and waiting rows: all that `learn` goes on from."""
         arrays: Arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays["n_steps"] = np.asarray(self.n_steps)
-        arrays["n_word_batches"] = np.asarray(len(self._word_rows))
+        arrays["n_word_rows"] = np.asarray(self._n_word_rows)
         for name, rows in (("rows", self._rows), ("word_rows", self._word_rows)):
             if rows:
                 arrays[f"{name}.Z"] = np.concatenate([Z for Z, _ in rows])
@@ -163,6 +167,7 @@ class TwoLevelSolver:
         self.n_steps = int(arrays["n_steps"])
         self._rows, self._word_rows = _parts("rows", arrays), _parts("word_rows", arrays)
         self._n_rows = sum(len(Z) for Z, _ in self._rows)
+        self._n_word_rows = int(arrays["n_word_rows"])
 
     @contextmanager
     def _tiles(self) -> Iterator[TileMap]:
@@ -183,6 +188,7 @@ class TwoLevelSolver:
         self._step_classes(Z, classes, rate, over)
         inside = self._sizes[classes] > 1
         self._word_rows.append((Z[inside], words[inside]))
+        self._n_word_rows += len(Z)
         if len(self._word_rows) == _WORD_BATCHES:
             self._step_words(over)
 
@@ -212,6 +218,7 @@ class TwoLevelSolver:
         scale = (size / np.sqrt(np.maximum(self.variances, 0) + _LEAST_CURVATURE)).astype(
             np.float32
         )
+        gradient += np.float32(self.penalty * len(Z)) * self.class_coef
         gradient *= scale
         self.class_velocity *= np.float32(self.momentum)
         self.class_velocity -= gradient
@@ -225,23 +232,28 @@ class TwoLevelSolver:
         """One step of the words of every class that occurs in the waiting rows."""
         Z = np.concatenate([Z for Z, _ in self._word_rows])
         words = np.concatenate([words for _, words in self._word_rows])
-        self._word_rows = []
+        decay = np.float32(self.penalty * self._n_word_rows)
+        self._word_rows, self._n_word_rows = [], 0
         layout = self.layout
 
         def step(part: tuple[int, NDArray[np.intp]]) -> None:
             c, rows = part
             run = layout.runs[c]
-            self._step_class(Z[rows], layout.position[words[rows]] - run.start, run)
+            self._step_class(Z[rows], layout.position[words[rows]] - run.start, run, decay)
 
         over(step, layout.rows_by_class(layout.word_class[words]))
 
-    def _step_class(self, z: NDArray[Any], targets: NDArray[np.intp], run: slice) -> None:
+    def _step_class(
+        self, z: NDArray[Any], targets: NDArray[np.intp], run: slice, decay: np.float32
+    ) -> None:
+        """An online Newton step of the words of one class."""
         coef, curvature = self.word_coef[run], self.curvature[run]
         logits = z @ coef.T
         logits += self.word_offset[run]
         _, P, R = residuals(logits, targets, np.ones(len(z), dtype=np.float32))
         curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
         gradient = R.T @ z
+        gradient += decay * coef
         gradient /= curvature[:, None]
         coef -= gradient
         self.word_offset[run] -= R.sum(axis=0) / curvature
