@@ -11,12 +11,14 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from esnlm import (
     ClassFactoredReadout,
     LanguageModel,
+    LowRankReadout,
     MixtureOfExpertsReadout,
     Reservoir,
     RidgeReadout,
     SoftmaxReadout,
     WordFeatures,
 )
+from esnlm.blimp import sentence_log_likelihoods
 from esnlm.tokenizers import Tokenizer
 
 NOUNS = ("boy", "girl", "cat", "dog")
@@ -138,6 +140,11 @@ CASES = {
         ClassFactoredReadout(1, solver="joint", word_readout="ridge"),
         {},
     ),
+    "low rank": lambda: (
+        _reservoir(),
+        LowRankReadout(12, n_frequent=8, n_classes=3, random_state=0),
+        {},
+    ),
     "byte pairs": lambda: (
         _reservoir(),
         SoftmaxReadout(max_iter=3),
@@ -149,4 +156,4 @@ CASES = {
 
 def sentence_scores(model: LanguageModel, texts: list[str]) -> np.ndarray:
     """Sum of log-probabilities (n,) of the tokens after BOS, without EOS."""
-    return np.array([scores[:-1].sum() for scores in model.log_likelihood(texts)])
+    return sentence_log_likelihoods(model, texts)
