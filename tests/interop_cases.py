@@ -16,6 +16,7 @@ from esnlm import (
     Reservoir,
     RidgeReadout,
     SoftmaxReadout,
+    SpectralWordFeatures,
     WordFeatures,
 )
 from esnlm.blimp import sentence_log_likelihoods
@@ -143,7 +144,7 @@ CASES = {
     "low rank": lambda: (
         _reservoir(),
         LowRankReadout(12, n_frequent=8, n_classes=3, random_state=0),
-        {},
+        {"features": SpectralWordFeatures(4, random_state=0)},
     ),
     "byte pairs": lambda: (
         _reservoir(),

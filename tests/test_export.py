@@ -13,6 +13,7 @@ from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.cli import main
 from esnlm.interop import huggingface
 from esnlm.interop.huggingface import export_model
+from esnlm.ngram_model import NgramLanguageModel
 
 FILES = {
     "config.json",
@@ -98,6 +99,14 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(OSError, match="No space"):
         export_model(fitted("ridge"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_n_grams_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    NgramLanguageModel(2).fit([[0, 1, 2]]).save(tmp_path / "model")
+    assert main(["export", str(tmp_path / "model"), str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("esnlm: error: only a model on a reservoir can be exported")
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_readouts_and_models_are_refused(tmp_path: Path) -> None:
