@@ -33,11 +33,31 @@ class TrainingLog:
         self.path = path
         self.n_rows = 0
 
+    def check(self) -> None:
+        """Refuse a name that a log could not be written to, before the work is done.
+
+        Raises
+        ------
+        FileExistsError
+            The file is something else than a training log, which it would replace.
+        """
+        if self.path is None or not self.path.exists():
+            return
+        if not self.path.is_file():
+            raise FileExistsError(f"cannot write the log {self.path}: it is no file")
+        with open(self.path, encoding="utf-8", errors="replace") as file:
+            first = file.readline().rstrip("\n")
+        if first and first != ",".join(COLUMNS):
+            raise FileExistsError(
+                f"{self.path} exists and is not a log of training: choose another name"
+            )
+
     def begin(self, n_rows: int) -> None:
         """Start with the first ``n_rows`` rows that are there, leaving out all others."""
         self.n_rows = n_rows
         if self.path is None:
             return
+        self.check()
         kept = self._read()[:n_rows]
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -119,7 +119,8 @@ def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, args: argparse.
     every = _MINUTES if args.checkpoint_every is None else args.checkpoint_every
     if not (math.isfinite(every) and every >= 0):
         raise ValueError(f"--checkpoint-every must be at least 0, got {every}")
-    plan = _plan(args)
+    plan, log = _plan(args), TrainingLog(args.log)
+    log.check()
     checkpoints = Checkpoints(Path(f"{args.out}.checkpoints"))
     if checkpoints.exists() and not args.resume:
         if not args.overwrite:
@@ -140,7 +141,7 @@ def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, args: argparse.
                 checkpoints,
                 resume=args.resume,
                 save_every=60 * every,
-                log=TrainingLog(args.log),
+                log=log,
                 stop=stop,
                 verbose=True,
             )
