@@ -74,8 +74,17 @@ class Shards:
     def __init__(self, folder: str | Path, *, verify: bool = True) -> None:
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder)
-        for name, about in self.manifest["files"].items():
-            self._check_file(name, about, verify)
+        try:
+            self._open(verify)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ShardsError(
+                f"{self.folder / MANIFEST} does not describe whole shards: {error!r}"
+            ) from error
+
+    def _open(self, verify: bool) -> None:
+        """Check and map what the manifest names."""
+        for name in (TOKENIZER, TOKENS, STARTS, BOUNDS):
+            self._check_file(name, self.manifest["files"][name], verify)
         self.tokenizer = Tokenizer.from_json(
             (self.folder / TOKENIZER).read_text(encoding="utf-8"),
             bos=self.manifest["bos"],
@@ -117,8 +126,6 @@ class Shards:
 
     def _check_file(self, name: str, about: Mapping[str, Any], verify: bool) -> None:
         path = self.folder / name
-        if Path(name).name != name:
-            raise ShardsError(f"{self.folder} names a file outside the shards: {name!r}")
         if not path.is_file():
             raise ShardsError(f"{self.folder} is not a whole set of shards: {name} is missing")
         size = path.stat().st_size
