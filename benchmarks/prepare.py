@@ -1,0 +1,91 @@
+"""Text to token shards: tokens a second, and memory at two sizes of the corpus.
+
+    python benchmarks/prepare.py --small train-1M.txt.gz --large train.txt.gz --vocab FOLDER
+
+The peer is what cannot be left out: the same text read line by line and tokenized in batches by the
+same library with the same vocabulary, and nothing kept or written. Both are whole processes.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from _report import report
+
+_OURS = """
+from esnlm.cli import main
+main(["prepare", sys.argv[1], "--tokenizer", "gpt2", "--vocab", sys.argv[2], "--out", sys.argv[3]])
+from esnlm.shards import read_manifest
+from pathlib import Path
+tokens = read_manifest(Path(sys.argv[3]))["totals"]["tokens"]
+"""
+_PEER = """
+import gzip
+from itertools import islice
+from esnlm.vocabularies import gpt2
+backend = gpt2(sys.argv[2]).backend
+tokens = 0
+with gzip.open(sys.argv[1], "rt", encoding="utf-8") as file:
+    while batch := list(islice(file, 20_000)):
+        lines = [line.strip() for line in batch if line.strip()]
+        found = backend.encode_batch_fast(lines, add_special_tokens=False)
+        tokens += sum(len(encoding.ids) + 2 for encoding in found)
+"""
+_TOLD = """
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"tokens": tokens, "seconds": time.perf_counter() - begin, "peak": peak}))
+"""
+_BEGIN = "import json, resource, sys, time\nbegin = time.perf_counter()\n"
+
+
+def main() -> None:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", type=Path, required=True)
+    parser.add_argument("--large", type=Path, required=True)
+    parser.add_argument("--vocab", type=Path, required=True)
+    args = parser.parse_args()
+    measured = {
+        (who, size): _measured(program, path, args.vocab)
+        for size, path in (("small", args.small), ("large", args.large))
+        for who, program in (("ours", _OURS), ("peer", _PEER))
+    }
+    rows: list[dict[str, Any]] = []
+    for size in ("small", "large"):
+        ours, peer = measured["ours", size], measured["peer", size]
+        assert ours["tokens"] == peer["tokens"]
+        setting = f"GPT-2's vocabulary, {ours['tokens']} tokens"
+        speed, possible = (found["tokens"] / found["seconds"] for found in (ours, peer))
+        rows.append(_row("speed", setting, speed, possible, "tokens/s"))
+    peaks = measured["ours", "large"]["peak"], measured["ours", "small"]["peak"]
+    factor = measured["ours", "large"]["tokens"] / measured["ours", "small"]["tokens"]
+    row = _row("peak memory", f"{factor:.1f} times the text beside the smaller", *peaks, "MiB")
+    rows.append(row | {"target": "<= 1.1", "met": row["ratio"] <= 1.1})
+    report("prepare", rows)
+
+
+def _measured(program: str, path: Path, vocab: Path) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        run = [sys.executable, "-c", _BEGIN + program + _TOLD, str(path), str(vocab), f"{folder}/s"]
+        done = subprocess.run(run, check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _row(benchmark: str, setting: str, ours: float, peer: float, unit: str) -> dict[str, Any]:
+    return {
+        "benchmark": benchmark,
+        "setting": setting,
+        "ours": ours,
+        "peer": peer,
+        "ratio": ours / peer,
+        "unit": unit,
+    }
+
+
+if __name__ == "__main__":
+    main()
