@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from esnlm.features import WordFeatures
     from esnlm.grammars import ElmanGrammar
     from esnlm.language_model import LanguageModel
+    from esnlm.ngram_model import NgramLanguageModel
     from esnlm.readouts.factored import ClassFactoredReadout
     from esnlm.readouts.low_rank import LowRankReadout
     from esnlm.readouts.mixture import MixtureOfExpertsReadout
@@ -30,6 +31,7 @@ _HOME = {
     "ClassFactoredReadout": "esnlm.readouts.factored",
     "LowRankReadout": "esnlm.readouts.low_rank",
     "LanguageModel": "esnlm.language_model",
+    "NgramLanguageModel": "esnlm.ngram_model",
     "ElmanGrammar": "esnlm.grammars",
 }
 
@@ -39,6 +41,7 @@ __all__ = [
     "LanguageModel",
     "LowRankReadout",
     "MixtureOfExpertsReadout",
+    "NgramLanguageModel",
     "Reservoir",
     "RidgeReadout",
     "SoftmaxReadout",
