@@ -52,15 +52,18 @@ def test_directions_are_canonical_correlation_analysis(monkeypatch):
     X, y = rows(4000)
     y = y % 4
     moments = Moments(N_UNITS, 4).add(X.astype(np.float64), y)
-    ours = (X - X.mean(axis=0)) @ canonical_directions(moments, 2)
+    ours = (X - X.mean(axis=0)) @ canonical_directions(moments, 2)[0]
     theirs = CCA(2, scale=False, max_iter=5000, tol=1e-10).fit(X, np.eye(4)[y][:, :3])
     correlation = np.corrcoef(ours.T, theirs.transform(X).T)[:2, 2:]
     np.testing.assert_allclose(np.abs(correlation), np.eye(2), atol=0.02)
 
 
-def test_components_are_white_and_the_first_tell_most(fitted, data, held):
+def test_components_are_uncorrelated_and_the_first_tell_most(fitted, data, held):
     Z = (data[0] @ fitted.directions_) - fitted.shift_
-    np.testing.assert_allclose(np.cov(Z.T), np.eye(8), atol=0.02)
+    covariance = np.cov(Z.T)
+    np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=0.02)
+    assert (np.diff(np.diag(covariance)) <= 0.01).all()
+    assert abs(covariance[0, 0] - 1) < 0.02
     np.testing.assert_allclose(Z.mean(axis=0), 0, atol=0.01)
     narrow, enough = (LowRankReadout(k, random_state=0).fit(*data) for k in (1, RANK))
     assert loss(narrow, held) > loss(enough, held) + 0.1

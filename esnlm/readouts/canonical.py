@@ -16,14 +16,17 @@ _DOUBT = 3.0
 _WORDS_AT_ONCE = 4096
 
 
-def canonical_directions(moments: Moments, n_components: int) -> NDArray[np.float32]:
-    """Directions (n_units, P) along which states tell the next words apart best.
+def canonical_directions(
+    moments: Moments, n_components: int
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Directions (n_units, P) along which states tell the next words apart best, and how well.
 
     The leading canonical variables of states and one-hot next words (Hotelling 1936; for word
     vectors Dhillon, Foster & Ungar 2015): with states whitened, the principal directions of the
     words' mean states, each word weighted by its rows. ``(x - mean) @ directions`` has about
     unit covariance, and among linear maps of rank P it keeps most of what a linear readout on
-    x could use. Words of few rows weigh less, by n / (n + 3).
+    x could use. Words of few rows weigh less, by n / (n + 3). The second array (P,) holds the
+    canonical correlations, falling from at most one.
 
     P is ``n_components``, but ``n_units`` at most.
 
@@ -33,9 +36,12 @@ def canonical_directions(moments: Moments, n_components: int) -> NDArray[np.floa
 
     >>> X = np.array([[5.0, 0.0], [-5.0, 0.0], [5.0, 1.0], [-5.0, 1.0]] * 9)
     >>> moments = Moments(2, 2).add(X, np.array([0, 0, 1, 1] * 9))
-    >>> np.abs(canonical_directions(moments, 1)).round(1)
+    >>> directions, correlations = canonical_directions(moments, 1)
+    >>> np.abs(directions).round(1)
     array([[0.],
            [2.]], dtype=float32)
+    >>> correlations.round(1)
+    array([0.9])
     """
     n_units = moments.n_units
     covariance = moments.centred_gram() / max(moments.n, 1)
@@ -54,7 +60,7 @@ def canonical_directions(moments: Moments, n_components: int) -> NDArray[np.floa
         )
         between += whitened @ whitened.T
     first = n_units - min(n_components, n_units)
-    _, axes = linalg.eigh(
+    values, axes = linalg.eigh(
         between, subset_by_index=[first, n_units - 1], overwrite_a=True, check_finite=False
     )
     axes = np.ascontiguousarray(axes[:, ::-1])
@@ -63,7 +69,8 @@ def canonical_directions(moments: Moments, n_components: int) -> NDArray[np.floa
     directions *= np.where(
         directions[np.abs(directions).argmax(axis=0), range(len(axes.T))] < 0, -1, 1
     )
-    return np.ascontiguousarray(directions, dtype=np.float32)
+    correlations = np.sqrt(np.clip(values[::-1], 0, 1))
+    return np.ascontiguousarray(directions, dtype=np.float32), correlations
 
 
 def word_vectors(

@@ -26,6 +26,7 @@ _CLUSTERED_DIRECTIONS = 64
 _LARGEST_BATCH, _LEAST_BATCH = 4096, 16
 _BATCHES_A_PASS, _LEAST_STEPS = 64, 512
 _LATER_RATE = 0.1
+_LEAST_SCALE = 0.02
 _TILE = 1024
 
 
@@ -35,12 +36,13 @@ class LowRankReadout(BufferedReadout):
     Made for vocabularies of tens of thousands of words. Three steps:
 
     1. From the moments of a sample of rows, in closed form: the ``n_components`` linear maps of
-       a state that tell the next words apart best (`canonical_directions`), of unit covariance.
+       a state that tell the next words apart best (`canonical_directions`), uncorrelated, each
+       scaled by its canonical correlation, so that a penalty weighs on those that tell little.
     2. Classes: the ``n_frequent`` most frequent words have one each, the others are clustered by
        the states that they follow.
     3. Passes over all rows train the softmax over classes and those over the words of a class on
-       the components. These are whitened, so every step is a Gram-preconditioned one at no
-       cost.
+       the components. These are uncorrelated, so every step is a Gram-preconditioned one at
+       no cost.
 
     A row costs ``2 N P + 4 P (K + words in its class)`` operations for P components and K
     classes: 7 million at N = 4096 and V = 50 257, a sixtieth of a full softmax's. A trained
@@ -62,7 +64,7 @@ class LowRankReadout(BufferedReadout):
         Of the softmax over classes; falls linearly to zero over all passes.
     momentum : float
     prior : float
-        Rows' worth of curvature, in units of P, that a word within a class starts with.
+        Curvature that a word within a class starts with, in units of the components' variance.
     buffer_size : int
         Rows that ``partial_fit`` keeps before it learns from them and forgets them.
     random_state : int, RandomState instance or None
@@ -180,8 +182,11 @@ class LowRankReadout(BufferedReadout):
         """Solve the directions, and make the classes."""
         moments, rank = self._surveyed, self._rank
         assert moments is not None, "the survey is over"
-        directions = canonical_directions(moments, self.n_components)
+        directions, correlations = canonical_directions(moments, self.n_components)
         vectors = word_vectors(moments, directions)
+        # A component counts for as much as it tells: most of many tell little but noise.
+        scale = np.maximum(correlations / max(float(correlations[0]), 1e-6), _LEAST_SCALE)
+        directions *= scale.astype(np.float32)
         counts = moments.counts[rank] if self._counts is None else self._counts
         if moments.n_classes < len(counts):
             vectors[-1] = 0  # of many rare words together
@@ -196,7 +201,7 @@ class LowRankReadout(BufferedReadout):
         )
         shift = (moments.mean @ directions).astype(np.float32)
         self._surveyed = None
-        self._set_solver(directions, shift, classes, counts)
+        self._set_solver(directions, shift, classes, counts, float(np.mean(scale**2)))
 
     def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Steps on the next rows of the pass."""
@@ -249,7 +254,9 @@ class LowRankReadout(BufferedReadout):
         shift: NDArray[Any],
         word_class: NDArray[np.intp],
         counts: NDArray[Any],
+        variance: float = 1.0,
     ) -> None:
+        """Begin with components of a mean variance."""
         self.directions_, self.shift_ = directions, shift
         self.word_class_ = word_class
         solver = TwoLevelSolver(
@@ -258,7 +265,7 @@ class LowRankReadout(BufferedReadout):
             counts,
             batch=self._batch,
             momentum=self.momentum,
-            prior=self.prior,
+            prior=self.prior * variance,
             penalty=self.alpha / max(1, self._n_rows),
         )
         self._take(solver)

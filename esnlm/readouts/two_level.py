@@ -32,8 +32,9 @@ _ARRAYS = (
 class TwoLevelSolver:
     """Incremental minimiser of ``-log P(class(w)|z) - log P(w|class(w), z)`` over rows z.
 
-    Rows z (n, P) are taken to be centred and of unit covariance, so that a gradient is a
-    Gram-preconditioned one as it stands.
+    Rows z (n, P) are taken to be centred, and their columns uncorrelated and of variance one
+    at most, so that a gradient is a Gram-preconditioned one as it stands; columns of less
+    variance are learned later, and penalised more.
 
     - Classes, of which each row has something to say: heavy-ball steps of ``rate / sqrt(c)``,
       c the running mean of p (1 - p), as in `IncrementalSolver`.
