@@ -1,6 +1,8 @@
 """Corpora: files to documents, documents to streams."""
 
+import errno
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +74,36 @@ def test_missing_files_are_named_at_once(tmp_path: Path):
         TextCorpus([])
     with pytest.raises(ValueError, match="split must be one of"):
         TextCorpus(tmp_path, "page")
+
+
+def test_what_a_folder_holds_is_read_or_told(tmp_path: Path, monkeypatch):
+    (tmp_path / "a").write_text("a")
+    (tmp_path / "link").symlink_to("a")
+    assert list(TextCorpus(tmp_path)) == ["a", "a"]
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CorpusError, match="pipe is a broken link, a pipe or a device"):
+        list(TextCorpus(tmp_path))
+    (tmp_path / "pipe").unlink()
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("none")
+    with pytest.raises(CorpusError, match="link is a broken link"):
+        list(TextCorpus(tmp_path))
+
+    def refuse(place: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+
+    (tmp_path / "link").unlink()
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        list(TextCorpus(tmp_path))
+
+
+def test_files_are_named_within_what_was_given(tmp_path: Path):
+    (tmp_path / "sub").mkdir()
+    for name in ("b", "sub/c"):
+        (tmp_path / name).write_text(name)
+    corpus = TextCorpus([tmp_path / "b", tmp_path])
+    assert [name for _, name in corpus.named_files()] == ["b", "b", "sub/c"]
 
 
 def sequences(reset: bool) -> TokenStream:
