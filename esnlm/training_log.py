@@ -83,7 +83,11 @@ class TrainingLog:
         return [row for row in rows[1:] if len(row) == len(COLUMNS)]
 
     def _write(self, path: Path, mode: str, rows: list[list[Any]]) -> None:
-        with open(path, mode, newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows(rows)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with open(path, mode, newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerows(rows)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = error.filename or str(path)  # a full disk is told without a name
+            raise
