@@ -104,6 +104,9 @@ def prepare_shards(
     """
     out = Path(out).resolve()
     corpus = TextCorpus(texts, rules.documents)
+    for path in corpus.paths:
+        if path.is_dir() and out.is_relative_to(path.resolve()):
+            raise ValueError(f"{out} lies in {path}, the text: choose a folder outside it")
     stream = SentenceStream(corpus, rules.sentences, min(checkpoint_characters, 1 << 20))
     if lower and isinstance(tokenizer, Tokenizer):
         tokenizer = tokenizer.lowered()

@@ -514,6 +514,11 @@ def test_a_folder_of_the_name_of_ours_is_left_alone(text: Path, tmp_path: Path):
     assert (tmp_path / "out.partial" / "thesis").read_text() == "draft"
 
 
+def test_shards_do_not_become_text(text: Path, tmp_path: Path):
+    with pytest.raises(ValueError, match="choose a folder outside it"):
+        prepare_shards(tmp_path, tmp_path / "out", WORDS)
+
+
 def test_two_at_once_do_not_mix(text: Path, tmp_path: Path):
     (tmp_path / "out.partial").mkdir()
     with (
@@ -576,6 +581,15 @@ def test_the_command_tells_what_it_made(text: Path, tmp_path: Path, capsys):
     assert "4 sentences, 4 documents" in captured.out
     assert not captured.err
     assert Shards(out).manifest["totals"]["sentences_cut"] == 3
+
+
+def test_the_command_takes_the_tokenizer_of_other_shards(text: Path, made: Path, tmp_path: Path):
+    out = tmp_path / "again"
+    options = ["--tokenizer", str(made / "tokenizer.json"), "--min-length", "5"]
+    assert main(["prepare", str(text), "--out", str(out), *options]) == 0
+    again = Shards(out)
+    assert again.tokenizer.fingerprint() == Shards(made).tokenizer.fingerprint()
+    assert sentences_of(again) == [x for x in sentences_of(Shards(made)) if len(x) >= 5]
 
 
 def test_interrupted_says_how_to_go_on(text: Path, tmp_path: Path, capsys, monkeypatch):
