@@ -1,14 +1,12 @@
 """Text to token shards, in bounded memory; what was interrupted goes on where it stopped.
 
-Everything is written to ``OUT.partial``: ``shards``, the folder to be, ``plan.json``, what it is
-made from, and ``progress.json``, replaced whole at each checkpoint, once the disk has all that it
-speaks of. Then ``shards`` is renamed to ``OUT``. Nothing depends on where a run was cut.
+Everything is written beside the folder to be, see `esnlm.workplace`, where ``progress.json`` is
+replaced whole at each checkpoint, once the disk has all that it speaks of; then the shards get
+their name. Nothing depends on where a run was cut.
 """
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ import numpy as np
 from esnlm import shards
 from esnlm.appending import GrowingFile, read_checked_json, write_checked_json, write_whole
 from esnlm.corpus import CorpusError, TextCorpus
-from esnlm.persistence import sync_folder
 from esnlm.sentences import (
     AS_IT_IS,
     BEGINNING,
@@ -28,14 +25,20 @@ from esnlm.sentences import (
     SentenceBatch,
     SentenceStream,
 )
-from esnlm.shards import PLACE, Shards, ShardsError, read_manifest, sealed
+from esnlm.shards import PLACE, Shards, sealed
 from esnlm.tensors import file_digest
 from esnlm.tokenizers import Tokenizer
 from esnlm.vocabularies import parsed, trained
-
-_PLAN, _TRAINED, _PROGRESS, _SHARDS = "plan.json", "trained.json", "progress.json", "shards"
-_OLD = "old"
-_OURS = {_PLAN, _TRAINED, _PROGRESS, _SHARDS, _OLD}
+from esnlm.workplace import (
+    PROGRESS,
+    SHARDS,
+    TRAINED,
+    clear,
+    is_made,
+    partial_folder,
+    put_in_place,
+    workplace,
+)
 
 #: Called after each batch with the bytes of text read, those of all files, and the tokens so far,
 #: which are 0 while a tokenizer is being trained.
@@ -111,15 +114,15 @@ def prepare_shards(
     if lower and isinstance(tokenizer, Tokenizer):
         tokenizer = tokenizer.lowered()
     plan = _plan(stream, tokenizer, rules, lower)
-    if _is_made(out, plan, overwrite):
-        shutil.rmtree(_partial(out), ignore_errors=True)
-        return Shards(out)
-    with _workplace(out, plan, overwrite) as folder:
+    if is_made(out, plan, overwrite):
+        clear(partial_folder(out))
+        return Shards(out, verify=False)
+    with workplace(out, plan, overwrite) as folder:
         made = _tokenizer(folder, tokenizer, _watched(stream, progress), lower)
         _Run(folder, made, rules, checkpoint_characters).go(stream, progress)
-        _finish(folder / _SHARDS, made, plan)
-        _put_in_place(folder / _SHARDS, out)
-        shutil.rmtree(folder, ignore_errors=True)
+        _finish(folder / SHARDS, made, plan)
+        put_in_place(folder / SHARDS, out)
+        clear(folder)
     return Shards(out, verify=False)
 
 
@@ -133,7 +136,7 @@ class _Run:
         self.tokenizer = tokenizer
         self.rules = rules
         self.checkpoint_characters = checkpoint_characters
-        found = read_checked_json(folder / _PROGRESS)
+        found = read_checked_json(folder / PROGRESS)
         self.state = _State() if found is None else _State(**found)
         self.state.position = Position(*self.state.position)
         self.types = {
@@ -147,7 +150,7 @@ class _Run:
         """Read on, checkpoint now and then and at the end."""
         with ExitStack() as stack:
             for name, dtype in self.types.items():
-                path = self.folder / _SHARDS / name
+                path = self.folder / SHARDS / name
                 file = GrowingFile(path, dtype, self.state.files.get(name))
                 self.files[name] = stack.enter_context(file)
             if not self.state.files:
@@ -186,7 +189,7 @@ class _Run:
 
     def _checkpoint(self) -> None:
         self.state.files = {name: file.state() for name, file in self.files.items()}
-        write_checked_json(self.folder / _PROGRESS, asdict(self.state))
+        write_checked_json(self.folder / PROGRESS, asdict(self.state))
 
 
 def token_type(n_tokens: int) -> np.dtype[Any]:
@@ -211,80 +214,19 @@ def _plan(
     }
 
 
-def _is_made(out: Path, plan: dict[str, Any], overwrite: bool) -> bool:
-    """Whether the shards are there already; raises where something else is in their place."""
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
-        return False
-    try:
-        manifest = read_manifest(out)
-    except ValueError as error:
-        if (out / shards.MANIFEST).is_file() and overwrite:
-            return False
-        raise FileExistsError(f"{out} exists and is no whole set of shards: {error}") from error
-    if manifest["made_from"] == plan:
-        return True
-    if not overwrite:
-        raise FileExistsError(
-            f"{out} exists, made from other text or with other settings: choose another folder, or"
-            " pass --overwrite"
-        )
-    return False
-
-
-@contextmanager
-def _workplace(out: Path, plan: dict[str, Any], overwrite: bool) -> Iterator[Path]:
-    """``OUT.partial``, new or as an interrupted run of the same plan left it; ours alone."""
-    folder = _partial(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
-        for path in folder.iterdir():
-            if path.name.removesuffix(".new") not in _OURS:
-                raise FileExistsError(f"{path} is in the way: move it, or choose another folder")
-        found = read_checked_json(folder / _PLAN)
-        if found != plan:
-            if found is not None and not overwrite:
-                raise ShardsError(
-                    f"{folder} is what an interrupted run left, from other text or with other"
-                    " settings: pass --overwrite to begin anew, or choose another folder"
-                )
-            for path in folder.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            (folder / _SHARDS).mkdir()
-            write_checked_json(folder / _PLAN, plan)
-        yield folder
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder; another process that wants it is told so."""
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise ShardsError(f"{folder} is being written by another process: wait for it") from error
-    finally:
-        os.close(handle)
-
-
 def _tokenizer(
     folder: Path, tokenizer: Tokenizer | str, sentences: Iterable[str], lower: bool
 ) -> Tokenizer:
     """The tokenizer given, or trained, or trained before the run was interrupted."""
     if isinstance(tokenizer, str):
-        found = read_checked_json(folder / _TRAINED)
+        found = read_checked_json(folder / TRAINED)
         if found is not None:
             tokenizer = Tokenizer.from_json(**found)
         else:
             tokenizer = trained(tokenizer, sentences, lower=lower)
             made = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
-            write_checked_json(folder / _TRAINED, made)
-    write_whole(folder / _SHARDS / shards.TOKENIZER, tokenizer.to_json().encode())
+            write_checked_json(folder / TRAINED, made)
+    write_whole(folder / SHARDS / shards.TOKENIZER, tokenizer.to_json().encode())
     return tokenizer
 
 
@@ -298,7 +240,7 @@ def _watched(stream: SentenceStream, progress: Progress | None) -> Iterator[str]
 
 def _finish(folder: Path, tokenizer: Tokenizer, plan: dict[str, Any]) -> None:
     """Write the manifest, the last file."""
-    state = read_checked_json(folder.parent / _PROGRESS)
+    state = read_checked_json(folder.parent / PROGRESS)
     size = (folder / shards.TOKENIZER).stat().st_size
     files = {shards.TOKENIZER: {"bytes": size, "sha256": file_digest(folder / shards.TOKENIZER)}}
     manifest = {
@@ -313,15 +255,3 @@ def _finish(folder: Path, tokenizer: Tokenizer, plan: dict[str, Any]) -> None:
         "made_from": plan,
     }
     write_whole(folder / shards.MANIFEST, sealed(manifest)[1])
-
-
-def _put_in_place(made: Path, out: Path) -> None:
-    old = made.with_name(_OLD)
-    if out.exists():
-        os.replace(out, old)
-    os.replace(made, out)
-    sync_folder(out.parent)
-
-
-def _partial(out: Path) -> Path:
-    return out.with_name(out.name + ".partial")

@@ -25,6 +25,7 @@ VERSION = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 TOKENS, STARTS, BOUNDS = "tokens.bin", "starts.bin", "bounds.bin"
+FILES = {MANIFEST, TOKENIZER, TOKENS, STARTS, BOUNDS}
 #: Type of a place in the tokens, on disk.
 PLACE = np.dtype("<i8")
 _CHECKED = 1 << 24

@@ -21,7 +21,7 @@ FLOORS = (
     ("sequence_model",),
     (
         "generation", "framing", "persistence", "checkpoints", "training_log", "state_blocks",
-        "preparation", "appending",
+        "preparation", "appending", "workplace",
     ),
     (
         "reservoir", "readouts", "corpus", "chunks", "tokenizers", "grammars", "shards",

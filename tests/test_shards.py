@@ -30,6 +30,7 @@ from esnlm.sentences import Rules
 from esnlm.shards import MANIFEST, Shards, ShardsError, read_manifest, sealed
 from esnlm.tokenizers import Tokenizer
 from esnlm.vocabularies import byte_pairs
+from esnlm.workplace import locked
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n\nMary walks\n\n\nthe boy\n"
 WORDS = Tokenizer.train_words([TEXT])
@@ -501,9 +502,30 @@ def test_other_folders_are_left_alone(text: Path, tmp_path: Path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis").write_text("draft")
     for overwrite in (False, True):
-        with pytest.raises(FileExistsError, match="no whole set of shards"):
+        with pytest.raises(FileExistsError, match="holds other files than shards"):
             prepare_shards(text, tmp_path / "mine", WORDS, overwrite=overwrite)
     assert (tmp_path / "mine" / "thesis").read_text() == "draft"
+
+
+def test_files_beside_shards_and_manifests_of_others_are_left_alone(text, made, tmp_path):
+    (made / "notes").write_text("mine")
+    (tmp_path / "site").mkdir()
+    for name in ("manifest.json", "index.html"):
+        (tmp_path / "site" / name).write_text("{}")
+    for out in (made, tmp_path / "site"):
+        with pytest.raises(FileExistsError, match="holds other files than shards"):
+            prepare_shards(text, out, "char", overwrite=True)
+    assert (made / "notes").read_text() == "mine"
+
+
+def test_damaged_shards_are_made_again_if_asked(text: Path, made: Path):
+    whole = contents(made)
+    for name in ("tokens.bin", "manifest.json"):
+        (made / name).write_bytes(b"x" + whole[name][1:])
+        with pytest.raises(FileExistsError, match="or pass --overwrite"):
+            prepare_shards(text, made, WORDS)
+        prepare_shards(text, made, WORDS, overwrite=True)
+        assert contents(made) == whole
 
 
 def test_a_folder_of_the_name_of_ours_is_left_alone(text: Path, tmp_path: Path):
@@ -522,7 +544,7 @@ def test_shards_do_not_become_text(text: Path, tmp_path: Path):
 def test_two_at_once_do_not_mix(text: Path, tmp_path: Path):
     (tmp_path / "out.partial").mkdir()
     with (
-        preparation._locked(tmp_path / "out.partial"),
+        locked(tmp_path / "out.partial"),
         pytest.raises(ShardsError, match="another process"),
     ):
         prepare_shards(text, tmp_path / "out", WORDS)
