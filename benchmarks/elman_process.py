@@ -65,12 +65,14 @@ def perplexities(grammar: ElmanGrammar) -> tuple[float, list[float]]:
 
 
 def ngram(train: NDArray[Any], test: NDArray[Any], order: int, size: int) -> float:
-    """Perplexity of the smoothed relative frequencies of order-grams."""
+    """Perplexity of the smoothed relative frequencies of order-grams; inf with an unseen word."""
     frequencies = np.bincount(train, minlength=size) / len(train)
     counts = np.bincount(codes(train, order, size), minlength=size**order).reshape(-1, size)
     context, word = np.divmod(codes(test, order, size), size)
     seen = counts[context, word] + PSEUDO_COUNT * frequencies[word]
-    return float(np.exp(-np.log(seen / (counts.sum(axis=1)[context] + PSEUDO_COUNT)).mean()))
+    with np.errstate(divide="ignore"):
+        logs = np.log(seen / (counts.sum(axis=1)[context] + PSEUDO_COUNT))
+    return float(np.exp(-logs.mean()))
 
 
 def codes(tokens: NDArray[Any], order: int, size: int) -> NDArray[np.int64]:
