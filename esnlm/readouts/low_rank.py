@@ -101,7 +101,7 @@ class LowRankReadout(BufferedReadout):
         self,
         n_components: int = 512,
         *,
-        alpha: float = 1.0,
+        alpha: float = 10.0,
         n_frequent: int | None = None,
         n_classes: int | None = None,
         n_passes: int = 1,

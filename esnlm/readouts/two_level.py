@@ -219,11 +219,12 @@ class TwoLevelSolver:
         scale = (size / np.sqrt(np.maximum(self.variances, 0) + _LEAST_CURVATURE)).astype(
             np.float32
         )
-        gradient += np.float32(self.penalty * len(Z)) * self.class_coef
         gradient *= scale
         self.class_velocity *= np.float32(self.momentum)
         self.class_velocity -= gradient
         self.class_coef += self.class_velocity
+        # The penalty's step is implicit, hence stable; momentum makes steps 1 / (1 - m) as long.
+        self.class_coef /= 1 + scale * np.float32(self.penalty * len(Z) / (1 - self.momentum))
         self.class_offset_velocity *= np.float32(self.momentum)
         self.class_offset_velocity -= offset_gradient * scale
         self.class_offset += self.class_offset_velocity
@@ -254,9 +255,9 @@ class TwoLevelSolver:
         _, P, R = residuals(logits, targets, np.ones(len(z), dtype=np.float32))
         curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
         gradient = R.T @ z
-        gradient += decay * coef
         gradient /= curvature[:, None]
         coef -= gradient
+        coef *= (curvature / (curvature + decay))[:, None]
         self.word_offset[run] -= R.sum(axis=0) / curvature
 
 
