@@ -5,7 +5,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -117,6 +118,29 @@ class _Work(Generic[Item, Result]):
 
 def _in_this_thread(function: Callable[[Item], Result], tiles: Iterable[Item]) -> list[Result]:
     return [function(tile) for tile in tiles]
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Products of matrices use one thread within the ``with`` block: tiles are what is parallel.
+
+    The libraries are looked for once, which takes milliseconds: more than a small prediction.
+
+    Examples
+    --------
+    >>> with one_blas_thread(), tile_map(2) as over:
+    ...     over(lambda tile: tile * tile, [1, 2])
+    [1, 4]
+    """
+    with _libraries().limit(limits=1, user_api="blas"):
+        yield
+
+
+@lru_cache(maxsize=1)
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def _from_environment() -> int | None:

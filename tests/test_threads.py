@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import scipy.linalg  # noqa: F401  (its library's threads are counted)
+from threadpoolctl import threadpool_info
 
-from esnlm.threads import available_cores, n_threads, tile_map
+from esnlm.threads import available_cores, n_threads, one_blas_thread, tile_map
 
 
 def test_the_caller_decides_then_the_environment_then_the_cores(
@@ -117,3 +119,13 @@ def test_no_tile_runs_after_an_error() -> None:
         finished = list(done)
         time.sleep(0.3)
         assert done == finished
+
+
+def test_blas_has_one_thread_within_the_block_alone() -> None:
+    def counts() -> list[int]:
+        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+    before = counts()
+    with one_blas_thread():
+        assert set(counts()) <= {1}
+    assert counts() == before

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits
 
 from esnlm.readouts.base import Blocks, rows_within
 from esnlm.readouts.buffered import BufferedReadout
@@ -18,7 +17,7 @@ from esnlm.readouts.mixture_linear import LinearExperts
 from esnlm.readouts.mixture_monitor import ConvergenceMonitor
 from esnlm.readouts.mixture_newton import QuasiNewtonMemory
 from esnlm.readouts.mixture_softmax import SoftmaxExperts
-from esnlm.threads import TileMap, tile_map
+from esnlm.threads import TileMap, one_blas_thread, tile_map
 from esnlm.validation import check_choice, check_count, check_finite
 
 # Fewer held-out rows than this say too little about when to stop.
@@ -268,7 +267,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     @contextmanager
     def _workers(self) -> Iterator[TileMap]:
         # Tiles are what is parallel: BLAS threads of their own would fight for the same cores.
-        with threadpool_limits(1, user_api="blas"), tile_map(self.n_threads) as over:
+        with one_blas_thread(), tile_map(self.n_threads) as over:
             yield over
 
     def _whitening(self) -> Whitening:
