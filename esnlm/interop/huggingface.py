@@ -35,8 +35,8 @@ def export_model(model: LanguageModel, folder: str | Path) -> None:
     """Write a fitted model as a folder for ``AutoModelForCausalLM.from_pretrained``.
 
     ``from_pretrained(folder, trust_remote_code=True)`` runs the code in the folder;
-    ``AutoTokenizer.from_pretrained(folder)`` needs no code. The model's logits are its natural
-    log-probabilities, in the reservoir's dtype.
+    ``AutoTokenizer.from_pretrained(folder)`` needs no code. The model computes in the
+    reservoir's dtype; its logits are natural log-probabilities, in float64.
 
     - The state is zero before the first token and before each BOS, where sentences or documents
       begin with one (``reset="sentence"`` or ``"document"``). Their tokenizer prepends BOS.

@@ -4,7 +4,8 @@ Written beside the weights by ``esnlm export``; needs torch and transformers alo
 
     h[t] = (1 - a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)        log P(token | h[t])
 
-``logits`` are natural log-probabilities: a softmax leaves them as they are.
+``logits`` are natural log-probabilities: a softmax leaves them as they are. They are float64, since
+a softmax over 50 000 of them in float32 is wrong by some 1e-5 nats a token.
 """
 
 import warnings
@@ -160,12 +161,18 @@ class Reservoir(nn.Module):
         return (rows + self.bias).reshape(*ids.shape, self.n_units)
 
 
+def _precise(outputs: Tensor) -> Tensor:
+    """In float64, where the device has it."""
+    return outputs if outputs.device.type == "mps" else outputs.double()
+
+
 def _normalised(outputs: Tensor, floor: Tensor | None) -> Tensor:
     """Outputs to log-probabilities: softmax, or raised to ``floor`` and divided by their sum."""
+    outputs = _precise(outputs)
     if floor is None:
         return log_softmax(outputs, dim=-1)
     outputs = torch.maximum(outputs, floor)
-    return torch.log(outputs / outputs.sum(-1, keepdim=True))
+    return torch.log(outputs) - torch.log(outputs.sum(-1, keepdim=True))
 
 
 class Linear(nn.Module):
@@ -193,8 +200,7 @@ class Uniform(nn.Module):
         self.n_outputs = n_outputs
 
     def forward(self, states: Tensor) -> Tensor:
-        logs = states.new_zeros(*states.shape[:-1], self.n_outputs)
-        return log_softmax(logs, dim=-1)
+        return _normalised(states.new_zeros(*states.shape[:-1], self.n_outputs), None)
 
 
 class Mixture(nn.Module):
@@ -210,18 +216,18 @@ class Mixture(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         white = (states - self.mean) @ self.map
-        gate = log_softmax(linear(white, self.gate[:, :-1], self.gate[:, -1]), dim=-1)
+        gate = _normalised(linear(white, self.gate[:, :-1], self.gate[:, -1]), None)
         total = None
         for k, expert in enumerate(self.experts):  # one at a time: the vocabulary may be large
             outputs = linear(white, expert[:, :-1], expert[:, -1])
             share = gate[..., k, None]
             if self.floor is None:
-                part = share + log_softmax(outputs, dim=-1)
+                part = share + _normalised(outputs, None)
                 total = part if total is None else torch.logaddexp(total, part)
             else:
                 part = share.exp() * outputs
                 total = part if total is None else total + part
-        return log_softmax(total, dim=-1) if self.floor is None else _normalised(total, self.floor)
+        return _normalised(total, self.floor)
 
 
 class Factored(nn.Module):
@@ -329,7 +335,7 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> Any:
-        """Log-probabilities (batch, length, vocab_size) of the token after each one.
+        """Log-probabilities (batch, length, vocab_size) float64 of the token after each one.
 
         With ``labels`` (batch, length; -100 is left out) also the mean negative log-likelihood of
         the tokens after the first.
