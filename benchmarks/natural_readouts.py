@@ -80,6 +80,7 @@ def main() -> None:
 
 def first_sentences(stream: TokenStream, n: int) -> TokenStream:
     """The first n sentences."""
+    assert stream.starts is not None, "shards hold sentences"
     if n >= len(stream.starts):
         return stream
     end = int(stream.starts[n])

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.persistence import sync_folder
+from esnlm.files import write_whole
 
 _PIECE_BYTES = 1 << 20
 
@@ -102,22 +102,6 @@ class GrowingFile:
             )
         self._bytes = state["bytes"]
         self._file.truncate(self._bytes)
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is either the old one or the new one, whatever happens meanwhile."""
-    aside = path.with_name(path.name + ".new")
-    try:
-        with open(aside, "wb", buffering=0) as file:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) or 0 :]
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
 
 
 def write_checked_json(path: Path, value: Any) -> None:

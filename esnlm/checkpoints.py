@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esnlm.persistence import Arrays, ModelFormatError, read_files, sync_folder, write_files
+from esnlm.files import sync_folder
+from esnlm.persistence import Arrays, ModelFormatError, read_files, write_files
 
 FORMAT = "esnlm-checkpoint"
 VERSION = 1

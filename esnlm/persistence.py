@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from esnlm.files import sync_folder
 from esnlm.tensors import file_digest, read_tensors, write_tensors
 
 FORMAT = "esnlm-model"
@@ -172,17 +173,6 @@ def read_files(
         except (KeyError, ValueError) as error:
             raise ModelFormatError(f"{folder} does not hold a readable {what}: {error}") from error
     return config, arrays, texts
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the system knows how to."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def describe(estimator: Any) -> Any:

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from esnlm import shards
-from esnlm.appending import GrowingFile, read_checked_json, write_checked_json, write_whole
+from esnlm.appending import GrowingFile, read_checked_json, write_checked_json
 from esnlm.corpus import CorpusError, TextCorpus
+from esnlm.files import write_whole
 from esnlm.sentences import (
     AS_IT_IS,
     BEGINNING,

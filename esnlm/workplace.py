@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.appending import read_checked_json, write_checked_json
-from esnlm.persistence import sync_folder
+from esnlm.files import ASIDE, sync_folder
 from esnlm.shards import FILES, MANIFEST, Shards, ShardsError, read_manifest
 
 PLAN, TRAINED, PROGRESS, SHARDS = "plan.json", "trained.json", "progress.json", "shards"
@@ -96,7 +96,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _others_in(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.name.removesuffix(".new") not in _OURS]
+    return [path for path in folder.iterdir() if path.name.removesuffix(ASIDE) not in _OURS]
 
 
 def put_in_place(made: Path, out: Path) -> None:

@@ -217,7 +217,7 @@ def test_bins_part_the_tokens_by_training_frequency(capsys):
         ("--interpolate model --weight 1 --held-out text", "leave one out"),
         ("--interpolate word", "different tokenizers"),
         ("--interpolate document", "must read sequences alike"),
-        ("--surprisal-csv model", "cannot write the CSV model: it is a folder"),
+        ("--surprisal-csv model", "cannot write model: it is a folder"),
         ("none --surprisal-csv s.csv", "no such file or folder: none"),
     ],
 )

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from esnlm.experiments.grid import read_rows, run_grid, write_whole
+from esnlm.experiments.grid import read_rows, run_grid
+from esnlm.files import write_whole
 
 COLUMNS = ["name", "n", "size", "square"]
 GRID = [{"name": name, "n": n} for name in ("a", "b") for n in (3, 1, 2)]

@@ -30,7 +30,7 @@ FLOORS = (
     (
         "features", "spectral", "weights", "statistics", "metrics", "ngrams", "threads", "streams",
         "drive", "harvest", "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
-        "frequency_bins",
+        "frequency_bins", "files",
     ),
     ("kernels", "blas"),
 )  # fmt: skip

@@ -55,10 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Score and print; the exit status."""
     from esnlm.blimp import COLUMNS, read_pairs, read_published, score_pairs, tabulate
-    from esnlm.blimp.files import check_writable, write_whole
     from esnlm.blimp.plot import accuracy_plot
     from esnlm.blimp.table import PAIR_COLUMNS, pair_rows
-    from esnlm.evaluation import write_rows
+    from esnlm.files import check_writable, write_rows, write_whole
 
     _check(args)
     for path in (args.csv, args.pairs_csv, args.plot):

@@ -67,12 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score and print; the exit status."""
-    from esnlm.evaluation import COLUMNS, check_csv, write_rows
+    from esnlm.evaluation import COLUMNS
+    from esnlm.files import check_writable, write_rows
 
     _check(args)
     for path in (args.csv, args.surprisal_csv, args.bins_csv):
         if path is not None:
-            check_csv(path)
+            check_writable(path)
     evaluation = _evaluation(args)
     with ExitStack() as stack:
         watchers = [
@@ -135,7 +136,8 @@ def _surprisal(
     args: argparse.Namespace, evaluation: "Evaluation", stack: ExitStack
 ) -> Callable[[str, Any], None] | None:
     """What writes the surprisals of each part."""
-    from esnlm.evaluation import SURPRISAL_COLUMNS, SurprisalRows, csv_aside, is_shards
+    from esnlm.evaluation import SURPRISAL_COLUMNS, SurprisalRows, is_shards
+    from esnlm.files import csv_aside
 
     if args.surprisal_csv is None:
         return None
@@ -178,7 +180,7 @@ class _Bins:
 
     def finish(self, path: Path | None) -> None:
         """Print, and write, the rows of all texts together."""
-        from esnlm.evaluation import write_rows
+        from esnlm.files import write_rows
 
         rows = []
         for model, bins in self.bins.items():

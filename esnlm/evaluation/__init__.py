@@ -3,7 +3,6 @@
 from esnlm.evaluation.measures import COLUMNS, Evaluation, Totals, is_shards
 from esnlm.evaluation.scored import Scored, scored_shards, scored_texts
 from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, UNITS, SurprisalRows
-from esnlm.evaluation.tables import check_csv, csv_aside, write_rows
 
 __all__ = [
     "COLUMNS",
@@ -13,10 +12,7 @@ __all__ = [
     "Scored",
     "SurprisalRows",
     "Totals",
-    "check_csv",
-    "csv_aside",
     "is_shards",
     "scored_shards",
     "scored_texts",
-    "write_rows",
 ]

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
-from esnlm.experiments.grid import Row, write_whole
+from esnlm.experiments.grid import Row
+from esnlm.files import write_whole
 
 
 def write_summary(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:

@@ -16,6 +16,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from esnlm.files import sync_folder, write_whole
 from esnlm.threads import available_cores
 
 Row: TypeAlias = dict[str, Any]
@@ -114,20 +115,6 @@ def read_rows(csv_path: str | Path) -> list[Row]:
         return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file that appears whole or not at all, in place of the old one."""
-    aside = path.with_name(path.name + ".part")
-    try:
-        with aside.open("w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-
-
 class _Table:
     """The CSV while a grid runs: locked, repaired, appended to line by line."""
 
@@ -142,7 +129,7 @@ class _Table:
             if os.fstat(self._file).st_size == 0:
                 self._write([self.columns])
                 if new:
-                    _sync_folder(path.parent)
+                    sync_folder(path.parent)
             self.rows = self._checked(fixed)
         except BaseException:
             os.close(self._file)
@@ -322,14 +309,6 @@ def _bar(total: int, initial: int, shown: bool, name: str) -> Any:
     from tqdm import tqdm
 
     return tqdm(total=total, initial=initial, disable=not shown, desc=name, unit="run")
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _csv_text(lines: Iterable[Sequence[Any]]) -> str:

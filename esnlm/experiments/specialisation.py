@@ -16,7 +16,7 @@ from esnlm.experiments.elman_runs import (
     fit_readout,
     make_corpora,
 )
-from esnlm.experiments.grid import write_whole
+from esnlm.files import write_whole
 from esnlm.grammars import END, ElmanGrammar
 from esnlm.readouts.mixture import MixtureOfExpertsReadout
 
