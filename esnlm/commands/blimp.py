@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="the pairs: a folder of .jsonl files or of one archive, an archive, or one file",
     )
+    add("--name", metavar="NAME", help="what tables and plots call it (default: its path)")
     add("--csv", type=Path, metavar="FILE", help="also write the table here")
     add("--pairs-csv", type=Path, metavar="FILE", help="write the two scores of each pair here")
     add("--plot", type=Path, metavar="FILE", help="draw accuracy by phenomenon into this PNG")
@@ -67,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
     for path in args.published:
         others |= read_published(path)
     pairs = read_pairs(args.data)
-    model, name = _model(args)
+    model, path = _model(args)
+    name = args.name or path
     _tell_unknown(model, [pair.good for pair in pairs])
     scores = score_pairs(model, pairs, bos=args.bos, reduction=args.reduction, verbose=True)
     rows = tabulate(pairs, scores, name)
@@ -89,7 +91,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _model(args: argparse.Namespace) -> tuple[Any, str]:
-    """The model that judges, and what tables call it."""
+    """The model that judges, and its path or how it is mixed."""
     from esnlm.interpolation import InterpolatedModel
     from esnlm.models import load_model
 
