@@ -30,6 +30,9 @@ Float = NDArray[np.float64]
 WeightedBlock = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 _LOGIT_BYTES = 1 << 22
+# Matrix products are a quarter faster where the columns fill vectors.
+_COLUMNS = 8
+_NEVER = -1e4
 
 
 def softmax(Z: NDArray[Any]) -> NDArray[Any]:
@@ -81,7 +84,7 @@ def residuals(
     shift_rows(Z)
     sums = np.empty(len(Z), dtype=Z.dtype)
     if targets.ndim == 1:
-        chosen = np.maximum(Z[np.arange(len(Z)), targets], -1e4)
+        chosen = np.maximum(Z[np.arange(len(Z)), targets], _NEVER)
         np.exp(Z, out=Z)
         normalise_rows(Z, sums)
         losses = np.log(sums) - chosen
@@ -89,7 +92,7 @@ def residuals(
         subtract_targets(R, targets, weights)
     else:
         mass = targets.sum(axis=1)
-        chosen = np.einsum("iv,iv->i", targets, np.maximum(Z, -1e4))
+        chosen = np.einsum("iv,iv->i", targets, np.maximum(Z, _NEVER))
         np.exp(Z, out=Z)
         normalise_rows(Z, sums)
         losses = mass * np.log(sums) - chosen
@@ -144,10 +147,13 @@ class MultinomialLoss:
     def evaluate(self, theta: Float) -> tuple[float, Float]:
         """Objective and gradient (n_units + 1, V); Hessian products refer to this theta after."""
         W, intercept = theta[:-1], theta[-1] - self.centre @ theta[:-1]
-        gradient = np.zeros_like(theta)
-        variance = np.zeros(self.n_classes)
+        W, intercept = _padded(W, 0.0), _padded(intercept, 2 * _NEVER)
+        gradient = np.zeros((len(theta), len(intercept)))
+        variance = np.zeros(len(intercept))
         loss, self.weight, self._sample_weight, self._sample = 0.0, 0.0, 0.0, []
         for X, targets, weights in self._pieces():
+            if targets.ndim == 2:
+                targets = _padded(targets, 0.0)
             part, P, R = residuals(logits(X, W, intercept), targets, weights)
             loss += part
             gradient[:-1] += (R.T @ X).T
@@ -157,7 +163,8 @@ class MultinomialLoss:
             self._keep(X, P, weights)
         if self.weight <= 0:
             raise ValueError("no rows to learn from: the weights sum to 0")
-        self.curvature = variance / self.weight
+        self.curvature = variance[: self.n_classes] / self.weight
+        W, gradient = theta[:-1], gradient[:, : self.n_classes]
         gradient[:-1] -= np.outer(self.centre, gradient[-1])
         gradient[:-1] += self.penalty * W
         value = (loss + 0.5 * self.penalty * float(np.sum(W * W))) / self.weight
@@ -169,12 +176,14 @@ class MultinomialLoss:
         Of a sample of rows when ``stride`` > 1; exact otherwise.
         """
         D, offset = direction[:-1], direction[-1] - self.centre @ direction[:-1]
-        product = np.zeros_like(direction)
+        padded, offset = _padded(D, 0.0), _padded(offset, 0.0)
+        product = np.zeros((len(direction), len(offset)))
         for X, P, weights in self._sample:
-            U = logits(X, D, offset)
+            U = logits(X, padded, offset)
             curvature_rows(P, weights, U)
             product[:-1] += (U.T @ X).T
             product[-1] += U.sum(axis=0, dtype=np.float64)
+        product = product[:, : self.n_classes]
         product[:-1] -= np.outer(self.centre, product[-1])
         product /= self._sample_weight
         product[:-1] += self.penalty / self.weight * D
@@ -202,6 +211,15 @@ class MultinomialLoss:
         if self.fixed is not None:
             gradient[:, self.fixed] = 0.0
         return gradient
+
+
+def _padded(columns: NDArray[Any], value: float) -> NDArray[Any]:
+    """Columns of a value after the last axis of ``columns``, to a multiple of ``_COLUMNS``."""
+    missing = -columns.shape[-1] % _COLUMNS
+    if not missing:
+        return columns
+    shape = (*columns.shape[:-1], missing)
+    return np.concatenate([columns, np.full(shape, value, dtype=columns.dtype)], axis=-1)
 
 
 class GramPreconditioner:
