@@ -1,5 +1,6 @@
 """What every model of token sequences offers, whatever it computes probabilities by."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from esnlm.tokenizers import Tokenizer
 from esnlm.validation import check_count
 
 
-class SequenceModel(BaseEstimator):
+class SequenceModel(BaseEstimator, ABC):
     """Scores and continuations, from three things that a subclass defines.
 
     ``_log_probabilities(stream)`` -> (T,) float64: natural logs at predicted tokens, zero
@@ -28,14 +29,14 @@ class SequenceModel(BaseEstimator):
     n_tokens_: int
     reset: str
 
-    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
-        raise NotImplementedError
+    @abstractmethod
+    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]: ...
 
-    def _read(self, ids: NDArray[Any], state: Any = None) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _read(self, ids: NDArray[Any], state: Any = None) -> Any: ...
 
-    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]:
-        raise NotImplementedError
+    @abstractmethod
+    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]: ...
 
     def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
         """Distribution (V,) of the token after ``prefix``, a string or integers (n,).

@@ -1,5 +1,6 @@
 """What a trainer asks of a readout: passes over blocks of rows, and a state that can be saved."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Protocol, Self
 
@@ -120,11 +121,11 @@ class StreamedTraining:
         """
         raise ValueError(f"{type(self).__name__} keeps no training state that could be restored")
 
-    def _start(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _start(self) -> None: ...
 
-    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None: ...
 
-    def _settle(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _settle(self) -> None: ...
