@@ -3,9 +3,10 @@
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
+from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
@@ -68,9 +69,17 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
             listed = list(tiles)
             if len(listed) < 2:
                 return _in_this_thread(function, listed)
-            work = _Work(function)
+            work = _Work(function, listed)
             try:
-                return list(pool.map(work, listed))
+                for number in range(len(listed)):
+                    pool.submit(work, number)
+                return work.results()
+            except RuntimeError as error:
+                # An interrupt while a thread is being started can reach us as the complaint of
+                # the lock that it was waiting for (CPython's threading.Condition).
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    raise error.__context__ from None
+                raise
             finally:
                 work.end()
 
@@ -78,38 +87,55 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
 
 
 class _Work(Generic[Item, Result]):
-    """A function that can be brought to an end: then no call of it runs, and none begins.
+    """Calls of a function that can be brought to an end: then none runs, and none begins.
 
     Futures alone do not tell: an interrupt may lose one while it is being made, and leaves
-    the waiting for a thread at once (until Python 3.13 it even counts as ended then).
+    the waiting for a thread at once. Ends are told through a queue of the interpreter's own:
+    waiting for it survives interrupts, which waiting for a condition does not.
     """
 
-    def __init__(self, function: Callable[[Item], Result]) -> None:
+    def __init__(self, function: Callable[[Item], Result], tiles: list[Item]) -> None:
         self._function = function
-        self._changed = threading.Condition()
+        self._tiles = tiles
+        self._gate = threading.Lock()
         self._running = 0
         self._ended = False
+        self._outcomes: SimpleQueue[tuple[int, Result | None, BaseException | None]] = SimpleQueue()
 
-    def __call__(self, tile: Item) -> Result:
-        with self._changed:
+    def __call__(self, number: int) -> None:
+        with self._gate:
             if self._ended:
-                raise CancelledError
+                return
             self._running += 1
+        outcome: tuple[int, Result | None, BaseException | None]
         try:
-            return self._function(tile)
-        finally:
-            with self._changed:
-                self._running -= 1
-                self._changed.notify_all()
+            outcome = (number, self._function(self._tiles[number]), None)
+        except BaseException as error:
+            outcome = (number, None, error)
+        with self._gate:
+            self._running -= 1
+        self._outcomes.put(outcome)
+
+    def results(self) -> list[Result]:
+        """Results in the order of the tiles, or the error of the first call that fails."""
+        found: dict[int, Any] = {}
+        while len(found) < len(self._tiles):
+            number, result, error = self._outcomes.get()
+            if error is not None:
+                raise error
+            found[number] = result
+        return [found[number] for number in range(len(self._tiles))]
 
     def end(self) -> None:
         """Wait for running calls; an interrupt meanwhile is raised after them."""
         interrupt = None
-        while self._running or not self._ended:
+        while True:
             try:
-                with self._changed:
+                with self._gate:
                     self._ended = True
-                    self._changed.wait_for(lambda: not self._running)
+                    if not self._running:
+                        break
+                self._outcomes.get()
             except KeyboardInterrupt as error:
                 interrupt = error
         if interrupt is not None:
