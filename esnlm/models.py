@@ -1,4 +1,4 @@
-"""Model folders of either kind: a reservoir's language model, or n-grams."""
+"""Model folders of every kind: a reservoir's language model, n-grams, or a network of torch."""
 
 import json
 from pathlib import Path
@@ -17,6 +17,8 @@ def load_model(folder: str | Path) -> SequenceModel:
     ------
     ModelFormatError
         The folder is missing, incomplete, altered or of another version.
+    ValueError
+        It holds a network, and torch is not installed.
 
     Examples
     --------
@@ -26,8 +28,16 @@ def load_model(folder: str | Path) -> SequenceModel:
     >>> load_model(folder).order
     2
     """
-    if _config(Path(folder)).get("kind") == KIND:
+    kind = _config(Path(folder)).get("kind")
+    if kind == KIND:
         return NgramLanguageModel.load(folder)
+    if kind == "torch":
+        from esnlm.torch.needed import require_torch
+
+        require_torch(f"the model {folder}")
+        from esnlm.torch.language_model import TorchLanguageModel
+
+        return TorchLanguageModel.load(folder)
     return LanguageModel.load(folder)
 
 

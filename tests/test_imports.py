@@ -15,8 +15,11 @@ FLOORS = (
     ("cli",),
     ("commands",),
     ("experiments",),
-    ("blimp", "interop", "torch", "evaluation", "datasets", "sources", "archives", "training"),
-    ("models", "interpolation"),
+    (
+        "blimp", "interop", "torch", "models", "evaluation", "datasets", "sources", "archives",
+        "training",
+    ),
+    ("interpolation",),
     ("language_model", "ngram_model"),
     ("sequence_model",),
     (

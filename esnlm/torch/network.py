@@ -1,0 +1,92 @@
+"""What every network of this package offers to training and scoring."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+#: What a network carries from one piece of text to the next: None, a tensor whose first dimension
+#: is the batch, or a tuple of states.
+State = Any
+
+_LOGITS_AT_ONCE = 1 << 26
+
+
+class Network(nn.Module, ABC):
+    """Tokens to distributions of the next one: `encode` to hidden vectors, `head` to logits.
+
+    The constructor takes ``n_tokens`` first and all else by keyword, in the names that options
+    of the command line have where they fit: ``n_units``, ``n_layers``, ``n_heads``, ``rank``,
+    ``dropout``. It draws weights from torch's global generator, which the caller seeds. What
+    follows the end of a sequence (padding) must not change what comes before it.
+
+    Attributes
+    ----------
+    n_tokens : int
+        Size of the vocabulary V.
+    window : int or None
+        A prediction reads the last ``window`` tokens at most, from the start state; None: all.
+    stride : int
+        Predictions that may share a window on text longer than it: a window moves on by so many
+        tokens and its last ``stride`` predictions count.
+    RECIPE : dict
+        How the paper trained it: settings of `esnlm.torch.training.Plan` that differ from its
+        defaults.
+    """
+
+    RECIPE: ClassVar[dict[str, Any]] = {}
+
+    n_tokens: int
+    window: int | None = None
+    stride: int = 1
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Constructor arguments, as JSON holds them: the same class takes the same weights."""
+
+    @abstractmethod
+    def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """Tokens (B, T) int64 -> hidden (B, T, D), and the state after the last token.
+
+        ``state`` is what an earlier call returned, for text that is read in pieces; None: the
+        start. It is neither detached nor changed here.
+        """
+
+    @abstractmethod
+    def head(self, hidden: Tensor) -> Tensor:
+        """Hidden (..., D) -> logits (..., V) of the token that follows."""
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Negative log-likelihood (n,) float32, in nats, of targets (n,) after hidden (n, D).
+
+        Logits are made a bounded number of rows at a time and, where there are several such
+        parts, made again for the gradient, so that (n, V) is never in memory.
+        """
+        rows = max(1, _LOGITS_AT_ONCE // self.n_tokens)
+        if len(hidden) <= rows:
+            return self._loss_of_rows(hidden, targets)
+        parts = zip(hidden.split(rows), targets.split(rows), strict=True)
+        if not torch.is_grad_enabled():
+            return torch.cat([self._loss_of_rows(*part) for part in parts])
+        return torch.cat(
+            [checkpoint(self._loss_of_rows, *part, use_reentrant=False) for part in parts]
+        )
+
+    def _loss_of_rows(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        logits = self.head(hidden)
+        if logits.dtype != torch.float64:
+            logits = logits.float()
+        return functional.cross_entropy(logits, targets, reduction="none")
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """The trained parameters as an optimiser takes them; weights decay unless overridden."""
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        return [{"params": trained, "weight_decay": weight_decay}]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(iter(self.parameters())).device
