@@ -33,7 +33,7 @@ class Network(nn.Module, ABC):
         Predictions that may share a window on text longer than it: a window moves on by so many
         tokens and its last ``stride`` predictions count.
     RECIPE : dict
-        How the paper trained it: settings of `esnlm.torch.training.Plan` that differ from its
+        How the paper trained it: settings of `esnlm.torch.plan.Plan` that differ from its
         defaults.
     """
 
@@ -85,6 +85,15 @@ class Network(nn.Module, ABC):
         """The trained parameters as an optimiser takes them; weights decay unless overridden."""
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
         return [{"params": trained, "weight_decay": weight_decay}]
+
+    def frozen_weights(self) -> tuple[int, int]:
+        """Entries of the frozen weight matrices: all, and those that are not zero.
+
+        Here those of parameters that take no gradient; a network that keeps frozen weights in
+        buffers, or sparse, counts them itself.
+        """
+        frozen = [parameter for parameter in self.parameters() if not parameter.requires_grad]
+        return sum(p.numel() for p in frozen), sum(int(p.count_nonzero()) for p in frozen)
 
     @property
     def device(self) -> torch.device:
