@@ -16,8 +16,8 @@ FLOORS = (
     ("commands",),
     ("experiments",),
     (
-        "blimp", "interop", "torch", "models", "evaluation", "datasets", "sources", "archives",
-        "training",
+        "blimp", "interop", "torch", "models", "evaluation", "shakespeare", "datasets", "sources",
+        "archives", "training",
     ),
     ("interpolation",),
     ("language_model", "ngram_model"),
