@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 NETWORKS: dict[str, tuple[str, str]] = {
     "esn": ("esnlm.torch.esn", "EchoStateNetwork"),
     "esn+i": ("esnlm.torch.esn", "EchoStateNetworkWithEmbedding"),
+    "char-esn": ("esnlm.torch.character_reservoir", "CharacterReservoir"),
+    "aerc": ("esnlm.torch.attention_readout", "AttentionReservoir"),
+    "laerc": ("esnlm.torch.laerc", "LayeredReservoirs"),
+    "transformer": ("esnlm.torch.transformer", "CharacterTransformer"),
 }
 
 

@@ -1,0 +1,132 @@
+"""The character reservoir and its attention readout, against the core and the paper's formulas."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from esnlm.torch.attention_readout import SIZES, AttentionReadout, AttentionReservoir  # noqa: E402
+from esnlm.torch.character_reservoir import CharacterReservoir  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+TEXT = np.random.default_rng(0).integers(0, 11, size=70)
+
+
+def small(kind=CharacterReservoir, **settings):
+    torch.manual_seed(1)
+    return kind(11, n_units=20, window=8, **settings)
+
+
+def normalised(states):
+    centred = states - states.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+
+
+def test_every_position_has_the_core_reservoirs_state_of_its_own_window():
+    network = small().double()
+    hidden, _ = network.encode(torch.from_numpy(TEXT)[None])
+    core = network.reservoir()
+    features = network.embedding.numpy()
+    for position in range(len(TEXT)):
+        window = TEXT[max(0, position - 7) : position + 1]
+        state = core.transform(window, features=features)[-1]
+        np.testing.assert_allclose(hidden[0, position], normalised(state), atol=1e-9)
+
+
+def test_text_may_be_read_in_pieces():
+    network = small(AttentionReservoir, n_hidden=3)
+    text = torch.from_numpy(TEXT.reshape(2, 35))
+    whole, _ = network.encode(text)
+    for cut in (1, 5, 8, 20):
+        first, state = network.encode(text[:, :cut])
+        second, state = network.encode(text[:, cut : cut + 1], state)
+        third, _ = network.encode(text[:, cut + 1 :], state)
+        torch.testing.assert_close(torch.cat([first, second, third], dim=1), whole)
+
+
+def test_last_is_the_last_of_encode():
+    network = small()
+    windows = torch.from_numpy(TEXT[:64].reshape(8, 8))
+    torch.testing.assert_close(network.last(windows), network.encode(windows)[0][:, -1])
+
+
+def test_weights_are_those_of_the_published_code():
+    torch.manual_seed(0)
+    network = CharacterReservoir(200, n_units=400)
+    assert network.recurrent.std().item() == pytest.approx(1 / 0.9 / 20, rel=0.01)
+    assert network.inputs.std().item() == pytest.approx(1 / 0.9 / 4, rel=0.03)
+    assert network.embedding.std().item() == pytest.approx(1, rel=0.03)
+    assert network.reservoir().spectral_radius_ == pytest.approx(1 / 0.9, rel=0.1)
+
+
+def test_the_attention_readout_is_equations_3_to_5():
+    torch.manual_seed(0)
+    readout = AttentionReadout(7, 4, 9).double()
+    states = torch.randn(5, 7, dtype=torch.float64)
+    w = {name: tensor.detach().numpy() for name, tensor in readout.named_parameters()}
+    for state, logits in zip(states.numpy(), readout(states).detach().numpy(), strict=True):
+        units = np.maximum(w["hidden.weight"] @ state + w["hidden.bias"], 0)
+        attention = (w["attention.weight"] @ units + w["attention.bias"]).reshape(4, 7)
+        expected = w["output.weight"] @ (attention @ state) + w["output.bias"]
+        np.testing.assert_allclose(logits, expected, atol=1e-12)
+
+
+def test_gradients_of_the_readout_against_finite_differences():
+    torch.manual_seed(0)
+    readout = AttentionReadout(5, 3, 4).double()
+    states = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda *_: readout(states), (states, *readout.parameters()))
+
+
+@pytest.mark.parametrize("kind", [CharacterReservoir, AttentionReservoir])
+def test_only_the_readout_is_trained(kind):
+    network = small(kind)
+    assert all(name.startswith("readout.") for name, _ in network.named_parameters())
+    hidden, _ = network.encode(torch.from_numpy(TEXT)[None])
+    assert not hidden.requires_grad
+    network.loss(hidden[0, :-1], torch.from_numpy(TEXT[1:])).mean().backward()
+    assert all(p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+def test_parameter_counts():
+    published = (15_000, 25_000, 50_000, 100_000, 155_000)
+    for (n_units, n_hidden), about in zip(SIZES, published, strict=True):
+        network = AttentionReservoir(59, n_units=n_units, n_hidden=n_hidden)
+        count = sum(p.numel() for p in network.parameters())
+        n, h, v = n_units, n_hidden, 59
+        assert count == n * h + h + h * h * n + h * n + h * v + v
+        assert count == pytest.approx(about, rel=0.25)
+    plain = CharacterReservoir(59, n_units=750)
+    assert sum(p.numel() for p in plain.parameters()) == 59 * 751
+    assert plain.frozen_weights() == (750 * 750 + 750 * 16 + 59 * 16,) * 2
+
+
+@pytest.mark.parametrize("kind", [CharacterReservoir, AttentionReservoir])
+def test_the_loss_falls(kind):
+    network = small(kind)
+    text = torch.from_numpy(np.tile(np.arange(11), 30))
+    windows = text.unfold(0, 9, 1)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+    losses = []
+    for _ in range(60):
+        loss = network.loss(network.last(windows[:, :8]), windows[:, 8]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.2 * losses[0]
+
+
+def test_settings_rebuild_the_network():
+    network = small(AttentionReservoir, n_hidden=3)
+    again = AttentionReservoir(**network.settings())
+    again.load_state_dict(network.state_dict())
+    text = torch.from_numpy(TEXT)[None]
+    torch.testing.assert_close(again.encode(text)[0], network.encode(text)[0])
+
+
+@pytest.mark.parametrize("name", ["n_units", "n_hidden", "n_dims", "window"])
+def test_sizes_are_checked(name):
+    with pytest.raises(ValueError, match=name):
+        AttentionReservoir(5, **{name: 0})
