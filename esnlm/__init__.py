@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from esnlm.readouts.factored import ClassFactoredReadout
     from esnlm.readouts.low_rank import LowRankReadout
     from esnlm.readouts.mixture import MixtureOfExpertsReadout
+    from esnlm.readouts.reduced_rank import ReducedRankSoftmaxReadout
     from esnlm.readouts.ridge import RidgeReadout
     from esnlm.readouts.softmax import SoftmaxReadout
     from esnlm.reservoir import Reservoir
@@ -30,6 +31,7 @@ _HOME = {
     "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
     "ClassFactoredReadout": "esnlm.readouts.factored",
     "LowRankReadout": "esnlm.readouts.low_rank",
+    "ReducedRankSoftmaxReadout": "esnlm.readouts.reduced_rank",
     "LanguageModel": "esnlm.language_model",
     "NgramLanguageModel": "esnlm.ngram_model",
     "ElmanGrammar": "esnlm.grammars",
@@ -42,6 +44,7 @@ __all__ = [
     "LowRankReadout",
     "MixtureOfExpertsReadout",
     "NgramLanguageModel",
+    "ReducedRankSoftmaxReadout",
     "Reservoir",
     "RidgeReadout",
     "SoftmaxReadout",

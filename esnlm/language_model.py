@@ -265,6 +265,24 @@ class LanguageModel(SequenceModel):
             raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
 
     @classmethod
+    def of_parts(
+        cls,
+        reservoir: Any,
+        readout: Any,
+        tokenizer: Tokenizer | None = None,
+        features: Any = None,
+        reset: str = "sentence",
+        **options: Any,
+    ) -> Self:
+        """A model that is fitted already: of a reservoir with weights and a fitted readout."""
+        model = cls(reservoir, readout, tokenizer, features, reset, **options)
+        model.reservoir_, model.readout_ = reservoir, readout
+        model.tokenizer_, model.features_ = tokenizer, features
+        model.n_tokens_ = len(readout.classes_)
+        model._carried, model.run_ = None, None
+        return model
+
+    @classmethod
     def _rebuilt(
         cls, config: dict[str, Any], arrays: persistence.Arrays, texts: dict[str, str]
     ) -> Self:
@@ -279,11 +297,8 @@ class LanguageModel(SequenceModel):
         if config["tokenizer"] is not None:
             tokenizer = Tokenizer.from_json(texts[persistence.TOKENIZER], **config["tokenizer"])
         reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
-        model = cls(reservoir, readout, tokenizer, features, **config["settings"])
-        model.reservoir_, model.readout_ = reservoir, readout
-        model.tokenizer_, model.features_ = tokenizer, features
+        model = cls.of_parts(reservoir, readout, tokenizer, features, **config["settings"])
         model.n_tokens_ = int(config["n_tokens"])
-        model._carried = None
         model.run_ = config.get("run")
         if tokenizer is not None and len(tokenizer) > model.n_tokens_:
             raise persistence.ModelFormatError(

@@ -39,6 +39,7 @@ _HOMES = {
     "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
     "ClassFactoredReadout": "esnlm.readouts.factored",
     "LowRankReadout": "esnlm.readouts.low_rank",
+    "ReducedRankSoftmaxReadout": "esnlm.readouts.reduced_rank",
 }
 
 Arrays = dict[str, NDArray[Any]]

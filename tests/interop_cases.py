@@ -13,6 +13,7 @@ from esnlm import (
     LanguageModel,
     LowRankReadout,
     MixtureOfExpertsReadout,
+    ReducedRankSoftmaxReadout,
     Reservoir,
     RidgeReadout,
     SoftmaxReadout,
@@ -147,6 +148,7 @@ CASES = {
         LowRankReadout(12, n_frequent=8, n_classes=3, random_state=0),
         {"features": SpectralWordFeatures(4, random_state=0)},
     ),
+    "reduced rank": lambda: (_reservoir(), ReducedRankSoftmaxReadout(5, max_iter=3), {}),
     "byte pairs": lambda: (
         _reservoir(),
         SoftmaxReadout(max_iter=3),

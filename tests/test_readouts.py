@@ -16,6 +16,7 @@ from esnlm import (
     ClassFactoredReadout,
     LowRankReadout,
     MixtureOfExpertsReadout,
+    ReducedRankSoftmaxReadout,
     RidgeReadout,
     SoftmaxReadout,
 )
@@ -27,6 +28,7 @@ READOUTS: dict[str, Any] = {
     "ridge, one penalty": RidgeReadout(selection=None),
     "softmax": SoftmaxReadout(),
     "softmax, incremental": SoftmaxReadout(solver="incremental"),
+    "softmax of reduced rank": ReducedRankSoftmaxReadout(2),
     "mixture": MixtureOfExpertsReadout(random_state=0),
     "mixture, linear": MixtureOfExpertsReadout(experts="linear", random_state=0),
     "factored": ClassFactoredReadout(random_state=0),

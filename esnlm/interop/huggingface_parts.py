@@ -137,6 +137,15 @@ def _low_rank(readout: Any) -> Described:
     return {"kind": "low_rank", "n_components": n_components, "inner": inner}, described
 
 
+def _reduced_rank(readout: Any) -> Described:
+    arrays = readout.to_arrays()
+    inner = _linear({"coef_": arrays["up_"].T, "intercept_": arrays["intercept_"]}, None)
+    n_components = arrays["down_"].shape[1]
+    described = {"directions": arrays["down_"], "shift": np.zeros(n_components, np.float32)}
+    described |= with_prefix("inner", inner[1])
+    return {"kind": "low_rank", "n_components": n_components, "inner": inner[0]}, described
+
+
 def _uniform(n_outputs: int) -> Described:
     return {"kind": "uniform", "n_outputs": n_outputs}, {}
 
@@ -147,4 +156,5 @@ _KINDS: dict[str, Callable[[Any], Described]] = {
     "MixtureOfExpertsReadout": _mixture,
     "ClassFactoredReadout": _factored,
     "LowRankReadout": _low_rank,
+    "ReducedRankSoftmaxReadout": _reduced_rank,
 }

@@ -1,7 +1,7 @@
 """Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,8 +89,8 @@ class SoftmaxReadout(BufferedReadout):
     array([[0.5, 0.5]])
     """
 
-    _parameters = ("coef_", "intercept_")
-    _state = ("n_iter_",)
+    _parameters: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
+    _state: ClassVar[tuple[str, ...]] = ("n_iter_",)
 
     def __init__(
         self,
