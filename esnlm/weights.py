@@ -173,6 +173,21 @@ def leak_rates(
     return np.maximum(rates, np.finfo(dtype).eps).astype(dtype)
 
 
+def inverse_gamma_decay(alpha: float, n_units: int) -> NDArray[np.float64]:
+    """1 / T at the quantiles (i + 1/2) / n_units of T ~ InverseGamma(alpha, beta=1), falling.
+
+    1 / T ~ Gamma(alpha, 1), here at the quantiles from the top.
+
+    Examples
+    --------
+    >>> (1 / inverse_gamma_decay(1.5, 3)).round(3).tolist()
+    [0.394, 0.845, 2.306]
+    """
+    quantiles = (np.arange(n_units) + 0.5) / n_units
+    rates: NDArray[np.float64] = scipy.special.gammaincinv(alpha, 1 - quantiles)
+    return rates
+
+
 def _given_leak(leak_rate: Any) -> NDArray[np.float64]:
     try:
         return np.asarray(leak_rate, dtype=np.float64)
@@ -195,9 +210,7 @@ def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> NDArray[np.
         (alpha,) = parameters
         if not alpha > 0:
             raise ValueError(f"leak_rate ('inverse_gamma', alpha) needs alpha > 0, got {alpha:g}")
-        quantiles = (np.arange(n_units) + 0.5) / n_units
-        # T = 1 / G with G ~ Gamma(alpha, 1), so a = 1 - exp(-G), G at quantile 1 - q.
-        return rng.permutation(-np.expm1(-scipy.special.gammaincinv(alpha, 1 - quantiles)))
+        return rng.permutation(-np.expm1(-inverse_gamma_decay(alpha, n_units)))
     raise ValueError(_LEAK_FORMS.format(law))
 
 

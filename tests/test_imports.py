@@ -33,7 +33,7 @@ FLOORS = (
     (
         "features", "spectral", "weights", "statistics", "metrics", "ngrams", "threads", "streams",
         "drive", "harvest", "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
-        "frequency_bins", "files",
+        "frequency_bins", "files", "timescales",
     ),
     ("kernels", "blas"),
 )  # fmt: skip

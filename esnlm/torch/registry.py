@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 NETWORKS: dict[str, tuple[str, str]] = {
     "esn": ("esnlm.torch.esn", "EchoStateNetwork"),
     "esn+i": ("esnlm.torch.esn", "EchoStateNetworkWithEmbedding"),
+    "lstm": ("esnlm.torch.lstm", "LSTM"),
+    "mts-lstm": ("esnlm.torch.timescales", "MultiTimescaleLSTM"),
+    "awd-lstm": ("esnlm.torch.timescales", "AWDLSTM"),
     "char-esn": ("esnlm.torch.character_reservoir", "CharacterReservoir"),
     "aerc": ("esnlm.torch.attention_readout", "AttentionReservoir"),
     "laerc": ("esnlm.torch.laerc", "LayeredReservoirs"),

@@ -1,0 +1,90 @@
+"""Laws of timescales against scipy, the paper's figures and sums over the law."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from esnlm import Reservoir
+from esnlm.timescales import (
+    closest_inverse_gamma,
+    estimated_timescales,
+    forget_bias,
+    inverse_gamma_timescales,
+    ks_gaussian,
+    ks_inverse_gamma,
+    timescales_of_bias,
+)
+
+TIMES = np.array([0.05, 0.3, 1.0, 3.0, 4.0, 50.0, 1e4, 1e6])
+
+
+def test_equation_5_as_it_is_written():
+    times = TIMES[1:-1]
+    np.testing.assert_allclose(forget_bias(times), -np.log(np.exp(1 / times) - 1), rtol=1e-9)
+
+
+def test_equation_2_undoes_equation_5():
+    np.testing.assert_allclose(timescales_of_bias(forget_bias(TIMES)), TIMES, rtol=1e-9)
+
+
+def test_a_gate_of_that_bias_keeps_exp_minus_one_over_t():
+    gate = 1 / (1 + np.exp(-forget_bias(TIMES[1:])))
+    np.testing.assert_allclose(gate, np.exp(-1 / TIMES[1:]), rtol=1e-9)
+    np.testing.assert_allclose(estimated_timescales(gate), TIMES[1:], rtol=1e-6)
+
+
+def test_quantiles_are_those_of_scipy():
+    quantiles = (np.arange(1150) + 0.5) / 1150
+    expected = scipy.stats.invgamma(0.56).ppf(quantiles)
+    np.testing.assert_allclose(inverse_gamma_timescales(0.56, 1150), expected, rtol=1e-6)
+
+
+def test_the_law_of_the_second_layer_is_as_the_paper_says():
+    times = inverse_gamma_timescales(0.56, 1150)
+    # "80% of the units below 20"
+    assert 0.78 < np.mean(times < 20) < 0.82
+
+
+@pytest.mark.parametrize("alpha", [0.56, 1.5])
+def test_decays_of_the_law_add_up_to_a_power_law(alpha):
+    # Equation 11: the mean of exp(-s / T) is (s + 1)^-alpha.
+    times = inverse_gamma_timescales(alpha, 20_000)
+    for s in (1, 4, 20):
+        assert np.mean(np.exp(-s / times)) == pytest.approx((s + 1) ** -alpha, rel=2e-3)
+
+
+def test_leak_rates_of_a_reservoir_follow_the_same_law():
+    reservoir = Reservoir(40, leak_rate=("inverse_gamma", 0.56), dtype="float64", random_state=0)
+    times = -1 / np.log1p(-np.sort(reservoir.fit(n_inputs=3).leak_rate_)[::-1])
+    np.testing.assert_allclose(times, inverse_gamma_timescales(0.56, 40), rtol=1e-6)
+
+
+def test_distances_are_the_largest_gap_of_the_distributions():
+    times = np.random.default_rng(0).lognormal(1.0, 1.0, 30)
+    heights = np.arange(31) / 30
+    for found, law in (
+        (ks_inverse_gamma(times, 0.8), scipy.stats.invgamma(0.8)),
+        (ks_gaussian(times, 2.0), scipy.stats.norm(2.0, 0.1)),
+    ):
+        below = law.cdf(np.sort(times))
+        expected = max((heights[1:] - below).max(), (below - heights[:-1]).max())
+        assert found == pytest.approx(expected)
+
+
+def test_the_closest_law_is_the_one_that_made_them():
+    times = scipy.stats.invgamma(1.4).rvs(5000, random_state=0)
+    alpha, distance = closest_inverse_gamma(times)
+    assert alpha == pytest.approx(1.4, abs=0.08)
+    assert distance < 0.02
+
+
+def test_one_timescale_is_closer_to_a_narrow_gaussian():
+    times = np.random.default_rng(1).normal(2.0, 0.1, 500)
+    assert ks_gaussian(times, 2.0) < 0.1 < closest_inverse_gamma(times)[1]
+
+
+def test_what_is_no_timescale():
+    with pytest.raises(ValueError, match="timescales must be positive and finite, got -1"):
+        forget_bias([2.0, -1.0])
+    with pytest.raises(ValueError, match="must lie in"):
+        estimated_timescales([0.5, 1.0])

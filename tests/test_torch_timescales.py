@@ -1,0 +1,149 @@
+"""The multi-timescale LSTM against the paper's equations and published figures."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from esnlm.timescales import inverse_gamma_timescales, timescales_of_bias  # noqa: E402
+from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
+from esnlm.torch.timescales import AWDLSTM, MultiTimescaleLSTM, measured_timescales  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+NETWORKS = [AWDLSTM, MultiTimescaleLSTM]
+SMALL = {"n_units": 10, "n_dims": 6}
+TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 11, size=(2, 30)))
+
+
+def test_the_baseline_has_the_published_size():
+    with torch.device("meta"):
+        network = AWDLSTM(10_000)
+    # "Model total parameters: 24221600" in the published training log, for Penn Treebank.
+    assert sum(parameter.numel() for parameter in network.parameters()) == 24_221_600
+
+
+def test_fixed_biases_are_all_that_differs():
+    network = MultiTimescaleLSTM(10_000)
+    trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    assert network.frozen_weights()[0] == 2 * 1150 * 2
+    assert trained == 24_221_600 - 2 * 1150 * 4
+
+
+def test_layer_sizes_are_those_of_the_paper():
+    with torch.device("meta"):
+        network = MultiTimescaleLSTM(10_000)
+    assert [layer.n_units for layer in network.layers] == [1150, 1150, 400]
+    assert network.embedding.weight.shape == (10_000, 400)
+
+
+def test_biases_are_those_of_equation_5():
+    network = MultiTimescaleLSTM(11)
+    for layer, times in (
+        (0, np.repeat([3.0, 4.0], 575)),
+        (1, inverse_gamma_timescales(0.56, 1150)),
+    ):
+        biases = network.eval().layers[layer].weights()[2:]
+        first, second = (part.detach().double().numpy() for part in biases)
+        i, f = np.split((first + second)[: 2 * 1150], 2)
+        np.testing.assert_allclose(f, -np.log(np.expm1(1 / times)), rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(i, -f)
+        np.testing.assert_allclose(timescales_of_bias(f), times, rtol=1e-4)
+    assert network.layers[2].gate_bias is None
+
+
+@torch.no_grad()
+def free_input(network, n_steps):
+    """Cell states of the first layer left alone: no input, nothing through the hidden state."""
+    layer = network.layers[0]
+    for weight in (layer.weight_ih, layer.weight_hh, layer.bias_ih, layer.bias_hh):
+        weight.zero_()
+    state = (torch.zeros(1, layer.n_units), torch.ones(1, layer.n_units))
+    return layer.eval()(torch.zeros(1, n_steps, network.n_dims), state)[1][1][0]
+
+
+def test_memory_decays_as_equation_1():
+    c = free_input(MultiTimescaleLSTM(11, **SMALL), 12)
+    expected = np.exp(-12 / np.repeat([3.0, 4.0], 5))
+    np.testing.assert_allclose(c, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_text_may_be_read_in_pieces(kind):
+    network = kind(11, **SMALL).eval()
+    whole, end = network.encode(TOKENS)
+    first, state = network.encode(TOKENS[:, :13])
+    second, reached = network.encode(TOKENS[:, 13:], state)
+    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
+    torch.testing.assert_close(reached, end)
+
+
+def test_measured_timescales_are_equation_3():
+    network = MultiTimescaleLSTM(11, **SMALL).eval()
+    gates, _ = network.forget_gates(TOKENS)
+    found = measured_timescales(network, list(TOKENS), piece=7)
+    for layer, times in zip(gates, found, strict=True):
+        mean = layer.double().mean(dim=(0, 1)).detach().numpy()
+        np.testing.assert_allclose(times, -1 / np.log(mean), rtol=1e-4)
+
+
+def test_measured_timescales_follow_the_assigned_ones():
+    torch.manual_seed(0)
+    network = MultiTimescaleLSTM(11, n_units=40, n_dims=6)
+    found = measured_timescales(network, list(TOKENS))[1]
+    assigned = network.assigned_timescales(1)
+    assert np.corrcoef(np.log(found), np.log(assigned))[0, 1] > 0.99
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_loss_falls_while_fixed_biases_stay(kind):
+    torch.manual_seed(1)
+    network = kind(11, **SMALL, dropout=0.1, weight_drop=0.1, input_dropout=0.1)
+    before = {name: p.clone() for name, p in network.named_parameters() if not p.requires_grad}
+    tokens = torch.arange(60).remainder(11).reshape(2, 30)
+    optimiser = torch.optim.AdamW(network.parameter_groups(0.01), lr=1e-2)
+    losses = []
+    for _ in range(80):
+        hidden, _ = network.encode(tokens[:, :-1])
+        loss = network.loss(hidden.flatten(0, 1), tokens[:, 1:].flatten()).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert min(losses[-5:]) < 0.7 * losses[0]
+    after = dict(network.named_parameters())
+    assert all(torch.equal(after[name], values) for name, values in before.items())
+
+
+def test_dropout_is_one_mask_for_a_piece_of_text():
+    network = AWDLSTM(11, **SMALL, word_dropout=0.5).train()
+    ones = torch.ones(3, 8, 6)
+    masked = network._locked(ones, "input_dropout")
+    assert torch.equal(masked, masked[:, :1].expand_as(masked))
+    embedded = network._embedded(TOKENS)
+    gone = (embedded == 0).all(dim=-1)
+    for word in TOKENS.unique():
+        assert gone[word == TOKENS].unique().numel() == 1
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_model_lives_in_a_folder(kind, tmp_path):
+    model = TorchLanguageModel(kind(11, **SMALL), reset="never")
+    model.save(tmp_path / "model")
+    text = TOKENS.flatten().numpy()
+    again = TorchLanguageModel.load(tmp_path / "model")
+    assert type(again.network) is kind
+    assert again.perplexity([text]) == pytest.approx(model.perplexity([text]), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_layers": 1}, "n_layers must be an integer of at least 2, got 1"),
+        ({"weight_drop": 1.5}, r"weight_drop must lie in \[0, 1\), got 1.5"),
+        ({"alpha": 0}, "alpha must be positive, got 0"),
+    ],
+)
+def test_settings_that_make_no_network(settings, message):
+    with pytest.raises(ValueError, match=message):
+        MultiTimescaleLSTM(11, **settings)
