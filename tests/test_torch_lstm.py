@@ -84,7 +84,7 @@ def test_loss_falls_and_the_model_lives_in_a_folder(tmp_path):
     tokens = torch.arange(40).remainder(9).reshape(2, 20)
     optimiser = torch.optim.AdamW(network.parameters(), lr=1e-2)
     losses = []
-    for _ in range(30):
+    for _ in range(80):
         hidden, _ = network.encode(tokens[:, :-1])
         loss = network.loss(hidden.flatten(0, 1), tokens[:, 1:].flatten()).mean()
         optimiser.zero_grad()
