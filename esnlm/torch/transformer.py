@@ -89,14 +89,24 @@ class CharacterTransformer(WindowedNetwork):
     def last(self, tokens: Tensor) -> Tensor:
         """The last position's vector (n, D) of tokens (n, L)."""
         hidden = self.embedding(tokens) + self.positions[self.window - tokens.shape[1] :]
-        for layer in self.layers:
+        for layer in self.layers[:-1]:
             hidden = layer(hidden)
-        return hidden[:, -1]
+        return _at_the_last(self.layers[-1], hidden)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V)."""
         logits: Tensor = self.output(hidden)
         return logits
+
+
+def _at_the_last(layer: nn.TransformerEncoderLayer, hidden: Tensor) -> Tensor:
+    """The last position (n, D) of ``layer(hidden)``, and no other."""
+    asking = hidden[:, -1:]
+    attended, _ = layer.self_attn(asking, hidden, hidden, need_weights=False)
+    x = layer.norm1(asking + layer.dropout1(attended))
+    units = layer.dropout(layer.activation(layer.linear1(x)))
+    found: Tensor = layer.norm2(x + layer.dropout2(layer.linear2(units)))
+    return found[:, 0]
 
 
 def sinusoids(n_positions: int, n_dims: int) -> Tensor:
