@@ -1,6 +1,7 @@
 """A network and a tokenizer as a language model that scores, samples and lives in a folder."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,15 +12,16 @@ from numpy.typing import NDArray
 from esnlm import __version__, persistence
 from esnlm.corpus import TokenStream
 from esnlm.framing import RESETS
+from esnlm.language_model import LanguageModel
 from esnlm.sequence_model import SequenceModel
 from esnlm.tokenizers import Tokenizer
 from esnlm.torch.network import Network
 from esnlm.torch.registry import name_of, network_class
+from esnlm.torch.scoring import log_probabilities, width_of
 from esnlm.validation import check_choice
 
 #: What the configuration of a saved network calls its kind.
 KIND = "torch"
-_TOKENS_AT_ONCE = 1 << 14
 
 
 class TorchLanguageModel(SequenceModel):
@@ -38,6 +40,8 @@ class TorchLanguageModel(SequenceModel):
     tokenizer_ : Tokenizer or None
     n_tokens_ : int
         V; every distribution has this many entries, the token's id its place.
+    run_ : str or None
+        What `esnlm.torch.training.NetworkTrainer` knows its runs by.
     """
 
     def __init__(
@@ -49,6 +53,7 @@ class TorchLanguageModel(SequenceModel):
         self.reset = reset
         self.tokenizer_ = tokenizer
         self.n_tokens_ = network.n_tokens
+        self.run_: str | None = None
 
     @property
     def n_parameters_(self) -> int:
@@ -58,13 +63,19 @@ class TorchLanguageModel(SequenceModel):
     def save(self, folder: str | Path) -> None:
         """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
 
-        The folder appears whole or not at all; a model that was there is replaced.
+        The folder appears whole or not at all; a model that was there is replaced. A network that
+        the core can compute is written as the core's model.
 
         Raises
         ------
         FileExistsError
             ``folder`` is a file, or a folder with anything but a model in it.
         """
+        core = self.network.language_model(self.tokenizer_, self.reset)
+        if core is not None:
+            core.run_ = self.run_
+            core.save(folder)
+            return
         config: dict[str, Any] = {
             "esnlm": __version__,
             "kind": KIND,
@@ -73,6 +84,7 @@ class TorchLanguageModel(SequenceModel):
             "n_tokens": self.n_tokens_,
             "settings": {"reset": self.reset},
             "tokenizer": None,
+            "run": self.run_,
         }
         texts = {}
         if self.tokenizer_ is not None:
@@ -83,13 +95,15 @@ class TorchLanguageModel(SequenceModel):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The model that `save` wrote, on the CPU.
+        """The model that `save` wrote, on the CPU; also a core's whose readout torch computes.
 
         Raises
         ------
         ModelFormatError
             The folder is missing, incomplete, altered, of another version, or of another kind.
         """
+        if "reservoir" in persistence.read_config(Path(folder)):
+            return cls._from_core(LanguageModel.load(folder))
         config, arrays, texts = persistence.read_model(Path(folder))
         if config.get("kind") != KIND:
             raise persistence.ModelFormatError(
@@ -101,6 +115,13 @@ class TorchLanguageModel(SequenceModel):
             raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
 
     @classmethod
+    def _from_core(cls, model: LanguageModel) -> Self:
+        from esnlm.torch.esn import EchoStateNetwork
+
+        network = EchoStateNetwork.of_core(model)
+        return cls(network.eval(), model.tokenizer_, model.reset)
+
+    @classmethod
     def _rebuilt(
         cls, config: dict[str, Any], arrays: persistence.Arrays, texts: dict[str, str]
     ) -> Self:
@@ -109,48 +130,47 @@ class TorchLanguageModel(SequenceModel):
             tokenizer = Tokenizer.from_json(texts[persistence.TOKENIZER], **config["tokenizer"])
         network = network_class(config["model"])(**config["network"])
         set_weights(network, arrays)
-        return cls(network.eval(), tokenizer, **config["settings"])
+        model = cls(network.eval(), tokenizer, **config["settings"])
+        model.run_ = config.get("run")
+        return model
 
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
-        scores = np.zeros(len(stream.tokens))
-        starts = np.array([0]) if stream.starts is None else stream.starts
-        for first, last in zip(starts, [*starts[1:], len(stream.tokens)], strict=True):
-            ids = stream.tokens[first:last].astype(np.int64)
-            scores[first + 1 : last] = self._sequence_scores(ids)
-        return scores
+        return log_probabilities(self.network, stream.tokens, stream.starts)
+
+    def _read(self, ids: NDArray[Any], state: Any = None) -> "_Reading":
+        read = np.asarray(ids, dtype=np.int64)
+        if self.network.window is not None:
+            before = np.empty(0, dtype=np.int64) if state is None else state.ids
+            window = np.concatenate([before, read])[-self.network.window :]
+            return _Reading(window, None, self._hidden(window, None)[1])
+        if state is not None and not len(read):
+            return _Reading(read, state.carried, state.hidden)
+        return _Reading(read, *self._hidden(read, None if state is None else state.carried))
 
     @torch.inference_mode()
-    def _sequence_scores(self, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Natural-log probabilities (T - 1,) of ids (T,) after the first."""
-        network = self.network.eval()
-        tokens = torch.from_numpy(ids).to(network.device)
-        scores = []
-        state = None
-        for first in range(0, len(ids) - 1, _TOKENS_AT_ONCE):
-            part = tokens[first : min(first + _TOKENS_AT_ONCE, len(ids) - 1)]
-            hidden, state = network.encode(part[None], state)
-            following = tokens[first + 1 : first + 1 + len(part)]
-            scores.append(-network.loss(hidden[0], following).double().cpu().numpy())
-        return np.concatenate([*scores, np.zeros(0)])
-
-    @torch.inference_mode()
-    def _read(self, ids: NDArray[Any], state: Any = None) -> Any:
-        """What the network carries, and its last hidden vector (1, D), after ids (n,)."""
+    def _hidden(self, ids: NDArray[np.int64], state: Any) -> tuple[Any, torch.Tensor]:
+        """What the network carries after ids (n,), and its hidden vector (D,); zeros after none."""
         network = self.network.eval()
         if not len(ids):
-            if state is not None:
-                return state
-            nothing = torch.zeros((1, 1), dtype=torch.int64, device=network.device)
-            return None, torch.zeros_like(network.encode(nothing)[0][:, -1])
-        tokens = torch.from_numpy(np.asarray(ids).astype(np.int64)).to(network.device)
-        hidden, carried = network.encode(tokens[None], None if state is None else state[0])
-        return carried, hidden[:, -1]
+            return None, torch.zeros(width_of(network), device=network.device)
+        tokens = torch.from_numpy(ids).to(network.device)
+        hidden, carried = network.encode(tokens[None], state)
+        return carried, hidden[0, -1]
 
     @torch.inference_mode()
-    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]:
-        logits = self.network.head(state[1])[0].double()
+    def _next_log_probabilities(self, state: "_Reading") -> NDArray[np.float64]:
+        logits = self.network.head(state.hidden[None])[0].double()
         found: NDArray[np.float64] = torch.log_softmax(logits, dim=-1).cpu().numpy()
         return found
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Where reading stands: the tokens of the window, what is carried, the last hidden vector."""
+
+    ids: NDArray[np.int64]
+    carried: Any
+    hidden: torch.Tensor
 
 
 def weights_of(network: Network) -> persistence.Arrays:

@@ -1,12 +1,16 @@
 """What every network of this package offers to training and scoring."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
+
+if TYPE_CHECKING:
+    from esnlm.language_model import LanguageModel
+    from esnlm.tokenizers import Tokenizer
 
 #: What a network carries from one piece of text to the next: None, a tensor whose first dimension
 #: is the batch, or a tuple of states.
@@ -94,6 +98,10 @@ class Network(nn.Module, ABC):
         """
         frozen = [parameter for parameter in self.parameters() if not parameter.requires_grad]
         return sum(p.numel() for p in frozen), sum(int(p.count_nonzero()) for p in frozen)
+
+    def language_model(self, tokenizer: "Tokenizer | None", reset: str) -> "LanguageModel | None":
+        """The same model as the core's, where the core can compute it."""
+        return None
 
     @property
     def device(self) -> torch.device:

@@ -1,0 +1,136 @@
+"""Log-probabilities of many sequences, padded and read in batches on the network's device."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from esnlm.torch.network import Network
+
+Places = NDArray[np.int64]
+
+#: Values of hidden vectors in memory at once, by the kind of device.
+_HIDDEN_VALUES = {"cpu": 1 << 24, "cuda": 1 << 28}
+_LONGEST = 4096
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Pieces of text, each read from the start state.
+
+    ``first`` (n,): place of its first token; ``length`` (n,): tokens read; ``skip`` (n,): so many
+    predictions at its beginning are another read's.
+    """
+
+    first: Places
+    length: Places
+    skip: Places
+
+    @classmethod
+    def of(cls, starts: Places, n_tokens: int, window: int | None, stride: int) -> "Reads":
+        """Reads that predict every token of each sequence but its first, once.
+
+        Examples
+        --------
+        >>> reads = Reads.of(np.array([0, 3]), 9, window=3, stride=2)
+        >>> reads.first.tolist(), reads.length.tolist(), reads.skip.tolist()
+        ([0, 3, 5], [2, 3, 3], [0, 0, 1])
+        """
+        lengths = np.diff(np.append(starts, n_tokens)) - 1
+        limit = np.iinfo(np.int64).max if window is None else window
+        moves = -(-np.maximum(lengths - limit, 0) // stride)
+        sequence = np.repeat(np.arange(len(starts)), moves + 1)
+        number = np.arange(len(sequence)) - np.repeat(np.cumsum(moves + 1) - moves - 1, moves + 1)
+        # The last window ends with the sequence, so that none reads beyond it.
+        offset = np.where(number > 0, np.minimum(number * stride, lengths[sequence] - limit), 0)
+        done = np.where(number > 0, limit + (number - 1) * stride, 0)
+        length = np.minimum(lengths[sequence], limit)
+        return cls(starts[sequence] + offset, length, np.where(number > 0, done - offset, 0))
+
+    def batches(self, n_values: int) -> Iterator["Reads"]:
+        """Reads of similar length, so many values in all, the longest first."""
+        order = np.argsort(-self.length, kind="stable")
+        order = order[self.length[order] > 0]
+        place = 0
+        while place < len(order):
+            size = max(1, n_values // int(self.length[order[place]]))
+            part = order[place : place + size]
+            yield Reads(self.first[part], self.length[part], self.skip[part])
+            place += size
+
+
+@torch.inference_mode()
+def log_probabilities(
+    network: Network, tokens: NDArray[Any], starts: Places | None, *, bf16: bool = False
+) -> NDArray[np.float64]:
+    """Natural-log probability (T,) of each token after those of its sequence; 0 at starts.
+
+    Parameters
+    ----------
+    network : Network
+        In whatever mode it is; scores are those of evaluation.
+    tokens : (T,) integers
+    starts : (n_sequences,) int64, 0 among them, or None: all is one sequence
+    bf16 : bool
+        Compute in bfloat16 where autocast does.
+    """
+    training = network.training
+    network.eval()
+    begins = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts)
+    scores = np.zeros(len(tokens))
+    reads = Reads.of(begins, len(tokens), network.window, network.stride)
+    kind = network.device.type
+    n_values = _HIDDEN_VALUES.get(kind, _HIDDEN_VALUES["cpu"]) // width_of(network)
+    with torch.autocast(kind, dtype=torch.bfloat16, enabled=bf16):
+        for batch in reads.batches(n_values):
+            if network.window is None and batch.length[0] > _LONGEST:
+                for first, length in zip(batch.first, batch.length, strict=True):
+                    _read_on(network, tokens, int(first), int(length), scores)
+            else:
+                _read_batch(network, tokens, batch, scores)
+    network.train(training)
+    return scores
+
+
+def width_of(network: Network) -> int:
+    """Entries D of a hidden vector."""
+    with torch.inference_mode():
+        token = torch.zeros((1, 1), dtype=torch.int64, device=network.device)
+        return int(network.encode(token)[0].shape[-1])
+
+
+def _read_batch(
+    network: Network, tokens: NDArray[Any], batch: Reads, scores: NDArray[np.float64]
+) -> None:
+    steps = np.arange(int(batch.length.max()))
+    places = batch.first[:, None] + steps
+    counted = (steps >= batch.skip[:, None]) & (steps < batch.length[:, None])
+    read = _on(network, tokens[np.minimum(places, len(tokens) - 1)])
+    following = places[counted] + 1
+    hidden, _ = network.encode(read)
+    chosen = hidden[torch.from_numpy(counted).to(hidden.device)]
+    scores[following] = _scores(network, chosen, tokens[following])
+
+
+def _read_on(
+    network: Network, tokens: NDArray[Any], first: int, length: int, scores: NDArray[np.float64]
+) -> None:
+    """One long sequence, in pieces between which the state is carried."""
+    state = None
+    for begin in range(first, first + length, _LONGEST):
+        end = min(begin + _LONGEST, first + length)
+        hidden, state = network.encode(_on(network, tokens[begin:end])[None], state)
+        scores[begin + 1 : end + 1] = _scores(network, hidden[0], tokens[begin + 1 : end + 1])
+
+
+def _scores(network: Network, hidden: Tensor, targets: NDArray[Any]) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = -network.loss(hidden, _on(network, targets)).double().cpu().numpy()
+    return found
+
+
+def _on(network: Network, ids: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.asarray(ids).astype(np.int64)).to(network.device)
