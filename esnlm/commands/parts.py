@@ -28,9 +28,29 @@ _LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
 
 def add_reservoir(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the reservoir."""
-    add = parser.add_argument_group("reservoir").add_argument
+    group = parser.add_argument_group("reservoir")
+    add = group.add_argument
     add("--units", type=int, default=1000, metavar="N", help="size (default: 1000)")
     add("--degree", type=int, default=32, metavar="D", help="connections into a unit (default: 32)")
+    add(
+        "--leak-rate",
+        type=leak_rate,
+        default=1.0,
+        metavar="A",
+        help="a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1)",
+    )
+    add(
+        "--input-degree",
+        type=int,
+        metavar="K",
+        help="units that an input drives (default: all of them)",
+    )
+    add_weights(group)
+
+
+def add_weights(group: Any, *, spectral_radius: float = 0.97) -> None:
+    """Declare what all reservoirs of an experiment share: how weights are drawn and used."""
+    add = group.add_argument
     add(
         "--topology",
         default="offsets",
@@ -40,9 +60,9 @@ def add_reservoir(parser: argparse.ArgumentParser) -> None:
     add(
         "--spectral-radius",
         type=float,
-        default=0.97,
+        default=spectral_radius,
         metavar="R",
-        help="of the recurrent weights (default: 0.97)",
+        help=f"of the recurrent weights (default: {spectral_radius})",
     )
     add(
         "--input-scaling",
@@ -52,12 +72,6 @@ def add_reservoir(parser: argparse.ArgumentParser) -> None:
         help="deviation of the input weights (default: 1)",
     )
     add(
-        "--input-degree",
-        type=int,
-        metavar="K",
-        help="units that an input drives (default: all of them)",
-    )
-    add(
         "--bias-scaling",
         type=float,
         default=0.0,
@@ -65,13 +79,6 @@ def add_reservoir(parser: argparse.ArgumentParser) -> None:
         help="deviation of the biases (default: 0)",
     )
     add("--activation", default="tanh", metavar="NAME", help="tanh (default), relu or identity")
-    add(
-        "--leak-rate",
-        type=_leak_rate,
-        default=1.0,
-        metavar="A",
-        help="a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1)",
-    )
 
 
 def add_readout(parser: argparse.ArgumentParser) -> None:
@@ -178,7 +185,8 @@ def features(text: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-def _leak_rate(text: str) -> Any:
+def leak_rate(text: str) -> Any:
+    """``A``, ``uniform:LOW:HIGH`` or ``inverse_gamma:ALPHA`` -> what a reservoir takes."""
     name, *values = text.split(":")
     try:
         if _LEAK_RATE_LAWS.get(name) == len(values):

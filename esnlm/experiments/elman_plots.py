@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.experiments.figures import band, columns, legend, levels, panels, save
 from esnlm.experiments.grid import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from esnlm.experiments.elman_runs import Settings
 
@@ -47,13 +47,12 @@ GROUP_NAMES = {
 }
 # One-hot words, then word features in the order of their dimensions.
 LINES = ("-", "--", ":", "-.")
-_GREY = "#555555"
 _STATES_SHOWN = 2500
 
 
 def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     """Figure 7: test perplexity against reservoir size, a line a readout, dashed with features."""
-    figure, axes = _figure(1)
+    figure, axes = panels(1)
     (axis,) = axes
     for readout, features in _lines(rows):
         chosen = [r for r in rows if (r["readout"], r["features"]) == (readout, features)]
@@ -64,17 +63,17 @@ def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> N
     oracle = float(np.mean([row["oracle_perplexity"] for row in rows]))
     values = np.array([row["perplexity"] for row in rows] + [oracle])
     axis.set_ylim(0.97 * values.min(), 1.02 * values.max())
-    _levels(axis, [("oracle", oracle), *_ngram_levels(ngrams, "perplexity", (2, 3, 4))])
+    levels(axis, [("oracle", oracle), *_ngram_levels(ngrams, "perplexity", (2, 3, 4))])
     axis.set_ylabel("perplexity on the second corpus")
     axis.set_title("Perplexity of the readouts by reservoir size", loc="left")
-    _legend(figure, axis, columns=2)
-    _save(figure, path)
+    legend(figure, axis, n_columns=2)
+    save(figure, path)
 
 
 def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     """Figure 6: cosine to the exact distribution on both corpora, one panel a readout."""
     readouts = list(dict.fromkeys(readout for readout, _ in _lines(rows)))
-    figure, axes = _figure(len(readouts))
+    figure, axes = panels(len(readouts))
     for axis, readout in zip(axes, readouts, strict=True):
         for features in sorted({row["features"] for row in rows}):
             chosen = [r for r in rows if (r["readout"], r["features"]) == (readout, features)]
@@ -99,11 +98,11 @@ def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     low = min(row["cosine"] for row in rows)
     for axis in axes:
         axis.set_ylim(low - 1, 100.5)
-        _levels(axis, _ngram_levels(ngrams, "cosine", (2, 3, 4)))
-    for axis in axes[:: _columns(len(readouts))]:
+        levels(axis, _ngram_levels(ngrams, "cosine", (2, 3, 4)))
+    for axis in axes[:: columns(len(readouts))]:
         axis.set_ylabel("cosine to the oracle, 0 to 100")
-    _legend(figure, axes[0], columns=2)
-    _save(figure, path)
+    legend(figure, axes[0], n_columns=2)
+    save(figure, path)
 
 
 def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -> None:
@@ -116,7 +115,7 @@ def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -
     corpora = make_corpora(settings, 0)
     tokens = corpora.test[:-1][:_STATES_SHOWN]
     classes = np.array([corpora.grammar.word_class[w] for w in corpora.grammar.vocabulary])[tokens]
-    figure, axes = _figure(2)
+    figure, axes = panels(2)
     for axis, n_features in zip(axes, (0, features), strict=True):
         driven = drive(settings, n_units, n_features, 0)
         shown = ~np.isin(classes, ("who", "end"))
@@ -126,8 +125,8 @@ def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -
         axis.set_ylabel(f"second component ({shares[1]:.0%})")
         name = f"{n_features} learned word features" if n_features else "one-hot words"
         axis.set_title(f"{n_units} units driven by {name}", loc="left")
-    _legend(figure, axes[0], columns=4)
-    _save(figure, path)
+    legend(figure, axes[0], n_columns=4)
+    save(figure, path)
 
 
 def principal_components(states: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -190,12 +189,8 @@ def _style(readout: str, features: int, lines: Mapping[int, str]) -> dict[str, A
 def _band(axis: "Axes", rows: Sequence[Row], column: str, **style: Any) -> None:
     """Mean over seeds by size, and the range of the seeds as a band."""
     sizes = sorted({row["n_units"] for row in rows})
-    values = [[row[column] for row in rows if row["n_units"] == size] for size in sizes]
-    if not sizes:
-        return
-    axis.plot(sizes, [np.mean(v) for v in values], markersize=5, linewidth=1.6, **style)
-    low, high = [min(v) for v in values], [max(v) for v in values]
-    axis.fill_between(sizes, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    values = {size: [row[column] for row in rows if row["n_units"] == size] for size in sizes}
+    band(axis, values, **style)
 
 
 def _ngram_levels(
@@ -210,28 +205,6 @@ def _ngram_levels(
     return found
 
 
-def _levels(axis: "Axes", levels: Sequence[tuple[str, float]]) -> None:
-    """Horizontal lines, named in the right margin, where no data lie; the y limits must be set."""
-    low, high = axis.get_ylim()
-    apart = 0.035 * (high - low)
-    place = -np.inf
-    for name, value in sorted(levels, key=lambda level: level[1]):
-        oracle = name == "oracle"
-        colour = "black" if oracle else _GREY
-        axis.axhline(value, color=colour, linestyle="-" if oracle else ":", linewidth=1.1, zorder=1)
-        place = max(value, place + apart)
-        axis.annotate(
-            f"{name} {value:.2f}",
-            (1.0, place),
-            xycoords=("axes fraction", "data"),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=colour,
-        )
-
-
 def _sizes_axis(axis: "Axes", rows: Sequence[Row]) -> None:
     from matplotlib.ticker import NullLocator
 
@@ -241,40 +214,3 @@ def _sizes_axis(axis: "Axes", rows: Sequence[Row]) -> None:
     axis.xaxis.set_minor_locator(NullLocator())
     axis.set_xlabel("units of the reservoir")
     axis.grid(axis="y", color="#DDDDDD", linewidth=0.6)
-
-
-def _columns(n_panels: int) -> int:
-    return 1 if n_panels == 1 else 2
-
-
-def _figure(n_panels: int) -> tuple["Figure", list["Axes"]]:
-    """Panels side by side; no window system is needed."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = _columns(n_panels)
-    lines = -(-n_panels // columns)
-    size = (8.0, 5.6) if n_panels == 1 else (11.0, 4.4 * lines + 0.6)
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(lines, columns, squeeze=False)
-    flat = list(axes.ravel())
-    for axis in flat:
-        axis.spines[["top", "right"]].set_visible(False)
-    for axis in flat[n_panels:]:
-        axis.set_visible(False)
-    return figure, flat[:n_panels]
-
-
-def _legend(figure: "Figure", axis: "Axes", columns: int) -> None:
-    """Below the panels, so that it covers no data."""
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-    )
-
-
-def _save(figure: "Figure", path: Path) -> None:
-    aside = path.with_name(path.name + ".part")
-    figure.savefig(aside, format="png", dpi=130)
-    aside.replace(path)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm import __version__
+from esnlm.experiments.apart import run_apart
 from esnlm.experiments.grid import Row, run_grid
 from esnlm.experiments.options import add_grid, check_grid, interrupted, prepare_folder
 
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what ``text.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.text_runs import commit, run_apart
+    from esnlm.experiments.text_runs import commit
 
     check_grid(args)
     prepare_folder(args.out)
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         rows = run_grid(
             settings(args),
-            partial(_run, run_apart=run_apart, places=places, made=made, env=dict(os.environ)),
+            partial(_run, places=places, made=made, env=dict(os.environ)),
             args.out / "text.csv",
             key=_KEY,
             columns=COLUMNS,
@@ -118,8 +119,9 @@ _READOUT_OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def _run(setting: Row, *, run_apart: Any, places: Any, made: Row, env: dict[str, str]) -> Row:
-    return made | run_apart(setting | {"place": places[setting["dataset"]]}, env)
+def _run(setting: Row, *, places: Any, made: Row, env: dict[str, str]) -> Row:
+    placed = setting | {"place": places[setting["dataset"]]}
+    return made | run_apart("esnlm.experiments.text_runs", placed, env)
 
 
 def _options(args: argparse.Namespace) -> list[str]:

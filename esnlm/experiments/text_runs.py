@@ -2,9 +2,7 @@
 
 import json
 import math
-import resource
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,23 +17,12 @@ import numpy as np  # noqa: E402
 
 from esnlm.corpus import TokenStream, join_sequences  # noqa: E402
 from esnlm.datasets import penn_treebank, tiny_shakespeare  # noqa: E402
+from esnlm.experiments.apart import peak_rss_mib, serve  # noqa: E402
 from esnlm.framing import framed  # noqa: E402
 from esnlm.tokenizers import Tokenizer  # noqa: E402
 
 #: Entries of the word vocabularies; Penn Treebank's is closed already.
 _WORDS = {"ptb": None, "tiny_shakespeare": 5000}
-
-
-def run_apart(setting: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Measure one setting in a fresh process, whose peak memory is then the run's own."""
-    command = [sys.executable, "-m", "esnlm.experiments.text_runs", json.dumps(dict(setting))]
-    done = subprocess.run(
-        command, env=dict(environment), stdout=subprocess.PIPE, text=True, check=False
-    )
-    if done.returncode:
-        raise ChildProcessError(f"a run ended with status {done.returncode}; its message is above")
-    measured: dict[str, Any] = json.loads(done.stdout)
-    return measured
 
 
 def measure(setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +49,7 @@ def measure(setting: Mapping[str, Any]) -> dict[str, Any]:
         "perplexity": math.exp(nll / len(predicted)),
         "bits_per_character": nll / math.log(2) / len(texts["test"]),
         "unknown_share": float(np.mean(predicted == tokenizer.unk_id)),
-        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_rss_mib": peak_rss_mib(),
     }
 
 
@@ -135,7 +122,4 @@ def commit(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        print(json.dumps(measure(json.loads(sys.argv[1]))))
-    except (ValueError, OSError) as error:
-        sys.exit(f"esnlm: error: {error}")
+    serve(lambda setting, _: measure(setting))
