@@ -28,12 +28,13 @@ FLOORS = (
     ),
     (
         "reservoir", "readouts", "corpus", "chunks", "tokenizers", "grammars", "shards",
+        "dyck_grammar",
         "sentences", "vocabularies",
     ),
     (
         "features", "spectral", "weights", "statistics", "metrics", "ngrams", "threads", "streams",
         "drive", "harvest", "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
-        "frequency_bins", "files", "timescales",
+        "frequency_bins", "files", "token_code", "timescales", "last_tokens",
     ),
     ("kernels", "blas"),
 )  # fmt: skip
