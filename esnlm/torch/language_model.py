@@ -139,9 +139,9 @@ class TorchLanguageModel(SequenceModel):
 
     def _read(self, ids: NDArray[Any], state: Any = None) -> "_Reading":
         read = np.asarray(ids, dtype=np.int64)
-        if self.network.window is not None:
+        if self.network.longest is not None:
             before = np.empty(0, dtype=np.int64) if state is None else state.ids
-            window = np.concatenate([before, read])[-self.network.window :]
+            window = np.concatenate([before, read])[-self.network.longest :]
             return _Reading(window, None, self._hidden(window, None)[1])
         if state is not None and not len(read):
             return _Reading(read, state.carried, state.hidden)

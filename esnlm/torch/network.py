@@ -59,6 +59,15 @@ class Network(nn.Module, ABC):
         start. It is neither detached nor changed here.
         """
 
+    def last(self, tokens: Tensor) -> Tensor:
+        """Tokens (n, T) int64 -> hidden (n, D) after the last of each row, read from the start."""
+        return self.encode(tokens)[0][:, -1]
+
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that `encode` reads, in all pieces of a text together; None: any number."""
+        return self.window
+
     @abstractmethod
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V) of the token that follows."""

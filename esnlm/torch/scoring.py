@@ -20,7 +20,7 @@ _LONGEST = 4096
 
 @dataclass(frozen=True)
 class Reads:
-    """Pieces of text, each read from the start state.
+    """Pieces of text, each read from the start state and no longer than the network reads.
 
     ``first`` (n,): place of its first token; ``length`` (n,): tokens read; ``skip`` (n,): so many
     predictions at its beginning are another read's.
@@ -31,17 +31,17 @@ class Reads:
     skip: Places
 
     @classmethod
-    def of(cls, starts: Places, n_tokens: int, window: int | None, stride: int) -> "Reads":
+    def of(cls, starts: Places, n_tokens: int, longest: int | None, stride: int) -> "Reads":
         """Reads that predict every token of each sequence but its first, once.
 
         Examples
         --------
-        >>> reads = Reads.of(np.array([0, 3]), 9, window=3, stride=2)
+        >>> reads = Reads.of(np.array([0, 3]), 9, longest=3, stride=2)
         >>> reads.first.tolist(), reads.length.tolist(), reads.skip.tolist()
         ([0, 3, 5], [2, 3, 3], [0, 0, 1])
         """
         lengths = np.diff(np.append(starts, n_tokens)) - 1
-        limit = np.iinfo(np.int64).max if window is None else window
+        limit = np.iinfo(np.int64).max if longest is None else longest
         moves = -(-np.maximum(lengths - limit, 0) // stride)
         sequence = np.repeat(np.arange(len(starts)), moves + 1)
         number = np.arange(len(sequence)) - np.repeat(np.cumsum(moves + 1) - moves - 1, moves + 1)
@@ -82,12 +82,12 @@ def log_probabilities(
     network.eval()
     begins = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts)
     scores = np.zeros(len(tokens))
-    reads = Reads.of(begins, len(tokens), network.window, network.stride)
+    reads = Reads.of(begins, len(tokens), network.longest, network.stride)
     kind = network.device.type
     n_values = _HIDDEN_VALUES.get(kind, _HIDDEN_VALUES["cpu"]) // width_of(network)
     with torch.autocast(kind, dtype=torch.bfloat16, enabled=bf16):
         for batch in reads.batches(n_values):
-            if network.window is None and batch.length[0] > _LONGEST:
+            if network.longest is None and batch.length[0] > _LONGEST:
                 for first, length in zip(batch.first, batch.length, strict=True):
                     _read_on(network, tokens, int(first), int(length), scores)
             else:

@@ -20,6 +20,11 @@ class WindowedNetwork(Network):
 
     window: int
 
+    @property
+    def longest(self) -> None:
+        """`encode` cuts text of any length in windows."""
+        return None
+
     @abstractmethod
     def last(self, tokens: Tensor) -> Tensor:
         """Hidden (n, D) after the last of tokens (n, L) int64, 1 <= L <= ``window``."""
