@@ -144,8 +144,8 @@ class Trainer:
         self._settings = self._described()
         if found is not None:
             self._check_same(found.facts["settings"])
-        self._prepare(found)
         self._saved_at = self._began = time.monotonic()
+        self._prepare(found)
         hidden = None if verbose else True  # None: hidden where no terminal shows it
         total = self.n_rows * self._n_passes
         with tqdm(total=total, unit="tok", unit_scale=True, disable=hidden) as self._bar:
@@ -266,10 +266,12 @@ class Trainer:
             raise CorpusError("the held-out text holds no token to predict")
         self.last_score = total / n
         all_tokens = self.n_rows * self._n_passes
-        self._log.add(number, self.tokens, all_tokens, self.last_score, self._seconds())
+        self._log.add(number, self.tokens, all_tokens, self.last_score, self.seconds)
         self._bar.set_postfix_str(f"held-out {self.last_score:.4f} nats")
 
-    def _seconds(self) -> float:
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far, those before an interruption among them."""
         return self._seconds_before + time.monotonic() - self._began
 
     def _pause(self) -> None:
@@ -293,7 +295,7 @@ class Trainer:
             "chunk": chunk,
             "tokens": self.tokens,
             "log_rows": self._log.n_rows,
-            "seconds": self._seconds(),
+            "seconds": self.seconds,
         }
         checkpoints.save(self.step, facts, arrays)
 
