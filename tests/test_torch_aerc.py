@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 
 from esnlm.torch.attention_readout import SIZES, AttentionReadout, AttentionReservoir  # noqa: E402
 from esnlm.torch.character_reservoir import CharacterReservoir  # noqa: E402
+from esnlm.torch.plan import Plan  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -130,3 +131,10 @@ def test_settings_rebuild_the_network():
 def test_sizes_are_checked(name):
     with pytest.raises(ValueError, match=name):
         AttentionReservoir(5, **{name: 0})
+
+
+def test_the_recipe_is_a_plan():
+    plan = Plan(**CharacterReservoir.RECIPE)
+    assert (plan.batching, plan.length, plan.batch_size) == ("windows", 32, 1024)
+    assert plan.last_only
+    assert plan.stride == 1

@@ -7,6 +7,7 @@ import scipy.special
 torch = pytest.importorskip("torch")
 
 from esnlm.torch.laerc import LayeredReservoirs, size_of  # noqa: E402
+from esnlm.torch.plan import Plan  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -187,3 +188,10 @@ def test_settings_are_checked():
         small(measure="trace")
     with pytest.raises(ValueError, match="last_radius must be a finite number above 0"):
         small(last_radius=0.0)
+
+
+def test_the_recipe_is_a_plan():
+    plan = Plan(**LayeredReservoirs.RECIPE)
+    rates = [plan.rate(step, 1000) for step in (0, 9, 100, 999)]
+    assert rates == pytest.approx([4e-5, 4e-4, 4e-4, 4e-5], rel=1e-4)
+    assert plan.batch_size * plan.accumulate * plan.length == 65_536

@@ -1,7 +1,7 @@
 """The character reservoir of Köster & Uchida (paper 004), read out by one linear layer."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,8 +42,6 @@ class CharacterReservoir(WindowedNetwork):
     >>> bool(torch.allclose(hidden[0, 31], hidden[0, 39]))
     True
     """
-
-    RECIPE: ClassVar[dict[str, Any]] = {}
 
     embedding: Tensor
     recurrent: Tensor

@@ -51,7 +51,12 @@ class LayeredReservoirs(Network):
     (torch.Size([3, 5, 8]), [torch.Size([3, 32]), torch.Size([3, 32])])
     """
 
-    RECIPE: ClassVar[dict[str, Any]] = {}
+    #: Of the paper's appendix A and the authors' code: 65 536 tokens a step.
+    RECIPE: ClassVar[dict[str, Any]] = {
+        "batching": "windows", "length": 1024, "batch_size": 8, "accumulate": 8,
+        "learning_rate": 4e-4, "weight_decay": 0.1, "schedule": "warmup-hold-cosine",
+        "warmup": 0.01, "hold": 0.1, "final": 0.1, "clip": 1.0,
+    }  # fmt: skip
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The character transformer of Köster & Uchida (paper 004)."""
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -42,8 +42,6 @@ class CharacterTransformer(WindowedNetwork):
     >>> sum(p.numel() for p in network.parameters())
     15100
     """
-
-    RECIPE: ClassVar[dict[str, Any]] = {}
 
     positions: Tensor
 

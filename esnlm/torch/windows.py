@@ -1,6 +1,7 @@
 """Networks that read a window of text and predict what follows it."""
 
 from abc import abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,10 +14,16 @@ _WINDOWS_AT_ONCE = 4096
 class WindowedNetwork(Network):
     """A network whose every prediction reads the last ``window`` tokens, and nothing else.
 
-    A subclass defines `last`. Training reads windows by `last` alone; `encode` gives every
+    A subclass defines `last`, which is all that training on windows calls. `encode` gives every
     position of a text the hidden vector of its own window, and the first positions that of the
     shorter text there is.
     """
+
+    #: Adam, 1 024 windows a step, five epochs over every window of the text.
+    RECIPE: ClassVar[dict[str, Any]] = {
+        "batching": "windows", "length": 32, "stride": 1, "last_only": True, "batch_size": 1024,
+        "epochs": 5, "learning_rate": 1e-4, "weight_decay": 0.0,
+    }  # fmt: skip
 
     window: int
 
