@@ -25,6 +25,10 @@ _COMMANDS = {
         "esnlm.experiments.elman",
         "grammar experiments: sizes x readouts x features x seeds, to a CSV and plots",
     ),
+    "shakespeare": (
+        "esnlm.experiments.shakespeare",
+        "reservoirs of several sizes on Shakespeare's characters, to a CSV and a plot",
+    ),
     "text": (
         "esnlm.experiments.text",
         "reservoirs beside n-grams on Penn Treebank and tiny Shakespeare, to a CSV",

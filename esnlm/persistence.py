@@ -39,6 +39,7 @@ _HOMES = {
     "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
     "ClassFactoredReadout": "esnlm.readouts.factored",
     "LowRankReadout": "esnlm.readouts.low_rank",
+    "TokenGatedReadout": "esnlm.readouts.token_gated",
     "ReducedRankSoftmaxReadout": "esnlm.readouts.reduced_rank",
 }
 

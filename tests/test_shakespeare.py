@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from esnlm.corpus import CorpusError
@@ -122,3 +123,107 @@ def test_places_of_the_files(tmp_path):
         shakespeare_works([tmp_path] * 3)
     with pytest.raises(CorpusError, match=r"holds none of shakespeare\.txt"):
         shakespeare_works([tmp_path])
+
+
+def study_options(tmp_path, *more: str):
+    from argparse import ArgumentParser
+
+    from esnlm.experiments.shakespeare import add_arguments
+
+    parser = ArgumentParser()
+    add_arguments(parser)
+    return parser.parse_args(["texts", "--out", str(tmp_path / "out"), *more])
+
+
+def test_sizes_come_near_the_parameters_asked_for(tmp_path):
+    from esnlm.experiments.shakespeare import study
+
+    rows = study(study_options(tmp_path), 52)
+    sizes = [row["size"] for row in rows if row["model"] == "windows"]
+    assert [round(52 * (size + 1), -3) for size in sizes] == pytest.approx(
+        [15_000, 25_000, 50_000, 100_000, 155_000], abs=1000
+    )
+    assert [row["size"] for row in rows if row["model"] == "kneser-ney"] == [5, 7]
+
+
+def test_windows_and_the_carried_state_agree():
+    from esnlm import LanguageModel
+    from esnlm.experiments.shakespeare_windows import (
+        NormalisedSoftmaxReadout,
+        by_windows,
+        drawn_by_windows,
+        published_reservoir,
+    )
+    from esnlm.tokenizers import Tokenizer
+
+    text = spoken(random.Random(2), "Ann:\nOpening", 60)
+    tokenizer = Tokenizer.train_characters([text])
+    reservoir = published_reservoir(80, len(tokenizer), random_state=1)
+    assert 1.0 < reservoir.spectral_radius_ < 1.3
+    readout = NormalisedSoftmaxReadout(solver="incremental")
+    model = LanguageModel(reservoir, readout, tokenizer, reset="never").fit([text])
+    tokens = model.tokenize([text]).tokens
+    ends = np.arange(32, len(tokens), 7)
+    logs, difference = by_windows(model, tokens, ends)
+    states = np.array([reservoir.transform(tokens[end - 32 : end])[-1] for end in ends])
+    normal = states - states.mean(axis=1, keepdims=True)
+    normal /= np.sqrt(states.var(axis=1, keepdims=True) + 1e-5)
+    exact = normal @ readout_weights(model).T + model.readout_.intercept_
+    exact -= np.logaddexp.reduce(exact, axis=1, keepdims=True)
+    np.testing.assert_allclose(logs, exact[np.arange(len(ends)), tokens[ends]], atol=1e-4)
+    assert 0 < difference < 1e-3
+    np.testing.assert_allclose(logs, model.log_likelihood([text])[0][ends - 1], atol=0.01)
+    drawn = drawn_by_windows(model, text[:40], 50, seed=0)
+    assert len(drawn) == 50
+    assert drawn == drawn_by_windows(model, text[:40], 50, seed=0)
+    with pytest.raises(ValueError, match=r"ends must lie in \[32,"):
+        by_windows(model, tokens, np.array([3]))
+
+
+def readout_weights(model):
+    return model.readout_.coef_
+
+
+def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
+    from esnlm.experiments import shakespeare as command
+    from esnlm.experiments.grid import read_rows
+
+    modern, folio, table, _ = plays
+    works = matched_works(modern, folio, table)
+    monkeypatch.setattr("esnlm.shakespeare.shakespeare_works", lambda places: works)
+    monkeypatch.setattr(command, "PARTS", 3)
+    models = ["real text", "kneser-ney", "windows", "carried", "gated"]
+    more = ["--models", *models, "--units", "40", "--orders", "3", "--characters", "200"]
+    args = study_options(tmp_path, *more)
+    assert command.run(args) == 0
+    rows = read_rows(tmp_path / "out" / "shakespeare.csv")
+    assert [row["model"] for row in rows] == models
+    for row in rows[1:]:
+        assert 0 < row["cross_entropy"] < 4
+        assert 0 <= row["overlap_8_train"] <= row["overlap_7_train"] <= 1
+        assert row["n_parameters"] <= row["n_parameters_total"]
+    parts = read_rows(tmp_path / "out" / "works.csv")
+    assert {row["part"] for row in parts} == {1, 2, "test"}
+    assert len((tmp_path / "out" / "samples" / "gated-40.txt").read_text()) == 200
+    before = (tmp_path / "out" / "shakespeare.csv").read_bytes()
+    (tmp_path / "out" / "shakespeare.png").unlink()
+    assert command.run(args) == 0
+    assert (tmp_path / "out" / "shakespeare.csv").read_bytes() == before
+    assert (tmp_path / "out" / "shakespeare.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--passes", "0"), "--passes must be at least 1, got 0"),
+        (("--units", "3"), "--units must be at least 32, got 3"),
+        (("--spectral-radius", "nan"), "--spectral-radius must be positive and finite, got nan"),
+        ((), "texts is one file: give both files"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_written(tmp_path, option, message):
+    from esnlm.experiments.shakespeare import run
+
+    with pytest.raises(ValueError, match=message):
+        run(study_options(tmp_path, *option))
+    assert not (tmp_path / "out").exists()

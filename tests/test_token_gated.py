@@ -1,0 +1,124 @@
+"""A softmax for each token just read: the code in the state, the optimum, resuming, saving."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from esnlm import LanguageModel, Reservoir
+from esnlm.checkpoints import Checkpoints
+from esnlm.readouts.token_gated import TokenGatedReadout
+from esnlm.recurrence import CyclicRecurrence
+from esnlm.token_code import n_code_units, token_of, with_token_code
+from esnlm.training import StoppedError, Trainer, TrainingPlan
+
+N_TOKENS = 5
+
+
+@pytest.fixture(scope="module")
+def tokens() -> np.ndarray:
+    """A chain in which the next token depends on the last two."""
+    rng = np.random.default_rng(0)
+    table = rng.dirichlet(np.full(N_TOKENS, 0.4), size=(N_TOKENS, N_TOKENS))
+    made = [0, 1]
+    for _ in range(12000):
+        made.append(int(rng.choice(N_TOKENS, p=table[made[-2], made[-1]])))
+    return np.array(made)
+
+
+def reservoir(n_units: int = 30, **options) -> Reservoir:
+    return with_token_code(Reservoir(n_units, random_state=0, **options).fit(n_inputs=N_TOKENS))
+
+
+def language_model(**options) -> LanguageModel:
+    readout = TokenGatedReadout(N_TOKENS, **options)
+    return LanguageModel(reservoir(), readout, n_tokens=N_TOKENS, reset="never")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("topology", ["random", "offsets"])
+def test_last_units_hold_the_token(tokens, dtype, topology):
+    leaky = np.full(30, 0.3)
+    coded = reservoir(topology=topology, degree=4, dtype=dtype, leak_rate=leaky, bias_scaling=1.0)
+    states = coded.transform(tokens[:500])
+    assert n_code_units(N_TOKENS) == 3
+    np.testing.assert_array_equal(token_of(states, 3), tokens[:500])
+    np.testing.assert_allclose(np.abs(states[:, -3:]), 1, atol=1e-6)
+    assert (topology == "offsets") == isinstance(coded._recurrence, CyclicRecurrence)
+
+
+def test_reservoirs_without_room_or_tanh_are_refused():
+    with pytest.raises(ValueError, match="a token code of 3 units needs more units"):
+        reservoir(3)
+    with pytest.raises(ValueError, match="the activation tanh, got 30 and 'relu'"):
+        reservoir(activation="relu")
+
+
+def test_reaches_the_optimum_of_a_regression_for_each_token(tokens):
+    states = reservoir().transform(tokens)[:-1]
+    following, last = tokens[1:], tokens[:-1]
+    readout = TokenGatedReadout(N_TOKENS, alpha=1.0, n_passes=12).fit(states, following)
+    ours = readout.predict_log_proba_of(states, following)
+    for token in range(N_TOKENS):
+        rows = last == token
+        peer = LogisticRegression(C=1.0, max_iter=2000).fit(states[rows, :-3], following[rows])
+        logs = peer.predict_log_proba(states[rows, :-3])
+        codes = np.searchsorted(peer.classes_, following[rows])
+        theirs = logs[np.arange(len(logs)), codes]
+        assert ours[rows].mean() > theirs.mean() - 0.01
+    np.testing.assert_allclose(readout.predict_proba(states[:99]).sum(axis=1), 1, rtol=1e-5)
+    logs = readout.predict_log_proba(states)[np.arange(len(following)), following]
+    np.testing.assert_allclose(logs, ours, rtol=1e-5)
+
+
+def test_saved_and_loaded_it_says_the_same(tokens, tmp_path):
+    model = language_model(n_passes=2).fit([tokens])
+    model.save(tmp_path / "model")
+    loaded = LanguageModel.load(tmp_path / "model")
+    np.testing.assert_array_equal(
+        loaded.log_likelihood([tokens[:300]])[0], model.log_likelihood([tokens[:300]])[0]
+    )
+    assert model.n_parameters_ == N_TOKENS * (27 * N_TOKENS + N_TOKENS)
+
+
+def test_interrupted_anywhere_it_ends_in_the_same_model(tokens, tmp_path):
+    plan = TrainingPlan(chunk_tokens=2048)
+
+    def trainer() -> Trainer:
+        model = language_model(n_passes=2)
+        return Trainer(model, model.read([tokens]), plan=plan)
+
+    whole = trainer().run()
+    checkpoints = Checkpoints(tmp_path / "run")
+    for _ in range(100):
+        try:
+            resumed = trainer().run(checkpoints, resume=True, stop=lambda: True)
+            break
+        except StoppedError:
+            continue
+    np.testing.assert_array_equal(resumed.readout_.coef_, whole.readout_.coef_)
+    np.testing.assert_array_equal(resumed.readout_.intercept_, whole.readout_.intercept_)
+
+
+def test_learns_on_in_chunks(tokens):
+    model = language_model().partial_fit(tokens[:500])
+    first = model.perplexity(tokens[8000:])
+    model.partial_fit(tokens[500:8000])
+    assert model.perplexity(tokens[8000:]) < first < N_TOKENS
+
+
+def test_states_without_a_code_are_refused(tokens):
+    plain = Reservoir(20, random_state=0).fit(n_inputs=N_TOKENS).transform(tokens[:200])
+    with pytest.raises(ValueError, match="the states must come from with_token_code"):
+        TokenGatedReadout(N_TOKENS).fit(plain, tokens[:200])
+    with pytest.raises(ValueError, match="must have more than 3 units"):
+        TokenGatedReadout(N_TOKENS).fit(plain[:, :3], tokens[:200])
+
+
+@pytest.mark.parametrize(
+    "bad", [{"n_gates": 0}, {"n_passes": 0}, {"alpha": -1.0}, {"learning_rate": 0}, {"momentum": 1}]
+)
+def test_bad_parameters_are_refused(bad, tokens):
+    with pytest.raises(ValueError, match="must"):
+        TokenGatedReadout(**({"n_gates": N_TOKENS} | bad)).fit(
+            reservoir().transform(tokens[:50]), tokens[:50]
+        )
