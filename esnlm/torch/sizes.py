@@ -1,0 +1,128 @@
+"""Settings of each network for a number of trained parameters, so that systems compare."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from esnlm.torch import attention_readout, transformer
+
+Settings = dict[str, Any]
+
+_LARGEST = 1 << 20
+
+
+@dataclass(frozen=True)
+class Family:
+    """Settings of a network by size, those published, and the trained parameters for V tokens."""
+
+    settings: Callable[[], Iterator[Settings]]
+    count: Callable[[Settings, int], int]
+    published: tuple[Settings, ...] = ()
+
+
+def settings_of_size(name: str, n_parameters: int, n_tokens: int) -> Settings:
+    """Constructor arguments beside ``n_tokens`` whose trained parameters are nearest.
+
+    A published size within 5 % goes first; what is not said has the network's default.
+
+    Raises
+    ------
+    ValueError
+        The network has no family of sizes, or none of it is within a quarter of ``n_parameters``.
+
+    Examples
+    --------
+    >>> settings_of_size("aerc", 15_000, 60)
+    {'n_units': 75, 'n_hidden': 13}
+    >>> settings_of_size("lstm", 54_000_000, 50_257)
+    {'n_units': 516}
+    """
+    if name not in FAMILIES:
+        raise ValueError(
+            f"--sizes knows no sizes of {name}: give its settings, as in {name}:NAME=VALUE, or a"
+            f" model of {', '.join(FAMILIES)}"
+        )
+    family = FAMILIES[name]
+
+    def distance(settings: Settings) -> int:
+        return abs(family.count(settings, n_tokens) - n_parameters)
+
+    for settings in family.published:
+        if distance(settings) <= 0.05 * n_parameters:
+            return settings
+    smaller = takewhile(lambda s: family.count(s, n_tokens) < 4 * n_parameters, family.settings())
+    best = min(smaller, key=distance, default=next(family.settings()))
+    if distance(best) > 0.25 * n_parameters:
+        near = family.count(best, n_tokens)
+        raise ValueError(
+            f"no {name} with {n_tokens} tokens has about {n_parameters} trained parameters: the"
+            f" nearest has {near}"
+        )
+    return best
+
+
+def _units(**fixed: Any) -> Callable[[], Iterator[Settings]]:
+    return lambda: ({"n_units": n} | fixed for n in range(1, _LARGEST))
+
+
+def _reservoirs() -> Iterator[Settings]:
+    yield from ({"reservoir": {"n_units": n}} for n in range(1, _LARGEST))
+
+
+def _low_rank(settings: Settings, v: int) -> int:
+    n = settings["reservoir"]["n_units"]
+    rank = min(512, n, v)
+    return int(rank * (n + v) + v)
+
+
+def _lstm(settings: Settings, v: int) -> int:
+    h = settings["n_units"]
+    return int(2 * v * h + v + 8 * h * (h + 1))
+
+
+def _attention() -> Iterator[Settings]:
+    yield from ({"n_units": 5 * h, "n_hidden": h} for h in range(1, 1 << 10))
+
+
+def _attention_count(settings: Settings, v: int) -> int:
+    n, h = settings["n_units"], settings["n_hidden"]
+    return int(2 * n * h + h + h * h * n + h * v + v)
+
+
+def _transformers() -> Iterator[Settings]:
+    yield from ({"n_hidden": f, "n_heads": 4, "n_layers": 4} for f in range(4, 68, 4))
+    yield from ({"n_hidden": f, "n_heads": 8, "n_layers": 8} for f in range(36, 1 << 13, 4))
+
+
+def _transformer_count(settings: Settings, v: int) -> int:
+    d, f = 16, settings["n_hidden"]
+    return int(settings["n_layers"] * (4 * d * d + 9 * d + 2 * d * f + f) + 2 * d * v + v)
+
+
+def _layered() -> Iterator[Settings]:
+    """Depth and width grow together, through the paper's 16 layers of 512."""
+    for d in range(4, 1 << 12, 4):
+        for n_layers in range(max(1, d // 40), d // 24 + 2):
+            yield {"n_dims": d, "n_layers": n_layers}
+
+
+def _layered_count(settings: Settings, v: int) -> int:
+    d = settings["n_dims"]
+    return int(settings["n_layers"] * (16 * d * d + 23 * d + 2) + 2 * d + v * d)
+
+
+_ATTENTION_SIZES = tuple({"n_units": n, "n_hidden": h} for n, h in attention_readout.SIZES)
+_TRANSFORMER_SIZES = tuple(
+    {"n_hidden": f, "n_heads": heads, "n_layers": layers} for f, heads, layers in transformer.SIZES
+)
+#: By the names of `esnlm.torch.registry.NETWORKS`; each in the order of its parameters.
+FAMILIES: dict[str, Family] = {
+    "esn": Family(_reservoirs, _low_rank),
+    "esn+i": Family(_reservoirs, lambda s, v: 2 * v * s["reservoir"]["n_units"] + v),
+    "lstm": Family(_units(), _lstm),
+    "char-esn": Family(_units(), lambda s, v: v * (s["n_units"] + 1)),
+    "aerc": Family(_attention, _attention_count, _ATTENTION_SIZES),
+    "transformer": Family(_transformers, _transformer_count, _TRANSFORMER_SIZES),
+    "laerc": Family(_layered, _layered_count),
+}

@@ -1,0 +1,34 @@
+"""Settings for a number of parameters, against the networks that they make."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from esnlm.torch.counts import parameter_counts  # noqa: E402
+from esnlm.torch.registry import network_class  # noqa: E402
+from esnlm.torch.sizes import FAMILIES, settings_of_size  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("n_parameters", "n_tokens"), [(6_000, 20), (15_000, 48), (50_000, 48)])
+def test_networks_have_about_the_parameters_asked_for(name, n_parameters, n_tokens):
+    settings = settings_of_size(name, n_parameters, n_tokens)
+    network = network_class(name)(n_tokens, **settings)
+    found = parameter_counts(network).trainable
+    assert found == FAMILIES[name].count(settings, n_tokens)
+    assert found == pytest.approx(n_parameters, rel=0.25)
+
+
+def test_published_sizes_go_first():
+    assert settings_of_size("aerc", 45_000, 48) == {"n_units": 100, "n_hidden": 20}
+    found = settings_of_size("transformer", 155_000, 48)
+    assert found == {"n_hidden": 256, "n_heads": 16, "n_layers": 16}
+
+
+def test_what_cannot_be_is_said():
+    with pytest.raises(ValueError, match="no esn with 50257 tokens has about 1000 trained"):
+        settings_of_size("esn", 1000, 50_257)
+    with pytest.raises(ValueError, match="knows no sizes of dyck"):
+        settings_of_size("dyck", 1000, 5)
