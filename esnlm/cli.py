@@ -29,6 +29,10 @@ _COMMANDS = {
         "esnlm.experiments.shakespeare",
         "reservoirs of several sizes on Shakespeare's characters, to a CSV and a plot",
     ),
+    "dyck": (
+        "esnlm.experiments.dyck",
+        "fixed timescales against learned ones on nested brackets, to a CSV and a plot",
+    ),
     "text": (
         "esnlm.experiments.text",
         "reservoirs beside n-grams on Penn Treebank and tiny Shakespeare, to a CSV",

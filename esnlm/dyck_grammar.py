@@ -14,6 +14,8 @@ Floats: TypeAlias = NDArray[np.float64]
 
 #: Kind of bracket -> its opener and its closer.
 PAIRS = ("()", "[]")
+#: The brackets; the position of one is its token.
+BRACKETS = "".join(PAIRS)
 _KIND = {bracket: kind for kind, pair in enumerate(PAIRS) for bracket in pair}
 _OPENERS = tuple(pair[0] for pair in PAIRS)
 
@@ -74,7 +76,7 @@ class DyckGrammar:
             raise ValueError(f"brackets come in pairs: no sequence has {max_length}")
         self.p1, self.p2, self.q = p1, p2, q
         self.min_length, self.max_length = min_length, max_length
-        self.vocabulary: tuple[str, ...] = (*"".join(PAIRS), END)
+        self.vocabulary: tuple[str, ...] = (*BRACKETS, END)
         self._kinds = np.array([p1, p2]) / (p1 + p2)
         self._continue, self._rest = self._levels()
 
