@@ -36,7 +36,7 @@ from esnlm.training import StoppedError, Trainer  # noqa: E402
 ORDERS = (7, 8)
 _PIECES = 4
 _PROMPT = 256
-_SAVE_EVERY = 90.0
+_SAVE_EVERY = 300.0
 #: Every so manyth character of the test text is also scored from its window.
 WINDOW_STRIDE = 16
 
