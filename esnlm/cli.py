@@ -21,6 +21,10 @@ _COMMANDS = {
     "blimp": ("esnlm.commands.blimp", "judge minimal pairs with a model"),
     "generate": ("esnlm.commands.generate", "continue a prompt"),
     "export": ("esnlm.commands.export", "write a model for other libraries"),
+    "natural": (
+        "esnlm.commands.natural",
+        "reservoirs of many sizes, connectivities and leak rates on shards, to a CSV and a plot",
+    ),
     "elman": (
         "esnlm.experiments.elman",
         "grammar experiments: sizes x readouts x features x seeds, to a CSV and plots",
