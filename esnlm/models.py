@@ -11,7 +11,7 @@ from esnlm.sequence_model import SequenceModel
 
 
 def load_model(folder: str | Path) -> SequenceModel:
-    """The model that ``save`` wrote into ``folder``, of whichever kind.
+    """The model that ``save`` wrote into ``folder``, of whichever kind, or transformers' GPT-2.
 
     Raises
     ------
@@ -28,7 +28,8 @@ def load_model(folder: str | Path) -> SequenceModel:
     >>> load_model(folder).order
     2
     """
-    kind = _config(Path(folder)).get("kind")
+    config = _config(Path(folder))
+    kind = config.get("kind")
     if kind == KIND:
         return NgramLanguageModel.load(folder)
     if kind == "torch":
@@ -38,6 +39,13 @@ def load_model(folder: str | Path) -> SequenceModel:
         from esnlm.torch.language_model import TorchLanguageModel
 
         return TorchLanguageModel.load(folder)
+    if config.get("model_type") == "gpt2":
+        from esnlm.torch.needed import require_torch
+
+        require_torch(f"the model {folder}")
+        from esnlm.torch.gpt2 import pretrained
+
+        return pretrained(folder)
     return LanguageModel.load(folder)
 
 

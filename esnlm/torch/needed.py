@@ -1,4 +1,4 @@
-"""What is said where torch is missing."""
+"""What is said where an optional library is missing."""
 
 from importlib.util import find_spec
 
@@ -28,3 +28,15 @@ def require_torch(what: str) -> None:
     """
     if find_spec("torch") is None:
         raise ValueError(f"{what} needs torch: pip install 'esnlm[torch]'")
+
+
+def require_transformers(what: str) -> None:
+    """Raise, in one line, where transformers is not installed; as `require_torch`.
+
+    Raises
+    ------
+    ValueError
+        transformers cannot be imported.
+    """
+    if find_spec("transformers") is None:
+        raise ValueError(f"{what} needs transformers: pip install 'esnlm[hf]'")

@@ -11,6 +11,7 @@ NETWORKS: dict[str, tuple[str, str]] = {
     "esn": ("esnlm.torch.esn", "EchoStateNetwork"),
     "esn+i": ("esnlm.torch.esn", "EchoStateNetworkWithEmbedding"),
     "lstm": ("esnlm.torch.lstm", "LSTM"),
+    "gpt2": ("esnlm.torch.gpt2", "GPT2"),
     "mts-lstm": ("esnlm.torch.timescales", "MultiTimescaleLSTM"),
     "awd-lstm": ("esnlm.torch.timescales", "AWDLSTM"),
     "char-esn": ("esnlm.torch.character_reservoir", "CharacterReservoir"),

@@ -1,0 +1,206 @@
+"""GPT-2 against transformers' own, from scratch and from a folder."""
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from esnlm.cli import main  # noqa: E402
+from esnlm.models import load_model  # noqa: E402
+from esnlm.persistence import ModelFormatError  # noqa: E402
+from esnlm.tokenizers import Tokenizer  # noqa: E402
+from esnlm.torch.gpt2 import END_OF_TEXT, GPT2, pretrained  # noqa: E402
+from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
+
+pytestmark = [pytest.mark.torch, pytest.mark.hf]
+
+SMALL = {"n_units": 16, "n_layers": 2, "n_heads": 4, "context": 12}
+TEXT = ["the boy sees the dog", "the dog sees the boy", "a girl walks"]
+
+
+def small(n_tokens=11, **settings):
+    torch.manual_seed(0)
+    return GPT2(n_tokens, **(SMALL | settings)).eval()
+
+
+def own(network):
+    """The model of transformers with the same weights."""
+    model = transformers.GPT2LMHeadModel(network.transformer.config).eval()
+    model.transformer.load_state_dict(network.transformer.state_dict())
+    return model
+
+
+def test_size_is_that_of_papers_000_and_001():
+    with torch.device("meta"):
+        count = sum(p.numel() for p in GPT2(50257).parameters())
+    assert count == 124_439_808
+    assert count == (50257 + 1024) * 768 + 12 * (12 * 768**2 + 13 * 768) + 2 * 768
+
+
+def test_the_default_configuration_is_that_of_transformers():
+    ours, theirs = small().transformer.config, transformers.GPT2Config()
+    sizes = {"vocab_size", "n_embd", "n_layer", "n_head", "n_positions"}
+    ends = {"bos_token_id", "eos_token_id"}
+    kept = {k: v for k, v in theirs.to_dict().items() if k not in sizes | ends}
+    assert kept.items() <= ours.to_dict().items()
+    with torch.device("meta"):
+        full = GPT2(50257).transformer.config
+    assert all(getattr(full, name) == getattr(theirs, name) for name in sizes)
+
+
+def test_scores_are_those_of_transformers():
+    network = small()
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 11, size=(3, 12)))
+    with torch.no_grad():
+        logits = network.head(network.encode(tokens)[0])
+        expected = own(network)(tokens).logits
+    torch.testing.assert_close(logits, expected)
+
+
+def test_text_may_be_read_in_pieces():
+    network = small()
+    tokens = torch.from_numpy(np.random.default_rng(1).integers(0, 11, size=(2, 12)))
+    with torch.no_grad():
+        whole, end = network.encode(tokens)
+        first, state = network.encode(tokens[:, :5])
+        kept = [keys.clone() for keys, _ in state]
+        second, reached = network.encode(tokens[:, 5:], state)
+    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
+    torch.testing.assert_close(reached, end)
+    assert all(torch.equal(keys, was) for (keys, _), was in zip(state, kept, strict=True))
+
+
+def test_loss_falls_and_the_model_lives_in_a_folder(tmp_path):
+    network = small(dropout=0.0).train()
+    tokens = torch.arange(24).remainder(11).reshape(2, 12)
+    optimiser = torch.optim.AdamW(network.parameter_groups(0.01), lr=1e-2)
+    losses = []
+    for _ in range(40):
+        hidden, _ = network.encode(tokens[:, :-1])
+        loss = network.loss(hidden.flatten(0, 1), tokens[:, 1:].flatten()).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.2 * losses[0]
+    model = TorchLanguageModel(network, reset="never")
+    model.save(tmp_path / "model")
+    text = tokens.flatten().numpy()
+    assert load_model(tmp_path / "model").perplexity([text]) == pytest.approx(
+        model.perplexity([text]), rel=1e-6
+    )
+
+
+def test_long_text_is_read_in_windows_that_overlap():
+    network = small()
+    text = np.random.default_rng(2).integers(0, 11, size=31)
+    scores = TorchLanguageModel(network, reset="never").log_likelihood([text])[0]
+    model = own(network)
+    expected = []
+    for t in range(1, 31):
+        # The first window predicts 12 tokens; each after it moves on by 6.
+        first = 0 if t <= 12 else min(-(-(t - 12) // 6) * 6, 30 - 12)
+        with torch.no_grad():
+            logits = model(torch.from_numpy(text[first:t])[None]).logits[0, -1]
+        expected.append(float(torch.log_softmax(logits, dim=-1)[text[t]]))
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder as transformers writes it, with byte pairs learned from a few sentences."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    made = ByteLevelBPETokenizer()
+    made.train_from_iterator(TEXT * 5, vocab_size=280, special_tokens=[END_OF_TEXT])
+    path = tmp_path / "gpt2"
+    path.mkdir()
+    made.save(str(path / "tokenizer.json"))
+    made.save_model(str(path))
+    own(small(made.get_vocab_size())).save_pretrained(path)
+    return path
+
+
+def test_a_pretrained_folder_scores_as_in_transformers(folder):
+    model = pretrained(folder)
+    reference = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    sentence = TEXT[0]
+    end = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
+    ids = [end, *tokenizer.encode(sentence, add_special_tokens=False), end]
+    with torch.no_grad():
+        logits = reference(torch.tensor([ids])).logits[0]
+    expected = torch.log_softmax(logits[:-1], -1)[torch.arange(len(ids) - 1), ids[1:]]
+    (found,) = model.log_likelihood([sentence])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_vocabulary_and_merges_are_as_good_as_a_tokenizer_file(folder):
+    expected = pretrained(folder).log_likelihood(TEXT)
+    (folder / "tokenizer.json").unlink()
+    found = pretrained(folder).log_likelihood(TEXT)
+    for scores, others in zip(found, expected, strict=True):
+        np.testing.assert_allclose(scores, others)
+
+
+def test_commands_take_a_pretrained_folder(folder, tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(TEXT))
+    assert main(["evaluate", str(folder), str(text), "--bins", str(text)]) == 0
+    shown = capsys.readouterr().out
+    assert "perplexity" in shown
+    assert "<100" in shown
+
+
+def thin(folder):
+    """Leave out a matrix."""
+    from safetensors.torch import load_file, save_file
+
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    del weights["transformer.wpe.weight"]
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def change(folder, **changed):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), "holds no model of transformers"),
+        (lambda f: change(f, model_type="opt"), "holds no GPT-2"),
+        (lambda f: change(f, activation_function="relu"), "has activation_function = 'relu'"),
+        (lambda f: (f / "model.safetensors").unlink(), "has no weights in safetensors"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"?"), "is not a whole model"),
+        (lambda f: thin(f), "it lacks transformer.wpe.weight"),
+        (lambda f: [(f / n).unlink() for n in ("tokenizer.json", "merges.txt")], "no merges.txt"),
+    ],
+)
+def test_folders_that_hold_no_such_model(folder, spoil, message):
+    spoil(folder)
+    with pytest.raises(ModelFormatError, match=message):
+        pretrained(folder)
+
+
+def test_a_tokenizer_of_another_model(folder):
+    Tokenizer.train_words(TEXT, boundaries=True).backend.save(str(folder / "tokenizer.json"))
+    with pytest.raises((ModelFormatError, ValueError), match="endoftext"):
+        pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_heads": 3}, "n_units must be a multiple of n_heads=3, got 16"),
+        ({"context": 0}, "context must be an integer of at least 1, got 0"),
+    ],
+)
+def test_settings_that_make_no_network(settings, message):
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
