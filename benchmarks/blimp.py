@@ -92,19 +92,22 @@ def untrained(tokenizer: Tokenizer, n_units: int, topology: str) -> LanguageMode
     reservoir = Reservoir(n_units, topology=topology, random_state=0).fit(n_inputs=n_tokens)
     rng = np.random.default_rng(0)
     n_classes = round(n_tokens**0.5)
+    n_components = min(512, n_units)
     size = np.float32(n_units**-0.5)
 
-    def weights(n_rows: int) -> dict[str, Any]:
-        coef = rng.standard_normal((n_rows, n_units), dtype=np.float32)
-        coef *= size
-        return {"coef_": coef, "intercept_": np.zeros(n_rows, dtype=np.float32)}
+    def normal(*shape: int) -> Any:
+        return rng.standard_normal(shape, dtype=np.float32) * size
 
-    width = {"n_features_in_": np.asarray(n_units)}
-    inner = weights(n_classes) | width
-    inner |= {"classes_": np.arange(n_classes), "n_iter_": np.asarray(1)}
-    arrays = weights(n_tokens) | width | {f"class.{name}": array for name, array in inner.items()}
-    arrays |= {"classes_": np.arange(n_tokens)}
-    arrays |= {"word_class_": rng.permutation(np.arange(n_tokens) % n_classes)}
+    arrays = {
+        "n_features_in_": np.asarray(n_units),
+        "classes_": np.arange(n_tokens),
+        "word_class_": rng.permutation(np.arange(n_tokens) % n_classes),
+        "directions_": normal(n_units, n_components),
+        "shift_": np.zeros(n_components, dtype=np.float32),
+        "class_weights_": normal(n_components + 1, n_classes),
+        "coef_": normal(n_tokens, n_components),
+        "intercept_": np.zeros(n_tokens, dtype=np.float32),
+    }
     model = LanguageModel(reservoir, ClassFactoredReadout(), tokenizer)
     model.reservoir_, model.features_ = reservoir, None
     model.tokenizer_, model.n_tokens_ = tokenizer, n_tokens

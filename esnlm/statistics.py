@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import blas
+from scipy.sparse import csr_array
 
 from esnlm.kernels.moments import (
     add_grouped_columns,
@@ -137,6 +138,25 @@ class Moments:
     def centred_sums(self) -> NDArray[np.float64]:
         """(Y - mean)ᵀ(X - mean) (n_classes, n_units) for one-hot Y."""
         return self.sums - np.outer(self.counts, self.mean)
+
+    def pooled(self, groups: NDArray[np.intp]) -> "Moments":
+        """Moments of the same rows whose targets are groups (n_classes,) of classes.
+
+        The Gram matrix is shared with this one, not copied.
+
+        Examples
+        --------
+        >>> moments = Moments(1, 3).add(np.array([[1.0], [2.0], [4.0]]), np.arange(3))
+        >>> moments.pooled(np.array([0, 1, 0])).sums.tolist()
+        [[5.0], [2.0]]
+        """
+        made = Moments(self.n_units, int(groups.max()) + 1)
+        made.n, made.n_gram = self.n, self.n_gram
+        np.add.at(made.counts, groups, self.counts)
+        member = csr_array((np.ones(len(groups)), (groups, np.arange(len(groups)))))
+        made.sums[...] = member @ self.sums
+        made._gram, made._gram_sum = self.gram(), self._gram_sum
+        return made
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything that further rows are added to, as views, rounding and all."""

@@ -10,11 +10,18 @@ from sklearn.exceptions import SkipTestWarning
 from sklearn.linear_model import Ridge
 from sklearn.utils.estimator_checks import check_estimator
 
-from esnlm import ClassFactoredReadout, RidgeReadout, SoftmaxReadout
+from esnlm import (
+    ClassFactoredReadout,
+    MixtureOfExpertsReadout,
+    RidgeReadout,
+    SoftmaxReadout,
+)
 from esnlm.readouts.base import ArrayBlocks
 from esnlm.readouts.clusters import frequency_classes, given_classes, state_clusters
-from esnlm.readouts.within_class import ClassLayout, SoftmaxWordSolver, shared_ridge
+from esnlm.readouts.within_class import ClassLayout, shared_ridge
+from esnlm.readouts.word_steps import WordSolver
 from esnlm.statistics import Moments
+from esnlm.threads import tile_map
 
 CLASSES = np.array([0, 1, 2, 0, 1, 2, 0, 1, 3])
 
@@ -39,7 +46,9 @@ KINDS = {
     "default": {},
     "ridge": {"class_readout": "ridge", "word_readout": "ridge"},
     "joint softmax": {"solver": "joint"},
-    "joint ridge": {"solver": "joint", "word_readout": "ridge"},
+    "joint ridge": {"solver": "joint", "class_readout": "ridge", "word_readout": "ridge"},
+    "joint mixture": {"solver": "joint", "class_readout": "moe"},
+    "joint, both kinds": {"solver": "joint", "word_readout": "ridge", "clustering": "words"},
 }
 
 
@@ -179,7 +188,11 @@ def test_parameters_are_counted():
     separate = ClassFactoredReadout(clustering=CLASSES).fit(X, y)
     assert separate.n_parameters_ == (6 + 1) * (4 + 8)
     joint = ClassFactoredReadout(clustering=CLASSES, solver="joint").fit(X, y)
-    assert joint.n_parameters_ == (6 + 1) * (4 + 9)
+    assert joint.n_parameters_ == 6 * 6 + (6 + 1) * (4 + 9)
+    mixture = ClassFactoredReadout(
+        clustering=CLASSES, solver="joint", class_readout=MixtureOfExpertsReadout(3)
+    ).fit(X, y)
+    assert mixture.n_parameters_ == 6 * 6 + (6 + 1) * (3 * 4 + 3 + 9)
 
 
 def test_readouts_of_the_caller_are_cloned(rows):
@@ -291,15 +304,16 @@ def test_shared_ridge_is_ridge_where_classes_have_equal_moments():
         np.testing.assert_allclose(factors.coef[words], expected, atol=1e-10)
 
 
-def test_joint_softmax_comes_close_to_the_optimum():
+def test_word_steps_come_close_to_the_optimum():
     X, y, _ = softmax_rows(20000, 6, 20, sharpness=0.7)
+    X = X.astype(np.float32)
     layout = ClassLayout(np.arange(20) % 4)
-    solver = SoftmaxWordSolver(Moments(6, 20).add(X, y), layout, alpha=1.0)
-    for _ in range(3):
-        for part in np.array_split(np.arange(len(X)), 40):
-            loss = solver.step(X[part], y[part])
-    assert np.isfinite(loss)
-    reached = -solver.factors().log_probability_of(X, y).mean()
+    solver = WordSolver(layout, 6, np.bincount(y))
+    with tile_map(1) as over:
+        for _ in range(3):
+            for part in np.array_split(np.arange(len(X)), 40):
+                solver.step(X[part], y[part], over)
+    reached = -solver.factors.log_probability_of(X, y).mean()
     best = 0.0
     for c in range(4):
         inside = y % 4 == c

@@ -33,6 +33,12 @@ READOUTS: dict[str, Any] = {
     "mixture, linear": MixtureOfExpertsReadout(experts="linear", random_state=0),
     "factored": ClassFactoredReadout(random_state=0),
     "factored, joint": ClassFactoredReadout(solver="joint", random_state=0),
+    "factored, joint ridge": ClassFactoredReadout(
+        solver="joint", class_readout="ridge", word_readout="ridge", random_state=0
+    ),
+    "factored, joint mixture": ClassFactoredReadout(
+        solver="joint", class_readout="moe", clustering="words", random_state=0
+    ),
     "low rank": LowRankReadout(random_state=0),
     "low rank, clustered": LowRankReadout(3, n_frequent=1, n_classes=2, random_state=0),
 }

@@ -96,6 +96,8 @@ def _mixture(readout: Any) -> Described:
 
 def _factored(readout: Any) -> Described:
     arrays = readout.to_arrays()
+    if "directions_" in arrays:
+        return _joint(arrays)
     layout = ClassLayout(arrays["word_class_"])
     sizes = [run.stop - run.start for run in layout.runs]
     classes: Described = _uniform(1)
@@ -104,10 +106,6 @@ def _factored(readout: Any) -> Described:
     kind: dict[str, Any] = {"kind": "factored", "sizes": sizes, "classes": classes[0]}
     described = {"position": layout.position.astype(np.int64)}
     described |= with_prefix("classes", classes[1])
-    if "coef_" in arrays:
-        words = _linear(arrays, arrays.get("floor_"))
-        kind["words"] = words[0]
-        return kind, described | with_prefix("words", words[1])
     kind["factors"] = []
     for c, size in enumerate(sizes):
         given = readout.word_factors_.get(c)
@@ -115,6 +113,34 @@ def _factored(readout: Any) -> Described:
         kind["factors"].append(factor[0])
         described |= with_prefix(f"words.{c}", factor[1])
     return kind, described
+
+
+def _joint(arrays: Arrays) -> Described:
+    """Factors on components: a factored readout within one of low rank."""
+    layout = ClassLayout(arrays["word_class_"])
+    n_components = arrays["directions_"].shape[1]
+    if "gate_" in arrays:
+        n_experts = arrays["gate_"].shape[1]
+        experts = arrays["class_weights_"].T.reshape(n_experts, -1, n_components + 1)
+        described = {"mean": np.zeros(n_components), "map": np.eye(n_components)}
+        described |= {"experts": experts, "gate": arrays["gate_"].T}
+        sizes = {"n_outputs": layout.n_classes, "n_experts": n_experts, "n_floors": 0}
+        classes: Described = {"kind": "mixture"} | sizes, described
+    elif "class_weights_" in arrays:
+        weights = arrays["class_weights_"]
+        classes = _linear({"coef_": weights[:-1].T, "intercept_": weights[-1]}, None)
+    else:
+        names = {"coef_": "class_coef_", "intercept_": "class_intercept_"}
+        ridge = {name: arrays[own] for name, own in names.items()}
+        classes = _linear(ridge, arrays["class_floor_"])
+    words = _linear(arrays, arrays.get("floor_"))
+    inner = {"kind": "factored", "sizes": layout.sizes.tolist()}
+    inner |= {"classes": classes[0], "words": words[0]}
+    described = {"directions": arrays["directions_"], "shift": arrays["shift_"]}
+    described["inner.position"] = layout.position.astype(np.int64)
+    described |= with_prefix("inner.classes", classes[1])
+    described |= with_prefix("inner.words", words[1])
+    return {"kind": "low_rank", "n_components": n_components, "inner": inner}, described
 
 
 def _low_rank(readout: Any) -> Described:

@@ -28,7 +28,11 @@ def default_n_classes(n_words: int) -> int:
 
 
 def frequency_classes(counts: NDArray[Any], n_classes: int) -> NDArray[np.intp]:
-    """Bins of about equal probability mass, most frequent words first.
+    """Bins of about equal probability mass, most frequent words first, none of them huge.
+
+    Rare words are many: bins of equal mass alone would put most of a natural vocabulary in the
+    last ones, and every row of theirs would cost as much. So a bin holds three times the mean
+    number of words at most, and the others share the mass that is left.
 
     counts (V,) -> classes (V,) in [0, n_classes); no class is empty.
 
@@ -36,22 +40,40 @@ def frequency_classes(counts: NDArray[Any], n_classes: int) -> NDArray[np.intp]:
     --------
     >>> frequency_classes(np.array([10, 1, 5, 2, 2]), 2)
     array([0, 1, 1, 1, 1])
+    >>> np.bincount(frequency_classes(1000 // np.arange(1, 101), 10)).max()
+    np.int64(30)
     """
     n_words = len(counts)
     order = np.argsort(-counts, kind="stable")
     mass = np.maximum(counts[order], 1e-9).astype(np.float64)
-    middle = (np.cumsum(mass) - 0.5 * mass) / mass.sum()
-    bins = np.minimum((middle * n_classes).astype(np.intp), n_classes - 1)
-    # A bin that one frequent word overfills leaves the next ones empty: number them afresh, and
-    # leave at least a word for each class still to come.
-    rank = np.arange(n_words)
-    bins = np.minimum(np.unique(bins, return_inverse=True)[1], rank)
-    short = n_classes - 1 - bins[-1]
-    if short > 0:
-        bins = np.maximum(bins, rank - (n_words - n_classes))
+    most = max(1, int(np.ceil(_LARGEST_OF_RARE * n_words / n_classes)))
+    low, high = 0.0, float(mass.sum())
+    for _ in range(60):
+        middle = (low + high) / 2
+        if len(_bin_ends(mass, middle, most)) > n_classes:
+            low = middle
+        else:
+            high = middle
+    ends = _bin_ends(mass, high, most)
+    # Ties may leave fewer bins than there are to be: halve the largest.
+    while len(ends) < n_classes:
+        sizes = np.diff(ends, prepend=0)
+        widest = int(np.argmax(sizes))
+        ends = np.insert(ends, widest, ends[widest] - sizes[widest] // 2)
     classes = np.empty(n_words, dtype=np.intp)
-    classes[order] = bins
+    classes[order] = np.searchsorted(ends, np.arange(n_words), side="right")
     return classes
+
+
+def _bin_ends(mass: NDArray[np.float64], limit: float, most: int) -> NDArray[np.intp]:
+    """Ends of bins that are filled in order up to a mass, or to so many words."""
+    total = np.concatenate([[0.0], np.cumsum(mass)])
+    ends, start = list[int](), 0
+    while start < len(mass):
+        reached = int(np.searchsorted(total, total[start] + limit, side="right")) - 1
+        start = int(np.clip(reached, start + 1, min(start + most, len(mass))))
+        ends.append(start)
+    return np.array(ends, dtype=np.intp)
 
 
 def given_classes(mapping: Any, words: NDArray[Any]) -> NDArray[np.intp]:

@@ -1,35 +1,46 @@
 """Class-factored readout: P(w|x) = P(class(w)|x) P(w|class(w), x) (Rachez eq. 35)."""
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from esnlm.readouts.base import ArrayBlocks, Block, Blocks, StreamingReadout
+from esnlm.readouts import joint_state
+from esnlm.readouts.base import ArrayBlocks, Block, Blocks, StreamingReadout, blocks_rows
 from esnlm.readouts.buffered import BufferedReadout
+from esnlm.readouts.canonical import canonical_directions, word_vectors
 from esnlm.readouts.clusters import (
     default_n_classes,
     frequency_classes,
+    frequent_words_and_clusters,
     given_classes,
     state_clusters,
 )
 from esnlm.readouts.factored_state import factored_arrays, restore_factored
+from esnlm.readouts.incremental import Interleaved
+from esnlm.readouts.joint_factors import FactorSettings, JointFactors
+from esnlm.readouts.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.ridge import RidgeReadout
 from esnlm.readouts.softmax import SoftmaxReadout
-from esnlm.readouts.within_class import (
-    ClassLayout,
-    SoftmaxWordSolver,
-    WordFactors,
-    shared_ridge,
-)
+from esnlm.readouts.within_class import ClassLayout
 from esnlm.statistics import Moments
 from esnlm.validation import check_count
 
 _SEPARATE_WORDS = 256
 _MEMORY = 1 << 28
+_KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpertsReadout}
+# Parameters of factors that are named alone, where they are learned jointly.
+_JOINT_SOFTMAX = SoftmaxReadout(alpha=10.0, n_passes=1, learning_rate=0.2)
+_JOINT_EXPERTS = 4
+# Classes for each √V where frequent words have their own, and the part that these are.
+_CLASSES_WITH_WORDS, _SINGLE_WORDS = 4.5, 2 / 3
+_WITHOUT_STATE = (
+    "this readout was loaded without its statistics and cannot learn more rows: fit a clone on"
+    " all of them"
+)
 
 
 class ClassFactoredReadout(BufferedReadout):
@@ -44,19 +55,27 @@ class ClassFactoredReadout(BufferedReadout):
     ----------
     n_classes : int, optional
         Number of classes (at most; at least one). None: the nearest to √V.
-    clustering : "clusters", "frequency", mapping or sequence
+    clustering : "auto", "clusters", "words", "frequency", mapping or sequence
         How words are put into classes. "clusters": spherical k-means on the mean of the states
-        that each word follows, at most ``1.5 V / n_classes`` words a class. "frequency":
-        bins of equal mass, frequent words first. A mapping of every label to its class, or the
-        classes in the order of ``classes_``: those (``n_classes`` is not used).
-    class_readout, word_readout : "softmax", "ridge" or a readout
+        that each word follows, in classes of bounded size. "words": two thirds of the classes
+        are a frequent word each, the others clusters; ``n_classes`` is then 4.5 √V where it is
+        None. "frequency": bins of equal mass, frequent words first, none of more than three
+        times the mean size. "auto": "clusters", and "words" for more than 256 words. A mapping
+        of every label to its class, or the classes in the order of ``classes_``: those
+        (``n_classes`` is not used).
+    class_readout, word_readout : "softmax", "ridge", "moe" or a readout
         What predicts the class, and the word within it; a readout is cloned.
     solver : "auto", "separate" or "joint"
-        How words within classes are learned. "separate": a readout for each class, on its rows.
-        "joint": every class in one set of matrices: ridge from one matrix of products shared by
-        the classes, softmax in ``n_passes`` (of the word readout) passes of steps on batches of
-        rows, fewer if the loss of held-out rows rises. "auto": separate up to 256 words
-        (softmax: and 256 MiB of rows), and for readouts of other kinds.
+        "separate": a readout for the class, and one for the words of each class, on its rows.
+        "joint": all factors on ``n_components`` linear maps of the state, see `JointFactors`:
+        ridge solved from one set of moments, softmax in ``n_passes`` passes of steps on
+        batches. Of a readout that is given, it takes the penalty (ridge: chosen by
+        cross-validation unless ``selection`` is None), learning rate, momentum and passes; of
+        a mixture ``n_experts``. Its words are softmax or ridge. "auto": joint for more than 256
+        words or 256 MiB of rows, and for passes over a corpus; separate for readouts of other
+        kinds, and otherwise.
+    n_components : int
+        Of the joint solver; at most the number of units.
     buffer_size : int
         Rows that ``partial_fit`` keeps before it learns from them and forgets them (at most
         256 MiB). Classes are made from these rows.
@@ -68,8 +87,11 @@ class ClassFactoredReadout(BufferedReadout):
     word_class_ : ndarray (V,)
         Class of each word.
     n_classes_used_ : int
-    class_factor_ : readout for the class (None when there is one class only)
+    class_factor_ : readout for the class ("separate"; None when there is one class only)
     word_factors_ : dict of class -> readout ("separate"; classes of one word have none)
+    joint_ : JointFactors ("joint")
+    history_ : list of float
+        Mean held-out loss after each pass ("joint", where there are held-out rows).
 
     Examples
     --------
@@ -87,10 +109,11 @@ class ClassFactoredReadout(BufferedReadout):
         self,
         n_classes: int | None = None,
         *,
-        clustering: Any = "clusters",
+        clustering: Any = "auto",
         class_readout: Any = "softmax",
         word_readout: Any = "softmax",
         solver: Literal["auto", "separate", "joint"] = "auto",
+        n_components: int = 512,
         buffer_size: int = 65536,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -99,47 +122,132 @@ class ClassFactoredReadout(BufferedReadout):
         self.class_readout = class_readout
         self.word_readout = word_readout
         self.solver = solver
+        self.n_components = n_components
         self.buffer_size = buffer_size
         self.random_state = random_state
 
     @property
     def n_parameters_(self) -> int:
         """Number of trained parameters of all factors."""
-        arrays = self.to_arrays()
+        self.to_arrays()
+        if self.joint_ is not None:
+            return joint_state.n_parameters(self.joint_)
         nested = [self.class_factor_, *self.word_factors_.values()]
-        own = sum(int(arrays[k].size) for k in ("coef_", "intercept_") if k in arrays)
-        return own + sum(f.n_parameters_ for f in nested if f is not None)
+        return sum(f.n_parameters_ for f in nested if f is not None)
+
+    @property
+    def scores_are_cheap(self) -> bool:  # type: ignore[override]
+        """Whether a score along the way needs no solving: of softmax factors and mixtures."""
+        return not any(isinstance(f, RidgeReadout) for f in (self._class, self._words))
+
+    @property
+    def training_passes(self) -> int:
+        """Passes over the corpus that it wants; asked after `begin`, more where rows are few."""
+        joint = self.__dict__.get("joint_")
+        return 1 if joint is None else joint.n_passes
+
+    @property
+    def survey_rows(self) -> int:
+        """Rows that components and classes are made from."""
+        joint = self.__dict__.get("joint_")
+        return 0 if joint is None else joint.survey_rows
+
+    def begin(
+        self,
+        classes: ArrayLike,
+        n_units: int,
+        *,
+        n_rows: int,
+        counts: NDArray[np.int64] | None = None,
+        dtype: str = "float32",
+    ) -> Self:
+        """See `StreamingReadout.begin`; factors are learned jointly where that is possible."""
+        super().begin(classes, n_units, n_rows=n_rows, counts=counts, dtype=dtype)
+        if self.solver != "separate" and self._may_be_joint():
+            self._streaming = True
+            self._begin_joint(n_rows, counts)
+        return self
+
+    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Rows for components and classes."""
+        self._joint_made().survey(X, codes)
+
+    def end_survey(self) -> None:
+        """Solve the components, and make the classes."""
+        self._joint_made().end_survey()
+
+    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Learn from the next rows of the pass."""
+        if self.joint_ is None:
+            super().learn(X, codes)
+        else:
+            self.joint_.learn(X, codes.astype(np.intp, copy=False))
+
+    def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
+        """Note the held-out loss of joint factors."""
+        if self.joint_ is not None and held_out is not None:
+            self.joint_.settle()
+            total = n = 0.0
+            for X, codes in held_out:
+                total -= float(self.joint_.log_probability_of(X, codes).sum(dtype=np.float64))
+                n += len(codes)
+            self.history_.append(total / max(n, 1.0))
+        return True
+
+    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+        """Learn the rows still waiting, and solve."""
+        if self.joint_ is None:
+            super().finish(held_out)
+        else:
+            self._finish_joint()
 
     def _start(self) -> None:
         if self.solver not in ("auto", "separate", "joint"):
             raise ValueError(f"solver must be 'auto', 'separate' or 'joint', got {self.solver!r}")
-        check_count("buffer_size", self.buffer_size)
+        for name in ("buffer_size", "n_components"):
+            check_count(name, getattr(self, name))
         if self.n_classes is not None:
             check_count("n_classes", self.n_classes)
         self._words = _factor(self.word_readout, "word_readout")
         self._class = _factor(self.class_readout, "class_readout")
+        self._can_learn = True
+        self.history_: list[float] = []
+        self.joint_: JointFactors | None = None
         self.class_factor_: Any = None
         self.word_factors_: dict[int, Any] = {}
-        self._joint: WordFactors | None = None
-        self._softmax_solver: SoftmaxWordSolver | None = None
-        self._moments: Moments | None = None
-        self._joint_behind = False
+        if self.solver == "joint" and not self._may_be_joint():
+            raise ValueError(
+                "solver 'joint' takes words by softmax or ridge, and classes by these or a mixture"
+                f" of softmax experts, got {type(self._words).__name__} for words and"
+                f" {type(self._class).__name__} for classes: choose 'separate'"
+            )
+
+    def _may_be_joint(self) -> bool:
+        """Whether the joint solver knows factors of these kinds."""
+        mixture = isinstance(self._class, MixtureOfExpertsReadout)
+        known = isinstance(self._class, RidgeReadout | SoftmaxReadout)
+        known = known or (mixture and self._class.experts == "softmax")
+        return known and isinstance(self._words, RidgeReadout | SoftmaxReadout)
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        if self.solver == "joint" or (
+            self.solver == "auto"
+            and self._may_be_joint()
+            and (len(self.classes_) > _SEPARATE_WORDS or not self._fits_memory(blocks))
+        ):
+            self._solve_jointly(blocks, held_out)
+            return
         moments = _moments(blocks, len(self.classes_))
         self.n_features_in_ = moments.n_units
-        self._set_classes(self._assign(moments))
+        self._set_classes(self._assign_separate(moments))
         if self._layout.n_classes > 1:
             self.class_factor_ = clone(self._class).fit_blocks(
                 _ClassOf(blocks, self.word_class_),
                 np.arange(self._layout.n_classes),
                 None if held_out is None else _ClassOf(held_out, self.word_class_),
             )
-        if not self._is_separate(moments):
-            self._solve_jointly(moments, blocks, held_out)
-            return
-        if not _fits_memory(moments):
-            for X, codes in _batches(blocks, self._batch_rows()):
+        if not self._fits_memory(blocks):
+            for X, codes in blocks:
                 self._update_separate(X, codes)
             return
         parts = _by_class(blocks, self._layout)
@@ -149,85 +257,158 @@ class ClassFactoredReadout(BufferedReadout):
             if len(words) > 1:
                 self.word_factors_[c] = clone(self._words).fit_blocks(part, words, judges.get(c))
 
-    def _assign(self, moments: Moments) -> NDArray[np.intp]:
+    def _fits_memory(self, blocks: Blocks) -> bool:
+        """Whether copies of the rows stay within 256 MiB."""
+        n_bytes = 0
+        for X, _ in blocks:
+            n_bytes += X.nbytes
+            if n_bytes > _MEMORY:
+                return False
+        return True
+
+    def _solve_jointly(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        """Passes over the rows, which are interleaved where they are arrays."""
+        blocks = self._held(blocks)
+        n_rows, counts = blocks_rows(blocks), None
+        if isinstance(blocks, ArrayBlocks):
+            counts = np.bincount(blocks.y, minlength=len(self.classes_))
+            blocks = Interleaved(blocks.X, blocks.y, min(blocks.block_size, n_rows))
+        elif not n_rows:
+            n_rows = sum(len(codes) for _, codes in blocks)
+        joint = self._begin_joint(n_rows, counts)
+        surveyed = 0
+        for X, codes in blocks:
+            joint.survey(X, codes)
+            surveyed += len(X)
+            if surveyed >= joint.survey_rows:
+                break
+        joint.end_survey()
+        for _ in range(joint.n_passes):
+            for X, codes in blocks:
+                joint.learn(X, codes)
+            self.end_pass(held_out)
+        self._finish_joint()
+
+    def _held(self, blocks: Blocks) -> Blocks:
+        """The rows as arrays where ``partial_fit`` would hold them all."""
+        if isinstance(blocks, ArrayBlocks):
+            return blocks
+        parts: list[Block] = []
+        n_rows = 0
+        for X, codes in blocks:
+            parts.append((X.copy(), codes.copy()))
+            n_rows += len(X)
+            if n_rows > self._capacity(np.float64):
+                return blocks
+        return ArrayBlocks(
+            np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
+        )
+
+    def _begin_joint(self, n_rows: int, counts: NDArray[Any] | None) -> JointFactors:
+        sizes = self.n_features_in_, len(self.classes_), n_rows
+        self.joint_ = JointFactors(self._settings(), self._assign, *sizes, counts)
+        self.joint_.begin_survey()
+        return self.joint_
+
+    def _finish_joint(self) -> None:
+        joint = self._joint_made()
+        joint.finish()
+        self._set_classes(joint.layout.word_class)
+
+    def _joint_made(self) -> JointFactors:
+        assert self.joint_ is not None, "begin comes first"
+        return self.joint_
+
+    def _settings(self) -> FactorSettings:
+        """What the joint solver takes from the readouts for the factors."""
+        named = isinstance(self.class_readout, str), isinstance(self.word_readout, str)
+        classes, words = (
+            _JOINT_SOFTMAX if is_named and isinstance(factor, SoftmaxReadout) else factor
+            for is_named, factor in zip(named, (self._class, self._words), strict=True)
+        )
+        n_experts = int(isinstance(classes, SoftmaxReadout))
+        if isinstance(classes, MixtureOfExpertsReadout):
+            n_experts = _JOINT_EXPERTS if named[0] else classes.n_experts
+            classes = words if isinstance(words, SoftmaxReadout) else _JOINT_SOFTMAX
+        softmax = [f for f in (classes, words) if isinstance(f, SoftmaxReadout)]
+        steps = softmax[0] if softmax else _JOINT_SOFTMAX
+        return FactorSettings(
+            self.n_components,
+            n_experts,
+            isinstance(words, SoftmaxReadout),
+            _penalty(classes),
+            _penalty(words),
+            steps.learning_rate,
+            steps.momentum,
+            max([factor.n_passes for factor in softmax], default=1),
+            self._seed(),
+        )
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _assign(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:
+        """Classes (V,) of words that occurred counts (V,) times, after states like vectors."""
         if not isinstance(self.clustering, str):
             return given_classes(self.clustering, self.classes_)
         n_words = len(self.classes_)
-        n_classes = min(n_words, self.n_classes or default_n_classes(n_words))
-        if self.clustering == "frequency":
-            return frequency_classes(moments.counts, n_classes)
-        if self.clustering == "clusters":
-            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            return state_clusters(moments, n_classes, seed)
-        raise ValueError(
-            "clustering must be 'clusters', 'frequency' or a class for every word, "
-            f"got {self.clustering!r}"
-        )
+        kind = self._clustering()
+        n_classes = min(n_words, self.n_classes or self._default_n_classes(kind))
+        if kind == "frequency":
+            return frequency_classes(counts, n_classes)
+        n_single = round(_SINGLE_WORDS * n_classes) if kind == "words" else 0
+        n_clusters = max(1, n_classes - n_single)
+        return frequent_words_and_clusters(counts, vectors, n_single, n_clusters, self._seed())
+
+    def _assign_separate(self, moments: Moments) -> NDArray[np.intp]:
+        if self._clustering() == "clusters":
+            n_words = len(self.classes_)
+            n_classes = min(n_words, self.n_classes or default_n_classes(n_words))
+            return state_clusters(moments, n_classes, self._seed())
+        vectors: NDArray[Any] = np.zeros((moments.n_classes, 1))
+        if self._clustering() == "words":
+            vectors = word_vectors(moments, canonical_directions(moments, 64)[0])
+        return self._assign(moments.counts, vectors)
+
+    def _clustering(self) -> str:
+        """The kind of clustering; "given" where the caller gave classes."""
+        if not isinstance(self.clustering, str):
+            return "given"
+        if self.clustering not in ("auto", "clusters", "words", "frequency"):
+            raise ValueError(
+                "clustering must be 'auto', 'clusters', 'words', 'frequency' or a class for every"
+                f" word, got {self.clustering!r}"
+            )
+        if self.clustering != "auto":
+            return self.clustering
+        return "words" if len(self.classes_) > _SEPARATE_WORDS else "clusters"
+
+    def _default_n_classes(self, kind: str) -> int:
+        n_words = len(self.classes_)
+        if kind == "words":
+            return max(1, round(_CLASSES_WITH_WORDS * float(np.sqrt(n_words))))
+        return default_n_classes(n_words)
 
     def _set_classes(self, word_class: NDArray[np.intp]) -> None:
         self.word_class_ = word_class
         self._layout = ClassLayout(word_class)
         self.n_classes_used_ = self._layout.n_classes
-        starts = np.array([run.start for run in self._layout.runs])
-        self._column = self._layout.position - starts[word_class]
-
-    def _is_separate(self, moments: Moments) -> bool:
-        if not isinstance(self._words, (RidgeReadout, SoftmaxReadout)):
-            return True
-        if self.solver != "auto":
-            return self.solver == "separate"
-        bounded = isinstance(self._words, RidgeReadout) or _fits_memory(moments)
-        return moments.n_classes <= _SEPARATE_WORDS and bounded
-
-    def _solve_jointly(self, moments: Moments, blocks: Blocks, held_out: Blocks | None) -> None:
-        if isinstance(self._words, RidgeReadout):
-            self._moments = moments
-            self._solve_ridge()
-            return
-        solver = SoftmaxWordSolver(moments, self._layout, self._words.alpha)
-        self._softmax_solver = solver
-        best = np.inf
-        for _ in range(self._words.n_passes):
-            for X, codes in _batches(blocks, self._batch_rows()):
-                solver.step(X, codes)
-            factors = solver.factors()
-            if held_out is not None:
-                loss = -sum(float(factors.log_probability_of(X, w).sum()) for X, w in held_out)
-                if loss >= best:
-                    break
-                best = loss
-            self._joint = factors
-
-    def _solve_ridge(self) -> None:
-        assert self._moments is not None
-        alpha = self._words.alpha if self._words.selection is None else None
-        self._joint, _ = shared_ridge(self._moments, self._layout, alpha)
+        self._column = self._layout.position - self._layout.starts[word_class]
 
     def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        if self._joint is not None and self._moments is None and self._softmax_solver is None:
-            raise ValueError(
-                "this readout was loaded without its statistics and cannot learn more rows: "
-                "fit a clone on all of them"
-            )
+        if self.joint_ is not None:
+            if not self._can_learn:
+                raise ValueError(_WITHOUT_STATE)
+            self.joint_.learn_later(X, codes)
+            return
         if self.class_factor_ is not None:
             self.class_factor_.partial_fit(X, self.word_class_[codes])
-        if self._moments is not None:
-            self._moments.add(X, codes)
-            self._joint_behind = True
-        elif self._softmax_solver is not None:
-            self._softmax_solver.n_rows += len(X)
-            self._softmax_solver.step(X, codes)
-            self._joint_behind = True
-        else:
-            self._update_separate(X, codes)
+        self._update_separate(X, codes)
 
     def _settle(self) -> None:
         super()._settle()
-        if self._joint_behind and self._moments is not None:
-            self._solve_ridge()
-        elif self._joint_behind and self._softmax_solver is not None:
-            self._joint = self._softmax_solver.factors()
-        self._joint_behind = False
+        if self.joint_ is not None:
+            self.joint_.settle()
 
     def _update_separate(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         for c, rows in self._layout.rows_by_class(self.word_class_[codes]):
@@ -252,9 +433,9 @@ class ClassFactoredReadout(BufferedReadout):
         return np.full((len(X), n_words), -np.log(n_words), dtype=X.dtype)
 
     def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        if self.joint_ is not None:
+            return self.joint_.log_probabilities(X)
         log_class = self._log_class(X)
-        if self._joint is not None:
-            return self._joint.log_probabilities(X, log_class)
         out = np.empty((len(X), len(self.classes_)), dtype=X.dtype)
         for c in range(self._layout.n_classes):
             out[:, self._layout.words(c)] = log_class[:, c, None] + self._within(c, X)
@@ -262,29 +443,42 @@ class ClassFactoredReadout(BufferedReadout):
 
     def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
         """Computes the classes, and the words of one class a row: not the whole vocabulary."""
+        if self.joint_ is not None:
+            return self.joint_.log_probability_of(X, codes)
         classes = self.word_class_[codes]
         total = self._log_class(X)[np.arange(len(codes)), classes]
-        if self._joint is not None:
-            return total + self._joint.log_probability_of(X, codes)
         for c, rows in self._layout.rows_by_class(classes):
             inside = self._within(c, X[rows])
             total[rows] += inside[np.arange(len(rows)), self._column[codes[rows]]]
         return total
 
     def _learner_arrays(self) -> dict[str, NDArray[Any]]:
-        return factored_arrays(self)
+        if self.joint_ is None:
+            return factored_arrays(self)
+        if not self._can_learn:
+            raise ValueError(_WITHOUT_STATE)
+        return {f"joint.{k}": a for k, a in joint_state.training_arrays(self.joint_).items()}
 
     def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
-        restore_factored(self, arrays)
+        own = {k.removeprefix("joint."): a for k, a in arrays.items() if k.startswith("joint.")}
+        if not own:
+            restore_factored(self, arrays)
+            return
+        sizes = self.n_features_in_, len(self.classes_)
+        self.joint_ = joint_state.restored(self._settings(), self._assign, *sizes, own)
+        self._can_learn = True
+        if self.joint_.surveyed is None:
+            self._set_classes(self.joint_.layout.word_class)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that predictions need; a factor's arrays stand under ``class.``, ``word0.``"""
+        """Everything that predictions need; see `joint_state.parameter_arrays`.
+
+        Separate factors' arrays stand under ``class.`` and, for the words of a class, ``word0.``
+        """
         arrays = super().to_arrays()
+        if self.joint_ is not None:
+            return arrays | joint_state.parameter_arrays(self.joint_)
         arrays["word_class_"] = self.word_class_
-        if self._joint is not None:
-            arrays["coef_"], arrays["intercept_"] = self._joint.coef, self._joint.intercept
-            if self._joint.floor is not None:
-                arrays["floor_"] = self._joint.floor
         nested = {f"word{c}": factor for c, factor in self.word_factors_.items()}
         if self.class_factor_ is not None:
             nested["class"] = self.class_factor_
@@ -294,6 +488,11 @@ class ClassFactoredReadout(BufferedReadout):
 
     def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         super()._restore(arrays)
+        if "directions_" in arrays:
+            self.joint_ = joint_state.with_parameters(self._settings(), self._assign, arrays)
+            self._can_learn = False
+            self._set_classes(self.joint_.layout.word_class)
+            return
         self._set_classes(np.asarray(arrays["word_class_"]).astype(np.intp))
         nested: dict[str, dict[str, NDArray[Any]]] = {}
         for name, array in arrays.items():
@@ -307,24 +506,23 @@ class ClassFactoredReadout(BufferedReadout):
                 self.class_factor_ = factor
             else:
                 self.word_factors_[int(prefix.removeprefix("word"))] = factor
-        if "coef_" in arrays:
-            self._joint = WordFactors(
-                self._layout,
-                np.asarray(arrays["coef_"]),
-                np.asarray(arrays["intercept_"]),
-                arrays.get("floor_"),
-            )
 
 
 def _factor(readout: Any, name: str) -> Any:
     """A readout for a factor: the caller's, or the default one of its name."""
     if isinstance(readout, str):
-        kinds = {"softmax": SoftmaxReadout, "ridge": RidgeReadout}
-        if readout in kinds:
-            return kinds[readout]()
+        if readout in _KINDS:
+            return _KINDS[readout]()
     elif isinstance(readout, StreamingReadout):
         return readout
-    raise ValueError(f"{name} must be 'softmax', 'ridge' or a readout, got {readout!r}")
+    raise ValueError(f"{name} must be 'softmax', 'ridge', 'moe' or a readout, got {readout!r}")
+
+
+def _penalty(factor: Any) -> float | None:
+    """The penalty of a factor; None where ridge is to choose it."""
+    if isinstance(factor, RidgeReadout) and factor.selection is not None:
+        return None
+    return float(factor.alpha)
 
 
 def _moments(blocks: Blocks, n_words: int) -> Moments:
@@ -337,11 +535,6 @@ def _moments(blocks: Blocks, n_words: int) -> Moments:
     if moments is None:
         raise ValueError("no rows to learn from: got 0 rows, give at least one")
     return moments
-
-
-def _fits_memory(moments: Moments) -> bool:
-    """Whether every row may be kept at once."""
-    return moments.n * moments.n_units * 8 <= _MEMORY
 
 
 class _ClassOf:
@@ -368,25 +561,3 @@ def _by_class(blocks: Blocks, layout: ClassLayout) -> dict[int, ArrayBlocks]:
         )
         for c, part in sorted(parts.items())
     }
-
-
-def _batches(blocks: Blocks, n_rows: int) -> Iterator[Block]:
-    """Rows of the blocks in batches of n_rows, the last one shorter, whatever the blocks."""
-    waiting: list[Block] = []
-    n_waiting = 0
-    for X, codes in blocks:
-        start = 0
-        while start < len(X):
-            stop = min(len(X), start + n_rows - n_waiting)
-            waiting.append((X[start:stop].copy(), codes[start:stop].copy()))
-            n_waiting += stop - start
-            start = stop
-            if n_waiting == n_rows:
-                yield _joined(waiting)
-                waiting, n_waiting = [], 0
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(parts: list[Block]) -> Block:
-    return np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])

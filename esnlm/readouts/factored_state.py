@@ -6,12 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from esnlm.readouts.within_class import ClassLayout, SoftmaxWordSolver
-from esnlm.statistics import Moments
-
 Arrays = dict[str, NDArray[Any]]
-
-_SOLVER_ARRAYS = ("mean", "whiten", "penalty", "intercept", "coef", "curvature")
 
 
 def with_start(start: str, arrays: Arrays) -> Arrays:
@@ -24,23 +19,6 @@ def after_start(start: str, arrays: Arrays) -> Arrays:
     return {k.removeprefix(start): array for k, array in arrays.items() if k.startswith(start)}
 
 
-def word_solver_arrays(solver: SoftmaxWordSolver) -> Arrays:
-    """Parameters and curvatures of word factors that are learned row by row, as views."""
-    arrays = {name: np.asarray(getattr(solver, name)) for name in _SOLVER_ARRAYS}
-    arrays["n_rows"] = np.asarray(solver.n_rows)
-    return arrays
-
-
-def restored_word_solver(arrays: Arrays, layout: ClassLayout) -> SoftmaxWordSolver:
-    """The solver that `word_solver_arrays` described; the arrays are taken over."""
-    solver = SoftmaxWordSolver.__new__(SoftmaxWordSolver)
-    solver.layout = layout
-    for name in _SOLVER_ARRAYS:
-        setattr(solver, name, arrays[name])
-    solver.n_rows = int(arrays["n_rows"])
-    return solver
-
-
 def factored_arrays(readout: Any) -> Arrays:
     """Classes, statistics and the state of every factor of a `ClassFactoredReadout`."""
     if not hasattr(readout, "_layout"):
@@ -50,10 +28,6 @@ def factored_arrays(readout: Any) -> Arrays:
         arrays |= with_start("class.", readout.class_factor_.training_arrays())
     for c, factor in readout.word_factors_.items():
         arrays |= with_start(f"word{c}.", factor.training_arrays())
-    if readout._moments is not None:
-        arrays |= with_start("moments.", readout._moments.to_arrays())
-    if readout._softmax_solver is not None:
-        arrays |= with_start("solver.", word_solver_arrays(readout._softmax_solver))
     return arrays
 
 
@@ -72,12 +46,6 @@ def restore_factored(readout: Any, arrays: Arrays) -> None:
             readout.word_factors_[c] = _restored(
                 readout._words, words, readout.n_features_in_, part
             )
-    if part := after_start("moments.", arrays):
-        readout._moments = Moments.from_arrays(part)
-        readout._joint_behind = True
-    if part := after_start("solver.", arrays):
-        readout._softmax_solver = restored_word_solver(part, layout)
-        readout._joint_behind = True
 
 
 def _restored(template: Any, classes: NDArray[Any], n_units: int, arrays: Arrays) -> Any:

@@ -3,25 +3,27 @@
 Words are laid out class by class, so that a class is a run of columns.
 """
 
-from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
-from threadpoolctl import threadpool_limits
 
+from esnlm.readouts.base import rows_within
 from esnlm.readouts.multinomial import log_softmax
 from esnlm.readouts.projection import floor_rows
 from esnlm.statistics import Moments
+from esnlm.threads import one_blas_thread, tile_map
 
 _PATH = np.logspace(-8, 1, 28)
-_CHUNK = 1024
+# Eigenvalues below it count as zero: the square of their inverse would overflow.
+_LEAST_VALUE = 1e-130
+_CHUNK_BYTES = 1 << 24
+# Classes are shared out among so many tasks, where rows are many enough for threads.
+_TASKS, _WORTH_THREADS = 16, 256
 # Of a word's frequency in its class: the least output of its ridge factor.
 _LEAST_SHARE = 0.2
-# Directions with less than this part of the mean variance are not stretched further.
-_LEAST_VARIANCE = 1e-4
 
 
 class ClassLayout:
@@ -32,6 +34,8 @@ class ClassLayout:
     word_class, position, order : ndarray (V,) intp
         ``order[position[w]] == w``.
     runs : list of slice, one a class
+    starts, sizes : ndarray (n_classes,)
+        Of the runs; none is empty.
 
     Examples
     --------
@@ -47,6 +51,7 @@ class ClassLayout:
         self.position[self.order] = np.arange(len(word_class))
         bounds = np.searchsorted(word_class[self.order], np.arange(int(word_class.max()) + 2))
         self.runs = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
+        self.starts, self.sizes = bounds[:-1], np.diff(bounds)
 
     @property
     def n_classes(self) -> int:
@@ -95,41 +100,64 @@ class WordFactors:
         """log P(c|x) (n, n_classes) -> log P(c|x) + log P(w|c, x), (n, V) in vocabulary order."""
         out = np.empty((len(X), len(self.coef)), dtype=X.dtype)
         coef = self.coef.T.astype(X.dtype, copy=False)
-        intercept = self.intercept.astype(X.dtype, copy=False)
-        for start in range(0, len(X), _CHUNK):
-            rows = slice(start, start + _CHUNK)
-            Z = X[rows] @ coef
-            Z += intercept
-            for c, run in enumerate(self.layout.runs):
-                self._normalise(Z[:, run], run)
-                Z[:, run] += log_class[rows, c, None]
-            out[rows, self.layout.order] = Z
+        step = rows_within(_CHUNK_BYTES, len(self.coef), X.dtype)
+
+        def chunk(start: int) -> None:
+            rows = slice(start, start + step)
+            Z = self._outputs(X[rows], coef, slice(None))
+            self._normalise(Z, log_class[rows])
+            np.take(Z, self.layout.position, axis=1, out=out[rows], mode="clip")
+
+        if len(X) <= step:  # a few rows: the product alone may have threads
+            chunk(0)
+            return out
+        with one_blas_thread(), tile_map() as over:
+            over(chunk, range(0, len(X), step))
         return out
 
     def log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
         """log P(w|class(w), x) (n,) of one word a row: only that word's class is computed."""
         layout = self.layout
         out = np.empty(len(X), dtype=X.dtype)
-        with _small_products():
-            for c, rows in layout.rows_by_class(layout.word_class[words]):
+        parts = layout.rows_by_class(layout.word_class[words])
+
+        def classes(first: int) -> None:
+            for c, rows in parts[first::_TASKS]:
                 run = layout.runs[c]
-                Z = X[rows] @ self.coef[run].T.astype(X.dtype, copy=False)
-                Z += self.intercept[run].astype(X.dtype, copy=False)
-                self._normalise(Z, run)
+                coef = self.coef[run].T.astype(X.dtype, copy=False)
+                Z = self._outputs(X[rows], coef, run)
+                self._normalise_class(Z, run)
                 out[rows] = Z[np.arange(len(rows)), layout.position[words[rows]] - run.start]
+
+        n_tasks = min(_TASKS, len(parts))
+        with one_blas_thread(), tile_map(None if len(X) >= _WORTH_THREADS else 1) as over:
+            over(classes, range(n_tasks))
         return out
 
-    def _normalise(self, Z: NDArray[Any], run: slice) -> None:
+    def _outputs(self, X: NDArray[Any], coef: NDArray[Any], run: slice) -> NDArray[Any]:
+        """Outputs (n, n_words) of the words at `run`, whose coef is (n_units, n_words)."""
+        Z: NDArray[Any] = X @ coef
+        Z += self.intercept[run].astype(Z.dtype, copy=False)
+        return Z
+
+    def _normalise(self, Z: NDArray[Any], log_class: NDArray[Any]) -> None:
+        """Outputs (n, V) -> log-probabilities, each class's by themselves, in place."""
+        starts, sizes = self.layout.starts, self.layout.sizes
+        if self.floor is None:
+            Z -= np.repeat(np.maximum.reduceat(Z, starts, axis=1), sizes, axis=1)
+            total = np.add.reduceat(np.exp(Z), starts, axis=1)
+        else:
+            np.maximum(Z, self.floor.astype(Z.dtype, copy=False), out=Z)
+            total = np.add.reduceat(Z, starts, axis=1)
+            np.log(Z, out=Z)
+        Z += np.repeat(log_class - np.log(total), sizes, axis=1)
+
+    def _normalise_class(self, Z: NDArray[Any], run: slice) -> None:
         """Outputs (n, n_words) of the class at `run` -> log-probabilities, in place."""
         if self.floor is None:
             log_softmax(Z)
         else:
             np.log(floor_rows(Z, self.floor[run].astype(Z.dtype, copy=False)), out=Z)
-
-
-def _small_products() -> AbstractContextManager[Any]:
-    """One BLAS thread: waking others for products of some dozen rows costs more than it saves."""
-    return threadpool_limits(1, user_api="blas")
 
 
 def shared_ridge(
@@ -150,8 +178,7 @@ def shared_ridge(
     order = layout.order
     counts = moments.counts[order].astype(np.float64)
     sums = moments.sums[order]
-    starts = np.array([run.start for run in layout.runs])
-    sizes = [run.stop - run.start for run in layout.runs]
+    starts, sizes = layout.starts, layout.sizes
     n_rows = np.add.reduceat(counts, starts)
     means = np.add.reduceat(sums, starts) / np.maximum(n_rows, 1)[:, None]
     frequencies = np.concatenate([_frequencies(counts[run]) for run in layout.runs])
@@ -185,7 +212,7 @@ def _frequencies(counts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    least = np.finfo(np.float64).eps * max(float(values.max()), 1e-300) * len(values)
+    least = np.finfo(np.float64).eps * max(float(values.max()), _LEAST_VALUE) * len(values)
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > least)
 
 
@@ -201,73 +228,3 @@ def _gcv(
     residual = max(variation - float((power * (2 * inverse - spectrum * inverse**2)).sum()), 0.0)
     left = n - len(spectrum) - float((spectrum * inverse).sum())
     return np.inf if left < 1e-6 * n else n * residual / left**2
-
-
-class SoftmaxWordSolver:
-    """Incremental softmax word factors of every class: one step a batch of rows.
-
-    Coordinates are the principal components of the states, each of variance one: a step along
-    the gradient there is one along the gradient times the inverse Gram matrix. The step of word
-    w is 1 / (sum over rows so far of p(1 - p) + n_units + penalty): the inverse of the
-    curvature met so far, so steps fall off like 1 / rows, sooner for frequent words.
-
-    Minimises ``sum -log p(w | class(w), x) + alpha / 2 |W|²`` over W in the states' own
-    coordinates, intercepts unpenalised, on about ``n_rows`` rows a pass.
-    """
-
-    def __init__(self, moments: Moments, layout: ClassLayout, alpha: float) -> None:
-        n_units = moments.n_units
-        covariance = moments.centred_gram() / moments.n
-        values, vectors = linalg.eigh(covariance, driver="evd")
-        values = np.maximum(values, 0) + _LEAST_VARIANCE * max(values.mean(), 1e-30)
-        self.layout = layout
-        self.mean = moments.mean.astype(np.float32)
-        self.whiten = (vectors / np.sqrt(values)).astype(np.float32)
-        self.penalty = (alpha / values).astype(np.float32)
-        self.n_rows = moments.n
-        counts = moments.counts[layout.order].astype(np.float64)
-        logs = [np.log(_frequencies(counts[run])) for run in layout.runs]
-        self.intercept = np.concatenate(logs).astype(np.float32)
-        self.coef = np.zeros((len(counts), n_units), dtype=np.float32)
-        self.curvature = np.full(len(counts), n_units, dtype=np.float32)
-
-    def step(self, X: NDArray[Any], words: NDArray[np.intp]) -> float:
-        """One step for rows X (n, n_units) whose targets are words (n,); their summed loss."""
-        layout = self.layout
-        whitened = (X.astype(np.float32, copy=False) - self.mean) @ self.whiten
-        share = np.float32(len(X) / max(self.n_rows, len(X)))
-        loss = 0.0
-        with _small_products():
-            for c, rows in layout.rows_by_class(layout.word_class[words]):
-                run = layout.runs[c]
-                if run.stop - run.start > 1:
-                    targets = layout.position[words[rows]] - run.start
-                    loss += self._class_step(whitened[rows], targets, run, share)
-        return loss
-
-    def _class_step(
-        self, Z: NDArray[Any], targets: NDArray[np.intp], run: slice, share: np.float32
-    ) -> float:
-        coef, intercept = self.coef[run], self.intercept[run]
-        P = Z @ coef.T
-        P += intercept
-        P -= P.max(axis=1, keepdims=True)
-        np.exp(P, out=P)
-        P /= P.sum(axis=1, keepdims=True)
-        # Denormal numbers make the products below twenty times slower.
-        P[P < 1e-20] = 0
-        rows = np.arange(len(Z))
-        loss = -float(np.log(np.maximum(P[rows, targets], 1e-20)).sum(dtype=np.float64))
-        self.curvature[run] += (P * (1 - P)).sum(axis=0)
-        P[rows, targets] -= 1
-        curvature = self.curvature[run, None]
-        gradient = P.T @ Z
-        gradient += share * self.penalty * coef
-        coef -= gradient / (curvature + self.penalty)
-        intercept -= P.sum(axis=0) / curvature[:, 0]
-        return loss
-
-    def factors(self) -> WordFactors:
-        """The factors in the states' own coordinates."""
-        coef = self.coef @ self.whiten.T
-        return WordFactors(self.layout, coef, self.intercept - coef @ self.mean)

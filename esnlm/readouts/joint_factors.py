@@ -1,0 +1,286 @@
+"""Factors of classes and of the words in them, on a few components of the states, in passes."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.readouts.canonical import canonical_directions, word_vectors
+from esnlm.readouts.gated import GatedSolver
+from esnlm.readouts.waiting import WaitingRows
+from esnlm.readouts.within_class import ClassLayout, shared_ridge
+from esnlm.readouts.word_steps import WordSolver
+from esnlm.statistics import Moments
+from esnlm.threads import TileMap, one_blas_thread, tile_map
+
+#: (counts (V,), vectors (V, P)) -> classes (V,).
+Assignment = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.intp]]
+
+# Rows of the survey, in all and of which products are taken for each unit.
+_SURVEY_ROWS = 1 << 20
+_GRAM_ROWS, _GRAM_ROWS_A_UNIT = 1 << 16, 32
+# Sums of states are kept for as many words, the most frequent.
+_SUM_BYTES = 1 << 30
+_CLUSTERED_DIRECTIONS = 64
+_LARGEST_BATCH, _LEAST_BATCH = 4096, 16
+_BATCHES_A_PASS, _LEAST_STEPS = 64, 512
+# Batches of classes to one batch of words.
+_WORD_BATCHES = 4
+_LATER_RATE = 0.1
+_LEAST_SCALE = 0.02
+# Products of fewer operations are not worth threads.
+_WORTH_THREADS = 1 << 22
+
+
+class FactorSettings(NamedTuple):
+    """How both factors are learned.
+
+    ``n_experts`` softmaxes over classes, or none: ridge; words within them by softmax, or by
+    ridge. ``alpha`` and ``word_alpha`` are penalties (ridge: None chooses them).
+    """
+
+    n_components: int
+    n_experts: int
+    softmax_words: bool
+    alpha: float | None
+    word_alpha: float | None
+    learning_rate: float
+    momentum: float
+    n_passes: int
+    seed: int
+
+
+class JointFactors:
+    """P(class | x) and P(w | class, x) of every class, learned together from streamed rows.
+
+    1. From the moments of a sample of rows: the linear maps of a state that tell the next words
+       apart best (`canonical_directions`), uncorrelated, each scaled by its canonical
+       correlation, so that a penalty weighs on those that tell little; and the classes.
+    2. Passes over all rows: ridge adds up moments of the components, from which both factors
+       are solved at the end (one pass; P x V sums, whatever the units); softmax and mixtures
+       take steps on batches of components.
+
+    The order of calls is that of `StreamedTraining`.
+
+    Attributes
+    ----------
+    directions, shift : ndarrays (n_units, P), (P,)
+    layout : ClassLayout
+    words : WordFactors
+    """
+
+    def __init__(
+        self,
+        settings: FactorSettings,
+        assign: Assignment,
+        n_units: int,
+        n_words: int,
+        n_rows: int,
+        counts: NDArray[Any] | None = None,
+    ) -> None:
+        self.settings, self.assign = settings, assign
+        self.n_units, self.n_words, self.n_rows = n_units, n_words, max(n_rows, 1)
+        self.counts = counts
+        self.n_seen = 0
+        self.batch = int(np.clip(self.n_rows // _BATCHES_A_PASS, _LEAST_BATCH, _LARGEST_BATCH))
+        self._rank = np.arange(n_words)
+        n_sums = n_words
+        if counts is not None:
+            n_sums = min(n_words, max(2, _SUM_BYTES // (8 * n_units)))
+            order = np.argsort(-counts, kind="stable")
+            self._rank[order] = np.minimum(np.arange(n_words), n_sums - 1)
+        self._n_sums = n_sums
+        self.surveyed: Moments | None = None
+        self.moments: Moments | None = None
+        self.class_solver: GatedSolver | None = None
+        self.word_solver: WordSolver | None = None
+        self.ridge_behind = False
+        self.class_rows = WaitingRows(self.batch)
+        self.word_rows = WaitingRows(_WORD_BATCHES * self.batch)
+
+    @property
+    def survey_rows(self) -> int:
+        """Rows that directions and classes are made from."""
+        return min(_SURVEY_ROWS, self.n_rows)
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over the rows: one for ridge; more than was asked for where rows are few."""
+        if self._all_ridge:
+            return 1
+        steps = max(1, self.n_rows // self.batch)
+        return max(self.settings.n_passes, -(-_LEAST_STEPS // steps))
+
+    @property
+    def _all_ridge(self) -> bool:
+        return not self.settings.n_experts and not self.settings.softmax_words
+
+    @property
+    def _any_ridge(self) -> bool:
+        return not self.settings.n_experts or not self.settings.softmax_words
+
+    def begin_survey(self) -> None:
+        """Prepare for the rows of the survey."""
+        gram_rows = max(_GRAM_ROWS, _GRAM_ROWS_A_UNIT * self.n_units)
+        self.surveyed = Moments(self.n_units, self._n_sums, gram_rows)
+
+    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Rows X (n, n_units), words (n,) for directions and classes."""
+        assert self.surveyed is not None, "begin_survey comes first"
+        self.surveyed.add(X, self._rank[codes])
+
+    def end_survey(self) -> None:
+        """Solve the directions, and make the classes."""
+        moments = self.surveyed
+        assert moments is not None, "the survey is over"
+        directions, correlations = canonical_directions(moments, self.settings.n_components)
+        vectors = word_vectors(moments, directions)
+        # A component counts for as much as it tells: most of many tell little but noise.
+        scale = np.maximum(correlations / max(float(correlations[0]), 1e-6), _LEAST_SCALE)
+        directions *= scale.astype(np.float32)
+        counts = moments.counts[self._rank] if self.counts is None else self.counts
+        if moments.n_classes < self.n_words:
+            vectors[-1] = 0  # of many rare words together
+        classes = self.assign(counts, vectors[self._rank, :_CLUSTERED_DIRECTIONS])
+        shift = (moments.mean @ directions).astype(np.float32)
+        self.surveyed = None
+        self.begin(directions, shift, classes, counts, scale)
+
+    def begin(
+        self,
+        directions: NDArray[Any],
+        shift: NDArray[Any],
+        word_class: NDArray[np.intp],
+        counts: NDArray[Any],
+        scale: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Learners of components of such deviations (P,), with nothing learned."""
+        settings, n_components = self.settings, directions.shape[1]
+        scale = np.ones(n_components) if scale is None else scale
+        self.directions, self.shift = directions, shift
+        self.layout = layout = ClassLayout(word_class)
+        if self._any_ridge:
+            self.moments = Moments(n_components, self.n_words)
+        if settings.n_experts:
+            self.class_solver = GatedSolver(
+                n_components,
+                settings.n_experts,
+                np.bincount(word_class, counts, layout.n_classes),
+                momentum=settings.momentum,
+                penalty=(settings.alpha or 0.0) / self.n_rows,
+                told=scale > _LEAST_SCALE,
+                seed=settings.seed,
+            )
+        if settings.softmax_words:
+            penalty = (settings.word_alpha or 0.0) / self.n_rows
+            self.word_solver = WordSolver(
+                layout, n_components, counts, prior=float(np.mean(scale**2)), penalty=penalty
+            )
+            self.words = self.word_solver.factors
+
+    def learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        """Learn from the next rows X (n, n_units), words (n,) of a pass."""
+        if self.surveyed is not None:
+            self.end_survey()
+        left = max(0.0, 1 - self.n_seen / (self.n_rows * self.n_passes))
+        in_first = self.n_seen < self.n_rows
+        self._take(X, codes, left * self._rate(self.batch), with_moments=in_first)
+        self.n_seen += len(X)
+
+    def learn_later(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        """Learn from rows that come after the passes."""
+        rate = _LATER_RATE * self._rate(len(X))
+        self._take(X, codes, rate, with_moments=True)
+        self._flush(rate)
+
+    def settle(self) -> None:
+        """Solve what is behind its moments."""
+        if not self.ridge_behind:
+            return
+        moments, settings = self.moments, self.settings
+        assert moments is not None
+        if not settings.n_experts:
+            pooled = moments.pooled(self.layout.word_class)
+            one = ClassLayout(np.zeros(self.layout.n_classes, dtype=np.intp))
+            self.class_ridge, _ = shared_ridge(pooled, one, settings.alpha)
+        if not settings.softmax_words:
+            self.words, _ = shared_ridge(moments, self.layout, settings.word_alpha)
+        self.ridge_behind = False
+
+    def finish(self) -> None:
+        """Learn the rows still waiting, and solve."""
+        left = max(0.0, 1 - self.n_seen / (self.n_rows * self.n_passes))
+        self._flush(left * self._rate(self.batch))
+        self.settle()
+
+    def _rate(self, n_rows: int) -> float:
+        return self.settings.learning_rate * min(1.0, n_rows / self.n_units)
+
+    def _take(
+        self, X: NDArray[Any], codes: NDArray[np.intp], rate: float, with_moments: bool
+    ) -> None:
+        Z = self.components(X.astype(np.float32, copy=False))
+        if self.moments is not None and with_moments:
+            self.moments.add(Z, codes)
+            self.ridge_behind = True
+        with ExitStack() as stack:
+            over = self._tiles(stack)
+            if self.class_solver is not None:
+                for batch, words in self.class_rows.cut(Z, codes):
+                    self.class_solver.step(batch, self.layout.word_class[words], rate, over)
+            if self.word_solver is not None:
+                for batch, words in self.word_rows.cut(Z, codes):
+                    self.word_solver.step(batch, words, over)
+
+    def _flush(self, rate: float) -> None:
+        with ExitStack() as stack:
+            over = self._tiles(stack)
+            for batch, words in self.class_rows.rest():
+                assert self.class_solver is not None
+                self.class_solver.step(batch, self.layout.word_class[words], rate, over)
+            for batch, words in self.word_rows.rest():
+                assert self.word_solver is not None
+                self.word_solver.step(batch, words, over)
+
+    def _tiles(self, stack: ExitStack) -> TileMap:
+        """A map over tiles of rows or classes, each on one BLAS thread; serial for small steps."""
+        width = max(self.settings.n_experts, 1) * self.layout.n_classes
+        worth = self.batch * width * len(self.shift) >= _WORTH_THREADS
+        stack.enter_context(one_blas_thread())
+        return stack.enter_context(tile_map(None if worth else 1))
+
+    def components(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Components (n, P) of states X (n, n_units), in X's dtype."""
+        Z: NDArray[Any] = X @ self.directions.astype(X.dtype, copy=False)
+        Z -= self.shift.astype(X.dtype, copy=False)
+        return Z
+
+    def _log_classes(self, Z: NDArray[Any]) -> NDArray[Any]:
+        if self.class_solver is not None:
+            return self.class_solver.log_probabilities(Z)
+        return self.class_ridge.log_probabilities(Z, np.zeros((len(Z), 1), dtype=Z.dtype))
+
+    def log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        """log P(w | x) of every word: X (n, n_units) -> (n, V)."""
+        Z = self.components(X)
+        return self.words.log_probabilities(Z, self._log_classes(Z))
+
+    def log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
+        """log P(w | x) (n,) of one word a row: the classes, and the words of one, are computed."""
+        Z = self.components(X)
+        classes = self.layout.word_class[words]
+        out = np.empty(len(Z), dtype=Z.dtype)
+        with ExitStack() as stack:
+            over = self._tiles(stack)
+
+            def tile(start: int) -> None:
+                part = slice(start, start + 1024)
+                logs = self._log_classes(Z[part])
+                out[part] = logs[np.arange(len(logs)), classes[part]]
+
+            over(tile, range(0, len(Z), 1024))
+        inside = self.layout.sizes[classes] > 1
+        out[inside] += self.words.log_probability_of(Z[inside], words[inside])
+        return out
