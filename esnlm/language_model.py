@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm import __version__, persistence
 from esnlm.corpus import CorpusError, TokenStream
 from esnlm.framing import RESETS, as_documents, framed_prefix, trained_tokenizer
+from esnlm.last_tokens import NO_TOKEN, read_on
 from esnlm.sequence_model import SequenceModel
 from esnlm.state_blocks import StateBlocks
 from esnlm.tokenizers import Tokenizer
@@ -184,8 +185,13 @@ class LanguageModel(SequenceModel):
 
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
-        self._carried: tuple[Any, int] | None = None
+        self._carried: tuple[Any, NDArray[np.int64]] | None = None
         self._draw_reservoir(stream)
+
+    @property
+    def n_columns_(self) -> int:
+        """Columns that the readout reads: units, and last tokens with direct connections."""
+        return int(self.reservoir_.n_units) + self._n_last
 
     @property
     def n_parameters_(self) -> int:
@@ -215,7 +221,7 @@ class LanguageModel(SequenceModel):
             files[persistence.TRAINING] = self.readout_.training_arrays()
             if self._carried is not None:
                 state, last = self._carried
-                files[persistence.TRAINING][_CARRIED_LAST] = np.asarray(last)
+                files[persistence.TRAINING][_CARRIED_LAST] = last
                 if state is not None:
                     files[persistence.TRAINING][_CARRIED_STATE] = state
         persistence.write_model(Path(folder), config, files, texts)
@@ -311,7 +317,7 @@ class LanguageModel(SequenceModel):
         if arrays is None:
             return
         state, last = (arrays.pop(name, None) for name in (_CARRIED_STATE, _CARRIED_LAST))
-        self._carried = None if last is None else (state, int(last))
+        self._carried = None if last is None else (state, np.asarray(last, dtype=np.int64))
         self.readout_.restore_training(arrays)
 
     def _check_parts(self) -> None:
@@ -348,48 +354,72 @@ class LanguageModel(SequenceModel):
                 f" {self.n_tokens_}"
             )
 
+    def states_of(
+        self, stream: TokenStream, *, washout: int = 0, verbose: bool = False
+    ) -> StateBlocks:
+        """What the readout reads and predicts along a stream, as re-iterable blocks."""
+        return StateBlocks(
+            self.reservoir_,
+            stream,
+            self.features_,
+            self.n_streams,
+            verbose,
+            washout=washout,
+            n_last=self._n_last,
+        )
+
+    @property
+    def _n_last(self) -> int:
+        return int(getattr(self.readout, "n_direct", 0))
+
     def _harvest(self, stream: TokenStream) -> StateBlocks:
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
-        return StateBlocks(self.reservoir_, stream, self.features_, self.n_streams, self.verbose)
+        return self.states_of(stream, verbose=self.verbose)
 
     def _continued(self, stream: TokenStream) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Blocks of (states, next tokens); without resets the state is carried over calls."""
         if stream.starts is not None:
             yield from self._harvest(stream)
             return
-        state = None
-        tokens = stream.tokens
+        state, tokens = None, stream.tokens
+        # The last token read comes with the next text, whose first token it predicts.
+        last = before = np.full(self._n_last + 1, NO_TOKEN)
         if self._carried is not None:
             state, last = self._carried
-            tokens = np.append(np.array([last], dtype=tokens.dtype), tokens)
+            before = last[1:]
+            tokens = np.append(last[:1].astype(tokens.dtype), tokens)
         if len(tokens) > 1:
             blocks = self._harvest(TokenStream(tokens, None, np.array([0, len(tokens)])))
-            for states, following, positions in blocks.with_positions(state):
+            for states, following, positions in blocks.with_positions(state, before):
                 ends = np.flatnonzero(positions == len(tokens) - 2)
                 if len(ends):
-                    before_last = states[ends[0]].copy()
+                    before_last = states[ends[0], : self.reservoir_.n_units].copy()
                 yield states, following
             state = before_last
-        self._carried = (state, int(tokens[-1]))
+        self._carried = (state, read_on(last, stream.tokens[-len(last) :]))
 
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
         check_is_fitted(self, "readout_")
         scores = np.zeros(len(stream.tokens))
         if not stream.n_predicted:
             return scores
-        for states, following, positions in self._harvest(stream).with_positions(None):
+        for states, following, positions in self._harvest(stream).with_positions():
             scores[positions + 1] = self.readout_.predict_log_proba_of(states, following)
         return scores
 
     def _read(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
-        """State (n_units,) after reading ids (n,) from ``state``."""
+        """What the readout reads (n_columns,) after ids (n,) were read from ``state``."""
+        n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
+        if state is None:
+            state = np.zeros(self.n_columns_, dtype=dtype)
+            state[n_units:] = NO_TOKEN
         if not len(ids):
-            return np.zeros(self.reservoir_.n_units, dtype=self.reservoir_.W_.dtype)
-        if self.features_ is None:
-            return self.reservoir_.transform(ids, initial_state=state)[-1]
-        vectors = self.features_.transform(ids)
-        return self.reservoir_.transform(vectors, initial_state=state)[-1]
+            return np.asarray(state)
+        inputs = ids if self.features_ is None else self.features_.transform(ids)
+        after = self.reservoir_.transform(inputs, initial_state=state[:n_units])[-1]
+        last = read_on(state[n_units:].astype(np.int64), ids)
+        return np.concatenate([after, last.astype(dtype)])
 
     def _next_log_probabilities(self, state: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(self.readout_.predict_log_proba(state[None])[0], dtype=np.float64)

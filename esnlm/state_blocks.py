@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from esnlm.corpus import TokenStream
+from esnlm.last_tokens import beside, last_tokens
 
 _LEAST_WARMUP = 256
 _LONGEST_WARMUP = 4096
@@ -29,6 +30,8 @@ class StateBlocks:
         Show each pass as a progress bar on standard error, if a person sees it.
     washout : int
         Pairs left out at the beginning of each sequence.
+    n_last : int
+        Last tokens that stand as columns beside each state (`esnlm.last_tokens`).
     """
 
     def __init__(
@@ -39,11 +42,13 @@ class StateBlocks:
         n_streams: int,
         verbose: bool,
         washout: int = 0,
+        n_last: int = 0,
     ) -> None:
         self.reservoir = reservoir
         self.stream = stream
         self.n_rows = stream.n_predicted  # lets a readout schedule its first pass
         self.verbose = verbose
+        self.n_last = n_last
         self.options: dict[str, Any] = {
             "starts": stream.starts,
             "n_streams": n_streams,
@@ -55,20 +60,30 @@ class StateBlocks:
             self.options["features"] = features.embedding_.astype(dtype, copy=False)
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        blocks = self.reservoir.harvest(self.stream.tokens, **self.options)
         hidden = None if self.verbose else True  # None: hidden where no terminal shows it
         with tqdm(
             total=self.stream.n_predicted, unit="tok", unit_scale=True, leave=False, disable=hidden
         ) as bar:
-            for states, following in blocks:
+            for states, following, _ in self.with_positions():
                 yield states, following
                 bar.update(len(following))
 
-    def with_positions(self, state: Any) -> Iterator[tuple[NDArray[Any], ...]]:
-        """Blocks of (states, next tokens, positions read), the first state given."""
-        yield from self.reservoir.harvest(
-            self.stream.tokens, return_positions=True, initial_state=state, **self.options
-        )
+    def with_positions(
+        self, state: Any = None, before: NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Blocks of (states, next tokens, positions read), the first state given.
+
+        ``before`` (n_last,) are the tokens before the first one, the newest first.
+        """
+        stream = self.stream
+        for states, following, positions in self.reservoir.harvest(
+            stream.tokens, return_positions=True, initial_state=state, **self.options
+        ):
+            if self.n_last:
+                last = last_tokens(stream.tokens, positions, stream.starts, self.n_last, before)
+                yield beside(states, last), following, positions
+            else:
+                yield states, following, positions
 
 
 def warmup_of(reservoir: Any) -> int:

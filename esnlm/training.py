@@ -170,7 +170,7 @@ class Trainer:
         model.readout_ = self.readout
         self.readout.begin(
             np.arange(model.n_tokens_),
-            model.reservoir_.n_units,
+            model.n_columns_,
             n_rows=self.n_rows,
             counts=target_counts(self.stream, model.n_tokens_),
             dtype=model.reservoir_.W_.dtype.name,
@@ -238,9 +238,7 @@ class Trainer:
         return min(len(order), int(np.ceil(share * len(order))))
 
     def _states(self, piece: Piece) -> StateBlocks:
-        model = self.model
-        parts = model.reservoir_, piece.stream, model.features_
-        return StateBlocks(*parts, model.n_streams, verbose=False, washout=piece.washout)
+        return self.model.states_of(piece.stream, washout=piece.washout)
 
     def _held_states(self) -> StateBlocks | None:
         return None if self.held_out is None else self._states(Piece(self.held_out))

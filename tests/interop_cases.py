@@ -148,6 +148,11 @@ CASES = {
         LowRankReadout(12, n_frequent=8, n_classes=3, random_state=0),
         {"features": SpectralWordFeatures(4, random_state=0)},
     ),
+    "low rank, direct": lambda: (
+        _reservoir(),
+        LowRankReadout(12, n_frequent=8, n_classes=3, n_direct=2, random_state=0),
+        {},
+    ),
     "reduced rank": lambda: (_reservoir(), ReducedRankSoftmaxReadout(5, max_iter=3), {}),
     "byte pairs": lambda: (
         _reservoir(),

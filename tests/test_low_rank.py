@@ -8,11 +8,12 @@ from sklearn.cross_decomposition import CCA
 from esnlm import LowRankReadout, SoftmaxReadout
 from esnlm.readouts.canonical import canonical_directions, word_vectors
 from esnlm.readouts.clusters import frequent_words_and_clusters
-from esnlm.readouts.two_level import TwoLevelSolver
+from esnlm.readouts.two_level import Rates, Rows, TwoLevelSolver
 from esnlm.readouts.within_class import ClassLayout
 from esnlm.statistics import Moments
 
 N_UNITS, N_WORDS, RANK = 30, 60, 4
+NONE = np.empty((3000, 0), dtype=np.int64)
 
 
 def rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -115,8 +116,8 @@ def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
         monkeypatch.setenv("ESNLM_NUM_THREADS", n)
         layout = ClassLayout(np.repeat(np.arange(10), 4))
         solver = TwoLevelSolver(layout, 6, np.ones(40), batch=350)
-        solver.learn(Z, words, rate=0.05)
-        solver.flush(rate=0.01)
+        solver.learn(Rows(Z, words, NONE[:3000]), Rates(0.05))
+        solver.flush(Rates(0.01))
         made.append(b"".join(a.tobytes() for a in solver.to_arrays().values()))
     assert made[0] == made[1]
 
@@ -182,6 +183,9 @@ def test_a_loaded_readout_predicts_and_refuses_more_rows(fitted, held):
         ({"n_classes": 0}, "n_classes must be"),
         ({"learning_rate": 0.0}, "learning_rate must be positive, got 0.0"),
         ({"prior": -1.0}, "prior must be positive, got -1.0"),
+        ({"n_direct": -1}, "n_direct must be"),
+        ({"n_direct": 3}, "states beside the 3 columns of last tokens, got 3 columns"),
+        ({"direct_rate": 0.0}, "direct_rate must be positive, got 0.0"),
         ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
     ],
 )

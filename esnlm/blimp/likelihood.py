@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from esnlm.blimp.prefixes import Level, in_order, levels
 from esnlm.corpus import join_sequences
+from esnlm.last_tokens import NO_TOKEN
 from esnlm.sequence_model import SequenceModel
 from esnlm.tokenizers import Tokenizer
 from esnlm.validation import check_choice
@@ -21,6 +22,7 @@ _STATE_BYTES = 256 << 20
 _MOST_ROWS = 16384
 _MOST_TOKENS = 1 << 22
 _BATCH = 4096
+_GATHERED = 1024
 
 
 def sentence_log_likelihoods(
@@ -143,7 +145,8 @@ def _sums_of_states(model: Any, sequences: Sequences, bar: Any) -> Iterator[floa
     dtype = reservoir.W_.dtype
     embedding = None if features is None else features.embedding_.astype(dtype)
     with reservoir.branching(features=embedding) as advance:
-        scorer = _Scorer(advance, model.readout_, reservoir.n_units, dtype)
+        n_last = model.n_columns_ - reservoir.n_units
+        scorer = _Scorer(advance, model.readout_, reservoir.n_units, n_last, dtype)
         for batch in _batches(sequences, scorer.width):
             scorer.read(batch)
             bar.update(len(batch))
@@ -167,15 +170,20 @@ class _Scorer:
     """Reads batches of sorted sequences level by level and scores prefixes once the room is full.
 
     The states of prefixes lie in rows of one array, level after level. ``width`` is the most
-    sequences of a batch, so that a level and the one before it always fit.
+    sequences of a batch, so that a level and the one before it always fit. ``last`` are the last
+    tokens of each prefix, where the readout reads them beside the state.
     """
 
-    def __init__(self, advance: Any, readout: Any, n_units: int, dtype: np.dtype[Any]) -> None:
+    def __init__(
+        self, advance: Any, readout: Any, n_units: int, n_last: int, dtype: np.dtype[Any]
+    ) -> None:
         n_rows = int(np.clip(_STATE_BYTES // (n_units * dtype.itemsize), 64, _MOST_ROWS))
         self.advance, self.readout = advance, readout
         self.states = np.zeros((n_rows, n_units), dtype=dtype)
-        self.chosen = np.empty_like(self.states)
+        self.last = np.full((n_rows, n_last), NO_TOKEN)
+        self.chosen = np.empty((n_rows, n_units + n_last), dtype=dtype)
         self.zero = np.zeros((1, n_units), dtype=dtype)
+        self.nothing = np.full((1, n_last), NO_TOKEN)
         self.width = n_rows // 4
         self.n_filled = self.n_waiting = 0
         self.waiting: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
@@ -213,8 +221,12 @@ class _Scorer:
         """Fill the next rows with the states of the prefixes that go on; those rows."""
         made = slice(self.n_filled, self.n_filled + int(level.goes_on.sum()))
         tokens, parents = level.tokens[level.goes_on], level.parents[level.goes_on]
-        source, rows = (self.states, start + parents) if depth else (self.zero, parents)
+        source, last, rows = self.zero, self.nothing, parents
+        if depth:
+            source, last, rows = self.states, self.last, start + parents
         self.advance(source, tokens, rows, out=self.states[made])
+        before = last[rows, : last.shape[1] - 1]
+        self.last[made] = np.column_stack([tokens, before])[:, : last.shape[1]]
         self.n_filled = made.stop
         return made
 
@@ -226,6 +238,7 @@ class _Scorer:
         self._score()
         kept = slice(0, before.stop - before.start)
         self.states[kept] = self.states[before].copy()
+        self.last[kept] = self.last[before].copy()
         self.n_filled = kept.stop
         return kept
 
@@ -234,7 +247,11 @@ class _Scorer:
             return
         rows, tokens = (np.concatenate(parts) for parts in zip(*self.waiting, strict=True))
         chosen = self.chosen[: len(rows)]
-        np.take(self.states, rows, axis=0, out=chosen, mode="clip")  # other modes make a copy
+        n_units = self.states.shape[1]
+        for first in range(0, len(rows), _GATHERED):
+            part = slice(first, first + _GATHERED)
+            chosen[part, :n_units] = self.states[rows[part]]
+            chosen[part, n_units:] = self.last[rows[part]]
         scores = self.readout.predict_log_proba_of(chosen, tokens)
         self.scores.append(np.asarray(scores, dtype=np.float64))
         self.waiting, self.n_waiting = [], 0

@@ -156,11 +156,14 @@ def _low_rank(readout: Any) -> Described:
         "words": words[0],
     }
     described = {"directions": arrays["directions_"], "shift": arrays["shift_"]}
+    n_direct = len(arrays["direct_coef_"])
+    if n_direct:
+        described["direct"] = arrays["direct_coef_"]
     described["inner.position"] = layout.position.astype(np.int64)
     described |= with_prefix("inner.classes", classes[1])
     described |= with_prefix("inner.words", words[1])
-    n_components = described["directions"].shape[1]
-    return {"kind": "low_rank", "n_components": n_components, "inner": inner}, described
+    kind = {"kind": "low_rank", "n_components": described["directions"].shape[1], "inner": inner}
+    return kind | {"n_direct": n_direct, "n_tokens": len(readout.classes_)}, described
 
 
 def _reduced_rank(readout: Any) -> Described:

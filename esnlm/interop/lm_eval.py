@@ -20,7 +20,6 @@ from esnlm.corpus import TokenStream, join_sequences
 from esnlm.framing import needed
 from esnlm.generation import Choice
 from esnlm.language_model import LanguageModel
-from esnlm.state_blocks import StateBlocks
 
 _OUTPUT_BYTES = 1 << 26
 _MOST_NEW_TOKENS = 256
@@ -159,8 +158,7 @@ class ReservoirLM(TemplateLM):
         which[ends] = np.arange(len(prefixes))
         best = np.zeros(len(prefixes), dtype=np.int64)
         at_once = max(1, _OUTPUT_BYTES // (8 * model.n_tokens_))
-        blocks = StateBlocks(model.reservoir_, stream, model.features_, model.n_streams, False)
-        for states, _, positions in blocks.with_positions(None):
+        for states, _, positions in model.states_of(stream).with_positions():
             rows = np.flatnonzero(which[positions] >= 0)
             for start in range(0, len(rows), at_once):
                 part = rows[start : start + at_once]

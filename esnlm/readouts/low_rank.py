@@ -7,12 +7,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
+from esnlm.last_tokens import NO_TOKEN
 from esnlm.readouts.base import ArrayBlocks, Block, Blocks, blocks_rows
 from esnlm.readouts.buffered import BufferedReadout
 from esnlm.readouts.canonical import canonical_directions, word_vectors
 from esnlm.readouts.clusters import frequent_words_and_clusters
+from esnlm.readouts.direct import add_direct
 from esnlm.readouts.incremental import Interleaved
-from esnlm.readouts.two_level import TwoLevelSolver
+from esnlm.readouts.two_level import Rates, Rows, TwoLevelSolver
 from esnlm.readouts.within_class import ClassLayout
 from esnlm.statistics import Moments
 from esnlm.validation import check_count, check_finite
@@ -65,6 +67,13 @@ class LowRankReadout(BufferedReadout):
     momentum : float
     prior : float
         Curvature that a word within a class starts with, in units of the components' variance.
+    n_direct : int
+        Last tokens that the components also depend on, past the reservoir: direct connections
+        from input to output (Jaeger 2001), one trained vector (P,) a token and place. The last
+        ``n_direct`` columns of X are then these tokens, the newest first, as columns of
+        ``classes_``, or -1 for none (`esnlm.last_tokens`); `LanguageModel` puts them there.
+    direct_rate : float
+        Learning rate (AdaGrad) of the direct connections; falls linearly to zero.
     buffer_size : int
         Rows that ``partial_fit`` keeps before it learns from them and forgets them.
     random_state : int, RandomState instance or None
@@ -73,6 +82,9 @@ class LowRankReadout(BufferedReadout):
     Attributes
     ----------
     directions_ : ndarray (n_units, P) float32
+        Of states without the columns of last tokens.
+    direct_coef_ : ndarray (n_direct, V + 1, P) float32
+        What tokens add to the components; the last row is that of no token.
     word_class_ : ndarray (V,)
     class_coef_, class_intercept_ : ndarrays (P, K), (K,)
     word_coef_, word_intercept_ : ndarrays (V, P), (V,)
@@ -93,7 +105,8 @@ class LowRankReadout(BufferedReadout):
     """
 
     _parameters: ClassVar[tuple[str, ...]] = (
-        "directions_", "class_coef_", "class_intercept_", "word_coef_", "word_intercept_"
+        "directions_", "direct_coef_",
+        "class_coef_", "class_intercept_", "word_coef_", "word_intercept_",
     )  # fmt: skip
     _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_")
 
@@ -108,6 +121,8 @@ class LowRankReadout(BufferedReadout):
         learning_rate: float = 0.03,
         momentum: float = 0.9,
         prior: float = 1.0,
+        n_direct: int = 0,
+        direct_rate: float = 0.1,
         buffer_size: int = 65536,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -119,6 +134,8 @@ class LowRankReadout(BufferedReadout):
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.prior = prior
+        self.n_direct = n_direct
+        self.direct_rate = direct_rate
         self.buffer_size = buffer_size
         self.random_state = random_state
 
@@ -138,11 +155,12 @@ class LowRankReadout(BufferedReadout):
         for name in ("n_frequent", "n_classes"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=0 if name == "n_frequent" else 1)
-        for name in ("alpha", "learning_rate", "momentum", "prior"):
+        check_count("n_direct", self.n_direct, least=0)
+        for name in ("alpha", "learning_rate", "momentum", "prior", "direct_rate"):
             check_finite(name, getattr(self, name))
         if self.alpha < 0:
             raise ValueError(f"alpha must not be negative, got {self.alpha}")
-        for name in ("learning_rate", "prior"):
+        for name in ("learning_rate", "prior", "direct_rate"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if not 0 <= self.momentum < 1:
@@ -176,7 +194,7 @@ class LowRankReadout(BufferedReadout):
     def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Rows for directions and classes."""
         assert self._surveyed is not None, "begin comes first"
-        self._surveyed.add(X, self._rank[codes])
+        self._surveyed.add(self._split(X)[0], self._rank[codes])
 
     def end_survey(self) -> None:
         """Solve the directions, and make the classes."""
@@ -207,9 +225,7 @@ class LowRankReadout(BufferedReadout):
         """Steps on the next rows of the pass."""
         if self._solver is None:
             self.end_survey()
-        rate = self._rate()
-        Z = self._components(X.astype(np.float32, copy=False))
-        self._solver_made().learn(Z, codes.astype(np.intp, copy=False), rate)
+        self._learn(X, codes, self._rates())
         self._n_seen += len(X)
 
     def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
@@ -224,7 +240,7 @@ class LowRankReadout(BufferedReadout):
 
     def finish(self, held_out: Iterable[Block] | None = None) -> None:
         """Learn the rows still waiting."""
-        self._solver_made().flush(self._rate())
+        self._solver_made().flush(self._rates())
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         """Sizes of batches, passes and the survey for passes of n_rows rows."""
@@ -232,7 +248,12 @@ class LowRankReadout(BufferedReadout):
         self._batch = int(np.clip(n_rows // _BATCHES_A_PASS, _LEAST_BATCH, _LARGEST_BATCH))
         steps = max(1, n_rows // self._batch)
         self._total_passes = max(self.n_passes, -(-_LEAST_STEPS // steps))
-        n_words, n_units = len(self.classes_), self.n_features_in_
+        n_words, n_units = len(self.classes_), self.n_features_in_ - self.n_direct
+        if n_units < 1:
+            raise ValueError(
+                f"X must have states beside the {self.n_direct} columns of last tokens, got"
+                f" {self.n_features_in_} columns"
+            )
         self._rank = np.arange(n_words)
         n_sums = n_words
         if counts is not None:
@@ -243,10 +264,14 @@ class LowRankReadout(BufferedReadout):
         gram_rows = max(_GRAM_ROWS, _GRAM_ROWS_A_UNIT * n_units)
         self._surveyed = Moments(n_units, n_sums, gram_rows)
 
-    def _rate(self) -> float:
-        left = 1 - self._n_seen / max(1, self._n_rows * self._total_passes)
-        size = min(1.0, self._batch / self.n_features_in_)
-        return self.learning_rate * size * max(left, 0.0)
+    def _rates(self) -> Rates:
+        left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self._total_passes))
+        return self._rates_of(left, self._batch)
+
+    def _rates_of(self, share: float, n_rows: int) -> Rates:
+        """A share of the learning rates, for steps on so many rows."""
+        size = min(1.0, n_rows / self.n_features_in_)
+        return Rates(share * size * self.learning_rate, share * self.direct_rate)
 
     def _set_solver(
         self,
@@ -267,6 +292,7 @@ class LowRankReadout(BufferedReadout):
             momentum=self.momentum,
             prior=self.prior * variance,
             penalty=self.alpha / max(1, self._n_rows),
+            n_direct=self.n_direct,
         )
         self._take(solver)
 
@@ -275,6 +301,7 @@ class LowRankReadout(BufferedReadout):
         self._solver = solver
         self.class_coef_, self.class_intercept_ = solver.class_coef, solver.class_offset
         self.word_coef_, self.word_intercept_ = solver.word_coef, solver.word_offset
+        self.direct_coef_ = solver.direct.coef
 
     def _solver_made(self) -> TwoLevelSolver:
         assert self._solver is not None, "no rows were learned"
@@ -324,16 +351,39 @@ class LowRankReadout(BufferedReadout):
                 "this readout was loaded without its training state and cannot learn more rows: "
                 "fit a clone on all of them"
             )
-        rate = _LATER_RATE * self.learning_rate * min(1.0, len(X) / self.n_features_in_)
-        solver = self._solver_made()
-        solver.learn(self._components(X.astype(np.float32, copy=False)), codes, rate)
-        solver.flush(rate)
+        rates = self._rates_of(_LATER_RATE, len(X))
+        self._learn(X, codes, rates)
+        self._solver_made().flush(rates)
+
+    def _learn(self, X: NDArray[Any], codes: NDArray[Any], rates: Rates) -> None:
+        states, last = self._split(X.astype(np.float32, copy=False))
+        rows = Rows(self._canonical(states), codes.astype(np.intp, copy=False), last)
+        self._solver_made().learn(rows, rates)
+
+    def _split(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """States (n, n_units) and last tokens (n, n_direct), the columns of X."""
+        if not self.n_direct:
+            return X, np.empty((len(X), 0), dtype=np.int64)
+        given, n_tokens = X[:, -self.n_direct :], len(self.classes_)
+        last = given.astype(np.int64)
+        if (last != given).any() or (last < NO_TOKEN).any() or (last >= n_tokens).any():
+            raise ValueError(
+                f"the last {self.n_direct} columns of X must be tokens, whole numbers from"
+                f" {NO_TOKEN} (none) to {n_tokens - 1}, got {given.min()} to {given.max()}"
+            )
+        return X[:, : -self.n_direct], last
+
+    def _canonical(self, states: NDArray[Any]) -> NDArray[Any]:
+        """Canonical variables (n, P) of states (n, n_units), in their dtype."""
+        Z: NDArray[Any] = states @ self.directions_.astype(states.dtype, copy=False)
+        Z -= self.shift_.astype(states.dtype, copy=False)
+        return Z
 
     def _components(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Canonical variables (n, P) of states X (n, n_units), in X's dtype."""
-        directions = self.directions_.astype(X.dtype, copy=False)
-        Z: NDArray[Any] = X @ directions
-        Z -= self.shift_.astype(X.dtype, copy=False)
+        """What both softmaxes read, (n, P): canonical variables and what last tokens add."""
+        states, last = self._split(X)
+        Z = self._canonical(states)
+        add_direct(self.direct_coef_, Z, last)
         return Z
 
     def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -353,6 +403,7 @@ class LowRankReadout(BufferedReadout):
         solver = self._solver_made()
         solver.class_coef, solver.class_offset = trained["class_coef_"], trained["class_intercept_"]
         solver.word_coef, solver.word_offset = trained["word_coef_"], trained["word_intercept_"]
+        solver.direct.coef = trained["direct_coef_"]
         self._take(solver)
 
     def _learner_arrays(self) -> dict[str, NDArray[Any]]:

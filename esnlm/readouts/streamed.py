@@ -45,6 +45,9 @@ class StreamedTraining:
     #: Whether a score along the way costs little beside the rows it is made of.
     scores_are_cheap: ClassVar[bool] = True
 
+    #: Last columns of X that hold the tokens read last, beside the states (`esnlm.last_tokens`).
+    n_direct: int = 0
+
     classes_: NDArray[Any]
     n_features_in_: int
 

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from esnlm.readouts.direct import DirectConnections
 from esnlm.readouts.multinomial import log_softmax, residuals
 from esnlm.readouts.within_class import ClassLayout, WordFactors
 from esnlm.threads import TileMap, tile_map
@@ -29,6 +30,25 @@ _ARRAYS = (
 )  # fmt: skip
 
 
+class Rows(NamedTuple):
+    """Rows to learn: Z (n, P), words (n,), and the last tokens (n, n_direct) before them."""
+
+    Z: NDArray[np.float32]
+    words: NDArray[np.intp]
+    last: NDArray[np.int64]
+
+    def of(self, part: slice | NDArray[np.bool_]) -> "Rows":
+        """Some of the rows."""
+        return Rows(self.Z[part], self.words[part], self.last[part])
+
+
+class Rates(NamedTuple):
+    """Learning rates of the softmax over classes and of direct connections."""
+
+    classes: float
+    direct: float = 0.0
+
+
 class TwoLevelSolver:
     """Incremental minimiser of ``-log P(class(w)|z) - log P(w|class(w), z)`` over rows z.
 
@@ -42,6 +62,8 @@ class TwoLevelSolver:
       by ``prior P`` + the sum over all rows so far of p (1 - p). They fall off like 1 / rows,
       sooner for frequent words, and keep neither velocity nor schedule. ``prior`` is the
       inverse of the step that a first row takes.
+    - Direct connections, where there are any: what the last tokens add to z is learned down the
+      gradients of both softmaxes with respect to z.
 
     Rows are learned in batches of ``batch`` (words: four of them), whatever the calls.
 
@@ -56,15 +78,18 @@ class TwoLevelSolver:
     momentum, prior : float
     penalty : float
         Of half the squared weights, for each row.
+    n_direct : int
+        Last tokens with direct connections.
 
     Examples
     --------
     >>> random = np.random.default_rng(0)
     >>> Z = random.standard_normal((4096, 2)).astype(np.float32)
     >>> words = 2 * (Z[:, 0] > 0) + (Z[:, 1] > 0)
+    >>> none = np.empty((4096, 0), dtype=np.int64)
     >>> solver = TwoLevelSolver(ClassLayout(np.array([0, 0, 1, 1])), 2, np.ones(4), batch=64)
     >>> for k in range(0, 4096, 64):
-    ...     solver.learn(Z[k : k + 64], words[k : k + 64], rate=0.1)
+    ...     solver.learn(Rows(Z[k : k + 64], words[k : k + 64], none[k : k + 64]), Rates(0.1))
     >>> bool(np.exp(solver.log_probability_of(Z, words)).mean() > 0.75)
     True
     """
@@ -79,6 +104,7 @@ class TwoLevelSolver:
         momentum: float = 0.9,
         prior: float = 1.0,
         penalty: float = 0.0,
+        n_direct: int = 0,
     ) -> None:
         self.layout = layout
         self.penalty = penalty
@@ -97,30 +123,31 @@ class TwoLevelSolver:
         shares = (mass / class_mass[layout.word_class])[layout.order]
         self.word_offset = np.log(shares).astype(np.float32)
         self.curvature = np.full(len(counts), prior * n_components, dtype=np.float32)
+        self.direct = DirectConnections(n_direct, len(counts), n_components)
         self._sizes = np.array([run.stop - run.start for run in layout.runs])
-        self._rows: list[tuple[NDArray[np.float32], NDArray[np.intp]]] = []
-        self._word_rows: list[tuple[NDArray[np.float32], NDArray[np.intp]]] = []
+        self._rows: list[Rows] = []
+        self._word_rows: list[Rows] = []
         self._n_rows = self._n_word_rows = 0
 
-    def learn(self, Z: NDArray[np.float32], words: NDArray[np.intp], rate: float) -> None:
-        """Take rows Z (n, P), kept and not to be changed, and their words (n,)."""
-        start = 0
+    def learn(self, rows: Rows, rates: Rates) -> None:
+        """Take rows; Z is kept, and not to be changed."""
+        start, n = 0, len(rows.Z)
         with self._tiles() as over:
-            while start < len(Z):
-                stop = min(len(Z), start + self.batch - self._n_rows)
-                self._rows.append((Z[start:stop], words[start:stop]))
-                self._n_rows += stop - start
-                start = stop
+            while start < n:
+                part = slice(start, min(n, start + self.batch - self._n_rows))
+                self._rows.append(rows.of(part))
+                self._n_rows += part.stop - start
+                start = part.stop
                 if self._n_rows == self.batch:
-                    self._step(rate, over)
+                    self._step(rates, over)
 
-    def flush(self, rate: float) -> None:
+    def flush(self, rates: Rates) -> None:
         """Learn the rows still waiting."""
         with self._tiles() as over:
             if self._n_rows:
-                self._step(rate, over)
+                self._step(rates, over)
             if self._word_rows:
-                self._step_words(over)
+                self._step_words(rates, over)
 
     def log_classes(self, Z: NDArray[Any]) -> NDArray[Any]:
         """log P(class | z): (n, n_classes), in the dtype of Z."""
@@ -154,20 +181,24 @@ class TwoLevelSolver:
         arrays: Arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays["n_steps"] = np.asarray(self.n_steps)
         arrays["n_word_rows"] = np.asarray(self._n_word_rows)
+        if len(self.direct.coef):
+            arrays |= {"direct": self.direct.coef, "direct_squares": self.direct.squares}
         for name, rows in (("rows", self._rows), ("word_rows", self._word_rows)):
             if rows:
-                arrays[f"{name}.Z"] = np.concatenate([Z for Z, _ in rows])
-                arrays[f"{name}.words"] = np.concatenate([words for _, words in rows])
-                arrays[f"{name}.sizes"] = np.array([len(Z) for Z, _ in rows])
+                whole = _joined(rows)
+                arrays |= {f"{name}.{field}": getattr(whole, field) for field in Rows._fields}
+                arrays[f"{name}.sizes"] = np.array([len(part.Z) for part in rows])
         return arrays
 
     def restore(self, arrays: Arrays) -> None:
         """Take over what `to_arrays` gave."""
         for name in _ARRAYS:
             setattr(self, name, arrays[name])
+        if "direct" in arrays:
+            self.direct.coef, self.direct.squares = arrays["direct"], arrays["direct_squares"]
         self.n_steps = int(arrays["n_steps"])
         self._rows, self._word_rows = _parts("rows", arrays), _parts("word_rows", arrays)
-        self._n_rows = sum(len(Z) for Z, _ in self._rows)
+        self._n_rows = sum(len(part.Z) for part in self._rows)
         self._n_word_rows = int(arrays["n_word_rows"])
 
     @contextmanager
@@ -180,24 +211,30 @@ class TwoLevelSolver:
         with _blas().limit(limits=1, user_api="blas"), tile_map() as over:
             yield over
 
-    def _step(self, rate: float, over: TileMap) -> None:
+    def _step(self, rates: Rates, over: TileMap) -> None:
         """One step of the classes on the waiting rows; of the words when there are enough."""
-        Z = np.concatenate([Z for Z, _ in self._rows])
-        words = np.concatenate([words for _, words in self._rows])
+        Z, words, last = _joined(self._rows)
         self._rows, self._n_rows = [], 0
+        self.direct.add_to(Z, last)
         classes = self.layout.word_class[words]
-        self._step_classes(Z, classes, rate, over)
+        gradient = self._step_classes(Z, classes, rates.classes, over)
+        if gradient is not None:
+            self.direct.step(last, gradient, rates.direct)
         inside = self._sizes[classes] > 1
-        self._word_rows.append((Z[inside], words[inside]))
+        self._word_rows.append(Rows(Z, words, last).of(inside))
         self._n_word_rows += len(Z)
         if len(self._word_rows) == _WORD_BATCHES:
-            self._step_words(over)
+            self._step_words(rates, over)
 
     def _step_classes(
         self, Z: NDArray[Any], classes: NDArray[np.intp], rate: float, over: TileMap
-    ) -> None:
-        """A heavy-ball step of the softmax over classes."""
+    ) -> NDArray[Any] | None:
+        """A heavy-ball step of the softmax over classes; the loss's gradient (n, P) in Z.
+
+        None without direct connections, which alone need it.
+        """
         ones = np.ones(_TILE, dtype=np.float32)
+        downwards = np.empty_like(Z) if len(self.direct.coef) else None
 
         def tile(start: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
             z, targets = Z[start : start + _TILE], classes[start : start + _TILE]
@@ -205,6 +242,8 @@ class TwoLevelSolver:
             logits += self.class_offset
             _, P, R = residuals(logits, targets, ones[: len(z)])
             squares = np.einsum("iv,iv->v", P, P)
+            if downwards is not None:
+                np.matmul(R, self.class_coef.T, out=downwards[start : start + _TILE])
             return z.T @ R, R.sum(axis=0), P.sum(axis=0), squares
 
         parts = over(tile, range(0, len(Z), _TILE))
@@ -229,11 +268,12 @@ class TwoLevelSolver:
         self.class_offset_velocity -= offset_gradient * scale
         self.class_offset += self.class_offset_velocity
         self.n_steps += 1
+        return downwards
 
-    def _step_words(self, over: TileMap) -> None:
+    def _step_words(self, rates: Rates, over: TileMap) -> None:
         """One step of the words of every class that occurs in the waiting rows."""
-        Z = np.concatenate([Z for Z, _ in self._word_rows])
-        words = np.concatenate([words for _, words in self._word_rows])
+        Z, words, last = _joined(self._word_rows)
+        downwards = np.empty_like(Z) if len(self.direct.coef) else None
         decay = np.float32(self.penalty * self._n_word_rows)
         self._word_rows, self._n_word_rows = [], 0
         layout = self.layout
@@ -241,24 +281,31 @@ class TwoLevelSolver:
         def step(part: tuple[int, NDArray[np.intp]]) -> None:
             c, rows = part
             run = layout.runs[c]
-            self._step_class(Z[rows], layout.position[words[rows]] - run.start, run, decay)
+            targets = layout.position[words[rows]] - run.start
+            gradient = self._step_class(Z[rows], targets, run, decay)
+            if downwards is not None:
+                downwards[rows] = gradient
 
         over(step, layout.rows_by_class(layout.word_class[words]))
+        if downwards is not None:
+            self.direct.step(last, downwards, rates.direct)
 
     def _step_class(
         self, z: NDArray[Any], targets: NDArray[np.intp], run: slice, decay: np.float32
-    ) -> None:
-        """An online Newton step of the words of one class."""
+    ) -> NDArray[Any] | None:
+        """An online Newton step of the words of one class; see `_step_classes`."""
         coef, curvature = self.word_coef[run], self.curvature[run]
         logits = z @ coef.T
         logits += self.word_offset[run]
         _, P, R = residuals(logits, targets, np.ones(len(z), dtype=np.float32))
         curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
+        downwards = R @ coef if len(self.direct.coef) else None
         gradient = R.T @ z
         gradient /= curvature[:, None]
         coef -= gradient
         coef *= (curvature / (curvature + decay))[:, None]
         self.word_offset[run] -= R.sum(axis=0) / curvature
+        return downwards
 
 
 @cache
@@ -274,10 +321,15 @@ def _sum(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return total
 
 
-def _parts(name: str, arrays: Arrays) -> list[tuple[NDArray[np.float32], NDArray[np.intp]]]:
+def _joined(rows: list[Rows]) -> Rows:
+    """Rows one after another, in memory of their own."""
+    return Rows(*(np.concatenate(arrays) for arrays in zip(*rows, strict=True)))
+
+
+def _parts(name: str, arrays: Arrays) -> list[Rows]:
     """The rows under ``name``, cut as they were."""
     if f"{name}.sizes" not in arrays:
         return []
     cuts = np.cumsum(arrays[f"{name}.sizes"])[:-1]
-    words = arrays[f"{name}.words"].astype(np.intp, copy=False)
-    return list(zip(np.split(arrays[f"{name}.Z"], cuts), np.split(words, cuts), strict=True))
+    fields = (np.split(arrays[f"{name}.{field}"], cuts) for field in Rows._fields)
+    return [Rows(*part) for part in zip(*fields, strict=True)]

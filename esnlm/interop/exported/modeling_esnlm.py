@@ -55,12 +55,16 @@ class EsnlmConfig(PretrainedConfig):
 
 
 class StateCache:
-    """What generation carries from token to token: states (batch, n_units) and a count."""
+    """What generation carries from token to token: states, last tokens, and a count.
+
+    ``states`` (batch, n_units); ``last`` (batch, n_direct), or None where no readout reads them.
+    """
 
     is_compileable = False
 
-    def __init__(self, states: Tensor, n_seen: int) -> None:
+    def __init__(self, states: Tensor, last: Tensor | None, n_seen: int) -> None:
         self.states = states
+        self.last = last
         self.n_seen = n_seen
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -70,6 +74,8 @@ class StateCache:
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Let beam i go on from beam ``beam_idx[i]``."""
         self.states = self.states.index_select(0, beam_idx.to(self.states.device))
+        if self.last is not None:
+            self.last = self.last.index_select(0, beam_idx.to(self.last.device))
 
 
 class Sparse(nn.Module):
@@ -261,17 +267,47 @@ class Factored(nn.Module):
 
 
 class LowRank(nn.Module):
-    """A factored readout of a few linear components of the states."""
+    """A factored readout of a few linear components of the states.
+
+    With ``n_direct`` of them, the last tokens (..., n_direct), the newest first and -1 for none,
+    each add a vector to the components.
+    """
 
     def __init__(self, n_units: int, kind: dict[str, Any]) -> None:
         super().__init__()
-        n_components = kind["n_components"]
+        n_components, self.n_direct = kind["n_components"], kind.get("n_direct", 0)
         self.directions = nn.Parameter(torch.zeros(n_units, n_components))
         self.register_buffer("shift", torch.zeros(n_components))
+        if self.n_direct:
+            shape = (self.n_direct, kind["n_tokens"] + 1, n_components)
+            self.direct = nn.Parameter(torch.zeros(shape))
         self.inner = build_readout(n_components, kind["inner"])
 
-    def forward(self, states: Tensor) -> Tensor:
-        return self.inner(states @ self.directions - self.shift)
+    def forward(self, states: Tensor, last: Tensor | None = None) -> Tensor:
+        components = states @ self.directions - self.shift
+        if last is not None:
+            for k, table in enumerate(self.direct):
+                components = components + table[last[..., k]]
+        return self.inner(components)
+
+
+def last_tokens(
+    ids: Tensor, read: Tensor | None, reset: int | None, before: Tensor | None, n_last: int
+) -> Tensor:
+    """Tokens read last at each place, newest first: (batch, length, n_last), -1 for none.
+
+    ``before`` (batch, n_last) are those before the first place; ``read`` as in `Reservoir`.
+    """
+    last = ids.new_full((len(ids), n_last), -1) if before is None else before
+    places = []
+    for t in range(ids.shape[1]):
+        kept = last
+        if reset is not None:
+            kept = kept.masked_fill((ids[:, t] == reset)[:, None], -1)
+        after = torch.cat([ids[:, t, None], kept[:, :-1]], dim=1)
+        last = after if read is None else torch.where(read[:, t, None], after, last)
+        places.append(last)
+    return torch.stack(places, 1) if places else last[:, None].expand(-1, 0, -1)
 
 
 def build_readout(n_units: int, kind: dict[str, Any]) -> nn.Module:
@@ -306,6 +342,7 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.reservoir = Reservoir(config.reservoir, config.vocab_size, config.reset_token_id)
         self.readout = build_readout(config.reservoir["n_units"], config.readout)
+        self.n_direct = int(config.readout.get("n_direct", 0))
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -342,18 +379,28 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
         """
         seen = 0 if past_key_values is None else past_key_values.n_seen
         state = None if past_key_values is None else past_key_values.states
-        states, last = self.reservoir(input_ids, self._read(input_ids, attention_mask), state)
+        read = self._read(input_ids, attention_mask)
+        states, after = self.reservoir(input_ids, read, state)
         if isinstance(logits_to_keep, int):
             kept = slice(-logits_to_keep if logits_to_keep else None, None)
         else:
             kept = logits_to_keep
-        logits = self.readout(states[:, kept])
+        last = None if past_key_values is None else past_key_values.last
+        if self.n_direct:
+            reset = self.config.reset_token_id
+            tokens = last_tokens(input_ids, read, reset, last, self.n_direct)
+            logits = self.readout(states[:, kept], tokens[:, kept])
+            last = tokens[:, -1] if input_ids.shape[1] else last
+        else:
+            logits = self.readout(states[:, kept])
         loss = None
         if labels is not None:
             wanted = labels[:, kept][:, 1:].reshape(-1).to(logits.device)
             predicted = logits[:, :-1].reshape(-1, logits.shape[-1])
             loss = nll_loss(predicted, wanted, ignore_index=-100)
-        cache = StateCache(last, seen + input_ids.shape[1]) if use_cache is not False else None
+        cache = None
+        if use_cache is not False:
+            cache = StateCache(after, last, seen + input_ids.shape[1])
         hidden = (states,) if output_hidden_states else None
         out = CausalLMOutputWithPast(
             loss=loss, logits=logits, past_key_values=cache, hidden_states=hidden

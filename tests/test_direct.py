@@ -1,0 +1,154 @@
+"""Direct connections: gradients, last tokens beside states, and every way a model reads them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from esnlm import LanguageModel, LowRankReadout, Reservoir
+from esnlm.blimp import sentence_log_likelihoods
+from esnlm.last_tokens import NO_TOKEN, last_tokens, read_on
+from esnlm.readouts.two_level import Rates, Rows, TwoLevelSolver
+from esnlm.readouts.within_class import ClassLayout
+
+V = 12
+
+
+def second_order_text(n: int, seed: int) -> np.ndarray:
+    """Tokens each of which follows from the one two places before, nearly always."""
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(0, V, n)
+    for t in range(2, n):
+        if rng.random() < 0.9:
+            tokens[t] = (5 * tokens[t - 2] + 3) % V
+    return tokens
+
+
+def readout(**options: Any) -> LowRankReadout:
+    return LowRankReadout(4, n_frequent=3, n_classes=3, random_state=0, **options)
+
+
+def model(reset: str = "never", **options: Any) -> LanguageModel:
+    # Too small a reservoir to remember tokens exactly.
+    return LanguageModel(
+        Reservoir(6, random_state=0), readout(**options), reset=reset, n_tokens=V, random_state=0
+    )
+
+
+def test_the_gradient_is_that_of_finite_differences():
+    random = np.random.default_rng(0)
+    layout = ClassLayout(np.repeat(np.arange(4), 3))
+    solver = TwoLevelSolver(layout, 5, np.ones(V), batch=40, n_direct=1)
+    solver.class_coef[:] = random.standard_normal(solver.class_coef.shape)
+    solver.word_coef[:] = random.standard_normal(solver.word_coef.shape)
+    Z = random.standard_normal((40, 5)).astype(np.float32)
+    words, last = random.integers(0, V, 40), random.integers(-1, V, (40, 1))
+
+    def loss(shift: np.ndarray) -> float:
+        return -float(solver.log_probability_of(Z.astype(np.float64) + shift, words).sum())
+
+    wanted = np.empty((V + 1, 5))
+    for token in range(-1, V):
+        for k in range(5):
+            shift = np.zeros(Z.shape)
+            shift[last[:, 0] == token, k] = 1e-5
+            wanted[token, k] = (loss(shift) - loss(-shift)) / 2e-5
+    steps: list[np.ndarray] = []
+
+    def note(last: np.ndarray, gradient: np.ndarray, rate: float) -> None:
+        sums = np.zeros((V + 1, 5))
+        np.add.at(sums, last[:, 0], gradient)
+        steps.append(sums)
+
+    solver.direct.step = note  # type: ignore[method-assign]
+    solver.learn(Rows(Z, words, last), Rates(1e-30, 0.1))
+    solver.flush(Rates(1e-30, 0.1))
+    assert len(steps) == 2
+    np.testing.assert_allclose(sum(steps), wanted, atol=2e-4)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(1, 4), st.data())
+def test_last_tokens_are_those_read_one_by_one(tokens, n_last, data):
+    text = np.array(tokens)
+    others = data.draw(st.lists(st.integers(1, len(text)), unique=True))
+    starts = np.array(sorted({0, *others} - {len(text)}))
+    one_by_one = []
+    for t, token in enumerate(tokens):
+        if t in starts:
+            last = np.full(n_last, NO_TOKEN)
+        last = read_on(last, np.array([token]))
+        one_by_one.append(last)
+    positions = data.draw(st.permutations(range(len(text))))
+    found = last_tokens(text, np.array(positions), starts, n_last)
+    np.testing.assert_array_equal(found, np.array(one_by_one)[positions])
+
+
+def test_what_the_reservoir_forgets_is_read_directly():
+    text, held_out = second_order_text(20_000, 0), second_order_text(3000, 1)
+    without, one, two = (
+        model(n_direct=k, n_passes=4).fit([text]).perplexity([held_out]) for k in (0, 1, 2)
+    )
+    # Nine of ten tokens follow from the second last; chance is 12.
+    assert two < 0.5 * without
+    assert two < 0.5 * one
+    assert two < 3.5
+
+
+@pytest.mark.parametrize("reset", ["never", "sentence"])
+def test_every_way_of_reading_gives_the_same_probabilities(reset):
+    docs = [second_order_text(200, seed) for seed in range(40)]
+    fitted = model(reset, n_direct=3).fit(docs)
+    test = docs[0][:30]
+    whole = fitted.log_likelihood([test])[0]
+    stepwise = [float(np.log(fitted.predict_proba(test[:t])[test[t]])) for t in range(1, len(test))]
+    np.testing.assert_allclose(whole, stepwise, atol=1e-5)
+    state = fitted._read(test[:10])
+    np.testing.assert_allclose(fitted._read(test[10:], state), fitted._read(test), atol=1e-5)
+
+
+def test_sentences_of_pairs_score_as_they_do_alone():
+    words = ["the", "cat", "a", "dog", "sees", "hears", "boys", "girls"]
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(words, 6)) for _ in range(300)]
+    fitted = LanguageModel(Reservoir(6, random_state=0), readout(n_direct=3), tokenizer="word")
+    fitted.fit(texts)
+    alone = [fitted.log_likelihood([text])[0][:-1].sum() for text in texts[:50]]
+    np.testing.assert_allclose(sentence_log_likelihoods(fitted, texts[:50]), alone, atol=1e-4)
+
+
+def test_pieces_of_one_text_are_learned_as_one():
+    text = second_order_text(4000, 0)
+    whole, pieces = (model(n_direct=2, buffer_size=8000) for _ in range(2))
+    whole.partial_fit([text])
+    for part in np.split(text, [700, 701, 1500]):
+        pieces.partial_fit([part])
+    test = [second_order_text(500, 3)]
+    assert pieces.score(test) == pytest.approx(whole.score(test), abs=0.02)
+    np.testing.assert_array_equal(pieces._carried[1], text[:-4:-1])
+
+
+def test_a_saved_model_reads_directly_too(tmp_path):
+    fitted = model(n_direct=2).fit([second_order_text(2000, 0)])
+    fitted.save(tmp_path / "model", training=True)
+    again = LanguageModel.load(tmp_path / "model")
+    test = [second_order_text(500, 3)]
+    assert again.score(test) == fitted.score(test)
+    assert fitted.n_parameters_ == again.n_parameters_ > 2 * (V + 1) * 4
+    for one in (fitted, again):
+        one.partial_fit([second_order_text(300, 4)])
+    assert again.score(test) == fitted.score(test)
+
+
+@pytest.mark.parametrize(("column", "got"), [(V, "12.0"), (0.5, "0.5"), (-2, "-2.0")])
+def test_columns_that_are_no_tokens_are_named(column, got):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.standard_normal((100, 5)), np.full(100, 3)])
+    y = np.arange(100) % V
+    fitted = readout(n_direct=1).fit(X, y)
+    X[0, -1] = column
+    with pytest.raises(ValueError, match="must be tokens, whole numbers from -1"):
+        fitted.predict_proba(X)
+    with pytest.raises(ValueError, match=got):
+        fitted.predict_proba(X)
