@@ -16,6 +16,7 @@ from esnlm.commands.messages import fail, one_line, warn
 _COMMANDS = {
     "prepare": ("esnlm.commands.prepare", "turn text into token shards"),
     "train": ("esnlm.commands.train", "fit a model to text"),
+    "compare": ("esnlm.commands.compare", "train networks of several kinds side by side"),
     "ngram": ("esnlm.commands.ngram", "count the n-grams of text: the baseline"),
     "evaluate": ("esnlm.commands.evaluate", "score text with a model"),
     "blimp": ("esnlm.commands.blimp", "judge minimal pairs with a model"),

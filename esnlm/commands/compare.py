@@ -1,0 +1,113 @@
+"""``esnlm compare``: networks trained on one corpus, side by side."""
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from esnlm.commands.corpora import (
+    add_corpus,
+    corpus_documents,
+    corpus_tokenizer,
+    settle_reset,
+)
+
+#: Nearest to Köster & Uchida's five sizes where published settings are.
+_SIZES = (15_000, 30_000, 45_000, 103_000, 155_000)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add = parser.add_argument
+    add_corpus(parser)
+    add("--held-out", nargs="+", required=True, metavar="SHARDS|TEXT", help="text to score")
+    add("--out", type=Path, default=Path("compare"), metavar="DIR",
+        help="folder of the CSV, the table and the plot (default: compare)")  # fmt: skip
+    add("--models", nargs="+", required=True, metavar="NAME[:SETTING=VALUE,...]",
+        help="networks, as --model of train has them; with settings, or in every size of --sizes:"
+        " esn lstm aerc:n_units=75,n_hidden=13 esn:reservoir.n_units=1024,rank=64")  # fmt: skip
+    add("--sizes", type=int, nargs="+", default=list(_SIZES), metavar="P",
+        help="trained parameters, which settings are chosen for (default: those of paper 004)",
+        )  # fmt: skip
+    add("--default-size", action="store_true",
+        help="each network in its own default settings, in the place of --sizes")  # fmt: skip
+    add("--plan", nargs="+", default=[], metavar="NAME=VALUE",
+        help="training of all networks where it is to differ from each one's recipe: epochs=1"
+        " batch_size=256 learning_rate=1e-3")  # fmt: skip
+    add("--seeds", type=int, default=1, metavar="K", help="runs of each, from seeds 0 to K - 1")
+    add("--device", default="auto", metavar="NAME", help="auto (default), cpu, cuda or cuda:N")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what ``compare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
+    from esnlm.torch.needed import require_torch
+
+    require_torch("esnlm compare")
+    from esnlm.corpus import TokenStream, join_sequences
+    from esnlm.experiments.compare import grid, run_comparison
+    from esnlm.experiments.options import check_least, interrupted, prepare_folder
+    from esnlm.framing import framed
+    from esnlm.torch.device import chosen_device
+
+    check_least("--sizes", args.sizes, 1)
+    check_least("--seeds", [args.seeds], 1)
+    chosen_device(args.device)
+    settle_reset(args)
+    entries = [_entry(text) for text in args.models]
+    plan = _settings(args.plan, "--plan")
+    tokenizer = corpus_tokenizer(args)
+    sizes = [] if args.default_size else args.sizes
+    rows = grid(entries, sizes, plan, args.seeds, len(tokenizer))
+    prepare_folder(args.out)
+    streams = {}
+    for part, names in (("train", args.text), ("held_out", args.held_out)):
+        found: Any = corpus_documents(names, tokenizer, args)
+        if not isinstance(found, TokenStream):
+            sequences = framed(found, tokenizer, args.reset)
+            reset = args.reset != "never"
+            found = join_sequences(sequences, n_tokens=len(tokenizer), reset=reset)
+        streams[part] = found
+    command = f"esnlm {shlex.join(sys.argv[1:])}"
+    try:
+        done = run_comparison(
+            rows, streams, len(tokenizer), args.out, device=args.device, command=command
+        )
+    except KeyboardInterrupt:
+        return interrupted(args.out)
+    for row in done:
+        size = f"{row['n_parameters']} parameters"
+        print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token")
+    return 0
+
+
+def _entry(text: str) -> Any:
+    from esnlm.experiments.compare import Entry
+    from esnlm.torch.registry import network_class
+
+    name, given, settings = text.partition(":")
+    network_class(name)
+    return Entry(name, _settings(settings.split(","), f"--models {name}") if given else None)
+
+
+def _settings(pairs: list[str], option: str) -> dict[str, Any]:
+    """Values by name; a dot in a name leads into a mapping.
+
+    >>> _settings(["rank=64", "reservoir.n_units=9", "schedule=cosine"], "--models esn")
+    {'rank': 64, 'reservoir': {'n_units': 9}, 'schedule': 'cosine'}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise ValueError(f"{option} takes NAME=VALUE, got {pair!r}")
+        *path, last = name.split(".")
+        inner = found
+        for part in path:
+            inner = inner.setdefault(part, {})
+        try:
+            inner[last] = json.loads(text)
+        except ValueError:
+            inner[last] = text
+    return found

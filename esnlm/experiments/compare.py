@@ -1,0 +1,215 @@
+"""Networks trained on one corpus, side by side: a CSV row a run, a table and a plot."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from esnlm import __version__
+from esnlm.corpus import TokenStream
+from esnlm.experiments.apart import run_apart
+from esnlm.experiments.compare_runs import write_stream
+from esnlm.experiments.grid import Row, run_grid
+from esnlm.experiments.text_runs import commit
+from esnlm.files import write_whole
+
+_KEY = ("model", "settings", "plan", "seed")
+COLUMNS = (
+    *_KEY,
+    "size",
+    "corpus",
+    "vocabulary",
+    "n_parameters",
+    "n_parameters_total",
+    "n_train_tokens",
+    "n_held_out_tokens",
+    "n_steps",
+    "held_out_nll",
+    "held_out_perplexity",
+    "train_seconds",
+    "tokens_per_second",
+    "score_seconds",
+    "peak_memory_mib",
+    "peak_rss_mib",
+    "machine",
+    "command",
+    "commit",
+)
+# Okabe & Ito's palette: told apart by colour-blind readers.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555", "#000000")
+_MARKERS = "osD^vP*X"
+
+
+class Entry(NamedTuple):
+    """A network by name, and its settings where they are given."""
+
+    model: str
+    settings: Mapping[str, Any] | None = None
+
+
+def grid(
+    entries: Iterable[Entry],
+    sizes: Sequence[int],
+    plan: Mapping[str, Any],
+    seeds: int,
+    n_tokens: int,
+) -> list[Row]:
+    """The runs: each entry as it is given, or in settings of about so many trained parameters.
+
+    Training is each network's recipe with ``plan`` over it. Settings and plans are checked.
+
+    Examples
+    --------
+    >>> (row,) = grid([Entry("aerc")], [15_000], {"epochs": 1}, seeds=1, n_tokens=60)
+    >>> row["settings"], row["size"]
+    ('{"n_hidden": 13, "n_units": 75}', 15000)
+    """
+    from esnlm.torch.registry import network_class
+    from esnlm.torch.sizes import settings_of_size
+
+    rows = []
+    for entry in entries:
+        recipe = {**network_class(entry.model).RECIPE, **plan}
+        _check_plan(recipe)
+        chosen: list[tuple[int | None, Mapping[str, Any]]] = [(None, entry.settings or {})]
+        if entry.settings is None and sizes:
+            chosen = [(size, settings_of_size(entry.model, size, n_tokens)) for size in sizes]
+        rows += [
+            {
+                "model": entry.model,
+                "settings": json.dumps(dict(settings), sort_keys=True),
+                "plan": json.dumps(recipe, sort_keys=True),
+                "seed": seed,
+                "size": size,
+            }
+            for size, settings in chosen
+            for seed in range(seeds)
+        ]
+    return rows
+
+
+def run_comparison(
+    rows: Sequence[Row],
+    streams: Mapping[str, TokenStream],
+    n_tokens: int,
+    out: Path,
+    *,
+    device: str = "auto",
+    command: str = "",
+) -> list[Row]:
+    """Run what ``compare.csv`` in ``out`` does not hold; write it, ``compare.md`` and the plot.
+
+    ``streams``: ``train`` and ``held_out``. A run that is interrupted goes on where it was.
+    """
+    shared = {"corpus": _digest(streams), "vocabulary": n_tokens}
+    made = {"command": command, "commit": commit(Path(__file__).parent) or f"esnlm {__version__}"}
+    with tempfile.TemporaryDirectory() as folder:
+        places = {name: str(Path(folder) / name) for name in streams}
+        for name, stream in streams.items():
+            write_stream(stream, Path(places[name]))
+        given = places | {"n_tokens": n_tokens, "device": device}
+        done = run_grid(
+            rows,
+            partial(_run, given=given, made=made, out=out, env=dict(os.environ)),
+            out / "compare.csv",
+            key=_KEY,
+            columns=COLUMNS,
+            fixed=shared,
+            jobs=1,
+        )
+    write_whole(out / "compare.md", table(done))
+    plot(done, out / "compare.png")
+    return done
+
+
+def _run(setting: Row, *, given: Row, made: Row, out: Path, env: dict[str, str]) -> Row:
+    name = hashlib.sha256(json.dumps([setting[key] for key in _KEY]).encode()).hexdigest()[:12]
+    places = {"checkpoints": str(out / "running" / f"{setting['model']}-{name}")}
+    return made | run_apart("esnlm.experiments.compare_runs", setting | given | places, env)
+
+
+def _check_plan(settings: Mapping[str, Any]) -> None:
+    from esnlm.torch.plan import Plan
+
+    known = Plan.__dataclass_fields__
+    for name in settings:
+        if name not in known:
+            raise ValueError(f"--plan knows no {name}: it has {', '.join(known)}")
+    try:
+        Plan(**settings)
+    except TypeError as error:
+        raise ValueError(f"--plan: {error}") from None
+
+
+def _digest(streams: Mapping[str, TokenStream]) -> str:
+    """What the runs of one CSV share: twelve digits of the SHA-256 of both texts' tokens."""
+    digest = hashlib.sha256()
+    for name in sorted(streams):
+        for array in (streams[name].tokens, streams[name].starts):
+            digest.update(b"|" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:12]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows in Markdown, by model and trained parameters."""
+    head = (
+        "model", "settings", "seed", "trained parameters", "all parameters", "steps",
+        "held-out nats a token", "perplexity", "training s", "tokens/s", "machine",
+    )  # fmt: skip
+    lines = [head, ("---",) * len(head)]
+    for row in sorted(rows, key=lambda row: (row["model"], row["n_parameters"], row["seed"])):
+        settings = json.loads(row["settings"])
+        told = ", ".join(f"{name} {value}" for name, value in settings.items()) or "default"
+        lines.append(
+            (
+                row["model"],
+                told,
+                str(row["seed"]),
+                f"{row['n_parameters']:,}",
+                f"{row['n_parameters_total']:,}",
+                f"{row['n_steps']:,}",
+                f"{row['held_out_nll']:.4f}",
+                f"{row['held_out_perplexity']:.3f}",
+                f"{row['train_seconds']:.0f}",
+                f"{row['tokens_per_second']:,.0f}",
+                row["machine"],
+            )
+        )
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Held-out loss against trained parameters and against seconds of training, as a PNG."""
+    from esnlm.experiments.figures import band, legend, panels, save
+
+    figure, axes = panels(2)
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    for axis, column in zip(axes, ("n_parameters", "train_seconds"), strict=True):
+        for i, model in enumerate(models):
+            style = {"color": _COLOURS[i % 8], "marker": _MARKERS[i % 8], "label": model}
+            band(axis, _losses(rows, model, column), **style)
+        axis.set_xscale("log")
+        axis.set_ylabel("held-out loss, nats a token")
+        axis.grid(alpha=0.25)
+    axes[0].set_xlabel("trained parameters")
+    axes[1].set_xlabel("seconds of training")
+    legend(figure, axes[0], len(models))
+    save(figure, path)
+
+
+def _losses(rows: Sequence[Row], model: str, column: str) -> dict[float, list[float]]:
+    """Means over seeds of the column -> losses of the seeds."""
+    alike: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row["model"] == model:
+            alike.setdefault((row["settings"], row["plan"]), []).append(row)
+    return {
+        float(np.mean([row[column] for row in group])): [row["held_out_nll"] for row in group]
+        for group in alike.values()
+    }

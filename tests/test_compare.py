@@ -1,0 +1,93 @@
+"""The comparison of networks: its grid, its rows, its files."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from esnlm.cli import main  # noqa: E402
+from esnlm.corpus import join_sequences  # noqa: E402
+from esnlm.experiments.apart import Lifeline  # noqa: E402
+from esnlm.experiments.compare import Entry, grid, table  # noqa: E402
+from esnlm.experiments.compare_runs import measure, read_stream, write_stream  # noqa: E402
+from esnlm.experiments.grid import read_rows  # noqa: E402
+from esnlm.framing import framed  # noqa: E402
+from esnlm.tokenizers import Tokenizer  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+TEXT = "the boy sees the dog and the dog sees the boy who walks.\n" * 12
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def compare(text, out, *options):
+    return main(["compare", str(text), "--held-out", str(text), "--tokenizer", "char",
+                 "--out", str(out), *options])  # fmt: skip
+
+
+def test_the_grid_has_each_model_in_each_size_and_seed():
+    entries = [Entry("char-esn"), Entry("lstm", {"n_units": 9})]
+    rows = grid(entries, [2000, 4000], {"epochs": 2}, seeds=2, n_tokens=20)
+    assert [(row["model"], row["size"], row["seed"]) for row in rows] == [
+        ("char-esn", 2000, 0), ("char-esn", 2000, 1), ("char-esn", 4000, 0), ("char-esn", 4000, 1),
+        ("lstm", None, 0), ("lstm", None, 1),
+    ]  # fmt: skip
+    assert json.loads(rows[0]["settings"]) == {"n_units": 99}
+    plan = json.loads(rows[0]["plan"])
+    assert (plan["epochs"], plan["batching"], plan["learning_rate"]) == (2, "windows", 1e-4)
+
+
+def test_a_run_is_trained_and_scored(tmp_path):
+    tokenizer = Tokenizer.train_characters([TEXT])
+    sequences = framed([TEXT], tokenizer, "never")
+    stream = join_sequences(sequences, n_tokens=len(tokenizer), reset=False)
+    write_stream(stream, tmp_path / "stream")
+    assert read_stream(tmp_path / "stream").tokens.tolist() == stream.tokens.tolist()
+    plan = {"batch_size": 32, "learning_rate": 0.01, "epochs": 6}
+    (row,) = grid([Entry("aerc", {"n_units": 30, "n_hidden": 5, "window": 8})], [], plan, 1, 20)
+    places = {"train": str(tmp_path / "stream"), "held_out": str(tmp_path / "stream")}
+    given = {"n_tokens": len(tokenizer), "device": "cpu", "checkpoints": str(tmp_path / "running")}
+    found = measure(row | places | given, Lifeline())
+    assert found["held_out_nll"] < 2.0
+    assert found["n_steps"] == 6 * -(-(len(TEXT) - 32) // 32)
+    assert found["n_held_out_tokens"] == len(TEXT) - 1
+    assert "aerc" in table([row | found])
+
+
+def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys):
+    options = ("--models", "char-esn:n_units=10,window=8", "--plan", "epochs=1", "batch_size=256")
+    assert compare(text, tmp_path / "out", *options) == 0
+    (row,) = read_rows(tmp_path / "out" / "compare.csv")
+    assert row["n_parameters"] == row["vocabulary"] * 11
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {
+        "compare.csv", "compare.md", "compare.png",
+    }  # fmt: skip
+    before = (tmp_path / "out" / "compare.csv").read_bytes()
+    assert compare(text, tmp_path / "out", *options) == 0
+    assert (tmp_path / "out" / "compare.csv").read_bytes() == before
+    assert "nats a token" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--models", "lstn"], "model must be one of"),
+        (["--models", "lstm", "--plan", "speed=1"], "--plan knows no speed"),
+        (["--models", "lstm:n_units"], "takes NAME=VALUE, got 'n_units'"),
+        (["--models", "esn", "--sizes", "7"], "no esn with"),
+        (["--models", "lstm", "--device", "tpu"], "device must be"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(options, message, text, tmp_path, capsys):
+    assert compare(text, tmp_path / "out", *options) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
