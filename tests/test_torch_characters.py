@@ -60,3 +60,16 @@ def test_a_window_is_all_that_a_prediction_reads(name):
         np.testing.assert_allclose(
             made.predict_proba(text), made.predict_proba(text[-8:]), atol=1e-6
         )
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_bfloat16_is_near_float32(name):
+    torch.manual_seed(0)
+    network = network_class(name)(20, **SMALL[name]).eval()
+    tokens = torch.randint(0, 20, (64, 9))
+    losses = []
+    for bf16 in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+            losses.append(network.loss(network.last(tokens[:, :8]), tokens[:, 8]).mean())
+    losses[1].backward()
+    assert losses[1].item() == pytest.approx(losses[0].item(), abs=0.02)
