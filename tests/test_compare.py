@@ -51,7 +51,7 @@ def test_a_run_is_trained_and_scored(tmp_path):
     write_stream(stream, tmp_path / "stream")
     assert read_stream(tmp_path / "stream").tokens.tolist() == stream.tokens.tolist()
     plan = {"batch_size": 32, "learning_rate": 0.01, "epochs": 6}
-    (row,) = grid([Entry("aerc", {"n_units": 30, "n_hidden": 5, "window": 8})], [], plan, 1, 20)
+    (row,) = grid([Entry("aerc", {"n_units": 30, "n_hidden": 5, "context": 8})], [], plan, 1, 20)
     places = {"train": str(tmp_path / "stream"), "held_out": str(tmp_path / "stream")}
     given = {"n_tokens": len(tokenizer), "device": "cpu", "checkpoints": str(tmp_path / "running")}
     found = measure(row | places | given, Lifeline())
@@ -62,7 +62,7 @@ def test_a_run_is_trained_and_scored(tmp_path):
 
 
 def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys):
-    options = ("--models", "char-esn:n_units=10,window=8", "--plan", "epochs=1", "batch_size=256")
+    options = ("--models", "char-esn:n_units=10,context=8", "--plan", "epochs=1", "batch_size=256")
     assert compare(text, tmp_path / "out", *options) == 0
     (row,) = read_rows(tmp_path / "out" / "compare.csv")
     assert row["n_parameters"] == row["vocabulary"] * 11

@@ -16,7 +16,7 @@ TEXT = np.random.default_rng(0).integers(0, 11, size=70)
 
 def small(kind=CharacterReservoir, **settings):
     torch.manual_seed(1)
-    return kind(11, n_units=20, window=8, **settings)
+    return kind(11, n_units=20, context=8, **settings)
 
 
 def normalised(states):
@@ -127,7 +127,7 @@ def test_settings_rebuild_the_network():
     torch.testing.assert_close(again.encode(text)[0], network.encode(text)[0])
 
 
-@pytest.mark.parametrize("name", ["n_units", "n_hidden", "n_dims", "window"])
+@pytest.mark.parametrize("name", ["n_units", "n_hidden", "n_dims", "context"])
 def test_sizes_are_checked(name):
     with pytest.raises(ValueError, match=name):
         AttentionReservoir(5, **{name: 0})

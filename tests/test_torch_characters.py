@@ -14,9 +14,9 @@ pytestmark = pytest.mark.torch
 
 TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer"
 SMALL = {
-    "char-esn": {"n_units": 12, "window": 8},
-    "aerc": {"n_units": 12, "n_hidden": 3, "window": 8},
-    "transformer": {"n_hidden": 6, "n_heads": 2, "n_layers": 2, "n_dims": 4, "window": 8},
+    "char-esn": {"n_units": 12, "context": 8},
+    "aerc": {"n_units": 12, "n_hidden": 3, "context": 8},
+    "transformer": {"n_hidden": 6, "n_heads": 2, "n_layers": 2, "n_dims": 4, "context": 8},
     "laerc": {"n_dims": 4, "n_layers": 2, "last_radius": 0.95},
 }
 

@@ -14,7 +14,7 @@ TEXT = np.random.default_rng(0).integers(0, 11, size=30)
 
 def small(**settings):
     torch.manual_seed(1)
-    kept = {"n_hidden": 6, "n_heads": 2, "n_layers": 2, "n_dims": 4, "window": 8} | settings
+    kept = {"n_hidden": 6, "n_heads": 2, "n_layers": 2, "n_dims": 4, "context": 8} | settings
     return CharacterTransformer(11, **kept)
 
 
@@ -78,7 +78,7 @@ def test_text_may_be_read_in_pieces():
 
 
 def test_gradients_against_finite_differences():
-    network = small(n_dims=2, n_heads=1, n_layers=1, n_hidden=3, window=3, dropout=0.0).double()
+    network = small(n_dims=2, n_heads=1, n_layers=1, n_hidden=3, context=3, dropout=0.0).double()
     tokens = torch.from_numpy(TEXT[:6].reshape(2, 3))
     parameters = tuple(network.parameters())
     assert torch.autograd.gradcheck(lambda *_: network.head(network.last(tokens)), parameters)
@@ -88,7 +88,7 @@ def test_parameter_counts():
     published = (15_000, 25_000, 50_000, 100_000, 155_000)
     for (n_hidden, n_heads, n_layers), about in zip(SIZES, published, strict=True):
         network = CharacterTransformer(
-            59, n_hidden=n_hidden, n_heads=n_heads, n_layers=n_layers, window=32
+            59, n_hidden=n_hidden, n_heads=n_heads, n_layers=n_layers, context=32
         )
         count = sum(p.numel() for p in network.parameters())
         d, f = 16, n_hidden

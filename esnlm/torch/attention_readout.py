@@ -45,7 +45,7 @@ class AttentionReservoir(CharacterReservoir):
 
     Parameters
     ----------
-    n_tokens, n_units, n_dims, window : int
+    n_tokens, n_units, n_dims, context : int
         See `CharacterReservoir`.
     n_hidden : int
         Size H of the readout's hidden layer and of what the attention projects onto. Trained
@@ -65,11 +65,11 @@ class AttentionReservoir(CharacterReservoir):
         n_units: int = 75,
         n_hidden: int = 13,
         n_dims: int = 16,
-        window: int = 32,
+        context: int = 32,
     ) -> None:
         check_count("n_hidden", n_hidden)
         self.n_hidden = n_hidden
-        super().__init__(n_tokens, n_units=n_units, n_dims=n_dims, window=window)
+        super().__init__(n_tokens, n_units=n_units, n_dims=n_dims, context=context)
 
     def _new_readout(self) -> nn.Module:
         return AttentionReadout(self.n_units, self.n_hidden, self.n_tokens)

@@ -30,7 +30,7 @@ class CharacterReservoir(WindowedNetwork):
         Size of the reservoir N. Trained parameters: V (N + 1).
     n_dims : int
         Dimensions of the embedding.
-    window : int
+    context : int
         Characters that a prediction reads.
 
     Examples
@@ -48,16 +48,16 @@ class CharacterReservoir(WindowedNetwork):
     inputs: Tensor
 
     def __init__(
-        self, n_tokens: int, *, n_units: int = 750, n_dims: int = 16, window: int = 32
+        self, n_tokens: int, *, n_units: int = 750, n_dims: int = 16, context: int = 32
     ) -> None:
         super().__init__()
-        sizes = {"n_tokens": n_tokens, "n_units": n_units, "n_dims": n_dims, "window": window}
+        sizes = {"n_tokens": n_tokens, "n_units": n_units, "n_dims": n_dims, "context": context}
         for name, size in sizes.items():
             check_count(name, size)
         self.n_tokens = n_tokens
         self.n_units = n_units
         self.n_dims = n_dims
-        self.window = window
+        self.window = context
         self.register_buffer("embedding", torch.randn(n_tokens, n_dims))
         self.register_buffer("recurrent", torch.randn(n_units, n_units) / math.sqrt(n_units) / 0.9)
         self.register_buffer("inputs", torch.randn(n_units, n_dims) / math.sqrt(n_dims) / 0.9)
@@ -68,8 +68,8 @@ class CharacterReservoir(WindowedNetwork):
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments by name."""
-        names = ("n_tokens", "n_units", "n_dims", "window")
-        return {name: getattr(self, name) for name in names}
+        names = ("n_tokens", "n_units", "n_dims")
+        return {name: getattr(self, name) for name in names} | {"context": self.window}
 
     @torch.no_grad()
     def last(self, tokens: Tensor) -> Tensor:

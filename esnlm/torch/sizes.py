@@ -100,6 +100,29 @@ def _transformer_count(settings: Settings, v: int) -> int:
     return int(settings["n_layers"] * (4 * d * d + 9 * d + 2 * d * f + f) + 2 * d * v + v)
 
 
+def _stacked() -> Iterator[Settings]:
+    """Widths in the proportion of Mahto et al., 1150 to 400."""
+    yield from ({"n_units": round(2.875 * d), "n_dims": d} for d in range(1, 1 << 13))
+
+
+def _stacked_count(settings: Settings, v: int) -> int:
+    h, d = settings["n_units"], settings["n_dims"]
+    return int(12 * h * h + 8 * h * d + 4 * d * d + 16 * h + 8 * d + v * d + v)
+
+
+def _gpt2() -> Iterator[Settings]:
+    """Heads of 64 dimensions; depth and width grow together, through 12 layers of 768."""
+    yield from ({"n_units": d, "n_heads": 1, "n_layers": 1} for d in range(4, 64, 4))
+    for d in range(64, 1 << 13, 64):
+        for n_layers in range(max(1, d // 96), d // 48 + 2):
+            yield {"n_units": d, "n_heads": d // 64, "n_layers": n_layers}
+
+
+def _gpt2_count(settings: Settings, v: int) -> int:
+    d = settings["n_units"]
+    return int((v + 1024) * d + settings["n_layers"] * (12 * d * d + 13 * d) + 2 * d)
+
+
 def _layered() -> Iterator[Settings]:
     """Depth and width grow together, through the paper's 16 layers of 512."""
     for d in range(4, 1 << 12, 4):
@@ -121,6 +144,9 @@ FAMILIES: dict[str, Family] = {
     "esn": Family(_reservoirs, _low_rank),
     "esn+i": Family(_reservoirs, lambda s, v: 2 * v * s["reservoir"]["n_units"] + v),
     "lstm": Family(_units(), _lstm),
+    "gpt2": Family(_gpt2, _gpt2_count, ({"n_units": 768, "n_heads": 12, "n_layers": 12},)),
+    "awd-lstm": Family(_stacked, _stacked_count),
+    "mts-lstm": Family(_stacked, lambda s, v: _stacked_count(s, v) - 8 * s["n_units"]),
     "char-esn": Family(_units(), lambda s, v: v * (s["n_units"] + 1)),
     "aerc": Family(_attention, _attention_count, _ATTENTION_SIZES),
     "transformer": Family(_transformers, _transformer_count, _TRANSFORMER_SIZES),

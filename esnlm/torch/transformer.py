@@ -32,7 +32,7 @@ class CharacterTransformer(WindowedNetwork):
         Trained parameters, with D dimensions: n_layers (4 D² + 9 D + 2 D F + F) + 2 D V + V.
     n_dims : int
         Dimensions D of the embedding, a multiple of ``n_heads`` and of 2.
-    window : int
+    context : int
         Characters that a prediction reads.
     dropout : float
 
@@ -53,12 +53,12 @@ class CharacterTransformer(WindowedNetwork):
         n_heads: int = 4,
         n_layers: int = 4,
         n_dims: int = 16,
-        window: int = 32,
+        context: int = 32,
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
         sizes = {"n_tokens": n_tokens, "n_hidden": n_hidden, "n_heads": n_heads}
-        for name, size in (sizes | {"n_layers": n_layers, "window": window}).items():
+        for name, size in (sizes | {"n_layers": n_layers, "context": context}).items():
             check_count(name, size)
         if n_dims % n_heads or n_dims % 2:
             raise ValueError(f"n_dims must be a multiple of n_heads={n_heads} and 2, got {n_dims}")
@@ -69,10 +69,10 @@ class CharacterTransformer(WindowedNetwork):
         self.n_heads = n_heads
         self.n_layers = n_layers
         self.n_dims = n_dims
-        self.window = window
+        self.window = context
         self.dropout = dropout
         self.embedding = nn.Embedding(n_tokens, n_dims)
-        self.register_buffer("positions", sinusoids(window, n_dims), persistent=False)
+        self.register_buffer("positions", sinusoids(context, n_dims), persistent=False)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(n_dims, n_heads, n_hidden, dropout, batch_first=True)
             for _ in range(n_layers)
@@ -81,8 +81,8 @@ class CharacterTransformer(WindowedNetwork):
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments by name."""
-        names = ("n_tokens", "n_hidden", "n_heads", "n_layers", "n_dims", "window", "dropout")
-        return {name: getattr(self, name) for name in names}
+        names = ("n_tokens", "n_hidden", "n_heads", "n_layers", "n_dims", "dropout")
+        return {name: getattr(self, name) for name in names} | {"context": self.window}
 
     def last(self, tokens: Tensor) -> Tensor:
         """The last position's vector (n, D) of tokens (n, L)."""
