@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from esnlm.readouts.reduced_rank import ReducedRankSoftmaxReadout
     from esnlm.readouts.ridge import RidgeReadout
     from esnlm.readouts.softmax import SoftmaxReadout
+    from esnlm.readouts.token_gated import TokenGatedReadout
     from esnlm.reservoir import Reservoir
     from esnlm.spectral import SpectralWordFeatures
 
@@ -32,6 +33,7 @@ _HOME = {
     "ClassFactoredReadout": "esnlm.readouts.factored",
     "LowRankReadout": "esnlm.readouts.low_rank",
     "ReducedRankSoftmaxReadout": "esnlm.readouts.reduced_rank",
+    "TokenGatedReadout": "esnlm.readouts.token_gated",
     "LanguageModel": "esnlm.language_model",
     "NgramLanguageModel": "esnlm.ngram_model",
     "ElmanGrammar": "esnlm.grammars",
@@ -49,6 +51,7 @@ __all__ = [
     "RidgeReadout",
     "SoftmaxReadout",
     "SpectralWordFeatures",
+    "TokenGatedReadout",
     "WordFeatures",
 ]
 
