@@ -51,7 +51,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
             "perplexity": row["perplexity"],
             "n_held_out_tokens": row["n_tokens"],
             **_minimal_pairs(model, setting["blimp"]),
-            "score_seconds": round(time.perf_counter() - started, 1),
+            "score_seconds": round(time.perf_counter() - started, 3),
         }
         peak = max(fitted.pop("peak_rss_mib"), peak_rss_mib())
         return fitted | scored | parameter_counts(model) | {"peak_rss_mib": peak}
@@ -98,7 +98,7 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
     trainer.model.save(folder / "model")
     told = {
         "n_train_tokens": trainer.n_rows,
-        "fit_seconds": round(seconds, 1),
+        "fit_seconds": round(seconds, 3),
         "tokens_per_second": round(trainer.tokens / seconds, 1),
         "peak_rss_mib": peak_rss_mib(),
     }
