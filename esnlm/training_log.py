@@ -3,6 +3,7 @@
 import csv
 import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ class TrainingLog:
     """Rows of held-out losses, each on the disk before training goes on; None keeps nothing.
 
     ``tokens`` were learned so far over all passes, ``share`` is their part of the whole run,
-    ``held_out_nll`` is in nats a token, ``seconds`` are those of training, pauses left out.
+    ``held_out_nll`` is in nats a token, ``seconds`` are those of training, pauses left out. A run
+    may have further columns.
 
     Examples
     --------
@@ -29,8 +31,9 @@ class TrainingLog:
     ['1,10,0.25,2.0,7.38905609893065,0.5']
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, further: Sequence[str] = ()) -> None:
         self.path = path
+        self.columns = (*COLUMNS, *further)
         self.n_rows = 0
 
     def check(self) -> None:
@@ -47,7 +50,7 @@ class TrainingLog:
             raise FileExistsError(f"cannot write the log {self.path}: it is no file")
         with open(self.path, encoding="utf-8", errors="replace") as file:
             first = file.readline().rstrip("\n")
-        if first and first != ",".join(COLUMNS):
+        if first and first != ",".join(self.columns):
             raise FileExistsError(
                 f"{self.path} exists and is not a log of training: choose another name"
             )
@@ -62,17 +65,28 @@ class TrainingLog:
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._write(aside, "w", [list(COLUMNS), *kept])
+            self._write(aside, "w", [list(self.columns), *kept])
             os.replace(aside, self.path)
         finally:
             aside.unlink(missing_ok=True)
 
-    def add(self, number: int, tokens: int, total: int, loss: float, seconds: float) -> None:
-        """Append the loss (nats a token) after ``tokens`` of ``total``, in pass ``number``."""
+    def add(
+        self,
+        number: int,
+        tokens: int,
+        total: int,
+        loss: float | None,
+        seconds: float,
+        further: Sequence[Any] = (),
+    ) -> None:
+        """Append the loss (nats a token) after ``tokens`` of ``total``, in pass ``number``.
+
+        Where nothing was held out, ``loss`` is None; ``further`` has the values of those columns.
+        """
         self.n_rows += 1
         if self.path is not None:
-            perplexity = math.exp(min(loss, 700.0))
-            row = [number, tokens, round(tokens / total, 6), loss, perplexity, round(seconds, 1)]
+            scores = ["", ""] if loss is None else [loss, math.exp(min(loss, 700.0))]
+            row = [number, tokens, round(tokens / total, 6), *scores, round(seconds, 1), *further]
             self._write(self.path, "a", [row])
 
     def _read(self) -> list[list[str]]:
@@ -80,7 +94,7 @@ class TrainingLog:
             return []
         with open(self.path, newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
-        return [row for row in rows[1:] if len(row) == len(COLUMNS)]
+        return [row for row in rows[1:] if len(row) == len(self.columns)]
 
     def _write(self, path: Path, mode: str, rows: list[list[Any]]) -> None:
         try:

@@ -103,6 +103,23 @@ def width_of(network: Network) -> int:
         return int(network.encode(token)[0].shape[-1])
 
 
+def selected(hidden: Tensor, rows: Places, steps: Places) -> Tensor:
+    """Hidden (B, T, D) -> (n, D): those of n places.
+
+    Examples
+    --------
+    >>> hidden = torch.arange(6).reshape(2, 3, 1)
+    >>> selected(hidden, np.array([0, 1]), np.array([2, 0])).tolist()
+    [[2], [3]]
+    """
+    if hidden.is_contiguous():
+        places = torch.from_numpy(rows * hidden.shape[1] + steps).to(hidden.device)
+        return hidden.flatten(0, 1).index_select(0, places)
+    return hidden[
+        torch.from_numpy(rows).to(hidden.device), torch.from_numpy(steps).to(hidden.device)
+    ]
+
+
 def _read_batch(
     network: Network, tokens: NDArray[Any], batch: Reads, scores: NDArray[np.float64]
 ) -> None:
@@ -112,7 +129,7 @@ def _read_batch(
     read = _on(network, tokens[np.minimum(places, len(tokens) - 1)])
     following = places[counted] + 1
     hidden, _ = network.encode(read)
-    chosen = hidden[torch.from_numpy(counted).to(hidden.device)]
+    chosen = selected(hidden, *np.nonzero(counted))
     scores[following] = _scores(network, chosen, tokens[following])
 
 

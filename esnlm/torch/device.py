@@ -1,0 +1,47 @@
+"""Where networks compute, and what memory they took there."""
+
+import resource
+import sys
+
+import torch
+
+
+def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
+    """The device of that name; ``auto``: a CUDA device where there is one, else the CPU.
+
+    ``local_rank`` numbers the processes of one machine: each takes a device of its own.
+
+    Raises
+    ------
+    ValueError
+        There is no such device on this machine.
+
+    Examples
+    --------
+    >>> chosen_device("cpu")
+    device(type='cpu')
+    >>> chosen_device("gpu")
+    Traceback (most recent call last):
+    ...
+    ValueError: device must be auto, cpu, cuda or cuda:NUMBER, got 'gpu'
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (number and not number.isdecimal()):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:NUMBER, got {name!r}")
+    if kind == "cpu":
+        return torch.device("cpu")
+    index = int(number) if number else local_rank
+    if index >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise ValueError(f"this machine has {found} CUDA devices that torch sees, got {name!r}")
+    return torch.device("cuda", index)
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: the most allocated on a CUDA device, or the largest resident set of the process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,73 @@
+"""Several processes that train one network, as torch's launcher (torchrun) starts them."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among ``size`` that run the same program: its number, and that on its machine.
+
+    Alone, every method leaves things as they are.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes files and speaks."""
+        return self.rank == 0
+
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their sums over all processes, in place."""
+        if self.size == 1 or not tensors:
+            return
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        distributed.all_reduce(flat)
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+    def from_first(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by those of the first process, in place."""
+        if self.size > 1:
+            for tensor in tensors:
+                distributed.broadcast(tensor, 0)
+
+    def all_of(self, tensor: Tensor) -> list[Tensor]:
+        """The tensors of all processes, which are of one shape."""
+        if self.size == 1:
+            return [tensor]
+        parts = [torch.empty_like(tensor) for _ in range(self.size)]
+        distributed.all_gather(parts, tensor.contiguous())
+        return parts
+
+
+def launched() -> bool:
+    """Whether torch's launcher started this process."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+@contextmanager
+def joined(kind: str) -> Iterator[Processes]:
+    """This process among those that the launcher started, connected for a ``kind`` of device."""
+    if not launched():
+        yield Processes()
+        return
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    rank, size, local_rank = (int(os.environ.get(name, "0")) for name in names)
+    if size == 1:
+        yield Processes(rank, size, local_rank)
+        return
+    distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
+    try:
+        yield Processes(rank, size, local_rank)
+    finally:
+        distributed.destroy_process_group()

@@ -1,0 +1,293 @@
+"""The training loop: batches, exact resume, accumulation, several processes."""
+
+import csv
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from esnlm.checkpoints import CheckpointError, Checkpoints  # noqa: E402
+from esnlm.corpus import CorpusError, TokenStream  # noqa: E402
+from esnlm.torch.batches import batches_of  # noqa: E402
+from esnlm.torch.esn import EchoStateNetwork, EchoStateNetworkWithEmbedding  # noqa: E402
+from esnlm.torch.lstm import LSTM  # noqa: E402
+from esnlm.torch.network import Network  # noqa: E402
+from esnlm.torch.plan import Plan  # noqa: E402
+from esnlm.torch.scoring import log_probabilities  # noqa: E402
+from esnlm.torch.training import COLUMNS, NetworkTrainer  # noqa: E402
+from esnlm.training import StoppedError  # noqa: E402
+from esnlm.training_log import TrainingLog  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+V = 11
+RESERVOIR = {"n_units": 24, "degree": 4, "random_state": 0}
+
+
+def corpus(n_sequences: int = 60, seed: int = 0, starts: bool = True) -> TokenStream:
+    """Counting modulo ten from a random start, ended by 10."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(4, 12, size=n_sequences)
+    parts = [np.append((rng.integers(10) + np.arange(n - 1)) % 10, 10) for n in lengths]
+    bounds = np.concatenate(([0], np.cumsum(lengths)))
+    tokens = np.concatenate(parts).astype(np.uint16)
+    return TokenStream(tokens, bounds[:-1] if starts else None, bounds[[0, -1]])
+
+
+def made(name: str) -> Network:
+    torch.manual_seed(5)
+    if name == "esn":
+        return EchoStateNetwork(V, reservoir=RESERVOIR, rank=6, dropout=0.1)
+    if name == "esn+i":
+        return EchoStateNetworkWithEmbedding(V, reservoir=RESERVOIR)
+    return LSTM(V, n_units=8, dropout=0.1)
+
+
+def without_dropout(network: Network) -> Network:
+    for module in network.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    network.dropout = 0.0
+    return network
+
+
+PLANS = {
+    "sentences": Plan(batch_size=8, pool=2, epochs=2, score_every=3, learning_rate=0.01),
+    "accumulated": Plan(batch_size=4, accumulate=3, clip=1.0, schedule="cosine"),
+    "streams": Plan(batching="streams", batch_size=4, length=20, epochs=2, learning_rate=0.01),
+    "windows": Plan(batching="windows", batch_size=32, length=6, stride=3, last_only=True,
+                    schedule="warmup-hold-cosine", warmup=0.2, hold=0.2),
+}  # fmt: skip
+
+
+def weights(network: Network) -> dict[str, Any]:
+    return {name: p.detach().clone() for name, p in network.named_parameters()}
+
+
+def trainer_of(name: str, plan: Plan) -> NetworkTrainer:
+    starts = plan.batching == "sentences"
+    held_out = corpus(10, seed=1, starts=starts)
+    return NetworkTrainer(made(name), corpus(starts=starts), held_out, plan)
+
+
+@pytest.mark.parametrize("name", ["esn", "esn+i", "lstm"])
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_run_stopped_at_every_step_ends_in_the_same_bits(
+    name: str, plan: str, tmp_path: Path
+) -> None:
+    whole = trainer_of(name, PLANS[plan])
+    whole.run(log=TrainingLog(tmp_path / "whole.csv", COLUMNS))
+    assert whole.step == whole.n_steps > 4
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    for runs in range(1, whole.n_steps + 1):
+        part = trainer_of(name, PLANS[plan])
+        log = TrainingLog(tmp_path / "parts.csv", COLUMNS)
+        try:
+            part.run(checkpoints, resume=True, log=log, stop=lambda: True)
+            break
+        except StoppedError:
+            assert part.step == runs
+    assert part.digest() == whole.digest()
+    for key, value in weights(whole.network).items():
+        assert torch.equal(weights(part.network)[key], value), key
+    assert part.last_score == whole.last_score
+    rows, others = (
+        list(csv.DictReader((tmp_path / name).read_text().splitlines()))
+        for name in ("whole.csv", "parts.csv")
+    )
+    assert len(rows) == len(others) > 1
+    same = ("pass", "tokens", "share", "held_out_nll", "training_nll", "learning_rate")
+    for row, other in zip(rows, others, strict=True):
+        assert [row[key] for key in same] == [other[key] for key in same]
+        assert float(row["tokens_per_second"]) > 0
+        assert int(row["peak_memory_bytes"]) > 1 << 20
+
+
+@pytest.mark.parametrize("name", ["esn", "esn+i", "lstm"])
+def test_the_loss_falls(name: str) -> None:
+    trainer = trainer_of(name, Plan(batch_size=8, epochs=12, learning_rate=0.02))
+    before = log_probabilities(trainer.network, corpus().tokens, corpus().starts).sum()
+    trainer.run()
+    after = log_probabilities(trainer.network, corpus().tokens, corpus().starts).sum()
+    assert after > 0.5 * before
+
+
+def test_accumulated_batches_are_one_batch() -> None:
+    found = []
+    for options in ({"batch_size": 10}, {"batch_size": 5, "accumulate": 2}):
+        trainer = trainer_of("esn", Plan(learning_rate=0.01, **options))
+        without_dropout(trainer.network)
+        trainer.run()
+        found.append(weights(trainer.network))
+    for key, value in found[0].items():
+        torch.testing.assert_close(found[1][key], value, atol=1e-5, rtol=1e-4)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(StoppedError):
+        trainer_of("esn", Plan(batch_size=8)).run(checkpoints, stop=lambda: True)
+    with pytest.raises(CheckpointError, match="batch_size is 9, but was 8"):
+        trainer_of("esn", Plan(batch_size=9)).run(checkpoints, resume=True)
+    with pytest.raises(CheckpointError, match="model is 'lstm', but was 'esn'"):
+        trainer_of("lstm", Plan(batch_size=8)).run(checkpoints, resume=True)
+
+
+def test_half_precision_is_near_full() -> None:
+    scores = []
+    for bf16 in (False, True):
+        trainer = trainer_of("esn", Plan(batch_size=8, epochs=4, learning_rate=0.02, bf16=bf16))
+        trainer.run()
+        scores.append(trainer.last_score)
+        assert all(p.dtype == torch.float32 for p in trainer.network.parameters())
+    assert scores[1] == pytest.approx(scores[0], abs=0.05)
+
+
+def test_loss_in_parts_is_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = made("esn").eval()
+    hidden = torch.randn(20, 24)
+    targets = torch.arange(20) % V
+    grads = []
+    for at_once in (1 << 26, 3 * V):
+        monkeypatch.setattr("esnlm.torch.network._LOGITS_AT_ONCE", at_once)
+        losses = network.loss(hidden, targets)
+        losses.mean().backward()
+        grads.append((losses.detach(), network.output[0].weight.grad.clone()))
+        network.zero_grad()
+    torch.testing.assert_close(grads[0], grads[1])
+
+
+@pytest.mark.parametrize("longest", [None, 4])
+def test_batched_scores_are_those_of_each_sequence(longest: Any, monkeypatch: Any) -> None:
+    network = made("lstm").eval()
+    if longest is not None:
+        network.window, network.stride = longest, 2
+    stream = corpus(20)
+    scores = log_probabilities(network, stream.tokens, stream.starts)
+    bounds = [*stream.starts, len(stream.tokens)]
+    for first, last in pairwise(bounds):
+        for place in range(first + 1, last):
+            done = place - first
+            begin = first
+            if longest is not None and done > longest:
+                begin += min(-(-(done - longest) // 2) * 2, last - 1 - first - longest)
+            ids = torch.from_numpy(stream.tokens[begin:place].astype(np.int64))[None]
+            with torch.no_grad():
+                logits = network.head(network.encode(ids)[0][0, -1])
+            expected = torch.log_softmax(logits, -1)[int(stream.tokens[place])]
+            assert scores[place] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_long_text_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = made("lstm").eval()
+    stream = corpus(20, starts=False)
+    whole = log_probabilities(network, stream.tokens, None)
+    monkeypatch.setattr("esnlm.torch.scoring._LONGEST", 7)
+    np.testing.assert_allclose(log_probabilities(network, stream.tokens, None), whole, atol=1e-6)
+
+
+def test_every_token_is_predicted_once_a_pass() -> None:
+    stream = corpus()
+    for plan in (Plan(batch_size=7), Plan(batch_size=7, pool=3), Plan(batch_size=7, length=3)):
+        batches = batches_of(stream, plan)
+        pairs = [
+            (a, b)
+            for batch in batches.of_pass(3)
+            for a, b in zip(
+                batch.tokens[batch.counted], batch.following[batch.counted], strict=True
+            )
+        ]
+        expected = np.flatnonzero(stream.predicted())
+        assert len(pairs) == batches.n_predicted == len(expected)
+        tokens = stream.tokens
+        assert sorted(pairs) == sorted(zip(tokens[expected - 1], tokens[expected], strict=True))
+
+
+def test_order_differs_by_pass_and_seed_and_starts_anywhere() -> None:
+    batches = batches_of(corpus(), Plan(batch_size=8))
+    first = [batch.tokens.tolist() for batch in batches.of_pass(0)]
+    assert first == [batch.tokens.tolist() for batch in batches.of_pass(0)]
+    assert first[3:] == [batch.tokens.tolist() for batch in batches.of_pass(0, 3)]
+    assert first != [batch.tokens.tolist() for batch in batches.of_pass(1)]
+    other = batches_of(corpus(), Plan(batch_size=8, seed=1))
+    assert first != [batch.tokens.tolist() for batch in other.of_pass(0)]
+
+
+def test_a_loss_that_is_no_number_is_told() -> None:
+    trainer = trainer_of("esn", Plan(batch_size=8))
+    with torch.no_grad():
+        trainer.network.output[1].weight.fill_(float("nan"))
+    with pytest.raises(FloatingPointError, match="the loss is not finite after step"):
+        trainer.run()
+
+
+def test_bad_plans_and_corpora_are_named() -> None:
+    for options, message in (
+        ({"batching": "lines"}, "batching must be one of"),
+        ({"batch_size": 0}, "batch_size must be"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"clip": 0.0}, "clip must be positive"),
+        ({"warmup": 0.6, "hold": 0.6}, "warmup and hold must add up"),
+        ({"final": 2.0}, "final must lie in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Plan(**options)
+    windows = Plan(batching="windows", length=4000)
+    with pytest.raises(CorpusError, match="no token to predict, or no whole window"):
+        batches_of(corpus(starts=False), windows)
+
+
+SHARED = {
+    "esn+i": {"batch_size": 4, "learning_rate": 0.01, "clip": 0.5},
+    "lstm": {"batching": "streams", "batch_size": 2, "length": 20, "learning_rate": 0.01},
+}
+WORKER = """
+import sys
+import torch
+from safetensors.torch import save_file
+from esnlm.torch.processes import joined
+sys.path.insert(0, {tests!r})
+from test_torch_training import SHARED, shared_run
+with joined("cpu") as processes:
+    for name in SHARED:
+        trained = shared_run(name, SHARED[name], processes)
+        if processes.first:
+            save_file(trained, {folder!r} + "/" + name)
+"""
+
+
+def shared_run(name: str, options: dict[str, Any], processes: Any = None) -> dict[str, Any]:
+    plan = Plan(**options)
+    stream = corpus(starts=plan.batching == "sentences")
+    trainer = NetworkTrainer(without_dropout(made(name)), stream, None, plan, processes)
+    trainer.run()
+    return weights(trainer.network)
+
+
+def test_two_processes_are_one_with_the_doubled_batch(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    script = tmp_path / "worker.py"
+    script.write_text(WORKER.format(tests=str(Path(__file__).parent), folder=str(tmp_path)))
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+         str(script)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for name, options in SHARED.items():
+        alone = shared_run(name, options | {"batch_size": 2 * options["batch_size"]})
+        together = load_file(tmp_path / name)
+        for key, value in alone.items():
+            torch.testing.assert_close(together[key], value, atol=1e-5, rtol=1e-4)
