@@ -56,10 +56,13 @@ def test_scores_of_a_text_are_those_of_its_prefixes(name):
 @pytest.mark.parametrize("name", ["char-esn", "aerc", "transformer"])
 def test_a_window_is_all_that_a_prediction_reads(name):
     made = model(name)
+    made.network.eval()
     for text in (TEXT, TEXT[20:]):
         np.testing.assert_allclose(
             made.predict_proba(text), made.predict_proba(text[-8:]), atol=1e-6
         )
+    tokens = torch.from_numpy(made.tokenizer_.encode(TEXT[:40]).astype(int)).view(2, 20)
+    torch.testing.assert_close(made.network.last(tokens), made.network.last(tokens[:, -8:]))
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -72,7 +72,7 @@ class CharacterReservoir(WindowedNetwork):
         return {name: getattr(self, name) for name in names} | {"context": self.window}
 
     @torch.no_grad()
-    def last(self, tokens: Tensor) -> Tensor:
+    def read(self, tokens: Tensor) -> Tensor:
         """Normalised states (n, N) after the last of tokens (n, L), from zero."""
         drive = self._drive()
         state = drive[tokens[:, 0]].tanh_()

@@ -84,7 +84,7 @@ class CharacterTransformer(WindowedNetwork):
         names = ("n_tokens", "n_hidden", "n_heads", "n_layers", "n_dims", "dropout")
         return {name: getattr(self, name) for name in names} | {"context": self.window}
 
-    def last(self, tokens: Tensor) -> Tensor:
+    def read(self, tokens: Tensor) -> Tensor:
         """The last position's vector (n, D) of tokens (n, L)."""
         hidden = self.embedding(tokens) + self.positions[self.window - tokens.shape[1] :]
         for layer in self.layers[:-1]:

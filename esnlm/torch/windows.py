@@ -14,7 +14,7 @@ _WINDOWS_AT_ONCE = 4096
 class WindowedNetwork(Network):
     """A network whose every prediction reads the last ``window`` tokens, and nothing else.
 
-    A subclass defines `last`, which is all that training on windows calls. `encode` gives every
+    A subclass defines `read`, which is all that training on windows calls. `encode` gives every
     position of a text the hidden vector of its own window, and the first positions that of the
     shorter text there is.
     """
@@ -33,8 +33,12 @@ class WindowedNetwork(Network):
         return None
 
     @abstractmethod
-    def last(self, tokens: Tensor) -> Tensor:
+    def read(self, tokens: Tensor) -> Tensor:
         """Hidden (n, D) after the last of tokens (n, L) int64, 1 <= L <= ``window``."""
+
+    def last(self, tokens: Tensor) -> Tensor:
+        """Hidden (n, D) after the last of tokens (n, T) int64, of which the window is read."""
+        return self.read(tokens[:, -self.window :])
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, D); the state is the last ``window`` - 1 tokens."""
@@ -49,10 +53,10 @@ class WindowedNetwork(Network):
     def prefixes(self, tokens: Tensor, first: int) -> Tensor:
         """Hidden (B, L - first, D) after tokens[:, : first + 1] ... tokens, L <= ``window``."""
         lengths = range(first + 1, tokens.shape[1] + 1)
-        return torch.stack([self.last(tokens[:, :length]) for length in lengths], dim=1)
+        return torch.stack([self.read(tokens[:, :length]) for length in lengths], dim=1)
 
     def _full_windows(self, text: Tensor) -> Tensor:
         """Hidden (B, S - window + 1, D) after each whole window of text (B, S)."""
         windows = text.unfold(1, self.window, 1)
         rows = windows.reshape(-1, self.window).split(_WINDOWS_AT_ONCE)
-        return torch.cat([self.last(part) for part in rows]).unflatten(0, windows.shape[:2])
+        return torch.cat([self.read(part) for part in rows]).unflatten(0, windows.shape[:2])
