@@ -6,8 +6,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from esnlm.timescales import inverse_gamma_timescales, timescales_of_bias  # noqa: E402
+from esnlm.torch.forgetting import forget_gates, measured_timescales  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.timescales import AWDLSTM, MultiTimescaleLSTM, measured_timescales  # noqa: E402
+from esnlm.torch.lstm import LSTM  # noqa: E402
+from esnlm.torch.timescales import AWDLSTM, MultiTimescaleLSTM  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -78,19 +80,35 @@ def test_text_may_be_read_in_pieces(kind):
     torch.testing.assert_close(reached, end)
 
 
+@pytest.mark.parametrize("kind", [LSTM, *NETWORKS])
+def test_forget_gates_are_those_of_the_states(kind):
+    torch.manual_seed(0)
+    settings = {"n_units": 5, "n_layers": 2} if kind is LSTM else SMALL
+    network = kind(11, **settings).eval()
+    gates, state = forget_gates(network, TOKENS)
+    first, middle = forget_gates(network, TOKENS[:, :9])
+    second, reached = forget_gates(network, TOKENS[:, 9:], middle)
+    for whole, *parts in zip(gates, first, second, strict=True):
+        torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+    torch.testing.assert_close(reached, state)
+    torch.testing.assert_close(reached, network.encode(TOKENS)[1])
+
+
 def test_measured_timescales_are_equation_3():
-    network = MultiTimescaleLSTM(11, **SMALL).eval()
-    gates, _ = network.forget_gates(TOKENS)
-    found = measured_timescales(network, list(TOKENS), piece=7)
+    network = MultiTimescaleLSTM(11, **SMALL)
+    gates, _ = forget_gates(network, TOKENS)
+    found = measured_timescales(network, TOKENS.numpy())
     for layer, times in zip(gates, found, strict=True):
-        mean = layer.double().mean(dim=(0, 1)).detach().numpy()
+        mean = layer.double().mean(dim=(0, 1)).numpy()
         np.testing.assert_allclose(times, -1 / np.log(mean), rtol=1e-4)
+    with pytest.raises(ValueError, match="timescales need text, got none"):
+        measured_timescales(network, [])
 
 
 def test_measured_timescales_follow_the_assigned_ones():
     torch.manual_seed(0)
     network = MultiTimescaleLSTM(11, n_units=40, n_dims=6)
-    found = measured_timescales(network, list(TOKENS))[1]
+    found = measured_timescales(network, TOKENS.numpy())[1]
     assigned = network.assigned_timescales(1)
     assert np.corrcoef(np.log(found), np.log(assigned))[0, 1] > 0.99
 

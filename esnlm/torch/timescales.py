@@ -1,6 +1,5 @@
 """The multi-timescale LSTM language model of Mahto et al. (paper 002) and its baseline."""
 
-from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from esnlm.timescales import estimated_timescales, inverse_gamma_timescales
+from esnlm.timescales import inverse_gamma_timescales
 from esnlm.torch.gated_layer import GatedLayer
 from esnlm.torch.network import Network, State
 from esnlm.validation import check_count
@@ -43,7 +42,11 @@ class AWDLSTM(Network):
         vocabulary, and of recurrent weights. The defaults are those for Penn Treebank.
     """
 
-    RECIPE: ClassVar[dict[str, Any]] = {}
+    #: The paper's batches; its optimiser, SGD and then averaged SGD for 1 000 epochs, is not here.
+    RECIPE: ClassVar[dict[str, Any]] = {
+        "batching": "streams", "batch_size": 20, "length": 70, "clip": 0.25,
+        "weight_decay": 1.2e-6, "schedule": "cosine",
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -101,20 +104,14 @@ class AWDLSTM(Network):
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, n_dims); the state is h and c of each layer."""
-        *_, (hidden, _), reached = self._layer_by_layer(tokens, state)
-        return hidden, reached
-
-    def _layer_by_layer(self, tokens: Tensor, state: State) -> tuple[Any, ...]:
-        """Inputs of each layer with its raw outputs, hidden vectors last, and the state."""
         hidden = self._locked(self._embedded(tokens), "input_dropout")
-        passed, reached = [], []
+        reached = []
         for i, layer in enumerate(self.layers):
             outputs, after = layer(hidden, None if state is None else state[i])
-            passed.append((hidden, outputs))
             reached.append(after)
             last = i == self.n_layers - 1
             hidden = self._locked(outputs, "dropout" if last else "hidden_dropout")
-        return (*passed, (hidden, None), tuple(reached))
+        return hidden, tuple(reached)
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         share = self.drops["word_dropout"]
@@ -134,15 +131,6 @@ class AWDLSTM(Network):
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., n_dims) -> logits (..., V), by the embedding (tied)."""
         return functional.linear(hidden, self.embedding.weight, self.bias)
-
-    def forget_gates(self, tokens: Tensor, state: State = None) -> tuple[list[Tensor], State]:
-        """Forget gates (B, T, units) of each layer on tokens (B, T), and the state after them."""
-        *passed, _, reached = self._layer_by_layer(tokens, state)
-        gates = []
-        for i, (layer, (inputs, outputs)) in enumerate(zip(self.layers, passed, strict=True)):
-            before = None if state is None else state[i]
-            gates.append(layer.gates(inputs, outputs, before)[1])
-        return gates, reached
 
 
 class MultiTimescaleLSTM(AWDLSTM):
@@ -196,26 +184,3 @@ class MultiTimescaleLSTM(AWDLSTM):
     def settings(self) -> dict[str, Any]:
         """Constructor arguments by name."""
         return super().settings() | {"alpha": self.alpha}
-
-
-@torch.inference_mode()
-def measured_timescales(
-    network: AWDLSTM, texts: Iterable[Tensor], piece: int = 1024
-) -> list[NDArray[np.float64]]:
-    """Timescales (units,) of each layer from its mean forget gates over texts (T,) int64.
-
-    Equation 3. Each text is read from the start state, in pieces.
-    """
-    network.eval()
-    sums = [torch.zeros(layer.n_units, dtype=torch.float64) for layer in network.layers]
-    n_read = 0
-    for text in texts:
-        state = None
-        for part in text.to(network.device).split(piece):
-            gates, state = network.forget_gates(part[None], state)
-            for total, layer in zip(sums, gates, strict=True):
-                total += layer[0].double().sum(dim=0).cpu()
-            n_read += len(part)
-    if not n_read:
-        raise ValueError("timescales need text, got none")
-    return [estimated_timescales((total / n_read).numpy()) for total in sums]
