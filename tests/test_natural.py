@@ -303,7 +303,7 @@ def test_lines_of_sizes_and_the_published_curve():
     assert labels(figure) == [
         "ours, 10M words, 0 features",
         "ours, 10M words, spectral:128 features",
-        "Ueda et al., 100M words",
+        "Ueda et al., 100M words of BabyLM",
     ]
     ours, _, published = losses.get_lines()[:3]
     np.testing.assert_array_equal(ours.get_xydata(), [[512, 6], [1024, 6]])
@@ -332,8 +332,9 @@ def test_laws_of_leak_rates_stand_side_by_side():
     figure = sweep_figure("timescales", [row(leak=law, blimp=None) for law in laws])
     (losses,) = figure.axes
     names = [text.get_text() for text in losses.get_xticklabels()]
-    assert names == ["uniform 0 1", "inverse gamma 0.56", "1"]
-    published = losses.get_lines()[1].get_xydata()
+    assert names == ["uniform\n0 to 1", "inverse\ngamma\n0.56", "constant\n1"]
+    ours, published = (bars.lines[0].get_xydata() for bars in losses.containers)
+    np.testing.assert_array_equal(ours, [[0, 5], [1, 5], [2, 5]])
     np.testing.assert_array_equal(published, [[0, 4.794], [2, 5.018]])
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _GREY = "#777777"
-_PUBLISHED = "Ueda et al., 100M words"
+_PUBLISHED = "Ueda et al., 100M words of BabyLM"
 #: Kind of figure -> the column that it is drawn against, and what that is called.
 PLACES = {
     "size": ("n_units", "units of the reservoir"),
@@ -118,14 +118,30 @@ def _lines(
                 place = ticks[_as_place(kind, row[column])]
                 values.setdefault(place, []).append(percent * row[measure])
         told = [_TELLING[names[k]](group[k]) for k in differing]
-        band(
+        draw = band if kind != "timescales" else _ranges
+        draw(
             axis,
             values,
             label="ours, " + ", ".join(told),
             color=_COLOURS[number % len(_COLOURS)],
             marker=_MARKERS[number % len(_MARKERS)],
-            linestyle="none" if kind == "timescales" else "-",
         )
+
+
+def _ranges(axis: "Axes", values: Mapping[float, Sequence[float]], **style: Any) -> None:
+    """Means at places that have no order, and the ranges of the values as bars."""
+    means = [sum(found) / len(found) for found in values.values()]
+    below = [mean - min(found) for mean, found in zip(means, values.values(), strict=True)]
+    above = [max(found) - mean for mean, found in zip(means, values.values(), strict=True)]
+    axis.errorbar(list(values), means, yerr=[below, above], capsize=4, linestyle="none", **style)
+
+
+def _law_name(leak: str) -> str:
+    """``uniform:0:1`` -> lines below the axis."""
+    law, *numbers = leak.split(":")
+    if not numbers:
+        return f"constant\n{leak}"
+    return law.replace("_", "\n") + "\n" + " to ".join(numbers)
 
 
 def _published(axis: "Axes", kind: str, measure: str, ticks: Mapping[Any, float]) -> None:
@@ -160,6 +176,5 @@ def _scale(axis: "Axes", kind: str, ticks: Mapping[Any, float]) -> None:
         places = sorted({*BY_SIZE, *ticks})
         axis.set_xticks(places, [str(place) for place in places], rotation=45)
     if kind == "timescales":
-        names = [str(name).replace(":", " ").replace("_", " ") for name in ticks]
-        axis.set_xticks(list(ticks.values()), names)
+        axis.set_xticks(list(ticks.values()), [_law_name(leak) for leak in ticks])
         axis.set_xlim(-0.5, len(ticks) - 0.5)
