@@ -29,8 +29,11 @@ COLUMNS = (
 )
 
 
-def report(name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
-    """Write the rows of one benchmark to ``reports/benchmarks/<name>.csv`` and print them."""
+def report(name: str, rows: Iterable[Mapping[str, Any]], *, merge: bool = False) -> Path:
+    """Write the rows of one benchmark to ``reports/benchmarks/<name>.csv`` and print them.
+
+    ``merge`` keeps the rows that are there, except those of a benchmark and setting measured anew.
+    """
     folder = ROOT / "reports" / "benchmarks"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.csv"
@@ -41,15 +44,25 @@ def report(name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
         "machine": machine(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
+    known = _known(path) if merge else {}
     with aside.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for row in rows:
             full = {column: _short(row.get(column, "")) for column in COLUMNS} | shared
-            writer.writerow(full)
-            print(*(f"{key}={full[key]}" for key in COLUMNS[:8]), sep="  ")
+            known[full["benchmark"], full["setting"]] = full
+            print(*(f"{key}={full[key]}" for key in COLUMNS[:8]), sep="  ", flush=True)
+        writer.writerows(known.values())
     aside.replace(path)
     return path
+
+
+def _known(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Rows of a report by benchmark and setting, in their order."""
+    if not path.exists():
+        return {}
+    with path.open(newline="") as file:
+        return {(row["benchmark"], row["setting"]): row for row in csv.DictReader(file)}
 
 
 def median_seconds(function: Callable[[], Any], repeats: int = 5) -> float:
