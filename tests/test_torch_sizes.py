@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from esnlm.torch.counts import parameter_counts  # noqa: E402
 from esnlm.torch.registry import network_class  # noqa: E402
-from esnlm.torch.sizes import FAMILIES, settings_of_size  # noqa: E402
+from esnlm.torch.sizes import FAMILIES, merged, settings_of_size  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -22,6 +22,22 @@ def test_networks_have_about_the_parameters_asked_for(name, n_parameters, n_toke
     found = parameter_counts(network).trainable
     assert found == FAMILIES[name].count(settings, n_tokens)
     assert found == pytest.approx(n_parameters, rel=0.25)
+
+
+GIVEN = {
+    "laerc": {"reservoir_gradient": True, "expansion": 2},
+    "esn": {"rank": 5, "reservoir": {"degree": 4}},
+    "lstm": {"n_layers": 2},
+    "transformer": {"n_dims": 8},
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_given_settings_stay(name):
+    settings = settings_of_size(name, 9_000, 30, GIVEN[name])
+    found = parameter_counts(network_class(name)(30, **settings)).trainable
+    assert found == FAMILIES[name].count(settings, 30)
+    assert merged(settings, GIVEN[name]) == settings
 
 
 def test_published_sizes_go_first():

@@ -26,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, default=Path("compare"), metavar="DIR",
         help="folder of the CSV, the table and the plot (default: compare)")  # fmt: skip
     add("--models", nargs="+", required=True, metavar="NAME[:SETTING=VALUE,...]",
-        help="networks, as --model of train has them; with settings, or in every size of --sizes:"
-        " esn lstm aerc:n_units=75,n_hidden=13 esn:reservoir.n_units=1024,rank=64")  # fmt: skip
+        help="networks, as --model of train has them, in every size of --sizes unless settings"
+        " decide it: lstm laerc:reservoir_gradient=true aerc:n_units=75,n_hidden=13"
+        " esn:reservoir.n_units=1024,rank=64")  # fmt: skip
     add("--sizes", type=int, nargs="+", default=list(_SIZES), metavar="P",
         help="trained parameters, which settings are chosen for (default: those of paper 004)",
         )  # fmt: skip
@@ -88,7 +89,7 @@ def _entry(text: str) -> Any:
 
     name, given, settings = text.partition(":")
     network_class(name)
-    return Entry(name, _settings(settings.split(","), f"--models {name}") if given else None)
+    return Entry(name, _settings(settings.split(","), f"--models {name}") if given else {})
 
 
 def _settings(pairs: list[str], option: str) -> dict[str, Any]:

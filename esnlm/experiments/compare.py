@@ -47,10 +47,10 @@ _MARKERS = "osD^vP*X"
 
 
 class Entry(NamedTuple):
-    """A network by name, and its settings where they are given."""
+    """A network by name, and those of its settings that are given."""
 
     model: str
-    settings: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] = {}
 
 
 def grid(
@@ -60,7 +60,9 @@ def grid(
     seeds: int,
     n_tokens: int,
 ) -> list[Row]:
-    """The runs: each entry as it is given, or in settings of about so many trained parameters.
+    """The runs: each entry in settings of about so many trained parameters, or as it is given.
+
+    The latter without sizes, and where what is given leaves no size to choose.
 
     Training is each network's recipe with ``plan`` over it. Settings and plans are checked.
 
@@ -71,15 +73,17 @@ def grid(
     ('{"n_hidden": 13, "n_units": 75}', 15000)
     """
     from esnlm.torch.registry import network_class
-    from esnlm.torch.sizes import settings_of_size
+    from esnlm.torch.sizes import is_sized, settings_of_size
 
     rows = []
     for entry in entries:
         recipe = {**network_class(entry.model).RECIPE, **plan}
         _check_plan(recipe)
-        chosen: list[tuple[int | None, Mapping[str, Any]]] = [(None, entry.settings or {})]
-        if entry.settings is None and sizes:
-            chosen = [(size, settings_of_size(entry.model, size, n_tokens)) for size in sizes]
+        given = entry.settings
+        chosen: list[tuple[int | None, Mapping[str, Any]]] = [(None, given)]
+        if sizes and not is_sized(entry.model, given):
+            of_size = partial(settings_of_size, entry.model, n_tokens=n_tokens, given=given)
+            chosen = [(size, of_size(size)) for size in sizes]
         rows += [
             {
                 "model": entry.model,

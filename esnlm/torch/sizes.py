@@ -1,8 +1,8 @@
 """Settings of each network for a number of trained parameters, so that systems compare."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 from esnlm.torch import attention_readout, transformer
@@ -21,10 +21,13 @@ class Family:
     published: tuple[Settings, ...] = ()
 
 
-def settings_of_size(name: str, n_parameters: int, n_tokens: int) -> Settings:
+def settings_of_size(
+    name: str, n_parameters: int, n_tokens: int, given: Mapping[str, Any] | None = None
+) -> Settings:
     """Constructor arguments beside ``n_tokens`` whose trained parameters are nearest.
 
-    A published size within 5 % goes first; what is not said has the network's default.
+    A published size within 5 % goes first. Settings that are ``given`` stay; what is not said has
+    the network's default.
 
     Raises
     ------
@@ -48,11 +51,15 @@ def settings_of_size(name: str, n_parameters: int, n_tokens: int) -> Settings:
     def distance(settings: Settings) -> int:
         return abs(family.count(settings, n_tokens) - n_parameters)
 
+    def candidates() -> Iterator[Settings]:
+        yield from (merged(settings, given or {}) for settings in family.settings())
+
     for settings in family.published:
-        if distance(settings) <= 0.05 * n_parameters:
-            return settings
-    smaller = takewhile(lambda s: family.count(s, n_tokens) < 4 * n_parameters, family.settings())
-    best = min(smaller, key=distance, default=next(family.settings()))
+        chosen = merged(settings, given or {})
+        if distance(chosen) <= 0.05 * n_parameters:
+            return chosen
+    smaller = takewhile(lambda s: family.count(s, n_tokens) < 4 * n_parameters, candidates())
+    best = min(smaller, key=distance, default=next(candidates()))
     if distance(best) > 0.25 * n_parameters:
         near = family.count(best, n_tokens)
         raise ValueError(
@@ -60,6 +67,36 @@ def settings_of_size(name: str, n_parameters: int, n_tokens: int) -> Settings:
             f" nearest has {near}"
         )
     return best
+
+
+def is_sized(name: str, given: Mapping[str, Any]) -> bool:
+    """Whether the given settings leave nothing of the network's size to choose.
+
+    Examples
+    --------
+    >>> is_sized("aerc", {"n_units": 9, "n_hidden": 2}), is_sized("esn", {"rank": 8})
+    (True, False)
+    """
+    if name not in FAMILIES:
+        return bool(given)
+    first, second = islice(FAMILIES[name].settings(), 2)
+    return merged(first, given) == merged(second, given)
+
+
+def merged(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Settings:
+    """Settings with the given ones over them, mappings entry by entry.
+
+    Examples
+    --------
+    >>> merged({"reservoir": {"n_units": 9}, "rank": 2}, {"reservoir": {"degree": 4}})
+    {'reservoir': {'n_units': 9, 'degree': 4}, 'rank': 2}
+    """
+    both = dict(settings)
+    for name, value in given.items():
+        before = both.get(name)
+        inner = isinstance(value, Mapping) and isinstance(before, Mapping)
+        both[name] = {**before, **value} if inner else value  # type: ignore[dict-item]
+    return both
 
 
 def _units(**fixed: Any) -> Callable[[], Iterator[Settings]]:
@@ -72,13 +109,15 @@ def _reservoirs() -> Iterator[Settings]:
 
 def _low_rank(settings: Settings, v: int) -> int:
     n = settings["reservoir"]["n_units"]
-    rank = min(512, n, v)
-    return int(rank * (n + v) + v)
+    rank = settings.get("rank", 512)
+    if rank is None:
+        return int(v * (n + 1))
+    return int(min(rank, n, v) * (n + v) + v)
 
 
 def _lstm(settings: Settings, v: int) -> int:
     h = settings["n_units"]
-    return int(2 * v * h + v + 8 * h * (h + 1))
+    return int(2 * v * h + v + settings.get("n_layers", 1) * 8 * h * (h + 1))
 
 
 def _attention() -> Iterator[Settings]:
@@ -96,7 +135,7 @@ def _transformers() -> Iterator[Settings]:
 
 
 def _transformer_count(settings: Settings, v: int) -> int:
-    d, f = 16, settings["n_hidden"]
+    d, f = settings.get("n_dims", 16), settings["n_hidden"]
     return int(settings["n_layers"] * (4 * d * d + 9 * d + 2 * d * f + f) + 2 * d * v + v)
 
 
@@ -120,7 +159,11 @@ def _gpt2() -> Iterator[Settings]:
 
 def _gpt2_count(settings: Settings, v: int) -> int:
     d = settings["n_units"]
-    return int((v + 1024) * d + settings["n_layers"] * (12 * d * d + 13 * d) + 2 * d)
+    return int(
+        (v + settings.get("context", 1024)) * d
+        + settings["n_layers"] * (12 * d * d + 13 * d)
+        + 2 * d
+    )
 
 
 def _layered() -> Iterator[Settings]:
@@ -131,8 +174,11 @@ def _layered() -> Iterator[Settings]:
 
 
 def _layered_count(settings: Settings, v: int) -> int:
-    d = settings["n_dims"]
-    return int(settings["n_layers"] * (16 * d * d + 23 * d + 2) + 2 * d + v * d)
+    d, e = settings["n_dims"], settings.get("expansion", 4)
+    ends = 2 if settings.get("reservoir_gradient") else 0  # of the LayerNorm before a reservoir
+    return int(
+        settings["n_layers"] * ((12 + e) * d * d + (15 + 2 * e + ends) * d + 2) + (2 + v) * d
+    )
 
 
 _ATTENTION_SIZES = tuple({"n_units": n, "n_hidden": h} for n, h in attention_readout.SIZES)
