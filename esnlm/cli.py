@@ -34,6 +34,7 @@ _COMMANDS = {
         "esnlm.experiments.shakespeare",
         "reservoirs of several sizes on Shakespeare's characters, to a CSV and a plot",
     ),
+    "timescales": ("esnlm.commands.timescales", "how long the units of a trained LSTM remember"),
     "dyck": (
         "esnlm.experiments.dyck",
         "fixed timescales against learned ones on nested brackets, to a CSV and a plot",

@@ -107,6 +107,24 @@ def closest_inverse_gamma(
     return float(shapes[best]), distances[best]
 
 
+def closest_gaussian(timescales: ArrayLike, width: float = 0.1) -> tuple[float, float]:
+    """The mean of the smallest `ks_gaussian`, in steps of 0.05 tokens, and that distance.
+
+    Examples
+    --------
+    >>> mean, distance = closest_gaussian([1.9, 2.0, 2.1])
+    >>> round(mean, 2), distance < 0.2
+    (2.0, True)
+    """
+    times = _positive("timescales", timescales)
+    means = np.arange(
+        max(0.05, round(float(np.min(times)), 2)), np.quantile(times, 0.9) + 0.1, 0.05
+    )
+    distances = [ks_gaussian(times, mean, width) for mean in means]
+    best = int(np.argmin(distances))
+    return round(float(means[best]), 2), distances[best]
+
+
 def _positive(name: str, values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
     if not (np.isfinite(array) & (array > 0)).all():

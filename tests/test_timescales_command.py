@@ -1,0 +1,95 @@
+"""esnlm timescales on small LSTMs."""
+
+import csv
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from esnlm import LanguageModel, Reservoir, RidgeReadout  # noqa: E402
+from esnlm.cli import main  # noqa: E402
+from esnlm.timescales import inverse_gamma_timescales, ks_inverse_gamma  # noqa: E402
+from esnlm.tokenizers import Tokenizer  # noqa: E402
+from esnlm.torch.forgetting import measured_timescales  # noqa: E402
+from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
+from esnlm.torch.lstm import LSTM  # noqa: E402
+from esnlm.torch.timescales import MultiTimescaleLSTM  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+TEXT = ["the boy sees the dog", "the dog sees the boy", "a girl walks"]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(TEXT))
+    return path
+
+
+def saved(folder, make, reset="sentence"):
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train_words(TEXT, boundaries=True)
+    model = TorchLanguageModel(make(len(tokenizer)), tokenizer, reset)
+    model.save(folder)
+    return model
+
+
+def read(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("reset", ["sentence", "never"])
+def test_rows_of_layers_and_units(tmp_path, text, capsys, reset):
+    folder = tmp_path / "model"
+    model = saved(folder, lambda v: MultiTimescaleLSTM(v, n_units=12, n_dims=5), reset)
+    files = {name: tmp_path / name for name in ("layers.csv", "units.csv", "plot.png")}
+    options = ["--csv", "layers.csv", "--units-csv", "units.csv", "--plot", "plot.png"]
+    named = [str(files.get(option, option)) for option in options]
+    assert main(["timescales", str(folder), str(text), *named]) == 0
+    assert capsys.readouterr().out.count("layer") == 4
+    layers, units = read(files["layers.csv"]), read(files["units.csv"])
+    assert [row["layer"] for row in layers] == ["1", "2", "3", "all"]
+    assert [row["fixed"] for row in layers] == ["True", "True", "False", "False"]
+    assert [int(row["n_units"]) for row in layers] == [12, 12, 5, 29]
+    assert len(units) == 29
+    assert files["plot.png"].stat().st_size > 10_000
+    stream = model.tokenize(TEXT)
+    starts = [] if stream.starts is None else stream.starts[1:]
+    expected = measured_timescales(model.network, np.split(stream.tokens, starts))
+    found = [float(row["measured"]) for row in units]
+    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-6)
+    second = [float(row["assigned"]) for row in units if row["layer"] == "2"]
+    np.testing.assert_allclose(second, inverse_gamma_timescales(0.56, 12))
+    alpha, distance = (float(layers[-1][name]) for name in ("closest_alpha", "ks_closest_alpha"))
+    assert ks_inverse_gamma(found, alpha) == pytest.approx(distance)
+
+
+def test_an_lstm_of_one_layer_has_one_row(tmp_path, text):
+    saved(tmp_path / "model", lambda v: LSTM(v, n_units=6))
+    out = tmp_path / "layers.csv"
+    assert main(["timescales", str(tmp_path / "model"), str(text), "--csv", str(out)]) == 0
+    (row,) = read(out)
+    assert (row["layer"], row["fixed"], row["correlation"]) == ("1", "False", "")
+
+
+def test_models_without_forget_gates(tmp_path, text, capsys):
+    reservoir = Reservoir(20, random_state=0)
+    LanguageModel(reservoir, RidgeReadout(), tokenizer="word").fit(TEXT).save(tmp_path / "model")
+    assert main(["timescales", str(tmp_path / "model"), str(text)]) == 2
+    assert "holds no LSTM: train one with --model lstm" in capsys.readouterr().err
+
+
+def test_bins_of_training_frequency_for_networks(tmp_path, text, capsys):
+    """`evaluate --bins` scores every kind of model, networks among them."""
+    model = saved(tmp_path / "model", lambda v: LSTM(v, n_units=6))
+    out = tmp_path / "bins.csv"
+    options = ["--bins", str(text), "--bins-csv", str(out)]
+    assert main(["evaluate", str(tmp_path / "model"), str(text), *options]) == 0
+    assert "<100" in capsys.readouterr().out
+    rows = {row["bin"]: row for row in read(out)}
+    scores = np.concatenate(model.log_likelihood(TEXT))
+    assert int(rows["all"]["n_tokens"]) == len(scores)
+    assert float(rows["all"]["perplexity"]) == pytest.approx(np.exp(-scores.mean()), rel=1e-6)
