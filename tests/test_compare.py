@@ -2,12 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from esnlm.cli import main  # noqa: E402
-from esnlm.corpus import join_sequences  # noqa: E402
+from esnlm.corpus import TokenStream, join_sequences  # noqa: E402
 from esnlm.experiments.apart import Lifeline  # noqa: E402
 from esnlm.experiments.compare import Entry, grid, table  # noqa: E402
 from esnlm.experiments.compare_runs import measure, read_stream, write_stream  # noqa: E402
@@ -42,6 +43,25 @@ def test_the_grid_has_each_model_in_each_size_and_seed():
     assert json.loads(rows[0]["settings"]) == {"n_units": 99}
     plan = json.loads(rows[0]["plan"])
     assert (plan["epochs"], plan["batching"], plan["learning_rate"]) == (2, "windows", 1e-4)
+
+
+def test_text_without_sentences_is_read_as_streams_or_windows():
+    entries = [Entry("lstm"), Entry("gpt2", {"context": 64}), Entry("aerc")]
+    plans = [json.loads(row["plan"]) for row in grid(entries, [], {}, 1, 20, one_text=True)]
+    found = [(plan["batching"], plan["length"]) for plan in plans]
+    assert found == [("streams", 128), ("windows", 64), ("windows", 32)]
+
+
+def test_a_reservoir_is_drawn_by_the_seed(tmp_path):
+    stream = TokenStream(np.arange(40) % 7, np.arange(0, 40, 8), np.array([0, 40]))
+    write_stream(stream, tmp_path / "stream")
+    places = {"train": str(tmp_path / "stream"), "held_out": str(tmp_path / "stream")}
+    given = {"n_tokens": 7, "device": "cpu", "checkpoints": str(tmp_path / "running")}
+    entry = Entry("esn", {"reservoir": {"n_units": 12}})
+    rows = grid([entry], [], {"epochs": 2}, seeds=2, n_tokens=7)
+    scores = [measure(row | places | given, Lifeline())["held_out_nll"] for row in rows + rows]
+    assert scores[:2] == scores[2:]
+    assert scores[0] != scores[1]
 
 
 def test_a_run_is_trained_and_scored(tmp_path):
@@ -81,6 +101,7 @@ def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys)
         (["--models", "lstn"], "model must be one of"),
         (["--models", "lstm", "--plan", "speed=1"], "--plan knows no speed"),
         (["--models", "lstm:n_units"], "takes NAME=VALUE, got 'n_units'"),
+        (["--models", "lstm:rank=3"], "rank is no setting of lstm, which has n_units"),
         (["--models", "esn", "--sizes", "7"], "no esn with"),
         (["--models", "lstm", "--device", "tpu"], "device must be"),
     ],

@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
     plan = _settings(args.plan, "--plan")
     tokenizer = corpus_tokenizer(args)
     sizes = [] if args.default_size else args.sizes
-    rows = grid(entries, sizes, plan, args.seeds, len(tokenizer))
+    one_text = args.reset == "never"
+    rows = grid(entries, sizes, plan, args.seeds, len(tokenizer), one_text=one_text)
     prepare_folder(args.out)
     streams = {}
     for part, names in (("train", args.text), ("held_out", args.held_out)):

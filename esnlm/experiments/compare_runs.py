@@ -1,5 +1,6 @@
 """One run of a comparison, in a process of its own: a network trained and scored."""
 
+import inspect
 import json
 import math
 import time
@@ -39,15 +40,21 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     train, held = (read_stream(Path(setting[part])) for part in ("train", "held_out"))
     device = chosen_device(setting["device"])
     torch.manual_seed(setting["seed"])
-    made = network_class(setting["model"])(setting["n_tokens"], **json.loads(setting["settings"]))
-    network = made.to(device)
+    kind = network_class(setting["model"])
+    settings = json.loads(setting["settings"])
+    if "reservoir" in inspect.signature(kind).parameters:
+        drawn = {"random_state": setting["seed"]}
+        settings["reservoir"] = drawn | settings.get("reservoir", {})
+    network = kind(setting["n_tokens"], **settings).to(device)
     plan = Plan(seed=setting["seed"], **json.loads(setting["plan"]))
     trainer = NetworkTrainer(network, train, None, plan)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     with lifeline.gently() as stop, suppress(StoppedError):
         trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
     start = time.perf_counter()
-    scores = log_probabilities(network, held.tokens, held.starts, bf16=plan.bf16)
+    # The same tokens count for all; what was trained on text as one reads it as one.
+    starts = held.starts if plan.batching == "sentences" else None
+    scores = log_probabilities(network, held.tokens, starts, bf16=plan.bf16)
     nll = -float(scores[held.predicted()].mean())
     counts = parameter_counts(network)
     checkpoints.remove()
