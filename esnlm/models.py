@@ -10,15 +10,19 @@ from esnlm.persistence import CONFIG
 from esnlm.sequence_model import SequenceModel
 
 
-def load_model(folder: str | Path) -> SequenceModel:
+def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
     """The model that ``save`` wrote into ``folder``, of whichever kind, or transformers' GPT-2.
+
+    With ``device`` (auto, cpu, cuda or cuda:N) torch computes it there, a reservoir with a softmax
+    too. Without one, networks are computed where `esnlm.torch.device.chosen_device` finds best,
+    and all else by the core.
 
     Raises
     ------
     ModelFormatError
         The folder is missing, incomplete, altered or of another version.
     ValueError
-        It holds a network, and torch is not installed.
+        torch is needed and not installed, or it cannot compute the model or has no such device.
 
     Examples
     --------
@@ -30,23 +34,26 @@ def load_model(folder: str | Path) -> SequenceModel:
     """
     config = _config(Path(folder))
     kind = config.get("kind")
+    if device is not None or kind == "torch" or config.get("model_type") == "gpt2":
+        return _on_device(folder, config, device or "auto")
     if kind == KIND:
         return NgramLanguageModel.load(folder)
-    if kind == "torch":
-        from esnlm.torch.needed import require_torch
-
-        require_torch(f"the model {folder}")
-        from esnlm.torch.language_model import TorchLanguageModel
-
-        return TorchLanguageModel.load(folder)
-    if config.get("model_type") == "gpt2":
-        from esnlm.torch.needed import require_torch
-
-        require_torch(f"the model {folder}")
-        from esnlm.torch.gpt2 import pretrained
-
-        return pretrained(folder)
     return LanguageModel.load(folder)
+
+
+def _on_device(folder: str | Path, config: dict[str, Any], device: str) -> SequenceModel:
+    from esnlm.torch.needed import require_torch
+
+    require_torch(f"the model {folder}")
+    from esnlm.torch.device import chosen_device
+    from esnlm.torch.gpt2 import pretrained
+    from esnlm.torch.language_model import TorchLanguageModel
+
+    place = chosen_device(device)
+    gpt2 = config.get("model_type") == "gpt2"
+    model = pretrained(folder) if gpt2 else TorchLanguageModel.load(folder)
+    model.network.to(place)
+    return model
 
 
 def _config(folder: Path) -> dict[str, Any]:

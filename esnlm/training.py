@@ -308,8 +308,8 @@ class Trainer:
             "features": None if model.features is None else describe(model.features),
             "reset": model.reset,
             "tokenizer": tokenizer,
-            "corpus": _stream_digest(self.stream),
-            "held-out text": None if self.held_out is None else _stream_digest(self.held_out),
+            "corpus": stream_digest(self.stream),
+            "held-out text": None if self.held_out is None else stream_digest(self.held_out),
         }
         return settings | asdict(self.plan)
 
@@ -317,16 +317,16 @@ class Trainer:
         for name, now in self._settings.items():
             then = saved.get(name)
             if then != now:
-                raise CheckpointError(_difference(name, then, now))
+                raise CheckpointError(difference_told(name, then, now))
 
 
-def _difference(name: str, then: Any, now: Any) -> str:
+def difference_told(name: str, then: Any, now: Any) -> str:
     """What is not as it was in the run that is to be resumed."""
     if isinstance(then, dict) and isinstance(now, dict) and then.get("class") == now.get("class"):
         for key, value in now.get("params", {}).items():
             before = then.get("params", {}).get(key)
             if before != value:
-                return _difference(f"{key} of the {name}", before, value)
+                return difference_told(f"{key} of the {name}", before, value)
     if name in ("corpus", "held-out text", "tokenizer"):
         what = f"the {name} is another one than"
     else:
@@ -336,7 +336,8 @@ def _difference(name: str, then: Any, now: Any) -> str:
     )
 
 
-def _stream_digest(stream: TokenStream) -> str:
+def stream_digest(stream: TokenStream) -> str:
+    """SHA-256 of tokens and starts."""
     digest = hashlib.sha256()
     for array in (stream.tokens, stream.starts):
         digest.update(b"-" if array is None else np.ascontiguousarray(array).data)

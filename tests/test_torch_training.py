@@ -54,7 +54,6 @@ def without_dropout(network: Network) -> Network:
     for module in network.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    network.dropout = 0.0
     return network
 
 

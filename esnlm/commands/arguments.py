@@ -16,6 +16,16 @@ def add_documents(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Declare where a model computes."""
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help="compute with torch on auto, cpu, cuda or cuda:N, also a reservoir with a softmax"
+        " (default: networks on auto, all else without torch)",
+    )
+
+
 def usual_split(tokenizer: "Tokenizer", reset: str) -> str:
     """What a document is, unless the user says so; see `esnlm.corpus.TextCorpus`."""
     return "file" if tokenizer.keeps_newlines and reset == "never" else "blank_line"

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from esnlm.commands.arguments import add_device
 from esnlm.commands.messages import warn
 
 _NAME_WIDTH = 50
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="judge with the mean of the probabilities of both models",
     )
     add("--weight", type=float, metavar="W", help="share of MODEL in that mean (default: 0.5)")
+    add_device(parser)
     add(
         "--bos",
         action=argparse.BooleanOptionalAction,
@@ -95,11 +97,11 @@ def _model(args: argparse.Namespace) -> tuple[Any, str]:
     from esnlm.interpolation import InterpolatedModel
     from esnlm.models import load_model
 
-    model = load_model(args.model)
+    model = load_model(args.model, args.device)
     if args.interpolate is None:
         return model, str(args.model)
     weight = 0.5 if args.weight is None else args.weight
-    both = InterpolatedModel(model, load_model(args.interpolate), weight)
+    both = InterpolatedModel(model, load_model(args.interpolate, args.device), weight)
     return both, f"{weight:g} {args.model} + {1 - weight:g} {args.interpolate}"
 
 

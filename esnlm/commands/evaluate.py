@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.arguments import add_documents, usual_split
+from esnlm.commands.arguments import add_device, add_documents, usual_split
 
 if TYPE_CHECKING:
     from esnlm.evaluation import Evaluation, Scored
@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--bins-csv", type=Path, metavar="FILE", help="also write the rows of --bins here")
     add_documents(parser)
+    add_device(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -118,7 +119,7 @@ def _evaluation(args: argparse.Namespace) -> "Evaluation":
     from esnlm.models import load_model
 
     paths = [args.model] if args.interpolate is None else [args.model, args.interpolate]
-    models = [load_model(path) for path in paths]
+    models = [load_model(path, args.device) for path in paths]
     if models[0].tokenizer_ is None:
         raise ValueError("the model was trained on integers and has no tokenizer to read text with")
     split = args.documents or usual_split(models[0].tokenizer_, models[0].reset)

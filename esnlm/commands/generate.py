@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from esnlm.commands.arguments import seed
+from esnlm.commands.arguments import add_device, seed
 from esnlm.commands.messages import warn
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--top-k", type=int, metavar="K", help="draw among the K most probable tokens")
     add("--top-p", type=float, metavar="P", help="draw among the fewest tokens that add up to P")
+    add_device(parser)
     add("--seed", type=seed, help="the same seed, the same text")
 
 
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from esnlm.models import load_model
 
     choice = Choice(args.temperature, args.top_k, args.top_p, args.seed)
-    model = load_model(args.model)
+    model = load_model(args.model, args.device)
     if model.tokenizer_ is None:
         drawn = model.generate(args.tokens, _integers(args.prompt), choice)
         pieces: Iterable[str] = (f" {token}" for token in drawn)

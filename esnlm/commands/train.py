@@ -1,10 +1,10 @@
-"""``esnlm train``: fit a model to shards or text."""
+"""``esnlm train``: fit a model to shards or text, in closed form and its like or by gradient."""
 
 import argparse
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from esnlm.commands import train_network
 from esnlm.commands.arguments import seed
 from esnlm.commands.corpora import (
     add_corpus,
@@ -26,9 +26,6 @@ from esnlm.commands.parts import (
 
 if TYPE_CHECKING:
     from esnlm.language_model import LanguageModel
-
-_INTERRUPTED = 130
-_MINUTES = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,8 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=seed, default=0, help="the same seed, the same model (default: 0)")
     add_reservoir(parser)
+    defaults = {name: parser.get_default(name) for name in train_network.RESERVOIR}
+    parser.set_defaults(reservoir_defaults=defaults, **dict.fromkeys(defaults))
     add_readout(parser)
     _add_passes(parser)
+    train_network.add_arguments(parser)
 
 
 def _add_passes(parser: argparse.ArgumentParser) -> None:
@@ -89,12 +89,23 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit and save; the exit status."""
-    from esnlm import LanguageModel
     from esnlm.persistence import check_target
 
     check_target(args.out, overwrite=args.overwrite or args.resume)
     shards = is_shards(args.text)
+    args.reset_given = args.reset is not None
     settle_reset(args)
+    if args.model is not None:
+        return train_network.run(args)
+    train_network.check_absent(args)
+    _settle_reservoir(args)
+    return _fit(args, in_passes=shards or _asks_for_passes(args))
+
+
+def _fit(args: argparse.Namespace, in_passes: bool) -> int:
+    """The core's reservoir and readout."""
+    from esnlm import LanguageModel
+
     check_parts(args)
     tokenizer = corpus_tokenizer(args)
     settle_defaults(args, len(tokenizer))
@@ -102,57 +113,27 @@ def run(args: argparse.Namespace) -> int:
     model = LanguageModel(*parts, args.reset, random_state=args.seed, verbose=True)
     docs = corpus_documents(args.text, tokenizer, args)
     held_out = corpus_documents(args.held_out, tokenizer, args) if args.held_out else None
-    if shards or _asks_for_passes(args):
+    if in_passes:
         return _in_passes(model, docs, held_out, args)
     model.fit(docs, held_out=held_out)
     model.save(args.out)
-    print(_summary(args.out, model))
+    print(f"{args.out}: {_summary(model)}")
     return 0
 
 
 def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, args: argparse.Namespace) -> int:
-    from esnlm.checkpoints import Checkpoints
-    from esnlm.commands.signals import stopping
-    from esnlm.training import StoppedError, Trainer
-    from esnlm.training_log import TrainingLog
+    from esnlm.commands.running import Running
+    from esnlm.training import Trainer
 
-    every = _MINUTES if args.checkpoint_every is None else args.checkpoint_every
-    if not (math.isfinite(every) and every >= 0):
-        raise ValueError(f"--checkpoint-every must be at least 0, got {every}")
-    plan, log = _plan(args), TrainingLog(args.log)
-    log.check()
-    checkpoints = Checkpoints(Path(f"{args.out}.checkpoints"))
-    if checkpoints.exists() and not args.resume:
-        if not args.overwrite:
-            raise FileExistsError(
-                f"{checkpoints.folder} holds a checkpoint of a run that did not end: pass"
-                " --resume to go on, or --overwrite to start again"
-            )
-        checkpoints.remove()
+    plan, running = _plan(args), Running.prepared(args)
     stream = model.read(docs)
     held = None if held_out is None else model.tokenize(held_out)
-    trainer = Trainer(model, stream, held, plan)
-    if args.resume and not checkpoints.exists() and _is_done(args.out, trainer):
-        print(f"{args.out} is whole: there is nothing to resume")
-        return 0
-    with stopping() as stop:
-        try:
-            trainer.run(
-                checkpoints,
-                resume=args.resume,
-                save_every=60 * every,
-                log=log,
-                stop=stop,
-                verbose=True,
-            )
-        except StoppedError:
-            return _stopped(trainer.step)
+
+    def save() -> str:
         model.save(args.out)
-        checkpoints.remove()
-    score = trainer.last_score
-    told = "" if score is None else f", held-out loss {score:.4f} nats a token"
-    print(_summary(args.out, model) + told)
-    return 0
+        return _summary(model)
+
+    return running.run(Trainer(model, stream, held, plan), save)
 
 
 def _plan(args: argparse.Namespace) -> Any:
@@ -163,29 +144,15 @@ def _plan(args: argparse.Namespace) -> Any:
     return TrainingPlan(seed=args.seed, **given)
 
 
-def _is_done(folder: Path, trainer: Any) -> bool:
-    """Whether the run that is to be resumed has left its model already."""
-    from esnlm.persistence import read_config
-
-    if not (folder / "config.json").is_file():
-        return False
-    if read_config(folder).get("run") != trainer.digest():
-        raise FileExistsError(
-            f"{folder} is a model of another run, and there is no checkpoint to resume from:"
-            " choose another folder, or pass --overwrite"
-        )
-    return True
+def _settle_reservoir(args: argparse.Namespace) -> None:
+    """The defaults of the core, which networks do not share."""
+    for name, value in args.reservoir_defaults.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
 
 
-def _stopped(step: int) -> int:
-    from esnlm.commands.messages import note
-
-    note(f"interrupted after step {step}: the same command with --resume goes on from there")
-    return _INTERRUPTED
-
-
-def _summary(folder: Path, model: "LanguageModel") -> str:
-    return f"{folder}: {model.n_tokens_} tokens, {model.n_parameters_} trained parameters"
+def _summary(model: "LanguageModel") -> str:
+    return f"{model.n_tokens_} tokens, {model.n_parameters_} trained parameters"
 
 
 def _asks_for_passes(args: argparse.Namespace) -> bool:

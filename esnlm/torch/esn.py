@@ -135,7 +135,10 @@ class EchoStateNetwork(Network):
         return made
 
     def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        return self.RESERVOIR | {name: rebuild(value) for name, value in given.items()}
+        merged = self.RESERVOIR | {name: rebuild(value) for name, value in given.items()}
+        if merged.get("random_state") is None:  # drawn as all other weights are
+            merged["random_state"] = int(torch.randint(2**31 - 1, ()))
+        return merged
 
 
 class EchoStateNetworkWithEmbedding(EchoStateNetwork):

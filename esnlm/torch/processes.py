@@ -11,14 +11,13 @@ from torch import Tensor, distributed
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among ``size`` that run the same program: its number, and that on its machine.
+    """This process, number ``rank`` among ``size`` that run the same program.
 
     Alone, every method leaves things as they are.
     """
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
 
     @property
     def first(self) -> bool:
@@ -55,19 +54,23 @@ def launched() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
+def local_rank() -> int:
+    """The number of this process on its machine."""
+    return int(os.environ.get("LOCAL_RANK", "0")) if launched() else 0
+
+
 @contextmanager
 def joined(kind: str) -> Iterator[Processes]:
     """This process among those that the launcher started, connected for a ``kind`` of device."""
     if not launched():
         yield Processes()
         return
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    rank, size, local_rank = (int(os.environ.get(name, "0")) for name in names)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size == 1:
-        yield Processes(rank, size, local_rank)
+        yield Processes()
         return
     distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
     try:
-        yield Processes(rank, size, local_rank)
+        yield Processes(rank, size)
     finally:
         distributed.destroy_process_group()

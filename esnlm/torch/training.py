@@ -34,7 +34,7 @@ from esnlm.torch.training_state import (
     trained_parameters,
     training_arrays,
 )
-from esnlm.training import StoppedError, _difference, _stream_digest
+from esnlm.training import StoppedError, difference_told, stream_digest
 from esnlm.training_log import TrainingLog
 
 #: Columns of a training log beside those of `esnlm.training_log.COLUMNS`.
@@ -304,7 +304,7 @@ class NetworkTrainer:
         for name, now in self._settings.items():
             then = found.facts["settings"].get(name)
             if then != now:
-                raise CheckpointError(_difference(name, then, now))
+                raise CheckpointError(difference_told(name, then, now))
         facts, rank = found.facts, self.processes.rank
         self.step, self.tokens = found.step, facts["tokens"]
         self.seconds, self.last_score = facts["seconds"], facts["score"]
@@ -323,8 +323,8 @@ class NetworkTrainer:
             "model": name_of(self.network),
             "network": self.network.settings(),
             "first weights": _weights_digest(self.network),
-            "corpus": _stream_digest(self.stream),
-            "held-out text": None if held is None else _stream_digest(held),
+            "corpus": stream_digest(self.stream),
+            "held-out text": None if held is None else stream_digest(held),
             "number of processes": self.processes.size,
             "device": self.network.device.type,
             **json.loads(json.dumps(plan)),

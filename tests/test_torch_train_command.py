@@ -1,0 +1,156 @@
+"""``esnlm train --model``: from text to a folder that scores, continues and judges."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from esnlm import LanguageModel
+from esnlm.cli import main
+from esnlm.models import load_model
+
+pytestmark = pytest.mark.torch
+
+LINES = ["the boy sees the dog .", "the dogs see a boy .", "a girl chases the cats .",
+         "the cats chase the girl ."]  # fmt: skip
+#: Small settings of every network.
+SMALL = {
+    "esn": "--units 30 --rank 8",
+    "esn+i": "--units 20",
+    "lstm": "--units 12",
+    "mts-lstm": "--units 12 --option n_dims=8",
+    "aerc": "--units 12 --option n_hidden=4 --option context=6",
+    "laerc": "--option n_dims=8 --option n_layers=1 --length 16 --batch-size 4 --accumulate 1",
+    "transformer": "--option n_hidden=8 --option n_layers=1 --option context=6",
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("\n".join(LINES * 12) + "\n")
+    Path("pairs").mkdir()
+    pairs = [("the boy sees .", "the boy see ."), ("the dogs see a boy .", "the dogs sees a boy .")]
+    lines = [json.dumps({"sentence_good": good, "sentence_bad": bad}) for good, bad in pairs]
+    Path("pairs/agreement.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+def train(name: str, *options: str) -> int:
+    command = ["train", "text", "--model", name, "--out", "model", *SMALL[name].split()]
+    return main([*command, "--learning-rate", "0.02", "--held-out", "text", *options])
+
+
+def failure(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    try:
+        status = main(command.split())
+    except SystemExit as left:
+        status = int(str(left.code))
+    told = capsys.readouterr().err
+    assert status == 2
+    assert told.startswith("esnlm: error: ")
+    assert told.count("\n") == 1
+    return told
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_network_trains_scores_judges_and_continues(name: str, capsys) -> None:
+    assert train(name, "--log", "log.csv", "--epochs", "4") == 0
+    assert "held-out loss" in capsys.readouterr().out
+    rows = list(csv.DictReader(Path("log.csv").read_text().splitlines()))
+    assert float(rows[-1]["held_out_nll"]) < float(rows[0]["held_out_nll"])
+    assert int(rows[-1]["trainable_parameters"]) <= int(rows[-1]["nonzero_parameters"])
+    assert float(rows[-1]["tokens_per_second"]) > 0
+    assert main(["evaluate", "model", "text"]) == 0
+    assert main(["blimp", "model", "--data", "pairs", "--csv", "blimp.csv"]) == 0
+    assert "overall" in Path("blimp.csv").read_text()
+    assert main(["generate", "model", "--prompt", "the boy", "--tokens", "5", "--seed", "0"]) == 0
+
+
+@pytest.mark.parametrize("name", ["esn", "esn+i"])
+def test_the_model_of_a_reservoir_is_the_cores(name: str) -> None:
+    assert train(name) == 0
+    assert isinstance(load_model("model"), LanguageModel)
+    code = (
+        "import sys; from esnlm.cli import main\n"
+        "assert main(['blimp', 'model', '--data', 'pairs']) == 0\n"
+        "assert main(['evaluate', 'model', 'text']) == 0\n"
+        "assert main(['generate', 'model', '--prompt', 'the', '--tokens', '3']) == 0\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_scores_on_a_device_are_those_of_the_core(capsys) -> None:
+    assert train("esn") == 0
+    tables = []
+    for options in ([], ["--device", "cpu"]):
+        name = f"pairs{len(tables)}.csv"
+        command = ["blimp", "model", "--data", "pairs", "--pairs-csv", name]
+        assert main([*command, *options]) == 0
+        tables.append(list(csv.DictReader(Path(name).read_text().splitlines())))
+    for ours, theirs in zip(*tables, strict=True):
+        for key in ("good", "bad"):
+            assert float(ours[key]) == pytest.approx(float(theirs[key]), abs=1e-4)
+    capsys.readouterr()
+    assert "device must be" in failure("blimp model --data pairs --device tpu", capsys)
+    assert main(["evaluate", "model", "text", "--device", "cpu"]) == 0
+
+
+def test_characters_are_read_as_streams() -> None:
+    assert train("lstm", "--tokenizer", "char", "--batch-size", "4") == 0
+    assert load_model("model").reset == "never"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--rank 3", "--rank needs --model NAME"),
+        ("--model esm", "model must be one of esn"),
+        ("--model lstm --readout ridge", "--readout is no option of --model lstm"),
+        ("--model lstm --degree 3", "--degree is no option of lstm"),
+        ("--model lstm --option wings=2", "wings is no setting of lstm, which has"),
+        ("--model lstm --plan wings=2", "wings is no setting of a plan, which has"),
+        ("--model lstm --batch-size 0", "batch_size must be an integer of at least 1"),
+        ("--model lstm --device gpu", "device must be auto, cpu, cuda"),
+        ("--model lstm --device cuda:99", "CUDA devices"),
+        ("--model esn --units 0", "n_units must be an integer of at least 1"),
+    ],
+)
+def test_bad_options_are_told_in_one_line(options: str, message: str, capsys) -> None:
+    assert message in failure(f"train text --out model {options}", capsys)
+    assert not Path("model").exists()
+
+
+def test_without_torch_it_says_so(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("esnlm.torch.needed.find_spec", lambda name: None)
+    told = failure("train text --out model --model lstm", capsys)
+    assert "--model lstm needs torch: pip install 'esnlm[torch]'" in told
+
+
+def test_a_killed_run_ends_in_the_same_bytes() -> None:
+    options = ["--model", "lstm", "--units", "12", "--batch-size", "1", "--checkpoint-every", "0"]
+    command = [sys.executable, "-m", "esnlm", "train", "text", *options, "--out"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    running = subprocess.Popen([*command, "killed"], env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(Path().glob("killed.checkpoints/step-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    assert not Path("killed").exists()
+    assert list(Path().glob("killed.checkpoints/step-*"))
+    assert main(["train", "text", *options, "--out", "killed", "--resume"]) == 0
+    assert main(["train", "text", *options, "--out", "whole"]) == 0
+    for name in ("config.json", "weights.safetensors"):
+        assert Path("killed", name).read_bytes() == Path("whole", name).read_bytes()
+    assert not Path("killed.checkpoints").exists()
+    assert main(["train", "text", *options, "--out", "killed", "--resume"]) == 0
