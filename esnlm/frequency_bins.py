@@ -108,25 +108,67 @@ class FrequencyBins:
         random_state: int | np.random.Generator | None = None,
     ) -> list[FrequencyBin]:
         """What `binned_perplexity` returns, of all tokens added; no more can come after."""
-        if n_resamples < 1:
-            raise ValueError(f"n_resamples must be at least 1, got {n_resamples}")
-        if not 0 < confidence < 1:
-            raise ValueError(f"confidence must lie in (0, 1), got {confidence}")
-        self._sum(*self._waiting)
-        if not self._losses:
-            raise ValueError("log_probs hold no token: nothing to average")
-        losses, sizes = np.concatenate(self._losses), np.concatenate(self._sizes)
-        resampled = _resample(losses, sizes, n_resamples, np.random.default_rng(random_state))
-        bounds = [-np.inf, *self.edges, np.inf]
-        names = [*(_bin_name(*pair) for pair in pairwise(bounds)), "all"]
-        ranges = [*pairwise(bounds), (-np.inf, np.inf)]
-        tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+        losses, sizes = self._blocks()
+        resampled = _resampled(losses, sizes, n_resamples, confidence, random_state)
         return [
-            FrequencyBin(name, *limits, int(size), *_with_interval(loss, size, means, tails))
-            for name, limits, loss, size, means in zip(
-                names, ranges, losses.sum(axis=0), sizes.sum(axis=0), resampled.T, strict=True
+            FrequencyBin(*place, int(size), *_with_interval(loss, size, means, confidence))
+            for place, loss, size, means in zip(
+                self._places(), losses.sum(axis=0), sizes.sum(axis=0), resampled.T, strict=True
             )
         ]
+
+    def differences(
+        self,
+        other: "FrequencyBins",
+        n_resamples: int = 10_000,
+        confidence: float = 0.95,
+        random_state: int | None = None,
+    ) -> list[FrequencyBin]:
+        """How much more perplexity these tokens have than under another model, by bin.
+
+        Both models are resampled by the same blocks (Mahto et al., table 1: the difference is
+        significant where the interval leaves out zero).
+
+        >>> one, two = FrequencyBins(), FrequencyBins()
+        >>> one.add(np.log([0.25, 0.25]), np.array([5, 5]))
+        >>> two.add(np.log([0.5, 0.5]), np.array([5, 5]))
+        >>> [(row.name, row.perplexity) for row in one.differences(two, 10) if row.n_tokens]
+        [('<100', 2.0), ('all', 2.0)]
+        """
+        (first, sizes), (second, others) = self._blocks(), other._blocks()
+        if sizes.shape != others.shape or (sizes != others).any():
+            raise ValueError("both models must have scored the same tokens, in the same bins")
+        seed = np.random.default_rng(random_state).integers(1 << 62)
+        drawn = [
+            np.exp(_resampled(losses, sizes, n_resamples, confidence, int(seed)))
+            for losses in (first, second)
+        ]
+        with np.errstate(invalid="ignore"):
+            found = [np.exp(losses.sum(axis=0) / sizes.sum(axis=0)) for losses in (first, second)]
+        return [
+            FrequencyBin(*place, int(size), float(value), *_interval(means, confidence))
+            for place, size, value, means in zip(
+                self._places(),
+                sizes.sum(axis=0),
+                found[0] - found[1],
+                (drawn[0] - drawn[1]).T,
+                strict=True,
+            )
+        ]
+
+    def _places(self) -> list[tuple[str, float, float]]:
+        """Name and bounds of each bin, and of all tokens."""
+        bounds = [-np.inf, *self.edges, np.inf]
+        bins = [(_bin_name(*pair), *pair) for pair in pairwise(bounds)]
+        return [*bins, ("all", -np.inf, np.inf)]
+
+    def _blocks(self) -> tuple[Floats, Floats]:
+        """Summed losses and numbers of tokens (n_blocks, n_bins + 1) of all that was added."""
+        self._sum(*self._waiting)
+        self._waiting = (np.empty(0), np.empty(0))
+        if not self._losses:
+            raise ValueError("log_probs hold no token: nothing to average")
+        return np.concatenate(self._losses), np.concatenate(self._sizes)
 
     def _sum(self, scores: Floats, counts: NDArray[Any]) -> None:
         if not len(scores):
@@ -138,13 +180,36 @@ class FrequencyBins:
 
 
 def _with_interval(
-    loss: float, size: float, means: Floats, tails: list[float]
+    loss: float, size: float, means: Floats, confidence: float
 ) -> tuple[float, float, float]:
     """Perplexity and the quantiles of its resamples, NaN where there are no tokens."""
-    drawn = means[~np.isnan(means)]
     mean = loss / size if size else np.nan
-    low, high = np.quantile(drawn, tails) if len(drawn) else (np.nan, np.nan)
+    low, high = _interval(means, confidence)
     return float(np.exp(mean)), float(np.exp(low)), float(np.exp(high))
+
+
+def _interval(values: Floats, confidence: float) -> tuple[float, float]:
+    """The middle share of values, those that are NaN left out; NaN where all are."""
+    drawn = values[~np.isnan(values)]
+    if not len(drawn):
+        return np.nan, np.nan
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def _resampled(
+    losses: Floats,
+    sizes: Floats,
+    n_resamples: int,
+    confidence: float,
+    random_state: int | np.random.Generator | None,
+) -> Floats:
+    """`_resample` of checked arguments."""
+    if n_resamples < 1:
+        raise ValueError(f"n_resamples must be at least 1, got {n_resamples}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie in (0, 1), got {confidence}")
+    return _resample(losses, sizes, n_resamples, np.random.default_rng(random_state))
 
 
 def _memberships(bins: NDArray[np.int64], n_bins: int) -> Floats:

@@ -178,3 +178,40 @@ def test_bins_do_not_depend_on_the_parts_that_tokens_come_in():
     for part in np.split(np.arange(1234), [1, 99, 100, 101, 450, 1200]):
         bins.add(scores[part], counts[part])
     assert bins.rows(50, random_state=0) == whole
+
+
+def test_differences_are_those_of_the_same_blocks():
+    rng = np.random.default_rng(4)
+    counts = rng.integers(0, 20_000, 3000)
+    first, second = np.log(rng.uniform(0.1, 1, (2, 3000)))
+    one, two = FrequencyBins(), FrequencyBins()
+    one.add(first, counts)
+    two.add(second, counts)
+    rows = one.differences(two, 400, random_state=0)
+    plain = [bins.rows(10, random_state=0) for bins in (one, two)]
+    for row, a, b in zip(rows, *plain, strict=True):
+        assert (row.name, row.n_tokens) == (a.name, a.n_tokens)
+        assert row.perplexity == pytest.approx(a.perplexity - b.perplexity)
+        assert row.lower < row.perplexity < row.upper
+    # By hand, all tokens: blocks of 100 drawn with replacement, the same for both.
+    blocks = np.stack([-first, -second]).reshape(2, 30, 100).mean(axis=2)
+    drawn = blocks[:, rng.integers(30, size=(20_000, 30))].mean(axis=2)
+    low, high = np.quantile(np.exp(drawn[0]) - np.exp(drawn[1]), [0.025, 0.975])
+    assert rows[-1].lower == pytest.approx(low, abs=0.1 * (high - low))
+    assert rows[-1].upper == pytest.approx(high, abs=0.1 * (high - low))
+
+
+def test_a_model_differs_from_itself_by_nothing():
+    bins = FrequencyBins()
+    bins.add(np.log(np.linspace(0.1, 1, 500)), np.arange(500))
+    for row in bins.differences(bins, 20, random_state=1):
+        values = [row.perplexity, row.lower, row.upper]
+        assert values == [0, 0, 0] if row.n_tokens else np.isnan(values).all()
+
+
+def test_differences_need_the_same_tokens():
+    one, two = FrequencyBins(), FrequencyBins()
+    one.add(np.log([0.5]), np.array([1]))
+    two.add(np.log([0.5]), np.array([500]))
+    with pytest.raises(ValueError, match="must have scored the same tokens"):
+        one.differences(two)
