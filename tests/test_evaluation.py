@@ -203,8 +203,18 @@ def test_bins_part_the_tokens_by_training_frequency(capsys):
     counted = [int(row["n_tokens"]) for row in rows]
     assert rows[-1]["bin"] == "all"
     assert sum(counted[:-1]) == counted[-1]
+    ngrams(order=1).save("two")
+    assert main([*command, "--interpolate", "two"]) == 0
+    rows = rows_of("bins.csv")
+    names = list(dict.fromkeys(row["model"] for row in rows))
+    assert names == ["model", "two", "model + two", "model - two"]
+    one, two, _, difference = (
+        next(row for row in rows if (row["model"], row["bin"]) == (name, "all")) for name in names
+    )
+    expected = float(one["perplexity"]) - float(two["perplexity"])
+    assert float(difference["perplexity"]) == pytest.approx(expected)
     (row,) = Evaluation([ngrams()], ["m"], "blank_line").rows(["other"])
-    assert float(rows[-1]["perplexity"]) == pytest.approx(row["perplexity"])
+    assert float(one["perplexity"]) == pytest.approx(row["perplexity"])
 
 
 @pytest.mark.parametrize(

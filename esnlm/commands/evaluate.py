@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bins",
         nargs="+",
         metavar="TRAIN",
-        help="perplexity by how often a token occurs in this training text, or shards",
+        help="perplexity by how often a token occurs in this training text, or shards; of two"
+        " models also the difference",
     )
     add("--bins-csv", type=Path, metavar="FILE", help="also write the rows of --bins here")
     add_documents(parser)
@@ -180,14 +181,19 @@ class _Bins:
             bins.add(scores[part.predicted], counts)
 
     def finish(self, path: Path | None) -> None:
-        """Print, and write, the rows of all texts together."""
+        """Print, and write, the rows of all texts together, and how two models differ."""
         from esnlm.files import write_rows
 
-        rows = []
-        for model, bins in self.bins.items():
-            for found in bins.rows(random_state=0):
-                row = found._asdict()
-                rows.append({"model": model, "bin": row.pop("name")} | row)
+        found = {model: bins.rows(random_state=0) for model, bins in self.bins.items()}
+        if len(self.bins) > 1:
+            first, second, *_ = self.bins
+            differences = self.bins[first].differences(self.bins[second], random_state=0)
+            found[f"{first} - {second}"] = differences
+        rows = [
+            {"model": model, "bin": row.name} | dict(list(row._asdict().items())[1:])
+            for model, several in found.items()
+            for row in several
+        ]
         for row in rows:
             interval = f"[{row['lower']:.6g}, {row['upper']:.6g}]"
             print(
