@@ -162,7 +162,7 @@ def test_runs_are_repeatable(tmp_path):
         (["--models", "gru"], "--models takes baseline, mts, esn, got 'gru'"),
         (["--max-length", "4"], "--max-length 4 allows 10 sequences, too few for 70"),
         (["--alpha", "0"], "--alpha must be positive and finite, got 0.0"),
-        (["--device", "abacus"], "--device takes auto, cpu or cuda, got 'abacus'"),
+        (["--device", "abacus"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'abacus'"),
         (["--epochs", "0"], "--epochs must be at least 1, got 0"),
     ],
 )

@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--validation", type=int, default=2000, metavar="N", help="sequences that end training")
     add("--test", type=int, default=5000, metavar="N", help="sequences to judge on")
     add("--max-length", type=int, default=200, metavar="L", help="longest sequence, in brackets")
-    add("--device", default="auto", metavar="NAME", help="of the LSTMs: auto, cpu, cuda")
+    add("--device", default="auto", metavar="NAME", help="of the LSTMs: auto, cpu, cuda, cuda:N")
     add("--no-plots", action="store_true", help="write the CSV alone")
 
 
@@ -149,3 +149,6 @@ def _check(args: argparse.Namespace) -> None:
             raise ValueError(f"{option} must be positive and finite, got {value}")
     if set(args.models) != {"esn"}:
         require_torch("esnlm dyck")
+        from esnlm.torch.device import chosen_device
+
+        chosen_device(args.device)

@@ -117,9 +117,10 @@ def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) 
     """The baseline or the multi-timescale model."""
     import torch
 
+    from esnlm.torch.device import chosen_device
     from esnlm.torch.dyck import Brackets, DyckLSTM, measured_timescales, right_sequences, train
 
-    place = torch.device(_chosen(device))
+    place = chosen_device(device)
     train_set, validation, test = (Brackets.of(part, place) for part in setup.corpora())
     torch.manual_seed(setting["seed"])
     alpha = setup.alpha if setting["model"] == "mts" else None
@@ -149,19 +150,6 @@ def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) 
         "score_seconds": scored - fitted,
         "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
     }
-
-
-def _chosen(device: str) -> str:
-    """The device of that name, checked."""
-    import torch
-
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise ValueError(f"--device takes auto, cpu or cuda, got {device!r}")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda: torch finds no such device here")
-    return device
 
 
 def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
