@@ -55,19 +55,29 @@ def test_biases_are_those_of_equation_5():
 
 
 @torch.no_grad()
-def free_input(network, n_steps):
-    """Cell states of the first layer left alone: no input, nothing through the hidden state."""
-    layer = network.layers[0]
+def free_input(network, n_steps, number=0):
+    """Cell states of a layer left alone: no input, nothing through the hidden state."""
+    layer = network.layers[number]
     for weight in (layer.weight_ih, layer.weight_hh, layer.bias_ih, layer.bias_hh):
         weight.zero_()
     state = (torch.zeros(1, layer.n_units), torch.ones(1, layer.n_units))
-    return layer.eval()(torch.zeros(1, n_steps, network.n_dims), state)[1][1][0]
+    inputs = torch.zeros(1, n_steps, layer.weight_ih.shape[1])
+    return layer.eval()(inputs, state)[1][1][0]
 
 
 def test_memory_decays_as_equation_1():
     c = free_input(MultiTimescaleLSTM(11, **SMALL), 12)
     expected = np.exp(-12 / np.repeat([3.0, 4.0], 5))
     np.testing.assert_allclose(c, expected, rtol=1e-5)
+
+
+def test_long_timescales_outlive_bfloat16():
+    network = MultiTimescaleLSTM(11, n_units=40, n_dims=6)
+    assigned = network.assigned_timescales(1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        c = free_input(network, 300, number=1).double().numpy()
+    assert assigned[-2] > 300
+    np.testing.assert_allclose(c, np.exp(-300 / assigned), rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

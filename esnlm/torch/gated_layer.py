@@ -80,6 +80,13 @@ class GatedLayer(nn.Module):
 
     def forward(self, inputs: Tensor, state: LayerState | None = None) -> tuple[Tensor, LayerState]:
         """Outputs (B, T, H), and h and c (B, H) after the last input; state None: zeros."""
+        if self.gate_bias is None:
+            return self._read(inputs, state)
+        # In bfloat16 a gate of a timescale above 256 would be 1.
+        with torch.autocast(inputs.device.type, enabled=False):
+            return self._read(inputs.to(self.weight_ih.dtype), state)
+
+    def _read(self, inputs: Tensor, state: LayerState | None) -> tuple[Tensor, LayerState]:
         before = self.start(inputs) if state is None else state
         with _without_layout_warning(inputs.is_cuda):
             outputs, h, c = torch.lstm(
