@@ -72,6 +72,24 @@ def test_text_read_in_pieces_is_text_read_at_once(kind: type) -> None:
     torch.testing.assert_close(end, last)
 
 
+@pytest.mark.parametrize("name", ["paper", "offsets", "small world", "half full"])
+@pytest.mark.parametrize("steps", [1, 64])
+def test_sequences_of_all_lengths_are_harvested_at_once(
+    name: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("esnlm.torch.packing._STEPS", steps)
+    made = network(reservoir=RESERVOIRS[name])
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 30, size=40)
+    starts = np.cumsum(lengths) - lengths
+    ids = rng.integers(9, size=int(lengths.sum()))
+    hidden = made.harvest(ids, starts).numpy()
+    assert hidden.shape == (len(ids), 60)
+    for first, length in zip(starts, lengths, strict=True):
+        part = slice(first, first + length)
+        np.testing.assert_allclose(hidden[part], made.reservoir.transform(ids[part]), atol=1e-5)
+
+
 def test_frozen_states_carry_no_gradient() -> None:
     hidden, _ = network().encode(tokens())
     assert not hidden.requires_grad

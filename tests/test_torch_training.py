@@ -109,6 +109,33 @@ def test_a_run_stopped_at_every_step_ends_in_the_same_bits(
         assert int(row["peak_memory_bytes"]) > 1 << 20
 
 
+@pytest.mark.parametrize("plan", ["sentences", "accumulated", "windows"])
+def test_groups_that_are_read_ahead_change_nothing(
+    plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for values, reads in ((1, True), (1 << 24, True), (1 << 24, False), (10_000, True)):
+        monkeypatch.setattr("esnlm.torch.ahead._VALUES", {"cpu": values})
+        monkeypatch.setattr(EchoStateNetwork, "reads_ahead", reads)
+        trainer = trainer_of("esn", PLANS[plan])
+        without_dropout(trainer.network)
+        trainer.run()
+        found.append(weights(trainer.network))
+        for key, value in found[0].items():
+            torch.testing.assert_close(found[-1][key], value, atol=1e-4, rtol=1e-3)
+    checkpoints = Checkpoints(tmp_path / "checkpoints")  # in groups of several, stopped within them
+    while True:
+        part = trainer_of("esn", PLANS[plan])
+        without_dropout(part.network)
+        try:
+            part.run(checkpoints, resume=True, stop=lambda: True)
+            break
+        except StoppedError:
+            continue
+    for key, value in weights(part.network).items():
+        assert torch.equal(found[-1][key], value)
+
+
 @pytest.mark.parametrize("name", ["esn", "esn+i", "lstm"])
 def test_the_loss_falls(name: str) -> None:
     trainer = trainer_of(name, Plan(batch_size=8, epochs=12, learning_rate=0.02))

@@ -36,11 +36,14 @@ class Batch:
 class Batches(ABC):
     """The batches of every pass: ``of_pass(number)`` -> a list-like of `Batch`, made on demand.
 
-    ``n_batches`` and ``n_predicted`` are those of one pass.
+    ``n_batches``, ``n_predicted`` and ``n_read`` (tokens) are those of one pass; ``from_start``:
+    every row is read from the start state.
     """
 
     n_batches: int
     n_predicted: int
+    n_read: int
+    from_start: bool
 
     @abstractmethod
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
@@ -65,6 +68,8 @@ class PieceBatches(Batches):
     (1, 5)
     """
 
+    from_start = True
+
     def __init__(self, stream: TokenStream, plan: Plan, rows: int) -> None:
         self.stream, self.plan, self.rows = stream, plan, rows
         self.last_only = plan.last_only and plan.batching == "windows"
@@ -74,7 +79,8 @@ class PieceBatches(Batches):
             starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
             self.first, self.length = _parts(np.asarray(starts), len(stream.tokens), plan.length)
         self.n_batches = -(-len(self.first) // rows)
-        self.n_predicted = len(self.first) if self.last_only else int(self.length.sum())
+        self.n_read = int(self.length.sum())
+        self.n_predicted = len(self.first) if self.last_only else self.n_read
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         order = self._order(np.random.default_rng([self.plan.seed, number]))
@@ -118,12 +124,14 @@ class StreamBatches(Batches):
     [([[0, 1, 2], [4, 5, 6]], False), ([[3], [7]], True)]
     """
 
+    from_start = False
+
     def __init__(self, stream: TokenStream, plan: Plan, rows: int) -> None:
         self.tokens, self.plan = stream.tokens, plan
         self.rows = min(rows, len(stream.tokens) - 1)
         self.steps = (len(stream.tokens) - 1) // max(1, self.rows)
         self.n_batches = -(-self.steps // plan.length)
-        self.n_predicted = self.rows * self.steps
+        self.n_predicted = self.n_read = self.rows * self.steps
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         begins = np.arange(self.rows)[:, None] * self.steps

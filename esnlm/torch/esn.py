@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import scipy.sparse
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from esnlm.language_model import LanguageModel
@@ -16,6 +18,7 @@ from esnlm.tokenizers import Tokenizer
 from esnlm.torch.inputs import TokenInputs
 from esnlm.torch.network import Network, State
 from esnlm.torch.outputs import core_readout, output_layer, set_output
+from esnlm.torch.packing import Packing
 from esnlm.torch.recurrence import Recurrence
 
 
@@ -50,6 +53,7 @@ class EchoStateNetwork(Network):
     True
     """
 
+    reads_ahead: ClassVar[bool] = True
     RESERVOIR: ClassVar[dict[str, Any]] = {
         "n_units": 4096, "degree": 32, "input_degree": 32, "spectral_radius": 0.99,
         "leak_rate": ("uniform", 0.0, 1.0),
@@ -103,6 +107,15 @@ class EchoStateNetwork(Network):
         drive = self.inputs.drive(tokens.t())
         states = self.recurrence.harvest(tokens.shape[1], drive, start)
         return states.permute(2, 0, 1), states[-1].t().clone()
+
+    def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
+        packing, device = Packing.of(starts, len(tokens)), self.device
+        ids = torch.from_numpy(tokens[packing.source]).to(device)
+        restart, target = (
+            torch.from_numpy(array).to(device) for array in (packing.restart, packing.target)
+        )
+        drive = self.inputs.drive(ids)
+        return self.recurrence.harvest_packed(drive, restart, target, len(tokens))
 
     def head(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.output(self.drop(hidden))
@@ -168,6 +181,7 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
     [False, True, True, True, False, False, False]
     """
 
+    reads_ahead: ClassVar[bool] = False
     RESERVOIR: ClassVar[dict[str, Any]] = {
         "n_units": 512, "spectral_radius": 0.993, "leak_rate": 0.8, "activation": "relu",
     }  # fmt: skip

@@ -3,7 +3,9 @@
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -36,6 +38,8 @@ class Network(nn.Module, ABC):
     stride : int
         Predictions that may share a window on text longer than it: a window moves on by so many
         tokens and its last ``stride`` predictions count.
+    reads_ahead : bool
+        Hidden vectors take no gradient, and `harvest` gives those of many sequences at once.
     RECIPE : dict
         How the paper trained it: settings of `esnlm.torch.plan.Plan` that differ from its
         defaults.
@@ -46,6 +50,7 @@ class Network(nn.Module, ABC):
     n_tokens: int
     window: int | None = None
     stride: int = 1
+    reads_ahead: ClassVar[bool] = False
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -62,6 +67,10 @@ class Network(nn.Module, ABC):
     def last(self, tokens: Tensor) -> Tensor:
         """Tokens (n, T) int64 -> hidden (n, D) after the last of each row, read from the start."""
         return self.encode(tokens)[0][:, -1]
+
+    def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
+        """Hidden (n, D) after each of tokens (n,), sequences beginning at ``starts`` (n_seq,)."""
+        raise NotImplementedError(f"{type(self).__name__} does not read ahead")
 
     @property
     def longest(self) -> int | None:

@@ -115,6 +115,23 @@ class Recurrence(nn.Module):
                 states[t] = state
         return states
 
+    def harvest_packed(
+        self, drive: Callable[[int], Tensor], restart: Tensor, target: Tensor, n: int
+    ) -> Tensor:
+        """Hidden (n, n_units) of sequences that are read one after another in each stream.
+
+        ``restart`` (n_steps, B) bool: the state before that step is zero; ``target`` alike: the
+        row that the state after it goes to, ``n`` for none.
+        """
+        state = self.start(restart.shape[1])
+        hidden = state.new_empty((n + 1, len(state)))
+        keep = (~restart).to(state.dtype)
+        with torch.no_grad(), _full_precision(state):
+            for t in range(len(restart)):
+                state, _ = self.step(state.mul_(keep[t]), drive(t))
+                hidden.index_copy_(0, target[t], state.t())
+        return hidden[:n]
+
     def forward(self, drives: Tensor, state: Tensor, truncate: int | None = None) -> Tensor:
         """States (T, n_units, B) of drives alike, with a gradient to both arguments.
 

@@ -18,6 +18,7 @@ from esnlm import __version__
 from esnlm.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from esnlm.chunks import evenly_spaced
 from esnlm.corpus import CorpusError, TokenStream
+from esnlm.torch.ahead import Ahead, Ready
 from esnlm.torch.batches import Batch, batches_of
 from esnlm.torch.counts import parameter_counts
 from esnlm.torch.device import peak_memory
@@ -163,7 +164,8 @@ class NetworkTrainer:
 
     def _pass(self, number: int) -> None:
         done = self.step - number * self.steps_a_pass
-        batches = self.batches.of_pass(number, done * self.plan.accumulate)
+        ahead = Ahead(self.network, self.batches, self.processes)
+        batches = ahead.of_pass(number, done * self.plan.accumulate)
         every = self.plan.score_every
         if every is None:
             every = max(1, -(-self.n_steps // _SCORES))
@@ -178,7 +180,7 @@ class NetworkTrainer:
             if not last:
                 self._pause()
 
-    def _learn(self, batches: list[Batch]) -> None:
+    def _learn(self, batches: list[Ready]) -> None:
         """One step of the optimiser."""
         plan, mine = self.plan, self.processes
         # Dropout starts anew at each step, so that nothing but its number decides it.
@@ -187,9 +189,9 @@ class NetworkTrainer:
         rate = plan.rate(self.step, self.n_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("rate_scale", 1.0)
-        n_predicted = sum(int(batch.counted.sum()) for batch in batches)
-        for batch in batches:
-            self._backward(batch.share(mine.rank, mine.size), n_predicted)
+        n_predicted = sum(ready.n_predicted for ready in batches)
+        for ready in batches:
+            self._backward(ready, n_predicted)
         grads = []
         for parameter in trained_parameters(self.network).values():
             if parameter.grad is None and mine.size > 1:
@@ -205,28 +207,31 @@ class NetworkTrainer:
         self.tokens += n_predicted
         self._bar.update(n_predicted)
 
-    def _backward(self, batch: Batch, n_predicted: int) -> None:
+    def _backward(self, ready: Ready, n_predicted: int) -> None:
         """Add the gradient of a batch's share of the mean loss."""
+        batch, device = ready.batch, self.network.device
         if not batch.continues:
             self._state = None
         rows, steps = np.nonzero(batch.counted)
         if not len(rows):
             return
-        network = self.network
-        device = network.device
-        tokens = _on(device, batch.tokens)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.plan.bf16):
-            if self.plan.last_only and self.plan.batching == "windows":
-                chosen = network.last(tokens)
-            else:
-                hidden, state = network.encode(tokens, self._state)
-                if self.plan.batching == "streams":
-                    self._state = detached(state)
-                chosen = selected(hidden, rows, steps)
-            losses = network.loss(chosen, _on(device, batch.following[rows, steps]))
+            hidden = self._read(batch, rows, steps) if ready.hidden is None else ready.hidden
+            losses = self.network.loss(hidden, _on(device, batch.following[rows, steps]))
         (losses.sum() / n_predicted).backward()
         with torch.no_grad():
-            self._nll += torch.stack([losses.double().sum(), self._nll.new_tensor(len(rows))])
+            self._nll[0] += losses.double().sum()
+            self._nll[1] += len(rows)
+
+    def _read(self, batch: Batch, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> Tensor:
+        """Hidden (n, D) of the counted places, with gradient."""
+        tokens = _on(self.network.device, batch.tokens)
+        if self.plan.last_only and self.plan.batching == "windows":
+            return self.network.last(tokens)
+        hidden, state = self.network.encode(tokens, self._state)
+        if self.plan.batching == "streams":
+            self._state = detached(state)
+        return selected(hidden, rows, steps)
 
     def _check(self) -> None:
         if not bool(torch.isfinite(self._nll[0])):
