@@ -40,6 +40,7 @@ _HOMES = {
     "ClassFactoredReadout": "esnlm.readouts.factored",
     "LowRankReadout": "esnlm.readouts.low_rank",
     "TokenGatedReadout": "esnlm.readouts.token_gated",
+    "NormalisedSoftmaxReadout": "esnlm.readouts.normalised",
     "ReducedRankSoftmaxReadout": "esnlm.readouts.reduced_rank",
 }
 

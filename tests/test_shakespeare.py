@@ -149,11 +149,11 @@ def test_sizes_come_near_the_parameters_asked_for(tmp_path):
 def test_windows_and_the_carried_state_agree():
     from esnlm import LanguageModel
     from esnlm.experiments.shakespeare_windows import (
-        NormalisedSoftmaxReadout,
         by_windows,
         drawn_by_windows,
         published_reservoir,
     )
+    from esnlm.readouts.normalised import NormalisedSoftmaxReadout
     from esnlm.tokenizers import Tokenizer
 
     text = spoken(random.Random(2), "Ann:\nOpening", 60)

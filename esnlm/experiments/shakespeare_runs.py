@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ from esnlm.experiments.apart import Lifeline, peak_rss_mib, serve  # noqa: E402
 from esnlm.experiments.shakespeare_windows import (  # noqa: E402
     EMBEDDING,
     WINDOW,
-    NormalisedSoftmaxReadout,
     by_windows,
     drawn_by_windows,
     published_reservoir,
 )
 from esnlm.metrics import ngram_overlap  # noqa: E402
 from esnlm.ngram_model import NgramLanguageModel  # noqa: E402
+from esnlm.readouts.normalised import NormalisedSoftmaxReadout  # noqa: E402
 from esnlm.readouts.token_gated import TokenGatedReadout  # noqa: E402
 from esnlm.threads import available_cores  # noqa: E402
 from esnlm.token_code import with_token_code  # noqa: E402
@@ -115,9 +115,8 @@ def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, 
 
 
 def _carried(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
-    """A state carried through the whole text; an interrupted run goes on where it was."""
+    """A state carried through the whole text."""
     options = json.loads(setting["settings"])
-    start = time.perf_counter()
     tokenizer = Tokenizer.train_characters([texts["train"]])
     reservoir = Reservoir(setting["size"], random_state=0, **options["reservoir"])
     reservoir.fit(n_inputs=len(tokenizer))
@@ -128,46 +127,51 @@ def _carried(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> di
     else:
         readout = SoftmaxReadout(solver="incremental", **options["readout"])
     model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
-    checkpoints = Checkpoints(Path(setting["checkpoints"]))
-    trainer = Trainer(model, model.read([texts["train"]]))
-    with lifeline.gently() as stop, suppress(StoppedError):
-        options = {"resume": True, "save_every": _SAVE_EVERY, "stop": stop}
-        trainer.run(checkpoints, verbose=True, **options)
-    seconds = max(time.perf_counter() - start, trainer.seconds)
-    measured = (
-        {"fit_seconds": seconds, "cross_entropy": -model.score([texts["test"]])}
-        | _sizes(model, model.reservoir_.W_in_.size)
-        | _generated(setting, texts, model, windows=False)
-    )
-    checkpoints.remove()
-    return measured
+    with _trained(model, setting, texts, lifeline) as seconds:
+        return (
+            {"fit_seconds": seconds, "cross_entropy": -model.score([texts["test"]])}
+            | _sizes(model, model.reservoir_.W_in_.size)
+            | _generated(setting, texts, model, windows=False)
+        )
 
 
-def _windows(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
+def _windows(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
     """The published setting.
 
     After 32 characters the state has forgotten where it began: `by_windows` measures by how much
     it differs. So the readout learns from the carried state, and is judged by windows.
     """
     options = json.loads(setting["settings"])
-    start = time.perf_counter()
     readout = NormalisedSoftmaxReadout(solver="incremental", **options["readout"])
     tokenizer = Tokenizer.train_characters([texts["train"]])
     reservoir = published_reservoir(setting["size"], len(tokenizer), **options["reservoir"])
     model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
-    model.fit([texts["train"]])
-    fitted = time.perf_counter() - start
-    test = model.tokenize([texts["test"]])
-    ends = np.arange(WINDOW, len(test.tokens), WINDOW_STRIDE)
-    logs, difference = by_windows(model, test.tokens, ends)
-    carried = model.log_likelihood(test)[0]
-    return (
-        {"fit_seconds": fitted, "cross_entropy": -float(carried.mean())}
-        | {"window_cross_entropy": -float(logs.mean()), "state_difference": difference}
-        | {"carried_cross_entropy": -float(carried[ends - 1].mean())}
-        | _sizes(model, EMBEDDING * (setting["size"] + model.n_tokens_))
-        | _generated(setting, texts, model, windows=True)
-    )
+    with _trained(model, setting, texts, lifeline) as seconds:
+        test = model.tokenize([texts["test"]])
+        ends = np.arange(WINDOW, len(test.tokens), WINDOW_STRIDE)
+        logs, difference = by_windows(model, test.tokens, ends)
+        carried = model.log_likelihood(test)[0]
+        return (
+            {"fit_seconds": seconds, "cross_entropy": -float(carried.mean())}
+            | {"window_cross_entropy": -float(logs.mean()), "state_difference": difference}
+            | {"carried_cross_entropy": -float(carried[ends - 1].mean())}
+            | _sizes(model, EMBEDDING * (setting["size"] + model.n_tokens_))
+            | _generated(setting, texts, model, windows=True)
+        )
+
+
+@contextmanager
+def _trained(
+    model: LanguageModel, setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline
+) -> Iterator[float]:
+    """Train, from where an interrupted run was; the seconds. Its checkpoint stays until the end."""
+    checkpoints = Checkpoints(Path(setting["checkpoints"]))
+    start = time.perf_counter()
+    trainer = Trainer(model, model.read([texts["train"]]))
+    with lifeline.gently() as stop, suppress(StoppedError):
+        trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
+    yield max(time.perf_counter() - start, trainer.seconds)
+    checkpoints.remove()
 
 
 def _sizes(model: LanguageModel, n_inputs: int) -> dict[str, Any]:

@@ -1,14 +1,12 @@
-"""Köster & Uchida's single reservoir: 32 characters from a zero state, and a normalised readout."""
+"""Köster & Uchida's single reservoir: every prediction from 32 characters and a zero state."""
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from esnlm.generation import Choice
 from esnlm.language_model import LanguageModel
-from esnlm.readouts.base import Block
-from esnlm.readouts.softmax import SoftmaxReadout
 from esnlm.reservoir import Reservoir
 
 #: Characters read before each prediction, from a zero state.
@@ -17,7 +15,6 @@ WINDOW = 32
 EMBEDDING = 16
 #: Recurrent and input weights of unit variance are divided by the root of their number and this.
 _DIVISOR = 0.9
-_EPSILON = 1e-5
 _WINDOWS_AT_ONCE = 1 << 12
 
 
@@ -48,30 +45,6 @@ def published_reservoir(
     return made.set_weights(
         recurrent, inputs @ embedding.T, np.zeros(n_units, np.float32), np.ones(n_units, np.float32)
     )
-
-
-def normalised(states: NDArray[Any]) -> NDArray[Any]:
-    """LayerNorm without parameters: each row (n, n_units) to mean 0 and variance 1.
-
-    >>> normalised(np.array([[1.0, 3.0], [0.0, 0.0]])).round(3)
-    array([[-1.,  1.],
-           [ 0.,  0.]])
-    """
-    centred = np.ascontiguousarray(states - states.mean(axis=1, keepdims=True))
-    variance = np.einsum("ij,ij->i", centred, centred) / centred.shape[1]
-    centred /= np.sqrt(variance + _EPSILON).astype(centred.dtype)[:, None]
-    return centred
-
-
-class NormalisedSoftmaxReadout(SoftmaxReadout):
-    """`SoftmaxReadout` on `normalised` states, for `fit`, `fit_blocks` and `partial_fit`."""
-
-    def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:
-        states, labels = super()._checked(X, y, reset)
-        return normalised(states), labels
-
-    def _ready(self, X: ArrayLike) -> NDArray[Any]:
-        return normalised(super()._ready(X))
 
 
 def by_windows(
