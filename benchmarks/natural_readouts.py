@@ -4,9 +4,10 @@
 
 TRAIN and DEV are shards that ``esnlm prepare`` made with one tokenizer. Every setting reads the
 same sentences in the same order and is judged on the same tokens of DEV; its peer is a modified
-Kneser-Ney 5-gram on those sentences. Minutes are processor time of everything: word features,
-statistics, clusters, passes. So they do not depend on what else the machine does, and settings
-may be measured one at a time: rows of other settings are kept.
+Kneser-Ney 5-gram on those sentences. The states of a run are harvested once for all its readouts.
+Minutes are processor time of everything: word features and states, counted for each readout, and
+its statistics, clusters and passes. So they do not depend on what else the machine does, and
+settings may be measured a few at a time: rows of other settings are kept.
 """
 
 from esnlm.blas import use_widest_kernels
@@ -21,6 +22,7 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 from _report import report  # noqa: E402
+from sklearn.base import BaseEstimator  # noqa: E402
 
 from esnlm import (  # noqa: E402
     ClassFactoredReadout,
@@ -34,6 +36,7 @@ from esnlm import (  # noqa: E402
 from esnlm.chunks import evenly_spaced  # noqa: E402
 from esnlm.corpus import TokenStream  # noqa: E402
 from esnlm.ngrams import KneserNey  # noqa: E402
+from esnlm.readouts.streamed import StreamedTraining  # noqa: E402
 from esnlm.shards import Shards  # noqa: E402
 from esnlm.training import Trainer, TrainingPlan  # noqa: E402
 
@@ -101,8 +104,10 @@ def rows(
     ngrams = KneserNey(5, n_tokens=n_tokens).fit(corpus.tokens, starts=corpus.starts)
     logs = ngrams.log_probabilities(dev.tokens, starts=dev.starts)[dev.predicted()]
     peer = -float(logs.mean())
-    for name in args.only or SETTINGS:
-        minutes, loss = measured(SETTINGS[name], args.units, corpus, dev, n_tokens)
+    names = args.only or list(SETTINGS)
+    together = Together([SETTINGS[name] for name in names])
+    figures = measured(together, args.units, corpus, dev, n_tokens)
+    for name, (minutes, loss) in zip(names, figures, strict=True):
         setting = f"{name}, {args.units} units, {corpus.n_predicted} tokens"
         yield {
             "benchmark": "held-out loss",
@@ -116,27 +121,102 @@ def rows(
         yield {"benchmark": "training", "setting": setting, "ours": minutes, "unit": "CPU min"}
 
 
+class Together(StreamedTraining, BaseEstimator):  # type: ignore[misc]
+    """Readouts that learn from the same states, and the processor seconds of each."""
+
+    def __init__(self, readouts: list[Any]) -> None:
+        self.readouts = readouts
+
+    def begin(self, *args: Any, **options: Any) -> "Together":
+        for readout in self.readouts:
+            readout.begin(*args, **options)
+        self.seconds = np.zeros(len(self.readouts))
+        self.n_passes = [readout.training_passes for readout in self.readouts]
+        self.passes_done = 0
+        #: Seconds of states, up to the end of each pass.
+        self.shared: list[float] = []
+        return self
+
+    @property
+    def training_passes(self) -> int:
+        return max(self.n_passes)
+
+    @property
+    def survey_rows(self) -> int:
+        return max(readout.survey_rows for readout in self.readouts)
+
+    def each(self, name: str, *args: Any) -> None:
+        """Call a method of every readout that wants this pass."""
+        for k, readout in enumerate(self.readouts):
+            if self.passes_done < self.n_passes[k]:
+                start = time.process_time()
+                getattr(readout, name)(*args)
+                self.seconds[k] += time.process_time() - start
+
+    def survey(self, X: Any, codes: Any) -> None:
+        self.each("survey", X, codes)
+
+    def end_survey(self) -> None:
+        self.each("end_survey")
+
+    def learn(self, X: Any, codes: Any) -> None:
+        self.each("learn", X, codes)
+
+    def end_pass(self, held_out: Any = None) -> bool:
+        self.each("end_pass")
+        for k, readout in enumerate(self.readouts):
+            if self.passes_done + 1 == self.n_passes[k]:
+                start = time.process_time()
+                readout.finish()
+                self.seconds[k] += time.process_time() - start
+        self.passes_done += 1
+        self.shared.append(time.process_time() - float(self.seconds.sum()))
+        return True
+
+    def finish(self, held_out: Any = None) -> None:
+        """Each is finished after its last pass."""
+
+
+class Run(Trainer):
+    """Training that is neither resumed nor scored along the way."""
+
+    def _described(self) -> dict[str, Any]:
+        return {}
+
+    def _score(self, number: int) -> None:
+        pass
+
+
 def measured(
-    readout: Any, n_units: int, corpus: TokenStream, dev: TokenStream, n_tokens: int
-) -> tuple[float, float]:
-    """Processor minutes of training, and mean held-out loss (nats a token)."""
+    together: Together, n_units: int, corpus: TokenStream, dev: TokenStream, n_tokens: int
+) -> list[tuple[float, float]]:
+    """Processor minutes of training, and mean held-out loss (nats a token), of each readout."""
     start = time.process_time()
-    model = LanguageModel(
-        Reservoir(
-            n_units,
-            topology="offsets",
-            spectral_radius=0.99,
-            leak_rate=("uniform", 0.0, 1.0),
-            random_state=0,
-        ),
-        readout,
-        features=SpectralWordFeatures(N_FEATURES, random_state=0),
-        n_tokens=n_tokens,
+    reservoir = Reservoir(
+        n_units,
+        topology="offsets",
+        spectral_radius=0.99,
+        leak_rate=("uniform", 0.0, 1.0),
+        random_state=0,
     )
+    features = SpectralWordFeatures(N_FEATURES, random_state=0)
+    model = LanguageModel(reservoir, together.readouts[0], features=features, n_tokens=n_tokens)
     model.read(corpus)
-    Trainer(model, corpus, plan=TrainingPlan(seed=0)).run()
-    minutes = (time.process_time() - start) / 60
-    return minutes, -model.score(dev)
+    model.readout = together
+    run = Run(model, corpus, dev, TrainingPlan(seed=0, held_out_tokens=JUDGED))
+    trained = run.run().readout_
+    totals, n = np.zeros(len(trained.readouts)), 0
+    blocks = run._held_states()
+    assert blocks is not None
+    for X, codes in blocks:
+        for k, readout in enumerate(trained.readouts):
+            totals[k] -= readout.predict_log_proba_of(X, codes).sum(dtype=np.float64)
+        n += len(codes)
+    shared = [trained.shared[n_passes - 1] - start for n_passes in trained.n_passes]
+    return [
+        ((states + own) / 60, total / n)
+        for states, own, total in zip(shared, trained.seconds, totals, strict=True)
+    ]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The command line: what it prints and writes, and one line for everything that is wrong."""
 
+import argparse
 import csv
 import os
 import signal
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from esnlm import __version__
+from esnlm import RidgeReadout, __version__
 from esnlm.cli import main
+from esnlm.commands.parts import add_readout, make_readout, settle_defaults
 from esnlm.language_model import LanguageModel
 
 TEXT = "the boy sees the dog\nthe dog sees the boy\n\nthe boy walks\n" * 20
@@ -106,6 +108,35 @@ def test_every_readout_trains(readout: str, capsys):
     assert main(["evaluate", "model", "text"]) == 0
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--factors ridge",
+        "--factors ridge --alpha 2",
+        "--factors softmax --passes 2",
+        "--factors moe --experts 2 --alpha 3",
+    ],
+)
+def test_factors_train_in_passes(options: str, capsys):
+    trained("--readout", "factored", "--checkpoint-every", "9", *options.split())
+    joint = LanguageModel.load("model").readout_.joint_
+    assert joint.settings.n_experts == {"ridge": 0, "softmax": 1, "moe": 2}[options.split()[1]]
+    assert joint.settings.softmax_words == ("ridge" not in options)
+    assert main(["evaluate", "model", "text"]) == 0
+
+
+def test_ridge_of_a_large_vocabulary_is_by_classes():
+    parser = argparse.ArgumentParser()
+    add_readout(parser)
+    args = parser.parse_args(["--readout", "ridge"])
+    args.features, args.seed = None, 0
+    settle_defaults(args, 4999)
+    assert isinstance(make_readout(args), RidgeReadout)
+    settle_defaults(args, 5000)
+    readout = make_readout(args)
+    assert (readout.class_readout, readout.word_readout) == ("ridge", "ridge")
+
+
 @pytest.mark.parametrize("law", ["0.5", "uniform:0.2:1", "inverse_gamma:0.56"])
 def test_leak_rates_survive_saving(law: str, capsys):
     trained("--leak-rate", law, "--features", "2")
@@ -178,6 +209,15 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --leak-rate uniform:a:b", "expected a number, uniform:LOW:HIGH"),
         ("train text --out m --alpha nan", "finite"),
         ("train text --out m --experts 2", "--experts is no option of the readout ridge"),
+        ("train text --out m --readout softmax --factors moe", "--factors is no option of the"),
+        (
+            "train text --out m --readout factored --factors ridge --passes 2",
+            "--passes is no option of --factors ridge, but of softmax and moe",
+        ),
+        (
+            "train text --out m --readout factored --experts 2",
+            "--experts is no option of --factors softmax, but of moe",
+        ),
         ("train text --out m --option spin=1", "--option spin: the readout ridge has alpha"),
         ("train text --out m --option spin", "expected NAME=VALUE"),
         ("train text --out m --reset daily", "invalid choice: 'daily'"),

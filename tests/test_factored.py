@@ -18,7 +18,7 @@ from esnlm import (
 )
 from esnlm.readouts.base import ArrayBlocks
 from esnlm.readouts.clusters import frequency_classes, given_classes, state_clusters
-from esnlm.readouts.within_class import ClassLayout, shared_ridge
+from esnlm.readouts.within_class import ClassLayout, WordFactors, shared_ridge
 from esnlm.readouts.word_steps import WordSolver
 from esnlm.statistics import Moments
 from esnlm.threads import tile_map
@@ -175,7 +175,14 @@ def test_saved_arrays_restore_it(readout, rows):
     assert again.n_parameters_ == fitted.n_parameters_ > 0
 
 
-@pytest.mark.parametrize("kind", ["joint softmax", "joint ridge"])
+def test_no_frequency_bin_is_huge():
+    counts = (100000 / np.arange(1, 20001)).astype(int)
+    classes = frequency_classes(counts, 141)
+    assert set(classes) == set(range(141))
+    assert np.bincount(classes).max() <= np.ceil(3 * 20000 / 141)
+
+
+@pytest.mark.parametrize("kind", ["joint softmax", "joint ridge", "joint mixture"])
 def test_a_joint_solution_that_was_loaded_learns_no_more(kind, rows):
     fitted = ClassFactoredReadout(random_state=0, **KINDS[kind]).fit(*rows)
     again = ClassFactoredReadout.from_arrays(fitted.get_params(), fitted.to_arrays())
@@ -323,6 +330,153 @@ def test_word_steps_come_close_to_the_optimum():
     assert best / len(X) < reached < best / len(X) + 0.005
 
 
+# -- passes over a corpus -------------------------------------------------------------------
+
+N_WORDS = 300
+FACTORS = {
+    "ridge": {"class_readout": "ridge", "word_readout": "ridge"},
+    "softmax": {},
+    "moe": {"class_readout": MixtureOfExpertsReadout(3)},
+    "ridge of words": {"word_readout": "ridge"},
+}
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    X, y, _ = softmax_rows(4000, 8, N_WORDS, sharpness=2.0)
+    return X.astype(np.float32), y
+
+
+def begun(kind, corpus):
+    X, y = corpus
+    readout = ClassFactoredReadout(n_components=5, random_state=0, **FACTORS[kind])
+    counts = np.bincount(y, minlength=N_WORDS)
+    return readout.begin(np.arange(N_WORDS), X.shape[1], n_rows=len(X), counts=counts)
+
+
+def learn(readouts, corpus, steps):
+    """Surveys of 1000 rows, then passes of 4000, in steps of 250."""
+    X, y = corpus
+    for step in steps:
+        rows = slice(250 * step % 4000, 250 * step % 4000 + 250)
+        for readout in readouts:
+            take = readout.survey if step < 4 else readout.learn
+            take(X[rows], y[rows])
+
+
+def n_steps(readout):
+    return 4 + 16 * readout.training_passes
+
+
+@pytest.mark.parametrize("stop", [1, 4, 7, 18])
+@pytest.mark.parametrize("kind", FACTORS)
+def test_a_pass_goes_on_where_it_was_saved(kind, stop, corpus):
+    whole, part = begun(kind, corpus), begun(kind, corpus)
+    learn((whole, part), corpus, range(stop))
+    arrays = {name: array.copy() for name, array in part.training_arrays().items()}
+    part = begun(kind, corpus)
+    part.restore_training(arrays)
+    learn((whole, part), corpus, range(stop, 4 + 16 * min(whole.training_passes, 2)))
+    for readout in (whole, part):
+        readout.end_pass()
+        readout.finish()
+    ours, theirs = part.to_arrays(), whole.to_arrays()
+    assert ours.keys() == theirs.keys()
+    assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_passes_learn_a_corpus(kind, corpus):
+    readout = begun(kind, corpus)
+    assert readout.survey_rows == 4000
+    assert readout.training_passes == (1 if kind == "ridge" else 8)
+    learn((readout,), corpus, range(n_steps(readout)))
+    readout.finish()
+    X, y, logs = softmax_rows(2000, 8, N_WORDS, seed=1, sharpness=2.0)
+    P = readout.predict_proba(X)
+    np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-6)
+    scores = readout.predict_log_proba_of(X, y)
+    at = np.arange(len(y))
+    np.testing.assert_allclose(scores, np.log(P)[at, y], atol=1e-5)
+    counts = np.bincount(corpus[1], minlength=N_WORDS) + 0.5
+    unigram = -np.log(counts / counts.sum())[y].mean()
+    share = (unigram + scores.mean()) / (unigram + logs[at, y].mean())
+    assert share > (0.2 if kind == "ridge" else 0.4), share
+
+
+def test_passes_of_separate_factors_are_one(corpus):
+    readout = ClassFactoredReadout(solver="separate").begin([0, 1], 3, n_rows=10)
+    assert (readout.training_passes, readout.survey_rows) == (1, 0)
+
+
+def test_held_out_loss_is_noted(corpus):
+    readout = begun("ridge", corpus)
+    learn((readout,), corpus, range(20))
+    X, y = corpus[0][:100], corpus[1][:100]
+    assert readout.end_pass([(X, y)])
+    readout.finish()
+    assert readout.history_ == pytest.approx([-readout.predict_log_proba_of(X, y).mean()])
+
+
+def test_ridge_of_all_components_is_ridge_of_the_states(corpus):
+    """One class of all words, unpenalised: any basis of the states gives the same outputs."""
+    X, y, _ = softmax_rows(3000, 4, 5)
+    free = RidgeReadout(alpha=0.0, selection=None)
+    options = {"solver": "joint", "class_readout": free, "word_readout": free}
+    fitted = ClassFactoredReadout(1, **options).fit(X, y)
+    factors, _ = shared_ridge(Moments(4, 5).add(X, y), ClassLayout(np.zeros(5, dtype=np.intp)), 0.0)
+    expected = factors.log_probabilities(X, np.zeros((len(X), 1)))
+    np.testing.assert_allclose(fitted.predict_log_proba(X), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("floor", [None, 0.02])
+def test_outputs_are_normalised_class_by_class(floor, monkeypatch):
+    random = np.random.default_rng(0)
+    layout = ClassLayout(random.permutation(np.arange(40) % 7))
+    factors = WordFactors(
+        layout,
+        random.standard_normal((40, 3)),
+        random.standard_normal(40),
+        None if floor is None else np.full(40, floor),
+    )
+    X = random.standard_normal((500, 3))
+    logs = factors.log_probabilities(X, np.zeros((500, 7)))
+    for c in range(7):
+        words = layout.words(c)
+        outputs = X @ factors.coef[layout.runs[c]].T + factors.intercept[layout.runs[c]]
+        outputs = np.exp(outputs) if floor is None else np.maximum(outputs, floor)
+        expected = outputs / outputs.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(np.exp(logs[:, words]), expected, rtol=1e-9)
+    words = random.integers(0, 40, 500)
+    single = factors.log_probability_of(X, words)
+    np.testing.assert_allclose(single, logs[np.arange(500), words], atol=1e-12)
+    monkeypatch.setattr("esnlm.readouts.within_class._CHUNK_BYTES", 40 * 8 * 3)
+    for n_threads in ("1", "2"):
+        monkeypatch.setenv("ESNLM_NUM_THREADS", n_threads)
+        again = factors.log_probabilities(X, np.zeros((500, 7)))
+        np.testing.assert_allclose(again, logs, atol=1e-12)
+        assert factors.log_probability_of(X, words).tobytes() == single.tobytes()
+
+
+def test_experts_tell_what_no_softmax_can():
+    random = np.random.default_rng(0)
+    X = random.standard_normal((8000, 2))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int) + 2 * (X[:, 0] > 0.5)
+    losses = [
+        -ClassFactoredReadout(
+            clustering=np.arange(4),
+            class_readout=MixtureOfExpertsReadout(k),
+            solver="joint",
+            random_state=0,
+        )
+        .fit(X, y)
+        .predict_log_proba_of(X, y)
+        .mean()
+        for k in (1, 4)
+    ]
+    assert losses[1] < 0.6 * losses[0]
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
@@ -331,6 +485,12 @@ def test_word_steps_come_close_to_the_optimum():
         ({"word_readout": "linear"}, "word_readout must be"),
         ({"class_readout": 3}, "class_readout must be"),
         ({"buffer_size": 0}, "buffer_size must be an integer of at least 1, got 0"),
+        ({"n_components": 0}, "n_components must be an integer of at least 1, got 0"),
+        ({"solver": "joint", "word_readout": "moe"}, "got MixtureOfExpertsReadout for words"),
+        (
+            {"solver": "joint", "class_readout": MixtureOfExpertsReadout(experts="linear")},
+            "or a mixture of softmax experts",
+        ),
         ({"n_classes": 0}, "n_classes must be an integer of at least 1, got 0"),
         ({"clustering": [0, 1]}, "one class to each of the 9 words"),
     ],

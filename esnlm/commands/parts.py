@@ -22,6 +22,9 @@ _OPTION_NAMES = {
     "experts": ("n_experts",),
     "classes": ("n_classes",),
 }
+_FACTORS = ("ridge", "softmax", "moe")
+# Options of the factored readout that are its factors': option -> kinds of factors.
+_FACTOR_OPTIONS = {"alpha": _FACTORS, "passes": ("softmax", "moe"), "experts": ("moe",)}
 # Laws of leak rates, and how many numbers each takes.
 _LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
 
@@ -88,7 +91,14 @@ def add_readout(parser: argparse.ArgumentParser) -> None:
         "--readout",
         choices=tuple(_READOUTS),
         help="least squares, softmax, mixture of experts, words by classes, or classes and words"
-        " on the directions that tell most (default: ridge; from 5000 words on lowrank)",
+        " on the directions that tell most (default: ridge; from 5000 words on lowrank). From"
+        " 5000 words on ridge is by classes too: factored with --factors ridge",
+    )
+    add(
+        "--factors",
+        choices=_FACTORS,
+        help="of the factored readout: classes and words by least squares or softmax, or a mixture"
+        " of experts for classes and softmax for words (default: softmax)",
     )
     add("--alpha", type=float, metavar="A", help="weight penalty (default: the readout's)")
     add("--passes", type=int, metavar="P", help="passes over the text, of incremental readouts")
@@ -135,6 +145,8 @@ def settle_defaults(args: argparse.Namespace, n_tokens: int) -> None:
     """Choose readout and features by the size of the vocabulary where no option did."""
     large = n_tokens >= _LARGE_VOCABULARY
     args.readout = args.readout or ("lowrank" if large else "ridge")
+    if large and args.readout == "ridge":
+        args.readout, args.factors = "factored", "ridge"
     if args.features is None:
         args.features = _FEATURES_OF_LARGE if large else ("", 0)
 
@@ -146,9 +158,14 @@ def make_readout(args: argparse.Namespace) -> Any:
     home = getattr(esnlm, _READOUTS[args.readout])
     known = sorted(home._get_param_names())
     wanted = dict(args.option)
+    is_factored = args.readout == "factored"
+    if is_factored:
+        wanted = _factors(args) | wanted
+    elif args.factors is not None:
+        raise ValueError(f"--factors is no option of the readout {args.readout}, but of factored")
     for option, names in _OPTION_NAMES.items():
         value = getattr(args, option)
-        if value is None:
+        if value is None or (is_factored and option in _FACTOR_OPTIONS):
             continue
         name = next((name for name in names if name in known), None)
         if name is None:
@@ -163,6 +180,29 @@ def make_readout(args: argparse.Namespace) -> Any:
         if name not in known:
             raise ValueError(f"--option {name}: the readout {args.readout} has {', '.join(known)}")
     return home(**wanted)
+
+
+def _factors(args: argparse.Namespace) -> dict[str, Any]:
+    """Readouts for the classes and for the words in them."""
+    from esnlm import MixtureOfExpertsReadout, RidgeReadout
+    from esnlm.readouts.factored import joint_softmax
+
+    kind = args.factors or "softmax"
+    for option, kinds in _FACTOR_OPTIONS.items():
+        if getattr(args, option) is not None and kind not in kinds:
+            raise ValueError(
+                f"--{option} is no option of --factors {kind}, but of {' and '.join(kinds)}"
+            )
+    classes: Any
+    words: Any
+    classes = words = kind if kind != "moe" else "softmax"
+    if kind == "ridge" and args.alpha is not None:
+        classes = words = RidgeReadout(args.alpha, selection=None)
+    elif args.alpha is not None or args.passes is not None:
+        classes = words = joint_softmax(args.alpha, args.passes)
+    if kind == "moe":
+        classes = "moe" if args.experts is None else MixtureOfExpertsReadout(args.experts)
+    return {"class_readout": classes, "word_readout": words}
 
 
 def make_features(args: argparse.Namespace) -> Any:

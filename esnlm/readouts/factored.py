@@ -508,6 +508,19 @@ class ClassFactoredReadout(BufferedReadout):
                 self.word_factors_[int(prefix.removeprefix("word"))] = factor
 
 
+def joint_softmax(alpha: float | None = None, n_passes: int | None = None) -> SoftmaxReadout:
+    """A factor that is learned jointly as one named "softmax", but for penalty or passes.
+
+    Examples
+    --------
+    >>> joint_softmax(n_passes=3)
+    SoftmaxReadout(alpha=10.0, learning_rate=0.2, n_passes=3)
+    """
+    factor = clone(_JOINT_SOFTMAX)
+    given = {"alpha": alpha, "n_passes": n_passes}
+    return factor.set_params(**{name: v for name, v in given.items() if v is not None})
+
+
 def _factor(readout: Any, name: str) -> Any:
     """A readout for a factor: the caller's, or the default one of its name."""
     if isinstance(readout, str):

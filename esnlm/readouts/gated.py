@@ -43,7 +43,7 @@ class GatedSolver:
     n_experts : int
         K.
     counts : ndarray (C,)
-        Occurrences of the classes, for the first intercepts.
+        Occurrences of the classes, more than 0, for the first intercepts.
     momentum : float
     penalty : float
         Of half the squared weights, for each row.
@@ -88,7 +88,7 @@ class GatedSolver:
         self.n_experts, self.n_classes = n_experts, len(counts)
         self.momentum, self.penalty = momentum, penalty
         self.n_steps = 0
-        frequencies = (counts + 0.5) / (counts + 0.5).sum()
+        frequencies = counts / counts.sum()
         self.weights = np.zeros((n_components + 1, n_experts * len(counts)), dtype=np.float32)
         self.weights[-1] = np.tile(np.log(frequencies), n_experts)
         self.velocity = np.zeros_like(self.weights)

@@ -29,6 +29,8 @@ _BATCHES_A_PASS, _LEAST_STEPS = 64, 512
 # Batches of classes to one batch of words.
 _WORD_BATCHES = 4
 _LATER_RATE = 0.1
+# Occurrences of each word beside those that were seen: classes of rare words have many.
+_DOUBT = 0.5
 _LEAST_SCALE = 0.02
 # Products of fewer operations are not worth threads.
 _WORTH_THREADS = 1 << 22
@@ -167,7 +169,7 @@ class JointFactors:
             self.class_solver = GatedSolver(
                 n_components,
                 settings.n_experts,
-                np.bincount(word_class, counts, layout.n_classes),
+                np.bincount(word_class, counts + _DOUBT, layout.n_classes),
                 momentum=settings.momentum,
                 penalty=(settings.alpha or 0.0) / self.n_rows,
                 told=scale > _LEAST_SCALE,
@@ -204,7 +206,8 @@ class JointFactors:
         if not settings.n_experts:
             pooled = moments.pooled(self.layout.word_class)
             one = ClassLayout(np.zeros(self.layout.n_classes, dtype=np.intp))
-            self.class_ridge, _ = shared_ridge(pooled, one, settings.alpha)
+            doubt = _DOUBT * self.layout.sizes
+            self.class_ridge, _ = shared_ridge(pooled, one, settings.alpha, doubt)
         if not settings.softmax_words:
             self.words, _ = shared_ridge(moments, self.layout, settings.word_alpha)
         self.ridge_behind = False
@@ -216,7 +219,9 @@ class JointFactors:
         self.settle()
 
     def _rate(self, n_rows: int) -> float:
-        return self.settings.learning_rate * min(1.0, n_rows / self.n_units)
+        """The learning rate for steps on so many rows: less for the noise of few."""
+        size = min(1.0, n_rows / self.n_units, float(np.sqrt(n_rows / _LARGEST_BATCH)))
+        return self.settings.learning_rate * size
 
     def _take(
         self, X: NDArray[Any], codes: NDArray[np.intp], rate: float, with_moments: bool

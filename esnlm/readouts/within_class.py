@@ -161,13 +161,17 @@ class WordFactors:
 
 
 def shared_ridge(
-    moments: Moments, layout: ClassLayout, alpha: float | None
+    moments: Moments,
+    layout: ClassLayout,
+    alpha: float | None,
+    doubt: NDArray[np.float64] | float = 0.5,
 ) -> tuple[WordFactors, float]:
     """Ridge word factors of every class from one matrix of products, and the penalty used.
 
     The centred product of class c, of which there would be n_classes, is taken to be the part
     n_c / n of their sum: one matrix (n_units, n_units) whatever the number of classes, and a
-    steadier one where a class has fewer rows than units. ``alpha=None`` chooses the penalty by
+    steadier one where a class has fewer rows than units. Frequencies of words are those of
+    ``doubt`` (V,) more occurrences than there were. ``alpha=None`` chooses the penalty by
     generalised cross-validation over all classes together.
 
     Relative to its frequency, the output for a word of n_w rows carries noise of variance
@@ -181,7 +185,8 @@ def shared_ridge(
     starts, sizes = layout.starts, layout.sizes
     n_rows = np.add.reduceat(counts, starts)
     means = np.add.reduceat(sums, starts) / np.maximum(n_rows, 1)[:, None]
-    frequencies = np.concatenate([_frequencies(counts[run]) for run in layout.runs])
+    mass = counts + (np.ones(len(counts)) * doubt)[order]
+    frequencies = mass / np.repeat(np.add.reduceat(mass, starts), sizes)
     offsets = (means - moments.mean) * np.sqrt(n_rows)[:, None]
     values, vectors = linalg.eigh(moments.centred_gram() - offsets.T @ offsets, driver="evd")
     np.maximum(values, 0, out=values)
@@ -204,11 +209,6 @@ def shared_ridge(
     shifts = [coef[run] @ means[c] for c, run in enumerate(layout.runs)]
     intercept = frequencies - np.concatenate(shifts)
     return WordFactors(layout, coef, intercept, _LEAST_SHARE * frequencies), alpha
-
-
-def _frequencies(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Frequencies of a class's words, each seen half a time more than it was."""
-    return (counts + 0.5) / (counts + 0.5).sum()
 
 
 def _inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
