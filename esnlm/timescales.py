@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaincc, ndtr
 
 from esnlm.weights import inverse_gamma_decay
 
@@ -74,10 +75,7 @@ def ks_inverse_gamma(timescales: ArrayLike, alpha: float) -> float:
     >>> round(ks_inverse_gamma(inverse_gamma_timescales(0.56, 50), 0.56), 9)
     0.01
     """
-    from scipy.stats import invgamma, ks_1samp
-
-    times = _positive("timescales", timescales)
-    return float(ks_1samp(times, invgamma(alpha).cdf).statistic)
+    return float(_distances_to_inverse_gammas(timescales, [alpha])[0])
 
 
 def ks_gaussian(timescales: ArrayLike, mean: float, width: float = 0.1) -> float:
@@ -85,10 +83,7 @@ def ks_gaussian(timescales: ArrayLike, mean: float, width: float = 0.1) -> float
 
     It stands for units that all have one timescale, as Markovian text asks for (section 3.2.1).
     """
-    from scipy.stats import ks_1samp, norm
-
-    times = _positive("timescales", timescales)
-    return float(ks_1samp(times, norm(mean, width).cdf).statistic)
+    return float(_distances_to_gaussians(timescales, [mean], width)[0])
 
 
 def closest_inverse_gamma(
@@ -102,9 +97,9 @@ def closest_inverse_gamma(
     >>> alpha, round(distance, 4)
     (1.5, 0.0025)
     """
-    distances = [ks_inverse_gamma(timescales, alpha) for alpha in shapes]
+    distances = _distances_to_inverse_gammas(timescales, shapes)
     best = int(np.argmin(distances))
-    return float(shapes[best]), distances[best]
+    return float(shapes[best]), float(distances[best])
 
 
 def closest_gaussian(timescales: ArrayLike, width: float = 0.1) -> tuple[float, float]:
@@ -120,9 +115,32 @@ def closest_gaussian(timescales: ArrayLike, width: float = 0.1) -> tuple[float, 
     means = np.arange(
         max(0.05, round(float(np.min(times)), 2)), np.quantile(times, 0.9) + 0.1, 0.05
     )
-    distances = [ks_gaussian(times, mean, width) for mean in means]
+    distances = _distances_to_gaussians(times, means, width)
     best = int(np.argmin(distances))
-    return round(float(means[best]), 2), distances[best]
+    return round(float(means[best]), 2), float(distances[best])
+
+
+def _distances_to_inverse_gammas(
+    timescales: ArrayLike, shapes: Sequence[float]
+) -> NDArray[np.float64]:
+    times = np.sort(_positive("timescales", timescales).ravel())
+    return _distances(gammaincc(np.asarray(shapes)[:, None], 1 / times))
+
+
+def _distances_to_gaussians(
+    timescales: ArrayLike, means: Sequence[float] | NDArray[np.float64], width: float
+) -> NDArray[np.float64]:
+    times = np.sort(_positive("timescales", timescales).ravel())
+    return _distances(ndtr((times - np.asarray(means)[:, None]) / width))
+
+
+def _distances(below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Kolmogorov-Smirnov distances (m,) of n sorted values to laws, given P(T <= value) (m, n)."""
+    n = below.shape[1]
+    above = np.arange(1, n + 1) / n - below
+    under = below - np.arange(n) / n
+    largest: NDArray[np.float64] = np.maximum(above.max(axis=1), under.max(axis=1))
+    return largest
 
 
 def _positive(name: str, values: ArrayLike) -> NDArray[np.float64]:

@@ -59,16 +59,13 @@ def test_leak_rates_of_a_reservoir_follow_the_same_law():
     np.testing.assert_allclose(times, inverse_gamma_timescales(0.56, 40), rtol=1e-6)
 
 
-def test_distances_are_the_largest_gap_of_the_distributions():
+def test_distances_are_those_of_scipy():
     times = np.random.default_rng(0).lognormal(1.0, 1.0, 30)
-    heights = np.arange(31) / 30
     for found, law in (
         (ks_inverse_gamma(times, 0.8), scipy.stats.invgamma(0.8)),
         (ks_gaussian(times, 2.0), scipy.stats.norm(2.0, 0.1)),
     ):
-        below = law.cdf(np.sort(times))
-        expected = max((heights[1:] - below).max(), (below - heights[:-1]).max())
-        assert found == pytest.approx(expected)
+        assert found == pytest.approx(scipy.stats.ks_1samp(times, law.cdf).statistic, rel=1e-9)
 
 
 def test_the_closest_law_is_the_one_that_made_them():
