@@ -17,7 +17,12 @@ from esnlm import (
     SoftmaxReadout,
 )
 from esnlm.readouts.base import ArrayBlocks
-from esnlm.readouts.clusters import frequency_classes, given_classes, state_clusters
+from esnlm.readouts.clusters import (
+    frequency_classes,
+    frequent_words_and_clusters,
+    given_classes,
+    state_clusters,
+)
 from esnlm.readouts.within_class import ClassLayout, WordFactors, shared_ridge
 from esnlm.readouts.word_steps import WordSolver
 from esnlm.statistics import Moments
@@ -173,6 +178,15 @@ def test_saved_arrays_restore_it(readout, rows):
         again.predict_log_proba_of(X, y), fitted.predict_log_proba_of(X, y)
     )
     assert again.n_parameters_ == fitted.n_parameters_ > 0
+
+
+def test_words_that_follow_alike_but_for_rounding_are_no_reason_to_warn():
+    random = np.random.default_rng(0)
+    lengths = random.uniform(0.1, 2, (23, 1))
+    vectors = (random.standard_normal((4, 3))[random.integers(0, 4, 23)] * lengths).astype("f4")
+    classes = frequent_words_and_clusters(np.arange(23)[::-1], vectors, 14, 7, seed=0)
+    assert len(classes) == 23
+    assert np.bincount(classes)[classes[:14]].tolist() == [1] * 14
 
 
 def test_no_frequency_bin_is_huge():

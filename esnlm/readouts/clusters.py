@@ -1,5 +1,6 @@
 """Assignment of words to classes for a class-factored readout."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from esnlm.statistics import Moments
@@ -211,7 +213,9 @@ def _filled_clusters(
     if k <= 1:
         return np.zeros(len(points), dtype=np.intp)
     capacity = int(np.ceil(_LARGEST_OF_RARE * len(points) / k))
-    with threadpool_limits(1):
+    with threadpool_limits(1), warnings.catch_warnings():
+        # Points that differ by rounding alone make fewer clusters than there are to be.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         means = KMeans(k, n_init=1, max_iter=25, random_state=seed)
         means.fit(points, sample_weight=np.sqrt(counts + 1.0))
         distances = means.transform(points)
