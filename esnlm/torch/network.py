@@ -87,7 +87,7 @@ class Network(nn.Module, ABC):
         Logits are made a bounded number of rows at a time and, where there are several such
         parts, made again for the gradient, so that (n, V) is never in memory.
         """
-        rows = max(1, _LOGITS_AT_ONCE // self.n_tokens)
+        rows = max(1, logits_at_once(hidden.device) // self.n_tokens)
         if len(hidden) <= rows:
             return self._loss_of_rows(hidden, targets)
         parts = zip(hidden.split(rows), targets.split(rows), strict=True)
@@ -125,3 +125,10 @@ class Network(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(iter(self.parameters())).device
+
+
+def logits_at_once(device: torch.device) -> int:
+    """Logits in memory at once: on a CUDA device, as many as take about an eighth of it."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory) // 128
+    return _LOGITS_AT_ONCE

@@ -129,7 +129,7 @@ class Recurrence(nn.Module):
         with torch.no_grad(), _full_precision(state):
             for t in range(len(restart)):
                 state, _ = self.step(state.mul_(keep[t]), drive(t))
-                hidden.index_copy_(0, target[t], state.t())
+                hidden.index_copy_(0, target[t], state.t().contiguous())
         return hidden[:n]
 
     def forward(self, drives: Tensor, state: Tensor, truncate: int | None = None) -> Tensor:
