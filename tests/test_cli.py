@@ -137,6 +137,26 @@ def test_ridge_of_a_large_vocabulary_is_by_classes():
     assert (readout.class_readout, readout.word_readout) == ("ridge", "ridge")
 
 
+@pytest.mark.parametrize(
+    ("options", "n_tokens", "wanted"),
+    [("", 5000, 3), ("--readout lowrank", 4999, 0), ("--direct 1", 5000, 1)]
+    + [("--option n_direct=2", 5000, 2)],
+)
+def test_large_vocabularies_are_read_directly_too(options: str, n_tokens: int, wanted: int):
+    parser = argparse.ArgumentParser()
+    add_readout(parser)
+    args = parser.parse_args(options.split())
+    args.features, args.seed = None, 0
+    settle_defaults(args, n_tokens)
+    assert make_readout(args).n_direct == wanted
+
+
+def test_direct_is_refused_where_nothing_reads_it(capsys):
+    Path("text").write_text("a b c\n" * 50)
+    command = ["train", "text", "--out", "m", "--readout", "ridge", "--direct", "1"]
+    assert "--direct is no option of the readout ridge" in failure(command, capsys)
+
+
 @pytest.mark.parametrize("law", ["0.5", "uniform:0.2:1", "inverse_gamma:0.56"])
 def test_leak_rates_survive_saving(law: str, capsys):
     trained("--leak-rate", law, "--features", "2")

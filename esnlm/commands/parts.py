@@ -15,12 +15,14 @@ _READOUTS = {
 # readout and the word features that are taken where no option says.
 _LARGE_VOCABULARY = 5000
 _FEATURES_OF_LARGE = ("spectral", 128)
+_DIRECT_OF_LARGE = 3
 # Readouts name the same thing differently: option -> parameters, the first that there is.
 _OPTION_NAMES = {
     "alpha": ("alpha",),
     "passes": ("n_passes", "max_iter"),
     "experts": ("n_experts",),
     "classes": ("n_classes",),
+    "direct": ("n_direct",),
 }
 _FACTORS = ("ridge", "softmax", "moe")
 # Options of the factored readout that are its factors': option -> kinds of factors.
@@ -102,6 +104,13 @@ def add_readout(parser: argparse.ArgumentParser) -> None:
     )
     add("--alpha", type=float, metavar="A", help="weight penalty (default: the readout's)")
     add("--passes", type=int, metavar="P", help="passes over the text, of incremental readouts")
+    add(
+        "--direct",
+        type=int,
+        metavar="K",
+        help="last tokens that a lowrank readout also reads directly, past the reservoir"
+        " (default: 0; from 5000 words on 3)",
+    )
     add("--experts", type=int, metavar="K", help="experts of the mixture")
     add("--classes", type=int, metavar="K", help="classes of words of the factored readout")
     add(
@@ -149,6 +158,8 @@ def settle_defaults(args: argparse.Namespace, n_tokens: int) -> None:
         args.readout, args.factors = "factored", "ridge"
     if args.features is None:
         args.features = _FEATURES_OF_LARGE if large else ("", 0)
+    if large and args.readout == "lowrank" and args.direct is None:
+        args.direct = dict(args.option).get("n_direct", _DIRECT_OF_LARGE)
 
 
 def make_readout(args: argparse.Namespace) -> Any:
