@@ -146,7 +146,7 @@ def test_sizes_come_near_the_parameters_asked_for(tmp_path):
     assert [row["size"] for row in rows if row["model"] == "kneser-ney"] == [5, 7]
 
 
-def test_windows_and_the_carried_state_agree():
+def test_windows_and_the_carried_state_agree(tmp_path):
     from esnlm import LanguageModel
     from esnlm.experiments.shakespeare_windows import (
         by_windows,
@@ -168,20 +168,19 @@ def test_windows_and_the_carried_state_agree():
     states = np.array([reservoir.transform(tokens[end - 32 : end])[-1] for end in ends])
     normal = states - states.mean(axis=1, keepdims=True)
     normal /= np.sqrt(states.var(axis=1, keepdims=True) + 1e-5)
-    exact = normal @ readout_weights(model).T + model.readout_.intercept_
+    exact = normal @ model.readout_.coef_.T + model.readout_.intercept_
     exact -= np.logaddexp.reduce(exact, axis=1, keepdims=True)
     np.testing.assert_allclose(logs, exact[np.arange(len(ends)), tokens[ends]], atol=1e-4)
     assert 0 < difference < 1e-3
     np.testing.assert_allclose(logs, model.log_likelihood([text])[0][ends - 1], atol=0.01)
+    model.save(tmp_path / "model")
+    again, _ = by_windows(LanguageModel.load(tmp_path / "model"), tokens, ends)
+    np.testing.assert_array_equal(again, logs)
     drawn = drawn_by_windows(model, text[:40], 50, seed=0)
     assert len(drawn) == 50
     assert drawn == drawn_by_windows(model, text[:40], 50, seed=0)
     with pytest.raises(ValueError, match=r"ends must lie in \[32,"):
         by_windows(model, tokens, np.array([3]))
-
-
-def readout_weights(model):
-    return model.readout_.coef_
 
 
 def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
