@@ -139,8 +139,12 @@ def test_ridge_of_a_large_vocabulary_is_by_classes():
 
 @pytest.mark.parametrize(
     ("options", "n_tokens", "wanted"),
-    [("", 5000, 3), ("--readout lowrank", 4999, 0), ("--direct 1", 5000, 1)]
-    + [("--option n_direct=2", 5000, 2)],
+    [
+        ("", 5000, 3),
+        ("--readout lowrank", 4999, 0),
+        ("--direct 1", 5000, 1),
+        ("--option n_direct=2", 5000, 2),
+    ],
 )
 def test_large_vocabularies_are_read_directly_too(options: str, n_tokens: int, wanted: int):
     parser = argparse.ArgumentParser()
