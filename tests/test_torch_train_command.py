@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,14 @@ def test_scores_on_a_device_are_those_of_the_core(capsys) -> None:
     capsys.readouterr()
     assert "device must be" in failure("blimp model --data pairs --device tpu", capsys)
     assert main(["evaluate", "model", "text", "--device", "cpu"]) == 0
+
+
+def test_held_out_losses_come_after_so_many_tokens() -> None:
+    assert train("esn", "--score-every", "100", "--log", "log.csv", "--batch-size", "2") == 0
+    rows = list(csv.DictReader(Path("log.csv").read_text().splitlines()))
+    tokens = [int(row["tokens"]) for row in rows]
+    assert max(b - a for a, b in pairwise([0, *tokens])) <= 120
+    assert main(["blimp", "model", "--data", "pairs", "--interpolate", "model"]) == 0
 
 
 def test_characters_are_read_as_streams() -> None:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " mts-lstm, aerc, laerc, transformer and others, in the settings of its paper unless"
         " options say otherwise. --option NAME=VALUE sets any other parameter of the network, and"
         " reservoir options are those of esn and esn+i. Several processes: torchrun"
-        " --nproc-per-node=N -m esnlm train ...",
+        " --nproc-per-node=N -m -- esnlm train ...",
     )
     add = group.add_argument
     add("--model", metavar="NAME", help="the network; without it the core's reservoir and readout")
@@ -109,7 +109,7 @@ def _train(args: argparse.Namespace, device: Any, processes: Any) -> int:
         for names in (args.text, args.held_out)
     )
     assert stream is not None
-    plan = _scored_every(plan, args.score_every, stream.n_predicted, processes.size)
+    plan = _scored_every(plan, args.score_every, stream, processes.size)
     trainer = NetworkTrainer(network, stream, held, plan, processes)
 
     def save() -> str:
@@ -186,16 +186,17 @@ def _plan(args: argparse.Namespace, network: "Network") -> "Plan":
     return Plan(**{name: _frozen(value) for name, value in settings.items()})
 
 
-def _scored_every(plan: "Plan", tokens: int | None, n_predicted: int, size: int) -> "Plan":
+def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: int) -> "Plan":
     """The plan with a held-out loss after about so many tokens."""
     from dataclasses import replace
 
+    from esnlm.torch.batches import batches_of
+
     if tokens is None:
         return plan
-    if tokens <= 0:
-        return replace(plan, score_every=max(tokens, 0))
-    n_steps = max(1, n_predicted // max(1, plan.batch_size * plan.accumulate * size * plan.length))
-    return replace(plan, score_every=max(1, round(tokens * n_steps / n_predicted)))
+    batches = batches_of(stream, plan, n_processes)
+    steps = tokens * batches.n_batches / (batches.n_predicted * plan.accumulate)
+    return replace(plan, score_every=max(1, round(steps)) if tokens > 0 else tokens)
 
 
 def _stream(docs: Any, model: Any) -> Any:
