@@ -223,7 +223,9 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         for i, model in enumerate(models):
             style = {"color": _COLOURS[i % 8], "marker": _MARKERS[i % 8], "label": model}
             band(axis, _losses(rows, model, column), **style)
-        axis.set_xscale("log")
+        places = [row[column] for row in rows]
+        if max(places) >= 10 * min(places):  # on less a logarithmic axis has no room for its labels
+            axis.set_xscale("log")
         axis.set_ylabel("held-out loss, nats a token")
         axis.grid(alpha=0.25)
     axes[0].set_xlabel("trained parameters")
