@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from esnlm.torch import attention_readout, transformer
@@ -168,7 +168,7 @@ def _gpt2_count(settings: Settings, v: int) -> int:
 
 def _layered() -> Iterator[Settings]:
     """Depth and width grow together, through the paper's 16 layers of 512."""
-    for d in range(4, 1 << 12, 4):
+    for d in chain(range(4, 64, 4), range(64, 1 << 12, 16)):
         for n_layers in range(max(1, d // 40), d // 24 + 2):
             yield {"n_dims": d, "n_layers": n_layers}
 
