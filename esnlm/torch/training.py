@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from esnlm import __version__
-from esnlm.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from esnlm.checkpoints import Checkpoint, Checkpoints
 from esnlm.chunks import evenly_spaced
 from esnlm.corpus import CorpusError, TokenStream
 from esnlm.torch.ahead import Ahead, Ready
@@ -25,7 +24,7 @@ from esnlm.torch.device import peak_memory
 from esnlm.torch.network import Network, State
 from esnlm.torch.plan import Plan
 from esnlm.torch.processes import Processes
-from esnlm.torch.registry import name_of
+from esnlm.torch.run_settings import check_same, run_settings
 from esnlm.torch.scoring import log_probabilities, selected
 from esnlm.torch.training_state import (
     described_state,
@@ -35,7 +34,7 @@ from esnlm.torch.training_state import (
     trained_parameters,
     training_arrays,
 )
-from esnlm.training import StoppedError, difference_told, stream_digest
+from esnlm.training import StoppedError
 from esnlm.training_log import TrainingLog
 
 #: Columns of a training log beside those of `esnlm.training_log.COLUMNS`.
@@ -114,7 +113,9 @@ class NetworkTrainer:
         self.seconds = 0.0
         self.last_score: float | None = None
         self.processes.from_first([p.data for p in trained_parameters(network).values()])
-        self._settings = self._described()
+        self._settings = run_settings(
+            network, self.plan, stream, self.held_out, self.processes.size
+        )
         groups = network.parameter_groups(self.plan.weight_decay)
         options: dict[str, Any] = {"lr": self.plan.learning_rate, "betas": self.plan.betas}
         self.optimizer = torch.optim.AdamW(groups, **options)
@@ -306,10 +307,7 @@ class NetworkTrainer:
     def _restore(self, found: Checkpoint | None) -> None:
         if found is None:
             return
-        for name, now in self._settings.items():
-            then = found.facts["settings"].get(name)
-            if then != now:
-                raise CheckpointError(difference_told(name, then, now))
+        check_same(found.facts["settings"], self._settings)
         facts, rank = found.facts, self.processes.rank
         self.step, self.tokens = found.step, facts["tokens"]
         self.seconds, self.last_score = facts["seconds"], facts["score"]
@@ -319,32 +317,6 @@ class NetworkTrainer:
         self._state = restored_state(facts["carried"], found.arrays, rank, device)
         self._nll = torch.from_numpy(found.arrays["nll"][rank]).to(device)
 
-    def _described(self) -> dict[str, Any]:
-        """All that the result depends on, as JSON can hold it."""
-        held = self.held_out
-        plan = dataclasses.asdict(self.plan)
-        return {
-            "esnlm": __version__,
-            "model": name_of(self.network),
-            "network": self.network.settings(),
-            "first weights": _weights_digest(self.network),
-            "corpus": stream_digest(self.stream),
-            "held-out text": None if held is None else stream_digest(held),
-            "number of processes": self.processes.size,
-            "device": self.network.device.type,
-            **json.loads(json.dumps(plan)),
-        }
-
 
 def _on(device: torch.device, array: NDArray[Any]) -> Tensor:
     return torch.from_numpy(array).to(device, non_blocking=True)
-
-
-def _weights_digest(network: Network) -> str:
-    """SHA-256 of all parameters and buffers."""
-    digest = hashlib.sha256()
-    for tensors in (network.named_parameters(), network.named_buffers()):
-        for name, tensor in tensors:
-            digest.update(name.encode())
-            digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
-    return digest.hexdigest()
