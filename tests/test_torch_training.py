@@ -162,6 +162,10 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
         trainer_of("esn", Plan(batch_size=8)).run(checkpoints, stop=lambda: True)
     with pytest.raises(CheckpointError, match="batch_size is 9, but was 8"):
         trainer_of("esn", Plan(batch_size=9)).run(checkpoints, resume=True)
+    other = trainer_of("esn", Plan(batch_size=8))
+    other._settings["network"] = other._settings["network"] | {"rank": 7}
+    with pytest.raises(CheckpointError, match="rank of the network is 7, but was 6"):
+        other.run(checkpoints, resume=True)
     with pytest.raises(CheckpointError, match="model is 'lstm', but was 'esn'"):
         trainer_of("lstm", Plan(batch_size=8)).run(checkpoints, resume=True)
 
