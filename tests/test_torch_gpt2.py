@@ -165,6 +165,19 @@ def thin(folder):
     save_file(weights, path, metadata={"format": "pt"})
 
 
+def test_it_trains_by_the_command_line(tmp_path):
+    text, out = tmp_path / "text.txt", tmp_path / "model"
+    text.write_text("\n".join(TEXT * 20))
+    options = ["--model", "gpt2", "--units", "16", "--device", "cpu", "--out", str(out)]
+    for name in ("n_layers=1", "n_heads=2", "context=16", "dropout=0"):
+        options += ["--option", name]
+    plan = ["--epochs", "6", "--batch-size", "4", "--learning-rate", "0.01"]
+    assert main(["train", str(text), *options, *plan]) == 0
+    model = load_model(out)
+    assert model.network.settings()["context"] == 16
+    assert model.perplexity(TEXT) < 4
+
+
 def change(folder, **changed):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changed))
