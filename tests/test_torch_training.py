@@ -286,7 +286,7 @@ from safetensors.torch import save_file
 from esnlm.torch.processes import joined
 sys.path.insert(0, {tests!r})
 from test_torch_training import SHARED, shared_run
-with joined("cpu") as processes:
+with joined(torch.device("cpu")) as processes:
     for name in SHARED:
         trained = shared_run(name, SHARED[name], processes)
         if processes.first:

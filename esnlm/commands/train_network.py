@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(f"{option} is no option of --model {args.model}")
     device = chosen_device(args.device or "auto", local_rank())
     _settings_of(args)
-    with joined(device.type) as processes:
+    with joined(device) as processes:
         return _train(args, device, processes)
 
 

@@ -60,8 +60,8 @@ def local_rank() -> int:
 
 
 @contextmanager
-def joined(kind: str) -> Iterator[Processes]:
-    """This process among those that the launcher started, connected for a ``kind`` of device."""
+def joined(device: torch.device) -> Iterator[Processes]:
+    """This process, which computes on ``device``, among those that the launcher started."""
     if not launched():
         yield Processes()
         return
@@ -69,7 +69,9 @@ def joined(kind: str) -> Iterator[Processes]:
     if size == 1:
         yield Processes()
         return
-    distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield Processes(rank, size)
     finally:

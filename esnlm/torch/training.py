@@ -174,9 +174,10 @@ class NetworkTrainer:
         while self.step < (number + 1) * self.steps_a_pass:
             self._learn(list(islice(batches, self.plan.accumulate)))
             last = self.step == self.n_steps
-            if last or self.step % _CHECKED == 0:
-                self._check()
-            if last or (every and self.step % every == 0):
+            due = last or (every > 0 and self.step % every == 0)
+            if due or self.step % _CHECKED == 0:
+                self._check()  # waits for the device, so that seconds are those of the work done
+            if due:
                 self._score(number + 1)
             if not last:
                 self._pause()
