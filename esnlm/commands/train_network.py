@@ -1,14 +1,12 @@
 """``esnlm train --model NAME``: a network of `esnlm.torch`, trained by gradient."""
 
 import argparse
-import inspect
 import json
 from typing import TYPE_CHECKING, Any
 
 from esnlm.commands.corpora import corpus_documents, corpus_tokenizer, is_shards
 
 if TYPE_CHECKING:
-    from esnlm.torch.network import Network
     from esnlm.torch.plan import Plan
 
 #: Options of the reservoir -> parameters of `esnlm.Reservoir`.
@@ -25,7 +23,6 @@ _PLAN = (
 )  # fmt: skip
 _OF_NETWORKS = ("device", "rank", "dropout", "plan", *_PLAN[:-1])
 _OF_THE_CORE = ("readout", "features", "alpha", "passes", "experts", "classes", "chunk_tokens")
-_STREAM_LENGTH = 128
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,9 +96,10 @@ def _train(args: argparse.Namespace, device: Any, processes: Any) -> int:
     running = Running.prepared(args, COLUMNS, speaks=processes.first)
     _settle_batching(args)
     tokenizer = corpus_tokenizer(args)
+    settings = _settings_of(args)
+    plan = _plan(args, settings)
     torch.manual_seed(args.seed)
-    network = network_class(args.model)(len(tokenizer), **_settings_of(args)).to(device)
-    plan = _plan(args, network)
+    network = network_class(args.model)(len(tokenizer), **settings).to(device)
     reset = "never" if plan.batching != "sentences" else args.reset
     model = TorchLanguageModel(network, tokenizer, reset)
     stream, held = (
@@ -122,9 +120,9 @@ def _train(args: argparse.Namespace, device: Any, processes: Any) -> int:
 
 def _settings_of(args: argparse.Namespace) -> dict[str, Any]:
     """Constructor arguments of the network that the options name."""
-    from esnlm.torch.registry import network_class
+    from esnlm.torch.recipes import check_settings, parameters_of
 
-    known = inspect.signature(network_class(args.model)).parameters
+    known = parameters_of(args.model)
     found: dict[str, Any] = {}
     if "reservoir" in known:
         given = {name: getattr(args, option) for option, name in RESERVOIR.items()}
@@ -145,10 +143,7 @@ def _settings_of(args: argparse.Namespace) -> dict[str, Any]:
             found.setdefault(first, {})[second] = value
         else:
             found[name] = value
-    for name in found:
-        if name not in known or name == "n_tokens":
-            names = ", ".join(key for key in known if key != "n_tokens")
-            raise ValueError(f"{name} is no setting of {args.model}, which has {names}")
+    check_settings(args.model, found)
     return found
 
 
@@ -165,25 +160,15 @@ def _settle_batching(args: argparse.Namespace) -> None:
     args.reset = "never"
 
 
-def _plan(args: argparse.Namespace, network: "Network") -> "Plan":
-    from dataclasses import fields
-
+def _plan(args: argparse.Namespace, settings: dict[str, Any]) -> "Plan":
     from esnlm.torch.plan import Plan
+    from esnlm.torch.recipes import plan_settings
 
     given = {name: getattr(args, name) for name in _PLAN if getattr(args, name) is not None}
     given |= dict(args.plan or [])
-    known = [field.name for field in fields(Plan)]
-    for name in given:
-        if name not in known:
-            raise ValueError(f"{name} is no setting of a plan, which has {', '.join(known)}")
-    settings = {**network.RECIPE, **given, "seed": args.seed}
-    if args.reset == "never" and settings.get("batching", "sentences") == "sentences":
-        if "batching" in given:
-            raise ValueError("--batching sentences needs sentences or documents: not --reset never")
-        whole = network.longest is None
-        settings["batching"] = "streams" if whole else "windows"
-        settings.setdefault("length", _STREAM_LENGTH if whole else network.longest)
-    return Plan(**{name: _frozen(value) for name, value in settings.items()})
+    one_text = args.reset == "never"
+    chosen = plan_settings(args.model, settings, given, one_text=one_text)
+    return Plan(**({"seed": args.seed} | chosen))
 
 
 def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: int) -> "Plan":
@@ -217,7 +202,3 @@ def _pair(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except json.JSONDecodeError:
         return name, value
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

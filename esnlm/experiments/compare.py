@@ -1,7 +1,6 @@
 """Networks trained on one corpus, side by side: a CSV row a run, a table and a plot."""
 
 import hashlib
-import inspect
 import json
 import os
 import tempfile
@@ -42,7 +41,6 @@ COLUMNS = (
     "command",
     "commit",
 )
-_STREAM_LENGTH = 128
 # Okabe & Ito's palette: told apart by colour-blind readers.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555", "#000000")
 _MARKERS = "osD^vP*X"
@@ -76,11 +74,12 @@ def grid(
     >>> row["settings"], row["size"]
     ('{"n_hidden": 13, "n_units": 75}', 15000)
     """
+    from esnlm.torch.recipes import check_settings, plan_settings
     from esnlm.torch.sizes import is_sized, settings_of_size
 
     rows = []
     for model, given in entries:
-        _check_settings(model, given)
+        check_settings(model, given)
         chosen: list[tuple[int | None, Mapping[str, Any]]] = [(None, given)]
         if sizes and not is_sized(model, given):
             of_size = partial(settings_of_size, model, n_tokens=n_tokens, given=given)
@@ -89,7 +88,9 @@ def grid(
             {
                 "model": model,
                 "settings": json.dumps(dict(settings), sort_keys=True),
-                "plan": json.dumps(_plan(model, settings, plan, one_text), sort_keys=True),
+                "plan": json.dumps(
+                    plan_settings(model, settings, plan, one_text=one_text), sort_keys=True
+                ),
                 "seed": seed,
                 "size": size,
             }
@@ -97,43 +98,6 @@ def grid(
             for seed in range(seeds)
         ]
     return rows
-
-
-def _check_settings(model: str, given: Mapping[str, Any]) -> None:
-    known = [name for name in _parameters(model) if name != "n_tokens"]
-    for name in given:
-        if name not in known:
-            raise ValueError(f"{name} is no setting of {model}, which has {', '.join(known)}")
-
-
-def _plan(
-    model: str, settings: Mapping[str, Any], given: Mapping[str, Any], one_text: bool
-) -> dict[str, Any]:
-    """Settings of the training plan; where there are no sentences, those of streams or windows."""
-    from esnlm.torch.plan import Plan
-    from esnlm.torch.registry import network_class
-
-    plan = {**network_class(model).RECIPE, **given}
-    if one_text and plan.get("batching", "sentences") == "sentences":
-        of_network = _parameters(model).get("context")
-        context = settings.get("context", None if of_network is None else of_network.default)
-        usual = {"length": context or _STREAM_LENGTH}
-        plan = {**usual, **plan, "batching": "windows" if context else "streams"}
-    known = Plan.__dataclass_fields__
-    for name in plan:
-        if name not in known:
-            raise ValueError(f"--plan knows no {name}: it has {', '.join(known)}")
-    try:
-        Plan(**plan)
-    except TypeError as error:
-        raise ValueError(f"--plan: {error}") from None
-    return plan
-
-
-def _parameters(model: str) -> Mapping[str, inspect.Parameter]:
-    from esnlm.torch.registry import network_class
-
-    return inspect.signature(network_class(model)).parameters
 
 
 def run_comparison(
