@@ -150,7 +150,7 @@ CASES = {
     ),
     "low rank, direct": lambda: (
         _reservoir(),
-        LowRankReadout(12, n_frequent=8, n_classes=3, n_direct=2, random_state=0),
+        LowRankReadout(12, n_frequent=8, n_classes=3, n_direct=2, n_pairs=9, random_state=0),
         {},
     ),
     "reduced rank": lambda: (_reservoir(), ReducedRankSoftmaxReadout(5, max_iter=3), {}),

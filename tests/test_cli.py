@@ -152,7 +152,9 @@ def test_large_vocabularies_are_read_directly_too(options: str, n_tokens: int, w
     args = parser.parse_args(options.split())
     args.features, args.seed = None, 0
     settle_defaults(args, n_tokens)
-    assert make_readout(args).n_direct == wanted
+    readout = make_readout(args)
+    assert readout.n_direct == wanted
+    assert readout.n_pairs == (131072 if wanted > 1 else 0)
 
 
 def test_direct_is_refused_where_nothing_reads_it(capsys):

@@ -1,5 +1,6 @@
 """Direct connections: gradients, last tokens beside states, and every way a model reads them."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.blimp import sentence_log_likelihoods
 from esnlm.last_tokens import NO_TOKEN, last_tokens, read_on
+from esnlm.readouts.direct import PairCounts
 from esnlm.readouts.two_level import Rates, Rows, TwoLevelSolver
 from esnlm.readouts.within_class import ClassLayout
 
@@ -85,6 +87,43 @@ def test_last_tokens_are_those_read_one_by_one(tokens, n_last, data):
     np.testing.assert_array_equal(found, np.array(one_by_one)[positions])
 
 
+def pair_text(n: int, seed: int) -> np.ndarray:
+    """Tokens that follow from the product of the last two: neither alone tells anything."""
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(0, V, n)
+    table = np.random.default_rng(9).permuted(np.tile(np.arange(V), (V, 1)), axis=1)
+    for t in range(2, n):
+        if rng.random() < 0.9:
+            tokens[t] = table[tokens[t - 2], (tokens[t - 1] + tokens[t - 2]) % V]
+    return tokens
+
+
+def test_pairs_tell_what_their_tokens_alone_do_not():
+    text, held_out = pair_text(20_000, 0), pair_text(3000, 1)
+    single, pairs = (
+        model(n_direct=2, n_pairs=k, n_passes=4).fit([text]).perplexity([held_out])
+        for k in (0, 200)
+    )
+    assert pairs < 0.6 * single
+
+
+@given(st.lists(st.lists(st.integers(-1, 3), min_size=2, max_size=2), max_size=40))
+def test_pairs_are_counted_whatever_the_calls(pairs):
+    last = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    counts = PairCounts(4)
+    for part in np.array_split(last, 3):
+        counts.add(part)
+    met = Counter((a, b) for a, b in pairs if min(a, b) >= 0)
+    assert dict(zip(counts.keys.tolist(), counts.counts.tolist(), strict=True)) == {
+        b * 4 + a: n for (a, b), n in met.items()
+    }
+    chosen = counts.most_frequent(2)
+    assert sorted(met.values(), reverse=True)[: len(chosen)] == sorted(
+        (met[(k % 4, k // 4)] for k in chosen.tolist()), reverse=True
+    )
+    assert len(chosen) == min(2, sum(n > 1 for n in met.values()))
+
+
 def test_what_the_reservoir_forgets_is_read_directly():
     text, held_out = second_order_text(20_000, 0), second_order_text(3000, 1)
     without, one, two = (
@@ -99,7 +138,7 @@ def test_what_the_reservoir_forgets_is_read_directly():
 @pytest.mark.parametrize("reset", ["never", "sentence"])
 def test_every_way_of_reading_gives_the_same_probabilities(reset):
     docs = [second_order_text(200, seed) for seed in range(40)]
-    fitted = model(reset, n_direct=3).fit(docs)
+    fitted = model(reset, n_direct=3, n_pairs=20).fit(docs)
     test = docs[0][:30]
     whole = fitted.log_likelihood([test])[0]
     stepwise = [float(np.log(fitted.predict_proba(test[:t])[test[t]])) for t in range(1, len(test))]
@@ -112,7 +151,9 @@ def test_sentences_of_pairs_score_as_they_do_alone():
     words = ["the", "cat", "a", "dog", "sees", "hears", "boys", "girls"]
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(words, 6)) for _ in range(300)]
-    fitted = LanguageModel(Reservoir(6, random_state=0), readout(n_direct=3), tokenizer="word")
+    fitted = LanguageModel(
+        Reservoir(6, random_state=0), readout(n_direct=3, n_pairs=20), tokenizer="word"
+    )
     fitted.fit(texts)
     alone = [fitted.log_likelihood([text])[0][:-1].sum() for text in texts[:50]]
     np.testing.assert_allclose(sentence_log_likelihoods(fitted, texts[:50]), alone, atol=1e-4)
@@ -120,7 +161,7 @@ def test_sentences_of_pairs_score_as_they_do_alone():
 
 def test_pieces_of_one_text_are_learned_as_one():
     text = second_order_text(4000, 0)
-    whole, pieces = (model(n_direct=2, buffer_size=8000) for _ in range(2))
+    whole, pieces = (model(n_direct=2, n_pairs=20, buffer_size=8000) for _ in range(2))
     whole.partial_fit([text])
     for part in np.split(text, [700, 701, 1500]):
         pieces.partial_fit([part])
@@ -130,7 +171,7 @@ def test_pieces_of_one_text_are_learned_as_one():
 
 
 def test_a_saved_model_reads_directly_too(tmp_path):
-    fitted = model(n_direct=2).fit([second_order_text(2000, 0)])
+    fitted = model(n_direct=2, n_pairs=20).fit([second_order_text(2000, 0)])
     fitted.save(tmp_path / "model", training=True)
     again = LanguageModel.load(tmp_path / "model")
     test = [second_order_text(500, 3)]

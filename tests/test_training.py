@@ -40,7 +40,9 @@ READOUTS = {
     "sampled ridge": RidgeReadout(gram_rows=700),
     "softmax": SoftmaxReadout(n_passes=3),
     "low rank": LowRankReadout(4, n_frequent=2, n_classes=2, random_state=0),
-    "low rank, direct": LowRankReadout(4, n_frequent=2, n_classes=2, n_direct=2, random_state=0),
+    "low rank, direct": LowRankReadout(
+        4, n_frequent=2, n_classes=2, n_direct=2, n_pairs=3, random_state=0
+    ),
     "mixture": MixtureOfExpertsReadout(2, max_iter=2, buffer_size=1500, random_state=0),
     "factored": ClassFactoredReadout(3, buffer_size=900, random_state=0),
     "factored jointly": ClassFactoredReadout(3, buffer_size=900, solver="joint", random_state=0),

@@ -15,7 +15,7 @@ _READOUTS = {
 # readout and the word features that are taken where no option says.
 _LARGE_VOCABULARY = 5000
 _FEATURES_OF_LARGE = ("spectral", 128)
-_DIRECT_OF_LARGE = 3
+_DIRECT_OF_LARGE, _PAIRS_OF_LARGE = 3, 1 << 17
 # Readouts name the same thing differently: option -> parameters, the first that there is.
 _OPTION_NAMES = {
     "alpha": ("alpha",),
@@ -160,6 +160,8 @@ def settle_defaults(args: argparse.Namespace, n_tokens: int) -> None:
         args.features = _FEATURES_OF_LARGE if large else ("", 0)
     if large and args.readout == "lowrank" and args.direct is None:
         args.direct = dict(args.option).get("n_direct", _DIRECT_OF_LARGE)
+        if args.direct > 1:
+            args.option = [("n_pairs", _PAIRS_OF_LARGE), *args.option]
 
 
 def make_readout(args: argparse.Namespace) -> Any:

@@ -159,11 +159,15 @@ def _low_rank(readout: Any) -> Described:
     n_direct = len(arrays["direct_coef_"])
     if n_direct:
         described["direct"] = arrays["direct_coef_"]
+    n_pairs = len(arrays["pairs_"])
+    if n_pairs:
+        described |= {"pairs": arrays["pairs_"], "pair_direct": arrays["pair_coef_"]}
     described["inner.position"] = layout.position.astype(np.int64)
     described |= with_prefix("inner.classes", classes[1])
     described |= with_prefix("inner.words", words[1])
     kind = {"kind": "low_rank", "n_components": described["directions"].shape[1], "inner": inner}
-    return kind | {"n_direct": n_direct, "n_tokens": len(readout.classes_)}, described
+    sizes = {"n_direct": n_direct, "n_pairs": n_pairs, "n_tokens": len(readout.classes_)}
+    return kind | sizes, described
 
 
 def _reduced_rank(readout: Any) -> Described:

@@ -12,7 +12,7 @@ from esnlm.readouts.base import ArrayBlocks, Block, Blocks, blocks_rows
 from esnlm.readouts.buffered import BufferedReadout
 from esnlm.readouts.canonical import canonical_directions, word_vectors
 from esnlm.readouts.clusters import frequent_words_and_clusters
-from esnlm.readouts.direct import add_direct
+from esnlm.readouts.direct import PairCounts
 from esnlm.readouts.incremental import Interleaved
 from esnlm.readouts.two_level import Rates, Rows, TwoLevelSolver
 from esnlm.readouts.within_class import ClassLayout
@@ -27,6 +27,7 @@ _SUM_BYTES = 1 << 30
 _CLUSTERED_DIRECTIONS = 64
 _LARGEST_BATCH, _LEAST_BATCH = 4096, 16
 _BATCHES_A_PASS, _LEAST_STEPS = 64, 512
+_RATE, _RATE_POWER = 7.3, -0.84
 _LATER_RATE = 0.1
 _LEAST_SCALE = 0.02
 _TILE = 1024
@@ -62,8 +63,9 @@ class LowRankReadout(BufferedReadout):
         Classes of the other words. None: 1.5 √V.
     n_passes : int
         Passes over the rows; more where rows are few.
-    learning_rate : float
-        Of the softmax over classes; falls linearly to zero over all passes.
+    learning_rate : float, optional
+        Of the softmax over classes; falls linearly to zero over all passes. None: 7.3 s^-0.84
+        for s steps, which was found best for 10^2 to 10^3 of them.
     momentum : float
     prior : float
         Curvature that a word within a class starts with, in units of the components' variance.
@@ -72,6 +74,9 @@ class LowRankReadout(BufferedReadout):
         from input to output (Jaeger 2001), one trained vector (P,) a token and place. The last
         ``n_direct`` columns of X are then these tokens, the newest first, as columns of
         ``classes_``, or -1 for none (`esnlm.last_tokens`); `LanguageModel` puts them there.
+    n_pairs : int
+        Most frequent pairs of the last two tokens that have a vector of their own, beside those
+        of the two (n-gram features, Mikolov et al. 2011); needs ``n_direct`` of 2 at least.
     direct_rate : float
         Learning rate (AdaGrad) of the direct connections; falls linearly to zero.
     buffer_size : int
@@ -85,6 +90,9 @@ class LowRankReadout(BufferedReadout):
         Of states without the columns of last tokens.
     direct_coef_ : ndarray (n_direct, V + 1, P) float32
         What tokens add to the components; the last row is that of no token.
+    pair_coef_ : ndarray (number of pairs, P) float32
+    pairs_ : ndarray (number of pairs,) int64
+        Pairs with a vector, as `esnlm.readouts.direct.pair_keys` numbers them.
     word_class_ : ndarray (V,)
     class_coef_, class_intercept_ : ndarrays (P, K), (K,)
     word_coef_, word_intercept_ : ndarrays (V, P), (V,)
@@ -105,10 +113,10 @@ class LowRankReadout(BufferedReadout):
     """
 
     _parameters: ClassVar[tuple[str, ...]] = (
-        "directions_", "direct_coef_",
+        "directions_", "direct_coef_", "pair_coef_",
         "class_coef_", "class_intercept_", "word_coef_", "word_intercept_",
     )  # fmt: skip
-    _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_")
+    _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_", "pairs_")
 
     def __init__(
         self,
@@ -118,10 +126,11 @@ class LowRankReadout(BufferedReadout):
         n_frequent: int | None = None,
         n_classes: int | None = None,
         n_passes: int = 1,
-        learning_rate: float = 0.03,
+        learning_rate: float | None = None,
         momentum: float = 0.9,
         prior: float = 1.0,
         n_direct: int = 0,
+        n_pairs: int = 0,
         direct_rate: float = 0.1,
         buffer_size: int = 65536,
         random_state: int | np.random.RandomState | None = None,
@@ -135,6 +144,7 @@ class LowRankReadout(BufferedReadout):
         self.momentum = momentum
         self.prior = prior
         self.n_direct = n_direct
+        self.n_pairs = n_pairs
         self.direct_rate = direct_rate
         self.buffer_size = buffer_size
         self.random_state = random_state
@@ -155,13 +165,20 @@ class LowRankReadout(BufferedReadout):
         for name in ("n_frequent", "n_classes"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least=0 if name == "n_frequent" else 1)
-        check_count("n_direct", self.n_direct, least=0)
+        for name in ("n_direct", "n_pairs"):
+            check_count(name, getattr(self, name), least=0)
+        if self.n_pairs and self.n_direct < 2:
+            raise ValueError(
+                f"n_pairs needs the last two tokens, n_direct of 2 at least, got {self.n_direct}"
+            )
         for name in ("alpha", "learning_rate", "momentum", "prior", "direct_rate"):
+            if (name, getattr(self, name)) == ("learning_rate", None):
+                continue
             check_finite(name, getattr(self, name))
         if self.alpha < 0:
             raise ValueError(f"alpha must not be negative, got {self.alpha}")
         for name in ("learning_rate", "prior", "direct_rate"):
-            if getattr(self, name) <= 0:
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
@@ -194,7 +211,10 @@ class LowRankReadout(BufferedReadout):
     def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Rows for directions and classes."""
         assert self._surveyed is not None, "begin comes first"
-        self._surveyed.add(self._split(X)[0], self._rank[codes])
+        states, last = self._split(X)
+        self._surveyed.add(states, self._rank[codes])
+        if self.n_pairs:
+            self._pair_counts.add(last)
 
     def end_survey(self) -> None:
         """Solve the directions, and make the classes."""
@@ -219,6 +239,7 @@ class LowRankReadout(BufferedReadout):
         )
         shift = (moments.mean @ directions).astype(np.float32)
         self._surveyed = None
+        self.pairs_ = self._pair_counts.most_frequent(self.n_pairs)
         self._set_solver(directions, shift, classes, counts, float(np.mean(scale**2)))
 
     def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
@@ -263,6 +284,7 @@ class LowRankReadout(BufferedReadout):
             )
         gram_rows = max(_GRAM_ROWS, _GRAM_ROWS_A_UNIT * n_units)
         self._surveyed = Moments(n_units, n_sums, gram_rows)
+        self._pair_counts = PairCounts(n_words)
 
     def _rates(self) -> Rates:
         left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self._total_passes))
@@ -271,7 +293,11 @@ class LowRankReadout(BufferedReadout):
     def _rates_of(self, share: float, n_rows: int) -> Rates:
         """A share of the learning rates, for steps on so many rows."""
         size = min(1.0, n_rows / self.n_features_in_)
-        return Rates(share * size * self.learning_rate, share * self.direct_rate)
+        rate = self.learning_rate
+        if rate is None:
+            steps = max(1, self._n_rows // self._batch) * self._total_passes
+            rate = _RATE * steps**_RATE_POWER
+        return Rates(share * size * rate, share * self.direct_rate)
 
     def _set_solver(
         self,
@@ -293,6 +319,7 @@ class LowRankReadout(BufferedReadout):
             prior=self.prior * variance,
             penalty=self.alpha / max(1, self._n_rows),
             n_direct=self.n_direct,
+            pairs=self.pairs_,
         )
         self._take(solver)
 
@@ -301,7 +328,7 @@ class LowRankReadout(BufferedReadout):
         self._solver = solver
         self.class_coef_, self.class_intercept_ = solver.class_coef, solver.class_offset
         self.word_coef_, self.word_intercept_ = solver.word_coef, solver.word_offset
-        self.direct_coef_ = solver.direct.coef
+        self.direct_coef_, self.pair_coef_ = solver.direct.coef, solver.direct.pair_coef
 
     def _solver_made(self) -> TwoLevelSolver:
         assert self._solver is not None, "no rows were learned"
@@ -383,7 +410,7 @@ class LowRankReadout(BufferedReadout):
         """What both softmaxes read, (n, P): canonical variables and what last tokens add."""
         states, last = self._split(X)
         Z = self._canonical(states)
-        add_direct(self.direct_coef_, Z, last)
+        self._solver_made().direct.add_to(Z, last)
         return Z
 
     def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -403,7 +430,7 @@ class LowRankReadout(BufferedReadout):
         solver = self._solver_made()
         solver.class_coef, solver.class_offset = trained["class_coef_"], trained["class_intercept_"]
         solver.word_coef, solver.word_offset = trained["word_coef_"], trained["word_intercept_"]
-        solver.direct.coef = trained["direct_coef_"]
+        solver.direct.coef, solver.direct.pair_coef = trained["direct_coef_"], trained["pair_coef_"]
         self._take(solver)
 
     def _learner_arrays(self) -> dict[str, NDArray[Any]]:
@@ -415,9 +442,11 @@ class LowRankReadout(BufferedReadout):
             arrays["counts"] = self._counts
         if self._surveyed is not None:
             arrays |= {f"survey.{k}": a for k, a in self._surveyed.to_arrays().items()}
+            arrays |= {"pairs": self._pair_counts.keys, "pair_counts": self._pair_counts.counts}
         if self._solver is not None:
             arrays |= {"directions": self.directions_, "shift": self.shift_}
             arrays["word_class"] = self.word_class_
+            arrays["pairs"] = self.pairs_
             arrays |= {f"solver.{k}": a for k, a in self._solver.to_arrays().items()}
         if self.history_:
             arrays["history"] = np.array(self.history_)
@@ -436,9 +465,12 @@ class LowRankReadout(BufferedReadout):
         if survey:
             gram_rows = None if self._surveyed is None else self._surveyed.gram_rows
             self._surveyed = Moments.from_arrays(survey, gram_rows)
+            self._pair_counts.keys = arrays["pairs"]
+            self._pair_counts.counts = arrays["pair_counts"]
         if solved:
             self._surveyed = None
             classes = arrays["word_class"].astype(np.intp)
+            self.pairs_ = arrays["pairs"]
             self._set_solver(arrays["directions"], arrays["shift"], classes, np.zeros(len(classes)))
             solver = self._solver_made()
             solver.restore(solved)

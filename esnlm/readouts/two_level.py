@@ -78,8 +78,8 @@ class TwoLevelSolver:
     momentum, prior : float
     penalty : float
         Of half the squared weights, for each row.
-    n_direct : int
-        Last tokens with direct connections.
+    n_direct, pairs
+        Of `DirectConnections`.
 
     Examples
     --------
@@ -105,6 +105,7 @@ class TwoLevelSolver:
         prior: float = 1.0,
         penalty: float = 0.0,
         n_direct: int = 0,
+        pairs: NDArray[np.int64] | None = None,
     ) -> None:
         self.layout = layout
         self.penalty = penalty
@@ -123,7 +124,7 @@ class TwoLevelSolver:
         shares = (mass / class_mass[layout.word_class])[layout.order]
         self.word_offset = np.log(shares).astype(np.float32)
         self.curvature = np.full(len(counts), prior * n_components, dtype=np.float32)
-        self.direct = DirectConnections(n_direct, len(counts), n_components)
+        self.direct = DirectConnections(n_direct, len(counts), n_components, pairs)
         self._sizes = np.array([run.stop - run.start for run in layout.runs])
         self._rows: list[Rows] = []
         self._word_rows: list[Rows] = []
@@ -181,8 +182,7 @@ class TwoLevelSolver:
         arrays: Arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays["n_steps"] = np.asarray(self.n_steps)
         arrays["n_word_rows"] = np.asarray(self._n_word_rows)
-        if len(self.direct.coef):
-            arrays |= {"direct": self.direct.coef, "direct_squares": self.direct.squares}
+        arrays |= {f"direct.{name}": array for name, array in self.direct.to_arrays().items()}
         for name, rows in (("rows", self._rows), ("word_rows", self._word_rows)):
             if rows:
                 whole = _joined(rows)
@@ -194,8 +194,9 @@ class TwoLevelSolver:
         """Take over what `to_arrays` gave."""
         for name in _ARRAYS:
             setattr(self, name, arrays[name])
-        if "direct" in arrays:
-            self.direct.coef, self.direct.squares = arrays["direct"], arrays["direct_squares"]
+        self.direct.restore(
+            {k.removeprefix("direct."): a for k, a in arrays.items() if k.startswith("direct.")}
+        )
         self.n_steps = int(arrays["n_steps"])
         self._rows, self._word_rows = _parts("rows", arrays), _parts("word_rows", arrays)
         self._n_rows = sum(len(part.Z) for part in self._rows)

@@ -270,7 +270,8 @@ class LowRank(nn.Module):
     """A factored readout of a few linear components of the states.
 
     With ``n_direct`` of them, the last tokens (..., n_direct), the newest first and -1 for none,
-    each add a vector to the components.
+    each add a vector to the components, and so do ``n_pairs`` pairs of the last two, which are
+    numbered ``before * n_tokens + newest``.
     """
 
     def __init__(self, n_units: int, kind: dict[str, Any]) -> None:
@@ -281,6 +282,10 @@ class LowRank(nn.Module):
         if self.n_direct:
             shape = (self.n_direct, kind["n_tokens"] + 1, n_components)
             self.direct = nn.Parameter(torch.zeros(shape))
+        self.n_pairs, self.n_tokens = kind.get("n_pairs", 0), kind.get("n_tokens", 0)
+        if self.n_pairs:
+            self.register_buffer("pairs", torch.zeros(self.n_pairs, dtype=torch.int64))
+            self.pair_direct = nn.Parameter(torch.zeros(self.n_pairs, n_components))
         self.inner = build_readout(n_components, kind["inner"])
 
     def forward(self, states: Tensor, last: Tensor | None = None) -> Tensor:
@@ -288,7 +293,15 @@ class LowRank(nn.Module):
         if last is not None:
             for k, table in enumerate(self.direct):
                 components = components + table[last[..., k]]
+            if self.n_pairs:
+                components = components + self._of_pairs(last)
         return self.inner(components)
+
+    def _of_pairs(self, last: Tensor) -> Tensor:
+        keys = last[..., 1] * self.n_tokens + last[..., 0]
+        rows = torch.searchsorted(self.pairs, keys.contiguous()).clamp(max=self.n_pairs - 1)
+        known = (self.pairs[rows] == keys) & (last[..., :2] >= 0).all(-1)
+        return self.pair_direct[rows] * known[..., None]
 
 
 def last_tokens(
