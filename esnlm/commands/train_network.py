@@ -22,7 +22,10 @@ _PLAN = (
     "bf16", "batching", "length", "pool", "held_out_tokens",
 )  # fmt: skip
 _OF_NETWORKS = ("device", "rank", "dropout", "plan", *_PLAN[:-1])
-_OF_THE_CORE = ("readout", "features", "alpha", "passes", "experts", "classes", "chunk_tokens")
+_OF_THE_CORE = (
+    "readout", "factors", "direct", "features", "alpha", "passes", "experts", "classes",
+    "chunk_tokens",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     from esnlm.torch.processes import joined, local_rank
 
     for name in _OF_THE_CORE:
-        if getattr(args, name) is not None:
+        if getattr(args, name, None) is not None:
             option = f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} is no option of --model {args.model}")
     device = chosen_device(args.device or "auto", local_rank())

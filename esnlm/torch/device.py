@@ -40,7 +40,11 @@ def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: the most allocated on a CUDA device, or the largest resident set of the process."""
+    """Bytes: the most allocated on a CUDA device, or the largest resident set of the process.
+
+    >>> peak_memory(torch.device("cpu")) > 1 << 20
+    True
+    """
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024

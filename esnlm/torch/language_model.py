@@ -42,6 +42,17 @@ class TorchLanguageModel(SequenceModel):
         V; every distribution has this many entries, the token's id its place.
     run_ : str or None
         What `esnlm.torch.training.NetworkTrainer` knows its runs by.
+
+    Examples
+    --------
+    >>> from esnlm.torch.esn import EchoStateNetwork
+    >>> tokenizer = Tokenizer.train_words(["the boy sees the dog"])
+    >>> reservoir = {"n_units": 20, "random_state": 0}
+    >>> model = TorchLanguageModel(EchoStateNetwork(len(tokenizer), reservoir=reservoir), tokenizer)
+    >>> [scores.shape for scores in model.log_likelihood(["the boy", "the dog sees"])]
+    [(3,), (4,)]
+    >>> round(float(model.predict_proba("the boy").sum()), 6)
+    1.0
     """
 
     def __init__(

@@ -77,6 +77,13 @@ def log_probabilities(
     starts : (n_sequences,) int64, 0 among them, or None: all is one sequence
     bf16 : bool
         Compute in bfloat16 where autocast does.
+
+    Examples
+    --------
+    >>> from esnlm.torch.esn import EchoStateNetwork
+    >>> network = EchoStateNetwork(5, reservoir={"n_units": 20, "random_state": 0})
+    >>> log_probabilities(network, np.array([0, 1, 2, 0, 3]), np.array([0, 3])) < 0
+    array([False,  True,  True, False,  True])
     """
     training = network.training
     network.eval()

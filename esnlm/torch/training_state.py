@@ -41,7 +41,16 @@ def restore_training(network: Network, optimizer: torch.optim.Optimizer, arrays:
 
 
 def described_state(state: State, processes: Processes) -> tuple[Any, Arrays]:
-    """A carried state of all processes: its shape as JSON holds it, and its tensors."""
+    """A carried state of all processes: its shape as JSON holds it, and its tensors.
+
+    Examples
+    --------
+    >>> shape, arrays = described_state((torch.ones(2), (None, torch.zeros(1))), Processes())
+    >>> shape, sorted(arrays)
+    ([0, [None, 1]], ['carried.0.0', 'carried.0.1'])
+    >>> restored_state(shape, arrays, 0, torch.device("cpu"))
+    (tensor([1., 1.]), (None, tensor([0.])))
+    """
     tensors: list[Tensor] = []
 
     def walk(part: State) -> Any:
