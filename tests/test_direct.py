@@ -114,7 +114,7 @@ def test_pairs_are_counted_whatever_the_calls(pairs):
     for part in np.array_split(last, 3):
         counts.add(part)
     met = Counter((a, b) for a, b in pairs if min(a, b) >= 0)
-    assert dict(zip(counts.keys.tolist(), counts.counts.tolist(), strict=True)) == {
+    assert dict(zip(*counts.totals().tolist(), strict=True)) == {
         b * 4 + a: n for (a, b), n in met.items()
     }
     chosen = counts.most_frequent(2)

@@ -12,6 +12,7 @@ from esnlm.last_tokens import NO_TOKEN
 Tokens = NDArray[np.integer[Any]]
 
 _LEAST_ROOT = np.float32(1e-4)
+_MERGED = 1 << 17
 
 
 class DirectConnections:
@@ -138,20 +139,37 @@ class PairCounts:
 
     def __init__(self, n_tokens: int) -> None:
         self.n_tokens = n_tokens
-        self.keys = np.empty(0, dtype=np.int64)
-        self.counts = np.empty(0, dtype=np.int64)
+        self.restore(np.empty((2, 0), dtype=np.int64))
 
     def add(self, last: Tokens) -> None:
         """Count the pairs of last tokens (n, n_direct)."""
-        keys, counts = np.unique(pair_keys(last, self.n_tokens), return_counts=True)
-        first = int(len(keys) > 0 and keys[0] == NO_TOKEN)
-        both = np.concatenate([self.keys, keys[first:]])
-        self.keys, places = np.unique(both, return_inverse=True)
-        totals = np.zeros(len(self.keys), dtype=np.int64)
-        np.add.at(totals, places, np.concatenate([self.counts, counts[first:]]))
-        self.counts = totals
+        keys = pair_keys(last, self.n_tokens)
+        self._waiting.append(keys[keys != NO_TOKEN])
+        # Merging costs as much as there are pairs already: many rows are merged at once.
+        if sum(map(len, self._waiting)) > max(_MERGED, len(self._keys)):
+            self._merge()
+
+    def totals(self) -> NDArray[np.int64]:
+        """Keys, sorted, and how often each was met: (2, n)."""
+        self._merge()
+        return np.stack([self._keys, self._counts])
+
+    def restore(self, totals: NDArray[np.int64]) -> None:
+        """Take over what `totals` gave."""
+        self._keys, self._counts = totals
+        self._waiting: list[NDArray[np.int64]] = []
 
     def most_frequent(self, n: int) -> NDArray[np.int64]:
         """Keys of the n most frequent pairs that were met twice at least, sorted."""
-        order = np.argsort(-self.counts, kind="stable")[:n]
-        return np.sort(self.keys[order[self.counts[order] > 1]])
+        keys, counts = self.totals()
+        order = np.argsort(-counts, kind="stable")[:n]
+        return np.sort(keys[order[counts[order] > 1]])
+
+    def _merge(self) -> None:
+        met = [np.unique(keys, return_counts=True) for keys in self._waiting]
+        self._waiting = []
+        keys = np.concatenate([self._keys, *(keys for keys, _ in met)])
+        self._keys, places = np.unique(keys, return_inverse=True)
+        counts = np.concatenate([self._counts, *(counts for _, counts in met)])
+        self._counts = np.zeros(len(self._keys), dtype=np.int64)
+        np.add.at(self._counts, places, counts)

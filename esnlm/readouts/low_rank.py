@@ -442,7 +442,7 @@ class LowRankReadout(BufferedReadout):
             arrays["counts"] = self._counts
         if self._surveyed is not None:
             arrays |= {f"survey.{k}": a for k, a in self._surveyed.to_arrays().items()}
-            arrays |= {"pairs": self._pair_counts.keys, "pair_counts": self._pair_counts.counts}
+            arrays["pair_counts"] = self._pair_counts.totals()
         if self._solver is not None:
             arrays |= {"directions": self.directions_, "shift": self.shift_}
             arrays["word_class"] = self.word_class_
@@ -465,8 +465,7 @@ class LowRankReadout(BufferedReadout):
         if survey:
             gram_rows = None if self._surveyed is None else self._surveyed.gram_rows
             self._surveyed = Moments.from_arrays(survey, gram_rows)
-            self._pair_counts.keys = arrays["pairs"]
-            self._pair_counts.counts = arrays["pair_counts"]
+            self._pair_counts.restore(arrays["pair_counts"])
         if solved:
             self._surveyed = None
             classes = arrays["word_class"].astype(np.intp)
