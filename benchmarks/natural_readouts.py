@@ -121,7 +121,7 @@ def rows(
         yield {"benchmark": "training", "setting": setting, "ours": minutes, "unit": "CPU min"}
 
 
-class Together(StreamedTraining, BaseEstimator):  # type: ignore[misc]
+class Together(StreamedTraining, BaseEstimator):
     """Readouts that learn from the same states, and the processor seconds of each."""
 
     def __init__(self, readouts: list[Any]) -> None:
