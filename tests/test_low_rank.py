@@ -154,7 +154,7 @@ def test_a_pass_goes_on_where_it_was_saved(stop):
 
 def test_rare_words_may_share_their_sums(monkeypatch, held):
     X, y = rows(6000)
-    monkeypatch.setattr("esnlm.readouts.low_rank._SUM_BYTES", 8 * N_UNITS * 20)
+    monkeypatch.setattr("esnlm.readouts.survey._SUM_BYTES", 8 * N_UNITS * 20)
     readout = begun(LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0), X, y)
     readout.survey(X, y)
     readout.end_survey()

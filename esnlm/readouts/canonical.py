@@ -1,6 +1,7 @@
 """Directions of states that say most about the next word: canonical correlations, closed form."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,15 @@ def canonical_directions(
     )
     correlations = np.sqrt(np.clip(values[::-1], 0, 1))
     return np.ascontiguousarray(directions, dtype=np.float32), correlations
+
+
+def canonical_variables(
+    X: NDArray[Any], directions: NDArray[Any], shift: NDArray[Any]
+) -> NDArray[Any]:
+    """Components (n, P) of states X (n, n_units) along directions, less shift (P,); X's dtype."""
+    Z: NDArray[Any] = X @ directions.astype(X.dtype, copy=False)
+    Z -= shift.astype(X.dtype, copy=False)
+    return Z
 
 
 def word_vectors(

@@ -1,37 +1,25 @@
 """Factors of classes and of the words in them, on a few components of the states, in passes."""
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.canonical import canonical_directions, word_vectors
+from esnlm.readouts.canonical import canonical_variables
 from esnlm.readouts.gated import GatedSolver
+from esnlm.readouts.schedule import LARGEST_BATCH, LATER_RATE, Schedule
+from esnlm.readouts.survey import Assignment, Findings, Survey
 from esnlm.readouts.waiting import WaitingRows
 from esnlm.readouts.within_class import ClassLayout, shared_ridge
 from esnlm.readouts.word_steps import WordSolver
 from esnlm.statistics import Moments
 from esnlm.threads import TileMap, one_blas_thread, tile_map
 
-#: (counts (V,), vectors (V, P)) -> classes (V,).
-Assignment = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.intp]]
-
-# Rows of the survey, in all and of which products are taken for each unit.
-_SURVEY_ROWS = 1 << 20
-_GRAM_ROWS, _GRAM_ROWS_A_UNIT = 1 << 16, 32
-# Sums of states are kept for as many words, the most frequent.
-_SUM_BYTES = 1 << 30
-_CLUSTERED_DIRECTIONS = 64
-_LARGEST_BATCH, _LEAST_BATCH = 4096, 16
-_BATCHES_A_PASS, _LEAST_STEPS = 64, 512
 # Batches of classes to one batch of words.
 _WORD_BATCHES = 4
-_LATER_RATE = 0.1
 # Occurrences of each word beside those that were seen: classes of rare words have many.
 _DOUBT = 0.5
-_LEAST_SCALE = 0.02
 # Products of fewer operations are not worth threads.
 _WORTH_THREADS = 1 << 22
 
@@ -57,9 +45,8 @@ class FactorSettings(NamedTuple):
 class JointFactors:
     """P(class | x) and P(w | class, x) of every class, learned together from streamed rows.
 
-    1. From the moments of a sample of rows: the linear maps of a state that tell the next words
-       apart best (`canonical_directions`), uncorrelated, each scaled by its canonical
-       correlation, so that a penalty weighs on those that tell little; and the classes.
+    1. From a `Survey` of rows: the linear maps of a state that tell the next words apart best,
+       and the classes.
     2. Passes over all rows: ridge adds up moments of the components, from which both factors
        are solved at the end (one pass; P x V sums, whatever the units); softmax and mixtures
        take steps on batches of components.
@@ -83,18 +70,12 @@ class JointFactors:
         counts: NDArray[Any] | None = None,
     ) -> None:
         self.settings, self.assign = settings, assign
-        self.n_units, self.n_words, self.n_rows = n_units, n_words, max(n_rows, 1)
+        self.n_units, self.n_words = n_units, n_words
+        self.schedule = Schedule(max(n_rows, 1), settings.n_passes)
+        self.batch = self.schedule.batch
         self.counts = counts
         self.n_seen = 0
-        self.batch = int(np.clip(self.n_rows // _BATCHES_A_PASS, _LEAST_BATCH, _LARGEST_BATCH))
-        self._rank = np.arange(n_words)
-        n_sums = n_words
-        if counts is not None:
-            n_sums = min(n_words, max(2, _SUM_BYTES // (8 * n_units)))
-            order = np.argsort(-counts, kind="stable")
-            self._rank[order] = np.minimum(np.arange(n_words), n_sums - 1)
-        self._n_sums = n_sums
-        self.surveyed: Moments | None = None
+        self.surveyed: Survey | None = None
         self.moments: Moments | None = None
         self.class_solver: GatedSolver | None = None
         self.word_solver: WordSolver | None = None
@@ -105,19 +86,13 @@ class JointFactors:
     @property
     def survey_rows(self) -> int:
         """Rows that directions and classes are made from."""
-        return min(_SURVEY_ROWS, self.n_rows)
+        return self.schedule.survey_rows
 
     @property
     def n_passes(self) -> int:
         """Passes over the rows: one for ridge; more than was asked for where rows are few."""
-        if self._all_ridge:
-            return 1
-        steps = max(1, self.n_rows // self.batch)
-        return max(self.settings.n_passes, -(-_LEAST_STEPS // steps))
-
-    @property
-    def _all_ridge(self) -> bool:
-        return not self.settings.n_experts and not self.settings.softmax_words
+        all_ridge = not self.settings.n_experts and not self.settings.softmax_words
+        return 1 if all_ridge else self.schedule.n_passes
 
     @property
     def _any_ridge(self) -> bool:
@@ -125,60 +100,41 @@ class JointFactors:
 
     def begin_survey(self) -> None:
         """Prepare for the rows of the survey."""
-        gram_rows = max(_GRAM_ROWS, _GRAM_ROWS_A_UNIT * self.n_units)
-        self.surveyed = Moments(self.n_units, self._n_sums, gram_rows)
+        self.surveyed = Survey(self.n_units, self.n_words, self.counts)
 
     def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Rows X (n, n_units), words (n,) for directions and classes."""
         assert self.surveyed is not None, "begin_survey comes first"
-        self.surveyed.add(X, self._rank[codes])
+        self.surveyed.add(X, codes)
 
     def end_survey(self) -> None:
         """Solve the directions, and make the classes."""
-        moments = self.surveyed
-        assert moments is not None, "the survey is over"
-        directions, correlations = canonical_directions(moments, self.settings.n_components)
-        vectors = word_vectors(moments, directions)
-        # A component counts for as much as it tells: most of many tell little but noise.
-        scale = np.maximum(correlations / max(float(correlations[0]), 1e-6), _LEAST_SCALE)
-        directions *= scale.astype(np.float32)
-        counts = moments.counts[self._rank] if self.counts is None else self.counts
-        if moments.n_classes < self.n_words:
-            vectors[-1] = 0  # of many rare words together
-        classes = self.assign(counts, vectors[self._rank, :_CLUSTERED_DIRECTIONS])
-        shift = (moments.mean @ directions).astype(np.float32)
+        assert self.surveyed is not None, "the survey is over"
+        findings = self.surveyed.solve(self.settings.n_components, self.assign)
         self.surveyed = None
-        self.begin(directions, shift, classes, counts, scale)
+        self.begin(findings)
 
-    def begin(
-        self,
-        directions: NDArray[Any],
-        shift: NDArray[Any],
-        word_class: NDArray[np.intp],
-        counts: NDArray[Any],
-        scale: NDArray[np.float64] | None = None,
-    ) -> None:
-        """Learners of components of such deviations (P,), with nothing learned."""
-        settings, n_components = self.settings, directions.shape[1]
-        scale = np.ones(n_components) if scale is None else scale
-        self.directions, self.shift = directions, shift
-        self.layout = layout = ClassLayout(word_class)
+    def begin(self, findings: Findings) -> None:
+        """Learners on components and classes, with nothing learned."""
+        settings, n_components = self.settings, len(findings.shift)
+        self.directions, self.shift = findings.directions, findings.shift
+        self.layout = layout = ClassLayout(findings.word_class)
         if self._any_ridge:
             self.moments = Moments(n_components, self.n_words)
         if settings.n_experts:
             self.class_solver = GatedSolver(
                 n_components,
                 settings.n_experts,
-                np.bincount(word_class, counts + _DOUBT, layout.n_classes),
+                np.bincount(layout.word_class, findings.counts + _DOUBT, layout.n_classes),
                 momentum=settings.momentum,
-                penalty=(settings.alpha or 0.0) / self.n_rows,
-                told=scale > _LEAST_SCALE,
+                penalty=(settings.alpha or 0.0) / self.schedule.n_rows,
+                told=findings.telling,
                 seed=settings.seed,
             )
         if settings.softmax_words:
-            penalty = (settings.word_alpha or 0.0) / self.n_rows
+            penalty = (settings.word_alpha or 0.0) / self.schedule.n_rows
             self.word_solver = WordSolver(
-                layout, n_components, counts, prior=float(np.mean(scale**2)), penalty=penalty
+                layout, n_components, findings.counts, prior=findings.variance, penalty=penalty
             )
             self.words = self.word_solver.factors
 
@@ -186,14 +142,13 @@ class JointFactors:
         """Learn from the next rows X (n, n_units), words (n,) of a pass."""
         if self.surveyed is not None:
             self.end_survey()
-        left = max(0.0, 1 - self.n_seen / (self.n_rows * self.n_passes))
-        in_first = self.n_seen < self.n_rows
-        self._take(X, codes, left * self._rate(self.batch), with_moments=in_first)
+        in_first = self.n_seen < self.schedule.n_rows
+        self._take(X, codes, self._rate_now(), with_moments=in_first)
         self.n_seen += len(X)
 
     def learn_later(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Learn from rows that come after the passes."""
-        rate = _LATER_RATE * self._rate(len(X))
+        rate = LATER_RATE * self._rate(len(X))
         self._take(X, codes, rate, with_moments=True)
         self._flush(rate)
 
@@ -214,13 +169,15 @@ class JointFactors:
 
     def finish(self) -> None:
         """Learn the rows still waiting, and solve."""
-        left = max(0.0, 1 - self.n_seen / (self.n_rows * self.n_passes))
-        self._flush(left * self._rate(self.batch))
+        self._flush(self._rate_now())
         self.settle()
+
+    def _rate_now(self) -> float:
+        return self.schedule.share_left(self.n_seen) * self._rate(self.batch)
 
     def _rate(self, n_rows: int) -> float:
         """The learning rate for steps on so many rows: less for the noise of few."""
-        size = min(1.0, n_rows / self.n_units, float(np.sqrt(n_rows / _LARGEST_BATCH)))
+        size = min(1.0, n_rows / self.n_units, float(np.sqrt(n_rows / LARGEST_BATCH)))
         return self.settings.learning_rate * size
 
     def _take(
@@ -258,9 +215,7 @@ class JointFactors:
 
     def components(self, X: NDArray[Any]) -> NDArray[Any]:
         """Components (n, P) of states X (n, n_units), in X's dtype."""
-        Z: NDArray[Any] = X @ self.directions.astype(X.dtype, copy=False)
-        Z -= self.shift.astype(X.dtype, copy=False)
-        return Z
+        return canonical_variables(X, self.directions, self.shift)
 
     def _log_classes(self, Z: NDArray[Any]) -> NDArray[Any]:
         if self.class_solver is not None:

@@ -1,16 +1,12 @@
 """Jointly learned factors as arrays: what predictions need, and what learning goes on from."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from esnlm.readouts.factored_state import after_start, with_start
-from esnlm.readouts.joint_factors import Assignment, FactorSettings, JointFactors
+from esnlm.readouts.joint_factors import FactorSettings, JointFactors
+from esnlm.readouts.named_arrays import Arrays, after_start, with_start
+from esnlm.readouts.survey import Assignment, Findings
 from esnlm.readouts.within_class import ClassLayout, WordFactors
 from esnlm.statistics import Moments
-
-Arrays = dict[str, NDArray[Any]]
 
 _TRAINED = (
     "directions_", "class_weights_", "gate_", "class_coef_", "class_intercept_", "coef_",
@@ -53,11 +49,11 @@ def n_parameters(factors: JointFactors) -> int:
 
 def with_parameters(settings: FactorSettings, assign: Assignment, arrays: Arrays) -> JointFactors:
     """Factors that predict as those of `parameter_arrays`, and have nothing to learn on with."""
-    directions = np.asarray(arrays["directions_"])
-    word_class = np.asarray(arrays["word_class_"]).astype(np.intp)
-    factors = JointFactors(settings, assign, len(directions), len(word_class), 1)
-    shift = np.asarray(arrays["shift_"])
-    factors.begin(directions, shift, word_class, np.zeros(len(word_class)))
+    names = "directions_", "shift_", "word_class_"
+    findings = Findings.kept(*(np.asarray(arrays[name]) for name in names))
+    sizes = len(findings.directions), len(findings.word_class)
+    factors = JointFactors(settings, assign, *sizes, n_rows=1)
+    factors.begin(findings)
     coef, intercept = np.asarray(arrays["coef_"]), np.asarray(arrays["intercept_"])
     factors.words = WordFactors(factors.layout, coef, intercept, arrays.get("floor_"))
     if factors.class_solver is not None:
@@ -75,7 +71,7 @@ def training_arrays(factors: JointFactors) -> Arrays:
     """All that learning goes on from, as views."""
     arrays: Arrays = {
         "n_seen": np.asarray(factors.n_seen),
-        "n_rows": np.asarray(factors.n_rows),
+        "n_rows": np.asarray(factors.schedule.n_rows),
     }
     if factors.counts is not None:
         arrays["counts"] = factors.counts
@@ -100,10 +96,10 @@ def restored(
     if survey := after_start("survey.", arrays):
         factors.begin_survey()
         assert factors.surveyed is not None
-        factors.surveyed = Moments.from_arrays(survey, factors.surveyed.gram_rows)
+        factors.surveyed.restore(survey)
         return factors
-    classes = arrays["word_class"].astype(np.intp)
-    factors.begin(arrays["directions"], arrays["shift"], classes, np.zeros(n_words))
+    findings = (arrays[name] for name in ("directions", "shift", "word_class"))
+    factors.begin(Findings.kept(*findings))
     if moments := after_start("moments.", arrays):
         factors.moments = Moments.from_arrays(moments)
         factors.ridge_behind = True
