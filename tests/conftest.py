@@ -1,8 +1,14 @@
 """Settings that every test shares."""
 
+import importlib.util
+import re
 import signal
 
+import pytest
 from hypothesis import settings
+
+#: Modules whose examples need torch, beside those that import it and are then left out whole.
+NEEDS_TORCH = re.compile(r"/esnlm/(torch/\w+|experiments/compare)\.py$")
 
 # Compilation on first use makes single examples slow; what is tested does not depend on time.
 settings.register_profile("esnlm", deadline=None, max_examples=25, derandomize=True)
@@ -11,3 +17,14 @@ settings.load_profile("esnlm")
 # A suite started in the background ignores interrupts, and so would every process that it starts
 # to see one interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Examples of what needs torch are marked as its tests are, and skipped without it."""
+    lacks_torch = importlib.util.find_spec("torch") is None
+    for item in items:
+        if item.path.suffix == ".py" and NEEDS_TORCH.search(item.path.as_posix()):
+            item.add_marker("torch")
+            if lacks_torch:
+                item.add_marker(pytest.mark.skip(reason="needs the torch extra"))

@@ -19,6 +19,8 @@ from esnlm.readouts.within_class import ClassLayout
 from esnlm.validation import check_count, check_finite
 
 _RATE, _RATE_POWER = 7.3, -0.84
+# Batches of a pass; with direct connections as many as all passes would have at least.
+_BATCHES, _DIRECT_BATCHES = 64, 512
 
 
 class LowRankReadout(SurveyedReadout):
@@ -50,7 +52,7 @@ class LowRankReadout(SurveyedReadout):
     n_classes : int, optional
         Classes of the other words. None: 1.5 √V.
     n_passes : int
-        Passes over the rows; more where rows are few.
+        Passes over the rows; more where rows are few (with direct connections: very few).
     learning_rate : float, optional
         Of the softmax over classes; falls linearly to zero over all passes. None: 7.3 s^-0.84
         for s steps, which was found best for 10^2 to 10^3 of them.
@@ -238,7 +240,9 @@ class LowRankReadout(SurveyedReadout):
         self._solver_made().flush(self._rates())
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
-        self._schedule = Schedule(n_rows, self.n_passes)
+        # A second look at a pair of tokens is mostly one at what its vector knows by heart.
+        batches = _DIRECT_BATCHES if self.n_direct else _BATCHES
+        self._schedule = Schedule(n_rows, self.n_passes, batches)
         self._counts, self._n_seen = counts, 0
         n_words, n_units = len(self.classes_), self.n_features_in_ - self.n_direct
         if n_units < 1:

@@ -6,7 +6,7 @@ _SURVEY_ROWS = 1 << 20
 #: Rows of the largest batch: learning rates are stated for it.
 LARGEST_BATCH = 4096
 _LEAST_BATCH = 16
-_BATCHES_A_PASS, _LEAST_STEPS = 64, 512
+_LEAST_STEPS = 512
 #: Part of the learning rate that is left for rows that come after the passes.
 LATER_RATE = 0.1
 
@@ -19,6 +19,8 @@ class Schedule(NamedTuple):
     n_rows : int
         Rows of one pass; 0 where they are not known yet.
     least_passes : int
+    batches : int
+        Of one pass, where that is not more than `LARGEST_BATCH` rows each.
 
     Examples
     --------
@@ -33,6 +35,7 @@ class Schedule(NamedTuple):
 
     n_rows: int
     least_passes: int
+    batches: int = 64
 
     @property
     def survey_rows(self) -> int:
@@ -44,7 +47,7 @@ class Schedule(NamedTuple):
         """Rows of a step."""
         if not self.n_rows:
             return LARGEST_BATCH
-        return min(max(self.n_rows // _BATCHES_A_PASS, _LEAST_BATCH), LARGEST_BATCH)
+        return min(max(self.n_rows // self.batches, _LEAST_BATCH), LARGEST_BATCH)
 
     @property
     def n_passes(self) -> int:
