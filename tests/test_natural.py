@@ -217,6 +217,13 @@ def test_grid_of_leak_rates_and_features(corpus, tmp_path: Path):
     assert len({one["version"] for one in settings}) == len(settings)
 
 
+def test_rows_tell_direct_connections(corpus, tmp_path: Path):
+    for direct in ("0", "3"):
+        argv = command(corpus, tmp_path, "--readout", "lowrank", "--direct", direct)
+        (setting,) = settings_of(argv)
+        assert setting["options"] == f"direct={direct} passes=2"
+
+
 def test_another_text_is_another_run(corpus, tmp_path: Path):
     (one,) = settings_of(command(corpus, tmp_path))
     (other,) = settings_of(command(corpus | {"dev": corpus["train"]}, tmp_path))

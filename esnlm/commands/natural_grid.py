@@ -126,7 +126,8 @@ def _columns(one: argparse.Namespace) -> Row:
     """The settings of a run as columns."""
     law = one.leak_rate
     least = law if isinstance(law, float) else law[1] if law[0] == "uniform" else None
-    given = {name: getattr(one, name) for name in ("alpha", "passes", "experts", "classes")}
+    names = "factors", "direct", "alpha", "passes", "experts", "classes"
+    given = {name: getattr(one, name) for name in names}
     options = {name: value for name, value in given.items() if value is not None}
     kind, number = one.features
     same = "topology", "spectral_radius", "input_scaling", "bias_scaling", "activation"
