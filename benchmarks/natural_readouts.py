@@ -61,12 +61,18 @@ def factored(n_components: int, factor: Any = "softmax", words: Any = None, **op
     )
 
 
+#: What ``esnlm train`` gives a low-rank readout of such a vocabulary.
+DIRECT: dict[str, Any] = {"n_direct": 3, "n_pairs": 131072, "random_state": 0}
+
 #: Name -> readout.
 SETTINGS: dict[str, Any] = {
     "low rank 128": LowRankReadout(128, random_state=0),
     "low rank 512": LowRankReadout(512, random_state=0),
     "low rank 128, rate 0.2": LowRankReadout(128, learning_rate=0.2, random_state=0),
     "low rank 512, rate 0.2": LowRankReadout(512, learning_rate=0.2, random_state=0),
+    "low rank 128, direct 3": LowRankReadout(128, n_direct=3, random_state=0),
+    "low rank 128, direct 3 and pairs": LowRankReadout(128, **DIRECT),
+    "low rank 512, direct 3 and pairs": LowRankReadout(512, **DIRECT),
     "factored softmax 128": factored(128),
     "factored softmax 512": factored(512),
     "factored softmax 128, frequency": factored(128, clustering="frequency"),
@@ -126,10 +132,17 @@ class Together(StreamedTraining, BaseEstimator):
 
     def __init__(self, readouts: list[Any]) -> None:
         self.readouts = readouts
+        #: Columns of last tokens beside the states: those that any of the readouts reads.
+        self.n_direct = max(_n_direct(readout) for readout in readouts)
+
+    def own(self, readout: Any, X: Any) -> Any:
+        """The columns that one of the readouts reads: the newest tokens come first."""
+        return X[:, : X.shape[1] - self.n_direct + _n_direct(readout)]
 
     def begin(self, *args: Any, **options: Any) -> "Together":
+        classes, n_columns = args
         for readout in self.readouts:
-            readout.begin(*args, **options)
+            readout.begin(classes, n_columns - self.n_direct + _n_direct(readout), **options)
         self.seconds = np.zeros(len(self.readouts))
         self.n_passes = [readout.training_passes for readout in self.readouts]
         self.passes_done = 0
@@ -145,12 +158,13 @@ class Together(StreamedTraining, BaseEstimator):
     def survey_rows(self) -> int:
         return max(readout.survey_rows for readout in self.readouts)
 
-    def each(self, name: str, *args: Any) -> None:
+    def each(self, name: str, X: Any = None, codes: Any = None) -> None:
         """Call a method of every readout that wants this pass."""
         for k, readout in enumerate(self.readouts):
             if self.passes_done < self.n_passes[k]:
                 start = time.process_time()
-                getattr(readout, name)(*args)
+                given = () if X is None else (self.own(readout, X), codes)
+                getattr(readout, name)(*given)
                 self.seconds[k] += time.process_time() - start
 
     def survey(self, X: Any, codes: Any) -> None:
@@ -175,6 +189,10 @@ class Together(StreamedTraining, BaseEstimator):
 
     def finish(self, held_out: Any = None) -> None:
         """Each is finished after its last pass."""
+
+
+def _n_direct(readout: Any) -> int:
+    return int(getattr(readout, "n_direct", 0))
 
 
 class Run(Trainer):
@@ -210,7 +228,8 @@ def measured(
     assert blocks is not None
     for X, codes in blocks:
         for k, readout in enumerate(trained.readouts):
-            totals[k] -= readout.predict_log_proba_of(X, codes).sum(dtype=np.float64)
+            logs = readout.predict_log_proba_of(trained.own(readout, X), codes)
+            totals[k] -= logs.sum(dtype=np.float64)
         n += len(codes)
     shared = [trained.shared[n_passes - 1] - start for n_passes in trained.n_passes]
     return [
