@@ -138,6 +138,7 @@ def write_files(
     texts: Mapping[str, str],
 ) -> None:
     """Write files into a folder that nobody reads yet, ``config.json`` last, all to the disk."""
+    config = _plain(config)
     digests = {name: write_tensors(folder / name, arrays[name]) for name in arrays}
     for name, text in texts.items():
         digests[name] = _digest(text.encode())
@@ -281,6 +282,15 @@ def _altered(folder: Path, name: str, what: str) -> str:
         f"{folder / name} is truncated or altered: its checksum differs from the one in"
         f" {CONFIG}; save or copy the {what} again"
     )
+
+
+def _plain(value: Any) -> Any:
+    """The value without numpy's numbers, which JSON does not know."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -388,3 +388,11 @@ def test_every_spelling_of_a_dtype_can_be_saved(tmp_path: Path, dtype: Any):
     loaded = LanguageModel.load(tmp_path / "model")
     assert loaded.reservoir_.W_.dtype == np.float64
     np.testing.assert_array_equal(loaded.predict_proba([0]), fitted.predict_proba([0]))
+
+
+def test_numbers_of_numpy_can_be_saved(tmp_path: Path):
+    made = model(n_tokens=np.int64(6), n_streams=np.int32(8)).set_params(random_state=np.int64(3))
+    made.fit(TRAIN).save(tmp_path / "model")
+    loaded = LanguageModel.load(tmp_path / "model")
+    assert (loaded.n_tokens, loaded.n_streams, loaded.random_state) == (6, 8, 3)
+    assert loaded.score(TEST) == made.score(TEST)
