@@ -263,6 +263,17 @@ def test_bad_input_is_named(readout: Any) -> None:
         clone(readout).fit_blocks([], np.arange(4))
 
 
+def test_classes_may_be_a_set() -> None:
+    X, y = pairs()
+    assert RidgeReadout().partial_fit(X, y, classes={3, 2, 1, 0, 7}).classes_.tolist() == [
+        0,
+        1,
+        2,
+        3,
+        7,
+    ]
+
+
 def test_labels_become_columns() -> None:
     codes = encode_labels(np.array(["b", "z"]), np.array(["a", "b", "z"]))
     assert codes.tolist() == [1, 2]

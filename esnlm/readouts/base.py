@@ -3,7 +3,7 @@
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -313,7 +313,7 @@ def _check_labels(y: NDArray[Any]) -> None:
 
 
 def _sorted_classes(classes: ArrayLike) -> NDArray[Any]:
-    known = np.unique(np.asarray(classes))
+    known = np.unique(np.asarray(list(classes) if isinstance(classes, Set) else classes))
     if len(known) == 0:
         raise ValueError("classes is empty: name every label")
     return known
