@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from esnlm.readouts.factored import ClassFactoredReadout
     from esnlm.readouts.low_rank import LowRankReadout
     from esnlm.readouts.mixture import MixtureOfExpertsReadout
+    from esnlm.readouts.normalised import NormalisedSoftmaxReadout
     from esnlm.readouts.reduced_rank import ReducedRankSoftmaxReadout
     from esnlm.readouts.ridge import RidgeReadout
     from esnlm.readouts.softmax import SoftmaxReadout
@@ -32,6 +33,7 @@ _HOME = {
     "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
     "ClassFactoredReadout": "esnlm.readouts.factored",
     "LowRankReadout": "esnlm.readouts.low_rank",
+    "NormalisedSoftmaxReadout": "esnlm.readouts.normalised",
     "ReducedRankSoftmaxReadout": "esnlm.readouts.reduced_rank",
     "TokenGatedReadout": "esnlm.readouts.token_gated",
     "LanguageModel": "esnlm.language_model",
@@ -46,6 +48,7 @@ __all__ = [
     "LowRankReadout",
     "MixtureOfExpertsReadout",
     "NgramLanguageModel",
+    "NormalisedSoftmaxReadout",
     "ReducedRankSoftmaxReadout",
     "Reservoir",
     "RidgeReadout",

@@ -131,3 +131,13 @@ def test_the_model_needs_neither_torch_nor_plots():
 def test_help_loads_no_numbers():
     code = "import sys\nfrom esnlm.cli import _parser\n_parser([]).format_help()"
     assert not loaded_after(code) & {"numpy", "numba", "sklearn", "torch"}
+
+
+def test_the_names_that_the_readme_tells_are_public():
+    import esnlm
+
+    table = (PACKAGE.parent / "README.md").read_text().partition("| name | what |")[2]
+    first = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[2:]]
+    told = {name.strip(" `") for cell in first for name in cell.split(",")}
+    assert told == set(esnlm.__all__)
+    assert all(hasattr(esnlm, name) for name in told)
