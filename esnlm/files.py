@@ -3,7 +3,7 @@
 import csv
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -30,6 +30,20 @@ def check_writable(path: Path) -> None:
         raise ValueError(
             f"cannot write {path}: {error.strerror}; name a file in a folder that can be written"
         ) from error
+
+
+def check_results(results: Iterable[Path | None], read: Iterable[str | Path] = ()) -> None:
+    """`check_writable` of each that is named, where all differ and none is a file that is read."""
+    taken = {Path(name).resolve() for name in read}
+    for path in results:
+        if path is None:
+            continue
+        check_writable(path)
+        if path.resolve() in taken:
+            raise ValueError(
+                f"cannot write {path}: it is read, or named for another result; name another file"
+            )
+        taken.add(path.resolve())
 
 
 @contextmanager

@@ -60,12 +60,10 @@ def run(args: argparse.Namespace) -> int:
     from esnlm.blimp import COLUMNS, read_pairs, read_published, score_pairs, tabulate
     from esnlm.blimp.plot import accuracy_plot
     from esnlm.blimp.table import PAIR_COLUMNS, pair_rows
-    from esnlm.files import check_writable, write_rows, write_whole
+    from esnlm.files import check_results, write_rows, write_whole
 
     _check(args)
-    for path in (args.csv, args.pairs_csv, args.plot):
-        if path is not None:
-            check_writable(path)
+    check_results((args.csv, args.pairs_csv, args.plot), [args.data])
     others: dict[str, dict[str, float]] = {}
     for path in args.published:
         others |= read_published(path)

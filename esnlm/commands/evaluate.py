@@ -70,12 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation import COLUMNS
-    from esnlm.files import check_writable, write_rows
+    from esnlm.files import check_results, write_rows
 
     _check(args)
-    for path in (args.csv, args.surprisal_csv, args.bins_csv):
-        if path is not None:
-            check_writable(path)
+    results = args.csv, args.surprisal_csv, args.bins_csv
+    check_results(results, [*args.text, *(args.held_out or []), *(args.bins or [])])
     evaluation = _evaluation(args)
     with ExitStack() as stack:
         watchers = [

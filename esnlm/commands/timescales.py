@@ -31,14 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and print; the exit status."""
     from esnlm.corpus import TextCorpus
-    from esnlm.files import check_writable, write_rows
+    from esnlm.files import check_results, write_rows
     from esnlm.models import load_model
     from esnlm.torch.needed import require_torch
 
     require_torch("esnlm timescales")
-    for path in (args.csv, args.units_csv, args.plot):
-        if path is not None:
-            check_writable(path)
+    check_results((args.csv, args.units_csv, args.plot), args.text)
     model = load_model(args.model)
     if model.tokenizer_ is None:
         raise ValueError("the model was trained on integers and has no tokenizer to read text with")
