@@ -28,7 +28,7 @@ from esnlm.sentences import (
 )
 from esnlm.shards import PLACE, Shards, sealed
 from esnlm.tensors import file_digest
-from esnlm.tokenizers import Tokenizer
+from esnlm.tokenizers import Tokenizer, TokenizerError
 from esnlm.vocabularies import parsed, trained
 from esnlm.workplace import (
     PROGRESS,
@@ -119,8 +119,14 @@ def prepare_shards(
         clear(partial_folder(out))
         return Shards(out, verify=False)
     with workplace(out, plan, overwrite) as folder:
-        made = _tokenizer(folder, tokenizer, _watched(stream, progress), lower)
-        _Run(folder, made, rules, checkpoint_characters).go(stream, progress)
+        try:
+            made = _tokenizer(folder, tokenizer, _watched(stream, progress), lower)
+            _Run(folder, made, rules, checkpoint_characters).go(stream, progress)
+        except (CorpusError, TokenizerError):
+            clear(
+                folder
+            )  # other text or settings make other shards: there is nothing to go on from
+            raise
         _finish(folder / SHARDS, made, plan)
         put_in_place(folder / SHARDS, out)
         clear(folder)
