@@ -112,3 +112,19 @@ def test_bad_options_are_told_in_one_line(options, message, text, tmp_path, caps
     assert message in told
     assert told.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--models", "lstm", "--held-out", "none"], "no such file or folder: none"),
+        (["--models", "esn:rank=2,rank.x=3"], "--models esn has both rank and rank.x"),
+        (["--models", "esn:reservoir=3"], "reservoir is set by its parts"),
+        (["--models", "esn:reservoir.spin=3"], "spin is no setting of a reservoir, which has"),
+        (["--models", "lstm:n_units=-1"], "n_units must be an integer of at least 1, got -1"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(text, tmp_path, capsys, options, message):
+    assert compare(text, tmp_path / "some" / "out", *options) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [text.name]

@@ -272,6 +272,8 @@ def test_parameters_are_counted_as_in_the_paper():
         (["--connectivities", "2"], "expected a share in (0, 1]"),
         (["--connectivities", "0.5"], "not allowed with argument"),
         (["--checkpoint-every", "-1"], "--checkpoint-every must be at least 0"),
+        (["--topology", "knot"], "topology must be one of"),
+        (["--spectral-radius", "nan"], "spectral_radius must be a finite number"),
         (["--experts", "3"], "--experts is no option of the readout softmax"),
         (["--held-out", "nowhere"], "no such folder of shards: nowhere"),
         (["--blimp", "nowhere"], "no such file or folder: nowhere"),
@@ -287,6 +289,12 @@ def test_wrong_options_are_refused_before_any_run(corpus, tmp_path, capsys, opti
     assert told in told_now
     assert told_now.startswith("esnlm: error: ")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_first_run_that_is_refused_leaves_nothing(corpus, tmp_path, capsys):
+    assert main(command(corpus, tmp_path / "some" / "out", "--alpha", "nan")) == 2
+    assert "error: alpha must be a finite number, got nan (in the run " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def row(**values):

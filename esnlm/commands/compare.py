@@ -46,10 +46,8 @@ def run(args: argparse.Namespace) -> int:
     from esnlm.torch.needed import require_torch
 
     require_torch("esnlm compare")
-    from esnlm.corpus import TokenStream, join_sequences
     from esnlm.experiments.compare import grid, run_comparison
-    from esnlm.experiments.options import check_least, interrupted, prepare_folder
-    from esnlm.framing import framed
+    from esnlm.experiments.options import check_least, interrupted, prepared_folder
     from esnlm.torch.device import chosen_device
 
     check_least("--sizes", args.sizes, 1)
@@ -62,26 +60,34 @@ def run(args: argparse.Namespace) -> int:
     sizes = [] if args.default_size else args.sizes
     one_text = args.reset == "never"
     rows = grid(entries, sizes, plan, args.seeds, len(tokenizer), one_text=one_text)
-    prepare_folder(args.out)
-    streams = {}
-    for part, names in (("train", args.text), ("held_out", args.held_out)):
-        found: Any = corpus_documents(names, tokenizer, args)
-        if not isinstance(found, TokenStream):
-            sequences = framed(found, tokenizer, args.reset)
-            reset = args.reset != "never"
-            found = join_sequences(sequences, n_tokens=len(tokenizer), reset=reset)
-        streams[part] = found
     command = f"esnlm {shlex.join(sys.argv[1:])}"
-    try:
-        done = run_comparison(
-            rows, streams, len(tokenizer), args.out, device=args.device, command=command
-        )
-    except KeyboardInterrupt:
-        return interrupted(args.out)
+    with prepared_folder(args.out):
+        streams = {
+            part: _stream(names, tokenizer, args)
+            for part, names in (("train", args.text), ("held_out", args.held_out))
+        }
+        try:
+            done = run_comparison(
+                rows, streams, len(tokenizer), args.out, device=args.device, command=command
+            )
+        except KeyboardInterrupt:
+            return interrupted(args.out)
     for row in done:
         size = f"{row['n_parameters']} parameters"
         print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token")
     return 0
+
+
+def _stream(names: list[str], tokenizer: Any, args: argparse.Namespace) -> Any:
+    """Shards or text as one stream of tokens."""
+    from esnlm.corpus import TokenStream, join_sequences
+    from esnlm.framing import framed
+
+    found: Any = corpus_documents(names, tokenizer, args)
+    if isinstance(found, TokenStream):
+        return found
+    sequences = framed(found, tokenizer, args.reset)
+    return join_sequences(sequences, n_tokens=len(tokenizer), reset=args.reset != "never")
 
 
 def _entry(text: str) -> Any:
@@ -90,7 +96,20 @@ def _entry(text: str) -> Any:
 
     name, given, settings = text.partition(":")
     network_class(name)
-    return Entry(name, _settings(settings.split(","), f"--models {name}") if given else {})
+    chosen = _settings(settings.split(","), f"--models {name}") if given else {}
+    _check_reservoir(chosen.get("reservoir", {}))
+    return Entry(name, chosen)
+
+
+def _check_reservoir(chosen: Any) -> None:
+    from esnlm import Reservoir
+
+    known = Reservoir._get_param_names()
+    if not isinstance(chosen, dict):
+        raise ValueError(f"reservoir is set by its parts, as in reservoir.n_units=9, got {chosen}")
+    for name in chosen:
+        if name not in known:
+            raise ValueError(f"{name} is no setting of a reservoir, which has {', '.join(known)}")
 
 
 def _settings(pairs: list[str], option: str) -> dict[str, Any]:
@@ -108,6 +127,8 @@ def _settings(pairs: list[str], option: str) -> dict[str, Any]:
         inner = found
         for part in path:
             inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"{option} has both {part} and {name}, one inside the other")
         try:
             inner[last] = json.loads(text)
         except ValueError:

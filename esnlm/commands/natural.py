@@ -17,10 +17,12 @@ from typing import Any
 from esnlm.commands.natural_grid import COLUMNS, KEY, PAIRS, planned
 from esnlm.commands.parts import add_readout, add_weights, features, leak_rate
 from esnlm.experiments.grid import Row, read_rows, run_grid
-from esnlm.experiments.options import check_least, interrupted, prepare_folder
+from esnlm.experiments.options import check_least, interrupted, prepared_folder
 
 NAMES = ("size", "connectivity", "min_leak", "timescales")
 _RUNNING = "running"
+#: What a run holds while it is under way, in its folder.
+_LOCK = "lock"
 _RUN = "esnlm.experiments.natural_runs"
 
 
@@ -115,19 +117,19 @@ def run(args: argparse.Namespace) -> int:
     """Run what the CSV does not hold yet: 0 when all is done, 130 when interrupted."""
     _check(args)
     settings, runs = planned(args)
-    prepare_folder(args.out)
     path = args.out / f"{args.name}.csv"
-    try:
-        rows = run_grid(
-            settings,
-            partial(_run, runs=runs, args=args, path=path, env=dict(os.environ)),
-            path,
-            key=KEY,
-            columns=COLUMNS,
-            jobs=1,
-        )
-    except KeyboardInterrupt:
-        return interrupted(args.out)
+    with prepared_folder(args.out):
+        try:
+            rows = run_grid(
+                settings,
+                partial(_run, runs=runs, args=args, path=path, env=dict(os.environ)),
+                path,
+                key=KEY,
+                columns=COLUMNS,
+                jobs=1,
+            )
+        except KeyboardInterrupt:
+            return interrupted(args.out)
     _forget(path)
     for row in rows:
         judged = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.2f} %"
@@ -144,14 +146,19 @@ def _run(
     from esnlm.experiments.apart import run_apart
 
     _forget(path)
+    folder = _folder(path, setting["version"])
     given = {
         "train": args.train,
         "held_out": args.held_out,
         "blimp": None if args.blimp is None else str(args.blimp),
-        "folder": str(_folder(path, setting["version"])),
+        "folder": str(folder),
         "save_every": 60 * args.checkpoint_every,
     }
-    measured = run_apart(_RUN, runs[setting["version"]] | given, env)
+    try:
+        measured = run_apart(_RUN, runs[setting["version"]] | given, env)
+    except ValueError:
+        _forget_unbegun(folder)
+        raise
     return dict.fromkeys(PAIRS) | measured
 
 
@@ -159,9 +166,19 @@ def _forget(path: Path) -> None:
     """Remove what runs whose rows are written kept to go on from."""
     for row in read_rows(path):
         shutil.rmtree(_folder(path, row["version"]), ignore_errors=True)
-    running = path.parent / _RUNNING
-    if running.is_dir() and not any(running.iterdir()):
-        running.rmdir()
+    _remove_empty(path.parent / _RUNNING)
+
+
+def _forget_unbegun(folder: Path) -> None:
+    """Remove the folder of a run that was refused before its first checkpoint."""
+    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {_LOCK}:
+        shutil.rmtree(folder)
+        _remove_empty(folder.parent)
+
+
+def _remove_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _folder(path: Path, version: str) -> Path:

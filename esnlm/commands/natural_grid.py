@@ -65,6 +65,8 @@ COLUMNS = (
     "version",
 )
 
+_FEW = 4
+
 
 def planned(args: argparse.Namespace) -> tuple[list[Row], dict[str, Row]]:
     """Every setting of the grid, and what its run is given by the setting's version."""
@@ -96,10 +98,6 @@ def planned(args: argparse.Namespace) -> tuple[list[Row], dict[str, Row]]:
 
 def _grid(args: argparse.Namespace, n_tokens: int) -> list[argparse.Namespace]:
     """The options of each run, as those of train are called."""
-    import numpy as np
-
-    from esnlm.weights import leak_rates
-
     made = []
     for size, degree, leak, drive, seed in product(
         dict.fromkeys(args.sizes),
@@ -108,16 +106,16 @@ def _grid(args: argparse.Namespace, n_tokens: int) -> list[argparse.Namespace]:
         dict.fromkeys(args.features or [None]),
         range(args.seeds),
     ):
-        rate = leak_rate(leak)
-        # Seen now, not after the runs before it.
-        leak_rates(rate, 1, np.dtype(np.float32), np.random.default_rng(seed))
-        one = argparse.Namespace(**vars(args) | {"units": size, "leak_rate": rate, "seed": seed})
+        given = {"units": size, "leak_rate": leak_rate(leak), "seed": seed}
+        one = argparse.Namespace(**vars(args) | given)
         one.leak, one.features = leak, drive
         one.degree = _share(degree, size) if args.connectivities else degree
         settle_defaults(one, n_tokens)
         if args.input_degree in (None, "degree", "all"):
             dense = args.input_degree == "all" or (args.input_degree is None and one.features[1])
             one.input_degree = None if dense else one.degree
+        # What it refuses is seen now, not after the runs before it.
+        make_reservoir(one).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
         made.append(one)
     return made
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _STOPPED = 130
+_REFUSED = 2
 
 
 class Lifeline:
@@ -54,6 +55,8 @@ def run_apart(
     KeyboardInterrupt
         This process was interrupted. The run had the time to end well, or a second interrupt
         ended it.
+    ValueError
+        The run refused what it was given.
     ChildProcessError
         The run failed; it has told why on standard error.
     """
@@ -81,6 +84,8 @@ def run_apart(
             raise
     if process.returncode == _STOPPED:
         raise KeyboardInterrupt
+    if process.returncode == _REFUSED and told:
+        raise ValueError(json.loads(told))
     if process.returncode:
         status = process.returncode
         raise ChildProcessError(f"a run ended with status {status}; its message is above")
@@ -94,7 +99,10 @@ def serve(measure: Callable[[dict[str, Any], Lifeline], Mapping[str, Any]]) -> N
     lifeline.watch()
     try:
         print(json.dumps(dict(measure(json.loads(sys.argv[1]), lifeline))))
-    except (ValueError, OSError) as error:
+    except ValueError as error:
+        print(json.dumps(str(error)))
+        sys.exit(_REFUSED)
+    except OSError as error:
         sys.exit(f"esnlm: error: {error}")
 
 

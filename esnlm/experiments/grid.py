@@ -94,7 +94,7 @@ def run_grid(
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     shared = dict(fixed or {})
-    with closing(_Table(Path(csv_path), columns, shared)) as table:
+    with closing(_Table(Path(csv_path), columns, shared)) as table, _withdrawn(table):
         done = {_key(row, key) for row in table.rows}
         left = [setting for name, setting in wanted.items() if name not in done]
         if cost is not None:
@@ -115,20 +115,32 @@ def read_rows(csv_path: str | Path) -> list[Row]:
         return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
 
 
+@contextmanager
+def _withdrawn(table: "_Table") -> Iterator[None]:
+    """Remove a CSV that was begun for runs of which the first was refused: there is no row."""
+    try:
+        yield
+    except ValueError:
+        if table.is_bare:
+            table.path.unlink()
+        raise
+
+
 class _Table:
     """The CSV while a grid runs: locked, repaired, appended to line by line."""
 
     def __init__(self, path: Path, columns: Sequence[str], fixed: Mapping[str, Any]) -> None:
         self.path = path
         self.columns = list(columns)
-        new = not path.exists()
+        #: Made here, and without a row yet.
+        self.is_bare = not path.exists()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             self._lock()
             self._repair()
             if os.fstat(self._file).st_size == 0:
                 self._write([self.columns])
-                if new:
+                if self.is_bare:
                     sync_folder(path.parent)
             self.rows = self._checked(fixed)
         except BaseException:
@@ -143,6 +155,7 @@ class _Table:
         if missing:
             raise ValueError(f"the run returned no {', '.join(missing)}, which are columns")
         self._write([[row[name] for name in self.columns]])
+        self.is_bare = False
 
     def order(self, key: Sequence[str], wanted: Iterable[tuple[str, ...]]) -> None:
         """Rewrite the file aside and put it in place, rows in the order of the keys ``wanted``."""

@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -63,6 +64,20 @@ def prepare_folder(folder: Path) -> None:
         raise ValueError(
             f"cannot write to --out {folder}: {error.strerror}; name a folder that can be written"
         ) from None
+
+
+@contextmanager
+def prepared_folder(folder: Path) -> Iterator[None]:
+    """`prepare_folder`; where the block is left by an error, what it made and is empty is gone."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        prepare_folder(folder)
+        yield
+    except BaseException:
+        for path in made:
+            with suppress(OSError):  # it holds results
+                path.rmdir()
+        raise
 
 
 def interrupted(folder: Path) -> int:

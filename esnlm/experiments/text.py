@@ -15,7 +15,7 @@ from typing import Any
 from esnlm import __version__
 from esnlm.experiments.apart import run_apart
 from esnlm.experiments.grid import Row, run_grid
-from esnlm.experiments.options import add_grid, check_grid, interrupted, prepare_folder
+from esnlm.experiments.options import add_grid, check_grid, interrupted, prepared_folder
 
 DATASETS = ("ptb", "tiny_shakespeare")
 TOKENIZERS = ("word", "char")
@@ -61,26 +61,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what ``text.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.text_runs import commit
+    from esnlm.experiments.text_runs import commit, read_texts
 
     check_grid(args)
-    prepare_folder(args.out)
     places = {"ptb": args.ptb, "tiny_shakespeare": args.tiny_shakespeare}
+    for dataset in args.datasets:  # a wrong file is told now, not after the runs on another
+        read_texts(dataset, places[dataset])
     made = {
         "command": "esnlm text " + " ".join(_options(args)),
         "commit": commit(Path(__file__).parent) or f"esnlm {__version__}",
     }
-    try:
-        rows = run_grid(
-            settings(args),
-            partial(_run, places=places, made=made, env=dict(os.environ)),
-            args.out / "text.csv",
-            key=_KEY,
-            columns=COLUMNS,
-            jobs=1,
-        )
-    except KeyboardInterrupt:
-        return interrupted(args.out)
+    with prepared_folder(args.out):
+        try:
+            rows = run_grid(
+                settings(args),
+                partial(_run, places=places, made=made, env=dict(os.environ)),
+                args.out / "text.csv",
+                key=_KEY,
+                columns=COLUMNS,
+                jobs=1,
+            )
+        except KeyboardInterrupt:
+            return interrupted(args.out)
     for row in rows:
         name = f"{row['dataset']} {row['tokenizer']} {row['model']} {row['size']}"
         print(f"{name:55} perplexity {row['perplexity']:<10.6g} nats {row['nll_per_token']:.4f}")

@@ -27,7 +27,7 @@ _WORDS = {"ptb": None, "tiny_shakespeare": 5000}
 
 def measure(setting: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score the model of one setting: the measured columns of its row."""
-    texts = _texts(setting["dataset"], setting["place"])
+    texts = read_texts(setting["dataset"], setting["place"])
     tokenizer = _tokenizer(setting, texts["train"])
     reset = "never" if setting["tokenizer"] == "char" else "sentence"
     streams = {
@@ -53,7 +53,8 @@ def measure(setting: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _texts(dataset: str, place: str | None) -> dict[str, str]:
+def read_texts(dataset: str, place: str | None) -> dict[str, str]:
+    """The parts of a data set, from a local file or folder, or downloaded; checked in any case."""
     if dataset == "ptb":
         return penn_treebank(place)
     return tiny_shakespeare(place)
