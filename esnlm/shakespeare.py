@@ -161,6 +161,9 @@ def shakespeare_works(
         raise CorpusError(f"expected the folder of both files, or the two files, got {len(paths)}")
     # Either file may come first: they are told apart by their names.
     modern, folio = sorted(paths, key=lambda p: "folio" in p.name) if len(paths) == 2 else paths * 2
+    for path in paths:
+        if not path.exists():
+            raise CorpusError(f"no such file or folder: {path}")
     if len(paths) == 1 and not modern.is_dir():
         raise CorpusError(f"{modern} is one file: give both files, or the folder that holds them")
     texts = shakespeare(modern, "modern"), shakespeare(folio, "first_folio")

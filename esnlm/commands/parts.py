@@ -223,8 +223,10 @@ def make_features(args: argparse.Namespace) -> Any:
     from esnlm import SpectralWordFeatures, WordFeatures
 
     kind, number = args.features
-    if number < 0:
-        raise ValueError(f"--features must be at least 0, got {number}")
+    least = 1 if kind else 0
+    if number < least:
+        named = f"{kind}:F of at least" if kind else "at least"
+        raise ValueError(f"--features must be {named} {least}, got {number}")
     if kind == "spectral":
         return SpectralWordFeatures(number, random_state=args.seed)
     return WordFeatures(number, random_state=args.seed) if number else None
@@ -233,9 +235,13 @@ def make_features(args: argparse.Namespace) -> Any:
 def features(text: str) -> tuple[str, int]:
     """``F`` or ``spectral:F`` -> how features are made, and how many."""
     kind, colon, number = text.rpartition(":")
-    if kind != ("spectral" if colon else ""):
+    try:
+        count = int(number)
+    except ValueError:
+        count = None
+    if count is None or kind != ("spectral" if colon else ""):
         raise argparse.ArgumentTypeError(f"expected F or spectral:F, got {text!r}")
-    return kind, int(number)
+    return kind, count
 
 
 def leak_rate(text: str) -> Any:
