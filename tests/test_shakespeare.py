@@ -117,12 +117,16 @@ def test_the_table_has_every_work():
 
 
 def test_places_of_the_files(tmp_path):
-    with pytest.raises(CorpusError, match="is one file: give both files, or the folder"):
-        shakespeare_works([tmp_path / "shakespeare.txt"])
     with pytest.raises(CorpusError, match="or the two files, got 3"):
         shakespeare_works([tmp_path] * 3)
     with pytest.raises(CorpusError, match=r"holds none of shakespeare\.txt"):
         shakespeare_works([tmp_path])
+    file = tmp_path / "shakespeare.txt"
+    with pytest.raises(CorpusError, match=f"no such file or folder: {file}"):
+        shakespeare_works([file])
+    file.write_text("ACT I\n")
+    with pytest.raises(CorpusError, match="is one file: give both files, or the folder"):
+        shakespeare_works([file])
 
 
 def study_options(tmp_path, *more: str):
@@ -217,7 +221,7 @@ def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
         (("--passes", "0"), "--passes must be at least 1, got 0"),
         (("--units", "3"), "--units must be at least 32, got 3"),
         (("--spectral-radius", "nan"), "--spectral-radius must be positive and finite, got nan"),
-        ((), "texts is one file: give both files"),
+        ((), "no such file or folder: texts"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_written(tmp_path, option, message):
