@@ -20,6 +20,7 @@ from esnlm.torch.esn import EchoStateNetwork, EchoStateNetworkWithEmbedding  # n
 from esnlm.torch.lstm import LSTM  # noqa: E402
 from esnlm.torch.network import Network  # noqa: E402
 from esnlm.torch.plan import Plan  # noqa: E402
+from esnlm.torch.registry import network_class  # noqa: E402
 from esnlm.torch.scoring import log_probabilities  # noqa: E402
 from esnlm.torch.training import COLUMNS, NetworkTrainer  # noqa: E402
 from esnlm.training import StoppedError  # noqa: E402
@@ -178,6 +179,32 @@ def test_half_precision_is_near_full() -> None:
         scores.append(trainer.last_score)
         assert all(p.dtype == torch.float32 for p in trainer.network.parameters())
     assert scores[1] == pytest.approx(scores[0], abs=0.05)
+
+
+RECURRENT = {
+    "esn": {"reservoir": RESERVOIR},
+    "esn+i": {"reservoir": RESERVOIR},
+    "lstm": {"n_units": 8},
+    "mts-lstm": {"n_units": 8, "n_dims": 6},
+    "char-esn": {"n_units": 10, "context": 6},
+    "laerc": {"n_dims": 8, "n_layers": 2},
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_states_are_in_full_precision_whatever_the_rest_is(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = network_class(name)(V, **RECURRENT[name]).eval()
+    found = []
+    for enabled in (False, True):
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            hidden, state = network.encode(torch.arange(10)[None])
+        found.append(state[0] if name == "laerc" else hidden)
+    torch.testing.assert_close(found[1], found[0])
+    plan = Plan(batching="streams", batch_size=4, length=20, bf16=True)
+    trainer = NetworkTrainer(network, corpus(starts=False), None, plan)
+    with pytest.raises(StoppedError):
+        trainer.run(Checkpoints(tmp_path / "checkpoints"), stop=lambda: True)
 
 
 def test_loss_in_parts_is_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:

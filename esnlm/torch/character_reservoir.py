@@ -1,6 +1,7 @@
 """The character reservoir of Köster & Uchida (paper 004), read out by one linear layer."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.reservoir import Reservoir
+from esnlm.torch.device import full_precision
 from esnlm.torch.windows import WindowedNetwork
 from esnlm.validation import check_count
 
@@ -74,24 +76,26 @@ class CharacterReservoir(WindowedNetwork):
     @torch.no_grad()
     def read(self, tokens: Tensor) -> Tensor:
         """Normalised states (n, N) after the last of tokens (n, L), from zero."""
-        drive = self._drive()
-        state = drive[tokens[:, 0]].tanh_()
-        for column in tokens.T[1:]:
-            state = torch.addmm(drive[column], state, self.recurrent.T).tanh_()
-        return functional.layer_norm(state, (self.n_units,))
+        with full_precision(tokens):
+            for state in self._states(tokens):
+                last = state
+            return functional.layer_norm(last, (self.n_units,))
 
     @torch.no_grad()
     def prefixes(self, tokens: Tensor, first: int) -> Tensor:
         """Normalised states (B, L - first, N) of tokens (B, L), from zero, in one go."""
-        drive = self._drive()
-        states = [drive[tokens[:, 0]].tanh_()]
-        for column in tokens.T[1:]:
-            states.append(torch.addmm(drive[column], states[-1], self.recurrent.T).tanh_())
-        return functional.layer_norm(torch.stack(states[first:], dim=1), (self.n_units,))
+        with full_precision(tokens):
+            states = list(self._states(tokens))[first:]
+            return functional.layer_norm(torch.stack(states, dim=1), (self.n_units,))
 
-    def _drive(self) -> Tensor:
-        """What each token adds to the units, (V, N)."""
-        return self.embedding @ self.inputs.T
+    def _states(self, tokens: Tensor) -> Iterator[Tensor]:
+        """States (n, N) after each of tokens (n, L)."""
+        drive = self.embedding @ self.inputs.T  # what each token adds to the units, (V, N)
+        state = drive[tokens[:, 0]].tanh_()
+        yield state
+        for column in tokens.T[1:]:
+            state = torch.addmm(drive[column], state, self.recurrent.T).tanh_()
+            yield state
 
     def head(self, hidden: Tensor) -> Tensor:
         """Normalised states (..., N) -> logits (..., V)."""

@@ -4,6 +4,7 @@ import resource
 import sys
 
 import torch
+from torch import Tensor
 
 
 def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
@@ -49,3 +50,10 @@ def peak_memory(device: torch.device) -> int:
         return int(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def full_precision(like: Tensor) -> torch.autocast:
+    """No half precision inside, where the tensor is: everything is computed from states, and they
+    are cheap beside an output layer.
+    """
+    return torch.autocast(like.device.type, enabled=False)

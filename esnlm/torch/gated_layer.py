@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.timescales import forget_bias
+from esnlm.torch.device import full_precision
 
 LayerState = tuple[Tensor, Tensor]
 
@@ -79,20 +80,19 @@ class GatedLayer(nn.Module):
         return [self.weight_ih, recurrent, first, second]
 
     def forward(self, inputs: Tensor, state: LayerState | None = None) -> tuple[Tensor, LayerState]:
-        """Outputs (B, T, H), and h and c (B, H) after the last input; state None: zeros."""
-        if self.gate_bias is None:
-            return self._read(inputs, state)
-        # In bfloat16 a gate of a timescale above 256 would be 1.
-        with torch.autocast(inputs.device.type, enabled=False):
-            return self._read(inputs.to(self.weight_ih.dtype), state)
+        """Outputs (B, T, H), and h and c (B, H) after the last input; state None: zeros.
 
-    def _read(self, inputs: Tensor, state: LayerState | None) -> tuple[Tensor, LayerState]:
-        before = self.start(inputs) if state is None else state
-        with _without_layout_warning(inputs.is_cuda):
-            outputs, h, c = torch.lstm(
-                inputs, [part[None] for part in before], self.weights(), True, 1, 0.0,
-                self.training, False, True,
-            )  # fmt: skip
+        In the weights' precision always: in bfloat16 a gate of a timescale above 256 would be 1,
+        and cuDNN would take float16, in which small gradients are 0.
+        """
+        with full_precision(inputs):
+            read = inputs.to(self.weight_ih.dtype)
+            before = self.start(read) if state is None else state
+            with _without_layout_warning(inputs.is_cuda):
+                outputs, h, c = torch.lstm(
+                    read, [part[None] for part in before], self.weights(), True, 1, 0.0,
+                    self.training, False, True,
+                )  # fmt: skip
         return outputs, (h[0], c[0])
 
     def start(self, inputs: Tensor) -> LayerState:

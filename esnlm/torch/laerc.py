@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from esnlm.torch.device import full_precision
 from esnlm.torch.network import Network, State
 from esnlm.validation import check_choice, check_count
 from esnlm.weights import measured_spectral_radius
@@ -171,8 +172,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
         """See the class."""
         start = None if state is None else state[None]
-        with torch.set_grad_enabled(self.gradient and torch.is_grad_enabled()):
-            states, reached = self.reservoir(self.input_norm(x), start)
+        with torch.set_grad_enabled(self.gradient and torch.is_grad_enabled()), full_precision(x):
+            states, reached = self.reservoir(self.input_norm(x.to(self.alpha.dtype)), start)
         r = self.log_scale.exp() * self.readout(states)
         g = self.gate(torch.cat([x, r], dim=-1))
         m = g * r + (1 - g) * x

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from esnlm.torch.device import full_precision
+
 _DENSE_SHARE = 0.25
 
 
@@ -109,7 +111,7 @@ class Recurrence(nn.Module):
         ``drive(t)`` gives (n_units, B), made when it is needed; ``state`` is the one before.
         """
         states = state.new_empty((n_steps, *state.shape))
-        with torch.no_grad(), _full_precision(state):
+        with torch.no_grad(), full_precision(state):
             for t in range(n_steps):
                 state, _ = self.step(state, drive(t))
                 states[t] = state
@@ -126,7 +128,7 @@ class Recurrence(nn.Module):
         state = self.start(restart.shape[1])
         hidden = state.new_empty((n + 1, len(state)))
         keep = (~restart).to(state.dtype)
-        with torch.no_grad(), _full_precision(state):
+        with torch.no_grad(), full_precision(state):
             for t in range(len(restart)):
                 state, _ = self.step(state.mul_(keep[t]), drive(t))
                 hidden.index_copy_(0, target[t], state.t().contiguous())
@@ -150,7 +152,7 @@ class _Run(torch.autograd.Function):
         ctx: Any, drives: Tensor, state: Tensor, cell: Recurrence, truncate: int | None
     ) -> Tensor:
         states, actives = torch.empty_like(drives), torch.empty_like(drives)
-        with _full_precision(state):
+        with full_precision(state):
             for t in range(len(drives)):
                 state, actives[t] = cell.step(state, drives[t])
                 states[t] = state
@@ -171,11 +173,6 @@ class _Run(torch.autograd.Function):
             if ctx.truncate is not None and t % ctx.truncate == 0:
                 before = torch.zeros_like(before)
         return drives, before, None, None
-
-
-def _full_precision(like: Tensor) -> torch.autocast:
-    """States are what everything is computed from, and cheap: they are never in half precision."""
-    return torch.autocast(like.device.type, enabled=False)
 
 
 def _tanh_slope(active: Tensor) -> Tensor:
