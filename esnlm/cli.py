@@ -80,6 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return fail(str(error))
     except MemoryError:
         return fail("out of memory: lower --units, or the size of the vocabulary")
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported for this
+            raise
+        return fail("out of memory on the device: lower --batch-size, or --units")
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:

@@ -146,6 +146,17 @@ def test_bad_options_are_told_in_one_line(options: str, message: str, capsys) ->
     assert not Path("model").exists()
 
 
+def test_a_full_device_is_told_in_one_line(monkeypatch, capsys) -> None:
+    import torch
+
+    def fails(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
+
+    monkeypatch.setattr("esnlm.torch.training.NetworkTrainer.run", fails)
+    told = failure("train text --out model --model lstm", capsys)
+    assert "out of memory on the device: lower --batch-size, or --units" in told
+
+
 def test_without_torch_it_says_so(monkeypatch, capsys) -> None:
     monkeypatch.setattr("esnlm.torch.needed.find_spec", lambda name: None)
     told = failure("train text --out model --model lstm", capsys)
