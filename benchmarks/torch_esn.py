@@ -48,6 +48,8 @@ def main() -> None:
     for batch, target in ((32, 20.0), (args.large, None)):
         plan = Plan(batch_size=batch, bf16=args.bf16, score_every=0)
         network = made(shards.n_tokens_vocab, args).to(device)
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
         ours = pace(network, stream, plan)
         rows.append(row(network, ours, batch, args, device))
         if target is not None:
@@ -61,9 +63,10 @@ def row(
     network: EchoStateNetwork, ours: float, batch: int, args: Any, device: torch.device
 ) -> dict[str, Any]:
     """What was measured, and on what."""
-    n = args.rank * (args.units + network.n_tokens)
+    # Six operations a weight, and four where frozen states need no gradient.
+    n_operations = args.rank * (4 * args.units + 6 * network.n_tokens)
     place = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    share = f", {6 * n * ours / PEAK:.1%} of the bf16 peak" if device.type == "cuda" else ""
+    share = f", {n_operations * ours / PEAK:.1%} of the bf16 peak" if device.type == "cuda" else ""
     setting = (
         f"N = {args.units}, rank {args.rank}, V = {network.n_tokens}, batches of {batch},"
         f" {'bf16' if args.bf16 else 'float32'}, {place}{share},"
