@@ -21,7 +21,7 @@ class TokenInputs(nn.Module):
     Examples
     --------
     >>> inputs = TokenInputs(scipy.sparse.csc_matrix([[0.0, 2.0], [3.0, 4.0]]), np.array([0.5, 0]))
-    >>> inputs.drive(torch.tensor([[1, 0]]))(0).tolist()
+    >>> inputs.drive(torch.tensor([[1, 0]]))(0, torch.zeros(2, 2, dtype=torch.float64)).tolist()
     [[2.5, 0.5], [4.0, 3.0]]
     """
 
@@ -32,6 +32,7 @@ class TokenInputs(nn.Module):
     def __init__(self, W_in: Any, bias: NDArray[Any]) -> None:
         super().__init__()
         self.sparse = scipy.sparse.issparse(W_in)
+        self.biased = bool(np.any(bias))
         self.register_buffer("bias", torch.from_numpy(np.array(bias))[:, None], False)
         if self.sparse:
             units, weights = padded_columns(W_in)
@@ -40,16 +41,20 @@ class TokenInputs(nn.Module):
             weights = np.ascontiguousarray(W_in.T)
         self.register_buffer("weights", torch.from_numpy(weights), False)
 
-    def drive(self, tokens: Tensor) -> Callable[[int], Tensor]:
-        """Tokens (T, B) -> the function t -> what drives the units (n_units, B) in step t."""
-        return lambda t: self._sparse(tokens[t]) if self.sparse else self._dense(tokens[t])
+    def drive(self, tokens: Tensor) -> Callable[[int, Tensor], Tensor]:
+        """Tokens (T, B) -> the function that adds what drives the units in step t to (n_units, B).
 
-    def _dense(self, tokens: Tensor) -> Tensor:
-        return self.weights[tokens].t() + self.bias
+        In place: of the few units that a token drives nothing else is touched.
+        """
 
-    def _sparse(self, tokens: Tensor) -> Tensor:
-        drive = self.bias.repeat(1, len(tokens))
-        return drive.scatter_add_(0, self.units[tokens].t(), self.weights[tokens].t())
+        def add(t: int, sums: Tensor) -> Tensor:
+            if self.sparse:
+                sums.scatter_add_(0, self.units[tokens[t]].t(), self.weights[tokens[t]].t())
+            else:
+                sums.add_(self.weights[tokens[t]].t())
+            return sums.add_(self.bias) if self.biased else sums
+
+        return add
 
 
 def padded_columns(matrix: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:

@@ -12,6 +12,9 @@ from torch.nn.functional import embedding_bag
 
 from esnlm.torch.device import full_precision
 
+#: (t, sums (n_units, B)) -> sums, to which what drives the units in step t is added in place.
+Drive = Callable[[int, Tensor], Tensor]
+
 _DENSE_SHARE = 0.25
 
 
@@ -100,26 +103,21 @@ class Recurrence(nn.Module):
         """The zero state (n_units, B)."""
         return self.leak.new_zeros((len(self.leak), n_sequences))
 
-    def step(self, state: Tensor, drive: Tensor) -> tuple[Tensor, Tensor]:
-        """State (n_units, B) and drive alike -> the next state, and the activation in it."""
-        active = self.activate(self.forwards(state).add_(drive))
+    def step(self, state: Tensor, drive: Drive, t: int) -> tuple[Tensor, Tensor]:
+        """State (n_units, B) before step t -> the state after it, and the activation in it."""
+        active = self.activate(drive(t, self.forwards(state)))
         return torch.lerp(state, active, self.leak), active
 
-    def harvest(self, n_steps: int, drive: Callable[[int], Tensor], state: Tensor) -> Tensor:
-        """States (n_steps, n_units, B) after each step, without gradient.
-
-        ``drive(t)`` gives (n_units, B), made when it is needed; ``state`` is the one before.
-        """
+    def harvest(self, n_steps: int, drive: Drive, state: Tensor) -> Tensor:
+        """States (n_steps, n_units, B) after each step, without gradient, from ``state`` on."""
         states = state.new_empty((n_steps, *state.shape))
         with torch.no_grad(), full_precision(state):
             for t in range(n_steps):
-                state, _ = self.step(state, drive(t))
+                state, _ = self.step(state, drive, t)
                 states[t] = state
         return states
 
-    def harvest_packed(
-        self, drive: Callable[[int], Tensor], restart: Tensor, target: Tensor, n: int
-    ) -> Tensor:
+    def harvest_packed(self, drive: Drive, restart: Tensor, target: Tensor, n: int) -> Tensor:
         """Hidden (n, n_units) of sequences that are read one after another in each stream.
 
         ``restart`` (n_steps, B) bool: the state before that step is zero; ``target`` alike: the
@@ -130,7 +128,7 @@ class Recurrence(nn.Module):
         keep = (~restart).to(state.dtype)
         with torch.no_grad(), full_precision(state):
             for t in range(len(restart)):
-                state, _ = self.step(state.mul_(keep[t]), drive(t))
+                state, _ = self.step(state.mul_(keep[t]), drive, t)
                 hidden.index_copy_(0, target[t], state.t().contiguous())
         return hidden[:n]
 
@@ -154,7 +152,7 @@ class _Run(torch.autograd.Function):
         states, actives = torch.empty_like(drives), torch.empty_like(drives)
         with full_precision(state):
             for t in range(len(drives)):
-                state, actives[t] = cell.step(state, drives[t])
+                state, actives[t] = cell.step(state, lambda t, sums: sums.add_(drives[t]), t)
                 states[t] = state
         ctx.save_for_backward(actives)
         ctx.cell, ctx.truncate = cell, truncate
