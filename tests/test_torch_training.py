@@ -4,6 +4,7 @@ import csv
 import os
 import subprocess
 import sys
+import weakref
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_groups_that_are_read_ahead_change_nothing(
 ) -> None:
     found = []
     for values, reads in ((1, True), (1 << 24, True), (1 << 24, False), (10_000, True)):
-        monkeypatch.setattr("esnlm.torch.ahead._VALUES", {"cpu": values})
+        monkeypatch.setattr("esnlm.torch.ahead._VALUES", values)
         monkeypatch.setattr(EchoStateNetwork, "reads_ahead", reads)
         trainer = trainer_of("esn", PLANS[plan])
         without_dropout(trainer.network)
@@ -207,18 +208,35 @@ def test_states_are_in_full_precision_whatever_the_rest_is(name: str, tmp_path: 
         trainer.run(Checkpoints(tmp_path / "checkpoints"), stop=lambda: True)
 
 
-def test_loss_in_parts_is_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = made("esn").eval()
-    hidden = torch.randn(20, 24)
-    targets = torch.arange(20) % V
-    grads = []
+@pytest.mark.parametrize("name", ["esn", "esn+i", "lstm"])
+@pytest.mark.parametrize("plan", ["accumulated", "streams"])
+def test_logits_in_parts_change_nothing(
+    name: str, plan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
     for at_once in (1 << 26, 3 * V):
         monkeypatch.setattr("esnlm.torch.network._LOGITS_AT_ONCE", at_once)
-        losses = network.loss(hidden, targets)
-        losses.mean().backward()
-        grads.append((losses.detach(), network.output[0].weight.grad.clone()))
-        network.zero_grad()
-    torch.testing.assert_close(grads[0], grads[1])
+        trainer = trainer_of(name, PLANS[plan])
+        without_dropout(trainer.network)
+        trainer.run()
+        found.append((weights(trainer.network), trainer.last_score))
+    torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=1e-4)
+
+
+def test_hidden_vectors_of_a_step_are_not_all_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("esnlm.torch.ahead._VALUES", 1)  # each batch is read for itself
+    alive: list[Any] = []
+    harvest = EchoStateNetwork.harvest
+
+    def harvested(self: Any, *args: Any) -> Any:
+        assert all(ref() is None for ref in alive)
+        hidden = harvest(self, *args)
+        alive.append(weakref.ref(hidden))
+        return hidden
+
+    monkeypatch.setattr(EchoStateNetwork, "harvest", harvested)
+    trainer_of("esn", Plan(batch_size=4, accumulate=3)).run()
+    assert len(alive) == 15
 
 
 @pytest.mark.parametrize("longest", [None, 4])

@@ -1,35 +1,34 @@
 """Hidden vectors of many batches at once, for networks whose states take no gradient."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from esnlm.torch.batches import Batch, Batches
+from esnlm.torch.device import on_device, share_of_memory
 from esnlm.torch.network import Network
 from esnlm.torch.processes import Processes
 from esnlm.torch.scoring import width_of
 
-Places = NDArray[np.int64]
-
-#: Values of hidden vectors read ahead, by the kind of device.
-_VALUES = {"cpu": 1 << 24, "cuda": 1 << 29}
+#: Values of hidden vectors read ahead; on a CUDA device as many as take a sixteenth of it.
+_VALUES = 1 << 24
 
 
 @dataclass(frozen=True)
 class Ready:
     """This process's rows of a batch, what all processes predict, and hidden vectors if read.
 
-    ``hidden`` (n, D): those of the counted places, row by row; None: not read ahead.
+    ``hidden()`` (n, D): those of the counted places, row by row, once; None: not read ahead.
     """
 
     batch: Batch
     n_predicted: int
-    hidden: Tensor | None = None
+    hidden: Callable[[], Tensor] | None = None
 
 
 class Ahead:
@@ -42,7 +41,7 @@ class Ahead:
         self.network, self.batches, self.processes = network, batches, processes
         self.size = 1
         if network.reads_ahead and batches.from_start:
-            values = _VALUES.get(network.device.type, _VALUES["cpu"])
+            values = share_of_memory(network.device, 64, otherwise=_VALUES)
             a_batch = width_of(network) * batches.n_read / (batches.n_batches * processes.size)
             self.size = max(1, int(values / max(1.0, a_batch)))
 
@@ -61,26 +60,38 @@ class Ahead:
         if not (self.network.reads_ahead and self.batches.from_start):
             yield from map(Ready, parts, n_predicted)
             return
-        for part, n, hidden in zip(parts, n_predicted, self._hidden(parts), strict=True):
-            yield Ready(part, n, hidden)
+        read = _Group(self.network, parts)
+        for place, (part, n) in enumerate(zip(parts, n_predicted, strict=True)):
+            yield Ready(part, n, partial(read.take, place))
 
-    def _hidden(self, parts: list[Batch]) -> Iterator[Tensor]:
-        read = [_read(part) for part in parts]
+
+class _Group:
+    """Hidden vectors of batches, read when the first is asked for and kept until each is taken."""
+
+    def __init__(self, network: Network, parts: list[Batch]) -> None:
+        self.network, self.parts = network, parts
+        self.pieces: dict[int, Tensor] = {}
+
+    def take(self, place: int) -> Tensor:
+        """The hidden vectors of one batch, which has a place that counts."""
+        if place not in self.pieces:
+            self.pieces = dict(enumerate(self._harvested()))
+        return self.pieces.pop(place)
+
+    def _harvested(self) -> Iterator[Tensor]:
+        read = [_read(part) for part in self.parts]
         lengths = np.concatenate([marks.sum(axis=1) for marks in read])
-        if not lengths.sum():
-            yield from (torch.empty(0) for _ in parts)
-            return
-        tokens = [part.tokens[marks] for part, marks in zip(parts, read, strict=True)]
+        tokens = [part.tokens[marks] for part, marks in zip(self.parts, read, strict=True)]
         kept = lengths[lengths > 0]
         starts = np.cumsum(kept) - kept
         hidden = self.network.harvest(np.concatenate(tokens), starts)
         pieces = hidden.split([len(ids) for ids in tokens])
-        for part, marks, piece in zip(parts, read, pieces, strict=True):
+        for part, marks, piece in zip(self.parts, read, pieces, strict=True):
             chosen = part.counted[marks]
             if chosen.all():
                 yield piece
             else:
-                yield piece[torch.from_numpy(np.flatnonzero(chosen)).to(piece.device)]
+                yield piece.index_select(0, on_device(np.flatnonzero(chosen), piece.device))
 
 
 def _read(batch: Batch) -> NDArray[np.bool_]:

@@ -2,8 +2,10 @@
 
 import resource
 import sys
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -38,6 +40,30 @@ def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
         found = torch.cuda.device_count()
         raise ValueError(f"this machine has {found} CUDA devices that torch sees, got {name!r}")
     return torch.device("cuda", index)
+
+
+def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """The array's values there. A CUDA device is not waited for: it copies when it comes to it.
+
+    >>> import numpy as np
+    >>> on_device(np.arange(3), torch.device("cpu"))
+    tensor([0, 1, 2])
+    """
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":  # a copy of pageable memory may wait for all work before it
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def share_of_memory(device: torch.device, parts: int, otherwise: int) -> int:
+    """Bytes: one of so many parts of a CUDA device's memory; on another kind of device, a number.
+
+    >>> share_of_memory(torch.device("cpu"), 8, otherwise=1000)
+    1000
+    """
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory) // parts
+    return otherwise
 
 
 def peak_memory(device: torch.device) -> int:

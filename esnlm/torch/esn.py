@@ -15,6 +15,7 @@ from esnlm.readouts.reduced_rank import ReducedRankSoftmaxReadout
 from esnlm.readouts.softmax import SoftmaxReadout
 from esnlm.reservoir import Reservoir
 from esnlm.tokenizers import Tokenizer
+from esnlm.torch.device import on_device
 from esnlm.torch.inputs import TokenInputs
 from esnlm.torch.network import Network, State
 from esnlm.torch.outputs import core_readout, output_layer, set_output
@@ -109,10 +110,10 @@ class EchoStateNetwork(Network):
         return states.permute(2, 0, 1), states[-1].t().clone()
 
     def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
-        packing, device = Packing.of(starts, len(tokens)), self.device
-        ids = torch.from_numpy(tokens[packing.source]).to(device)
-        restart, target = (
-            torch.from_numpy(array).to(device) for array in (packing.restart, packing.target)
+        packing = Packing.of(starts, len(tokens))
+        ids, restart, target = (
+            on_device(array, self.device)
+            for array in (tokens[packing.source], packing.restart, packing.target)
         )
         drive = self.inputs.drive(ids)
         return self.recurrence.harvest_packed(drive, restart, target, len(tokens))

@@ -8,7 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
+
+from esnlm.torch.device import share_of_memory
 
 if TYPE_CHECKING:
     from esnlm.language_model import LanguageModel
@@ -84,24 +85,26 @@ class Network(nn.Module, ABC):
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood (n,) float32, in nats, of targets (n,) after hidden (n, D).
 
-        Logits are made a bounded number of rows at a time and, where there are several such
-        parts, made again for the gradient, so that (n, V) is never in memory.
+        Without gradient, (n, V) is never in memory. What takes one is given `rows_at_once` rows
+        at a time, each part's gradient taken before the next part.
         """
-        rows = max(1, logits_at_once(hidden.device) // self.n_tokens)
-        if len(hidden) <= rows:
+        if torch.is_grad_enabled() or len(hidden) <= self.rows_at_once():
             return self._loss_of_rows(hidden, targets)
+        rows = self.rows_at_once()
         parts = zip(hidden.split(rows), targets.split(rows), strict=True)
-        if not torch.is_grad_enabled():
-            return torch.cat([self._loss_of_rows(*part) for part in parts])
-        return torch.cat(
-            [checkpoint(self._loss_of_rows, *part, use_reentrant=False) for part in parts]
-        )
+        return torch.cat([self._loss_of_rows(*part) for part in parts])
 
     def _loss_of_rows(self, hidden: Tensor, targets: Tensor) -> Tensor:
         logits = self.head(hidden)
-        if logits.dtype != torch.float64:
-            logits = logits.float()
-        return functional.cross_entropy(logits, targets, reduction="none")
+        # The dtype, and no copy of half-precision logits in float32 before.
+        kind = None if logits.dtype == torch.float64 else torch.float32
+        scores = functional.log_softmax(logits, dim=-1, dtype=kind)
+        return functional.nll_loss(scores, targets, reduction="none")
+
+    def rows_at_once(self) -> int:
+        """Rows of logits whose loss and gradient take about a sixteenth of a CUDA device."""
+        logits = share_of_memory(self.device, 256, otherwise=_LOGITS_AT_ONCE)
+        return max(1, logits // self.n_tokens)
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """The trained parameters as an optimiser takes them; weights decay unless overridden."""
@@ -125,10 +128,3 @@ class Network(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(iter(self.parameters())).device
-
-
-def logits_at_once(device: torch.device) -> int:
-    """Logits in memory at once: on a CUDA device, as many as take about an eighth of it."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory) // 128
-    return _LOGITS_AT_ONCE

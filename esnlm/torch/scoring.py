@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from esnlm.torch.device import on_device
 from esnlm.torch.network import Network
 
 Places = NDArray[np.int64]
@@ -120,11 +121,9 @@ def selected(hidden: Tensor, rows: Places, steps: Places) -> Tensor:
     [[2], [3]]
     """
     if hidden.is_contiguous():
-        places = torch.from_numpy(rows * hidden.shape[1] + steps).to(hidden.device)
+        places = on_device(rows * hidden.shape[1] + steps, hidden.device)
         return hidden.flatten(0, 1).index_select(0, places)
-    return hidden[
-        torch.from_numpy(rows).to(hidden.device), torch.from_numpy(steps).to(hidden.device)
-    ]
+    return hidden[on_device(rows, hidden.device), on_device(steps, hidden.device)]
 
 
 def _read_batch(
@@ -157,4 +156,4 @@ def _scores(network: Network, hidden: Tensor, targets: NDArray[Any]) -> NDArray[
 
 
 def _on(network: Network, ids: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(np.asarray(ids).astype(np.int64)).to(network.device)
+    return on_device(np.asarray(ids).astype(np.int64), network.device)

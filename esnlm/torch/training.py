@@ -20,7 +20,7 @@ from esnlm.corpus import CorpusError, TokenStream
 from esnlm.torch.ahead import Ahead, Ready
 from esnlm.torch.batches import Batch, batches_of
 from esnlm.torch.counts import parameter_counts
-from esnlm.torch.device import peak_memory
+from esnlm.torch.device import on_device, peak_memory
 from esnlm.torch.network import Network, State
 from esnlm.torch.plan import Plan
 from esnlm.torch.processes import Processes
@@ -117,8 +117,13 @@ class NetworkTrainer:
             network, self.plan, stream, self.held_out, self.processes.size
         )
         groups = network.parameter_groups(self.plan.weight_decay)
-        options: dict[str, Any] = {"lr": self.plan.learning_rate, "betas": self.plan.betas}
-        self.optimizer = torch.optim.AdamW(groups, **options)
+        # On a CUDA device, where a step is short, one kernel moves all the moments.
+        self.optimizer = torch.optim.AdamW(
+            groups,
+            lr=self.plan.learning_rate,
+            betas=self.plan.betas,
+            fused=True if network.device.type == "cuda" else None,
+        )
 
     def run(
         self,
@@ -217,17 +222,30 @@ class NetworkTrainer:
         rows, steps = np.nonzero(batch.counted)
         if not len(rows):
             return
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=self.plan.bf16):
-            hidden = self._read(batch, rows, steps) if ready.hidden is None else ready.hidden
-            losses = self.network.loss(hidden, _on(device, batch.following[rows, steps]))
-        (losses.sum() / n_predicted).backward()
-        with torch.no_grad():
-            self._nll[0] += losses.double().sum()
-            self._nll[1] += len(rows)
+        with self._autocast():
+            hidden = ready.hidden() if ready.hidden else self._read(batch, rows, steps)
+        following = on_device(batch.following[rows, steps], device)
+        # Logits of one part at a time, whose gradient needs no others': hidden vectors gather it.
+        grads = []
+        at_once = self.network.rows_at_once()
+        for part, targets in zip(hidden.split(at_once), following.split(at_once), strict=True):
+            leaf = part.detach().requires_grad_(hidden.requires_grad)
+            with self._autocast():
+                losses = self.network.loss(leaf, targets)
+            (losses.sum() / n_predicted).backward()
+            grads.append(leaf.grad)
+            self._nll[0] += losses.detach().double().sum()
+        self._nll[1] += len(rows)
+        if hidden.requires_grad:
+            hidden.backward(grads[0] if len(grads) == 1 else torch.cat(grads))
+
+    def _autocast(self) -> torch.autocast:
+        kind = self.network.device.type
+        return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.plan.bf16)
 
     def _read(self, batch: Batch, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> Tensor:
         """Hidden (n, D) of the counted places, with gradient."""
-        tokens = _on(self.network.device, batch.tokens)
+        tokens = on_device(batch.tokens, self.network.device)
         if self.plan.last_only and self.plan.batching == "windows":
             return self.network.last(tokens)
         hidden, state = self.network.encode(tokens, self._state)
@@ -275,7 +293,7 @@ class NetworkTrainer:
         now = time.monotonic()
         wishes = [self._stop(), self.processes.first and now - self._saved_at >= self._save_every]
         if self.processes.size > 1:
-            flags = torch.tensor(wishes, dtype=torch.int32, device=self.network.device)
+            flags = torch.tensor(wishes, dtype=torch.int32)  # on the CPU: no device is waited for
             self.processes.sum([flags])
             wishes = [flag > 0 for flag in flags.tolist()]
         stop, save = wishes
@@ -317,7 +335,3 @@ class NetworkTrainer:
         device = self.network.device
         self._state = restored_state(facts["carried"], found.arrays, rank, device)
         self._nll = torch.from_numpy(found.arrays["nll"][rank]).to(device)
-
-
-def _on(device: torch.device, array: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(array).to(device, non_blocking=True)

@@ -32,9 +32,10 @@ def restore_training(network: Network, optimizer: torch.optim.Optimizer, arrays:
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(arrays[f"network.{name}"]))
         kept = under_prefix(f"optimizer.{name}", arrays)
-        # AdamW counts its steps on the CPU.
+        # AdamW counts its steps on the CPU, unless one kernel does all.
+        counts = parameter.device if optimizer.defaults.get("fused") else "cpu"
         optimizer.state[parameter] = {
-            key: torch.from_numpy(value).to("cpu" if key == "step" else parameter.device)
+            key: torch.from_numpy(value).to(counts if key == "step" else parameter.device)
             for key, value in kept.items()
             if "." not in key
         }
