@@ -105,14 +105,14 @@ def run_grid(
                 bar.set_postfix_str(" ".join(str(setting[name]) for name in key), refresh=False)
                 bar.update()
         table.order(key, wanted)
-    rows = {_key(row, key): row for row in read_rows(table.path)}
-    return [rows[name] for name in wanted]
+    # Keys are compared as text: a name such as 007 reads back as another number.
+    rows = {_key(row, key): row for row in _read_texts(table.path)}
+    return [_read_values(rows[name]) for name in wanted]
 
 
 def read_rows(csv_path: str | Path) -> list[Row]:
     """Rows of a CSV that `run_grid` wrote: int, float, text, or None for an empty field."""
-    with Path(csv_path).open(newline="") as file:
-        return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
+    return [_read_values(row) for row in _read_texts(Path(csv_path))]
 
 
 @contextmanager
@@ -159,8 +159,7 @@ class _Table:
 
     def order(self, key: Sequence[str], wanted: Iterable[tuple[str, ...]]) -> None:
         """Rewrite the file aside and put it in place, rows in the order of the keys ``wanted``."""
-        with self.path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = _read_texts(self.path)
         place = {name: position for position, name in enumerate(wanted)}
         ordered = sorted(rows, key=lambda row: place.get(_key(row, key), len(place)))
         if ordered == rows:
@@ -338,6 +337,15 @@ def _text(value: Any) -> str:
     """Text that reads back as the same value; numpy's numbers as Python's."""
     item = value.item() if hasattr(value, "item") else value
     return "" if item is None else str(item)
+
+
+def _read_texts(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _read_values(row: Mapping[str, str]) -> Row:
+    return {name: _value(text) for name, text in row.items()}
 
 
 def _value(text: str) -> Any:
