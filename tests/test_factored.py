@@ -200,7 +200,7 @@ def test_no_frequency_bin_is_huge():
 def test_a_joint_solution_that_was_loaded_learns_no_more(kind, rows):
     fitted = ClassFactoredReadout(random_state=0, **KINDS[kind]).fit(*rows)
     again = ClassFactoredReadout.from_arrays(fitted.get_params(), fitted.to_arrays())
-    with pytest.raises(ValueError, match="loaded without its statistics"):
+    with pytest.raises(ValueError, match="loaded without its training state"):
         again.partial_fit(*rows).predict(rows[0])
 
 

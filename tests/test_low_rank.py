@@ -173,6 +173,8 @@ def test_a_loaded_readout_predicts_and_refuses_more_rows(fitted, held):
         fitted.predict_log_proba(held[0]), again.predict_log_proba(held[0])
     )
     with pytest.raises(ValueError, match="cannot learn more rows"):
+        again.training_arrays()
+    with pytest.raises(ValueError, match="cannot learn more rows"):
         again.partial_fit(*held).predict(held[0])
 
 

@@ -99,6 +99,18 @@ def test_interrupted_anywhere_it_ends_in_the_same_model(tokens, tmp_path):
     np.testing.assert_array_equal(resumed.readout_.intercept_, whole.readout_.intercept_)
 
 
+def test_a_loaded_model_refuses_to_learn_on_rather_than_forget(tokens, tmp_path):
+    language_model().fit([tokens[:2000]]).save(tmp_path / "model")
+    loaded = LanguageModel.load(tmp_path / "model")
+    known = loaded.readout_.coef_.copy()
+    with pytest.raises(ValueError, match="loaded without its training state"):
+        loaded.partial_fit(tokens[2000:])
+    with pytest.raises(ValueError, match="loaded without its training state"):
+        loaded.save(tmp_path / "again", training=True)
+    np.testing.assert_array_equal(loaded.readout_.coef_, known)
+    assert not (tmp_path / "again").exists()
+
+
 def test_learns_on_in_chunks(tokens):
     model = language_model().partial_fit(tokens[:500])
     first = model.perplexity(tokens[8000:])

@@ -13,13 +13,9 @@ from esnlm.readouts.factor_readouts import FactorReadouts
 from esnlm.readouts.joint_factors import FactorSettings, JointFactors
 from esnlm.readouts.named_arrays import after_start, with_start
 from esnlm.readouts.separate_factors import SeparateFactors, blocks_moments, fits_memory
+from esnlm.readouts.streamed import WITHOUT_STATE
 from esnlm.readouts.surveyed import SurveyedReadout
 from esnlm.validation import check_count
-
-_WITHOUT_STATE = (
-    "this readout was loaded without its statistics and cannot learn more rows: fit a clone on"
-    " all of them"
-)
 
 
 class ClassFactoredReadout(SurveyedReadout):
@@ -259,7 +255,7 @@ class ClassFactoredReadout(SurveyedReadout):
         elif self._can_learn:
             self.joint_.learn_later(X, codes)
         else:
-            raise ValueError(_WITHOUT_STATE)
+            raise ValueError(WITHOUT_STATE)
 
     def _settle(self) -> None:
         super()._settle()
@@ -277,7 +273,7 @@ class ClassFactoredReadout(SurveyedReadout):
         if self.joint_ is None:
             return {} if self._separate is None else separate_state.training_arrays(self._separate)
         if not self._can_learn:
-            raise ValueError(_WITHOUT_STATE)
+            raise ValueError(WITHOUT_STATE)
         return with_start("joint.", joint_state.training_arrays(self.joint_))
 
     def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:

@@ -12,6 +12,7 @@ from esnlm.readouts.canonical import canonical_variables
 from esnlm.readouts.clusters import frequent_words_and_clusters
 from esnlm.readouts.direct import PairCounts, split_last_tokens
 from esnlm.readouts.schedule import LATER_RATE, Schedule
+from esnlm.readouts.streamed import WITHOUT_STATE
 from esnlm.readouts.survey import Findings, Survey
 from esnlm.readouts.surveyed import SurveyedReadout
 from esnlm.readouts.two_level import Rates, Rows, TwoLevelSolver
@@ -294,10 +295,7 @@ class LowRankReadout(SurveyedReadout):
 
     def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         if not self._can_learn:
-            raise ValueError(
-                "this readout was loaded without its training state and cannot learn more rows: "
-                "fit a clone on all of them"
-            )
+            raise ValueError(WITHOUT_STATE)
         rates = self._rates_of(LATER_RATE, len(X))
         self._learn(X, codes, rates)
         self._solver_made().flush(rates)
@@ -332,6 +330,8 @@ class LowRankReadout(SurveyedReadout):
         low_rank_state.restore_parameters(self, arrays)
 
     def _learner_arrays(self) -> dict[str, NDArray[Any]]:
+        if not self._can_learn:
+            raise ValueError(WITHOUT_STATE)
         return low_rank_state.training_arrays(self)
 
     def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:

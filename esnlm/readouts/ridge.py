@@ -11,6 +11,7 @@ from scipy import linalg
 
 from esnlm.readouts.base import ArrayBlocks, Block, Blocks, StreamingReadout, rows_within
 from esnlm.readouts.projection import floor_rows, least_output
+from esnlm.readouts.streamed import WITHOUT_STATE
 from esnlm.statistics import Moments
 from esnlm.validation import check_count, check_finite
 
@@ -23,10 +24,6 @@ _LEAST_VALUE = 1e-130
 _JUDGING_WORK = 1 << 40
 _COST_OF_CLASS = 64
 _FEWEST_JUDGES = 512
-_WITHOUT_STATISTICS = (
-    "this readout was loaded without its statistics and cannot learn more rows: save it with"
-    " training=True, or fit a clone on all of them"
-)
 
 
 class RidgeReadout(StreamingReadout):
@@ -149,7 +146,7 @@ class RidgeReadout(StreamingReadout):
 
     def training_arrays(self) -> dict[str, NDArray[Any]]:
         if self._moments is None:
-            raise ValueError(_WITHOUT_STATISTICS)
+            raise ValueError(WITHOUT_STATE)
         arrays = self._moments.to_arrays()
         return {f"moments.{name}": array for name, array in arrays.items()}
 
@@ -275,7 +272,7 @@ class RidgeReadout(StreamingReadout):
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
     ) -> "RidgeReadout":
         if hasattr(self, "coef_") and self.__dict__.get("_moments") is None:
-            raise ValueError(_WITHOUT_STATISTICS)
+            raise ValueError(WITHOUT_STATE)
         return super().partial_fit(X, y, classes)
 
     partial_fit.__doc__ = StreamingReadout.partial_fit.__doc__

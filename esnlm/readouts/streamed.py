@@ -10,6 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 Block = tuple[NDArray[Any], NDArray[Any]]
 Arrays = dict[str, NDArray[Any]]
 
+#: What a readout says that was loaded to predict, and is asked for more.
+WITHOUT_STATE = (
+    "this readout was loaded without its training state and cannot learn more rows: save it with"
+    " training=True, or fit a clone on all of them"
+)
+
 
 class Blocks(Protocol):
     """A re-iterable: each ``iter()`` is a fresh pass over ``(X, y)`` blocks in reused memory."""

@@ -9,6 +9,7 @@ from esnlm.readouts.base import Blocks, StreamingReadout, blocks_rows
 from esnlm.readouts.gated_passes import GatedPasses, GateMoments
 from esnlm.readouts.incremental import batch_rows
 from esnlm.readouts.multinomial import log_softmax
+from esnlm.readouts.streamed import WITHOUT_STATE
 from esnlm.token_code import n_code_units, token_of
 from esnlm.validation import check_count, check_finite
 
@@ -88,6 +89,7 @@ class TokenGatedReadout(StreamingReadout):
         self._surveyed: GateMoments | None = None
         self._targets = np.zeros(len(self.classes_), dtype=np.int64)
         self._n_seen, self._n_rows, self._stale = 0, 0, False
+        self._can_learn = True
 
     @property
     def training_passes(self) -> int:
@@ -121,6 +123,7 @@ class TokenGatedReadout(StreamingReadout):
 
     def training_arrays(self) -> dict[str, NDArray[Any]]:
         """See `StreamingReadout.training_arrays`."""
+        self._check_can_learn()
         arrays = {"n_seen": np.asarray(self._n_seen), "n_rows": np.asarray(self._n_rows)}
         if self._surveyed is not None:
             arrays |= {f"survey.{k}": a for k, a in self._surveyed.to_arrays().items()}
@@ -131,6 +134,7 @@ class TokenGatedReadout(StreamingReadout):
 
     def restore_training(self, arrays: dict[str, NDArray[Any]]) -> None:
         """See `StreamingReadout.restore_training`."""
+        self._can_learn = True
         self._n_seen, self._n_rows = int(arrays["n_seen"]), int(arrays["n_rows"])
         surveyed, passes = (
             {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
@@ -157,11 +161,20 @@ class TokenGatedReadout(StreamingReadout):
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Steps at a rate that falls as the root of the rows seen."""
+        self._check_can_learn()
         if self._passes is None:
             self.survey(X, codes)
         self._n_rows = max(self._n_rows, self._n_seen + len(X))
         part = (1 + self._n_seen / (20 * batch_rows(X.shape[1]) * self.n_gates)) ** -0.5
         self._learn(X, codes, self.learning_rate * part)
+
+    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        super()._restore(arrays)
+        self._can_learn = False
+
+    def _check_can_learn(self) -> None:
+        if not self._can_learn:
+            raise ValueError(WITHOUT_STATE)
 
     def _learn(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float) -> None:
         if self._passes is None:
