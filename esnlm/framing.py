@@ -68,7 +68,9 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     reader = needed(tokenizer)
     if reset != "sentence" and reader.keeps_newlines:
         return _joined(before, reader.encode(prefix))
-    *ended, last = prefix.split("\n")
+    # A sign more: what ends with a line end has an empty line after it.
+    *ended, last = f"{prefix}|".splitlines()
+    last = last[:-1]
     after = [] if reader.eos_id is None else [reader.eos_id]
     if reset == "sentence":
         ended = []
@@ -101,6 +103,23 @@ def trained_tokenizer(
     if tokenizer == "char":
         return Tokenizer.train_characters(_texts(docs), boundaries=reset != "never")
     raise ValueError(f"tokenizer must be a Tokenizer, 'word', 'char' or None, got {tokenizer!r}")
+
+
+def vocabulary_size(n_tokens: int | None, tokenizer: Tokenizer | None) -> int | None:
+    """Entries of the vocabulary: as given, or the tokenizer's; None where neither says.
+
+    Raises
+    ------
+    ValueError
+        The tokenizer has more entries than were given.
+    """
+    if tokenizer is None:
+        return n_tokens
+    if n_tokens is not None and n_tokens < len(tokenizer):
+        raise ValueError(
+            f"n_tokens must be at least {len(tokenizer)}, the tokenizer's entries, got {n_tokens}"
+        )
+    return n_tokens or len(tokenizer)
 
 
 def as_documents(docs: Any) -> Any:

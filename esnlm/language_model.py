@@ -11,7 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from esnlm import __version__, persistence
 from esnlm.corpus import CorpusError, TokenStream
-from esnlm.framing import RESETS, as_documents, framed_prefix, trained_tokenizer
+from esnlm.framing import (
+    RESETS,
+    as_documents,
+    framed_prefix,
+    trained_tokenizer,
+    vocabulary_size,
+)
 from esnlm.last_tokens import NO_TOKEN, read_on
 from esnlm.sequence_model import SequenceModel
 from esnlm.state_blocks import StateBlocks
@@ -176,11 +182,12 @@ class LanguageModel(SequenceModel):
         if not isinstance(docs, TokenStream):
             docs = as_documents(docs)
         self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
-        self.n_tokens_ = self.n_tokens or len(self.tokenizer_ or ())
-        if not self.n_tokens_:
+        n_tokens = vocabulary_size(self.n_tokens, self.tokenizer_)
+        if n_tokens is None:
             if not isinstance(docs, TokenStream):
                 docs = self._joined(docs, None)
-            self.n_tokens_ = int(docs.tokens.max(initial=0)) + 1
+            n_tokens = int(docs.tokens.max(initial=0)) + 1
+        self.n_tokens_ = n_tokens
         return self._tokens(docs, self.n_tokens_)
 
     def draw(self, stream: TokenStream) -> None:

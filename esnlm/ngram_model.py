@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from esnlm import __version__, persistence
 from esnlm.corpus import TokenStream
-from esnlm.framing import RESETS, as_documents, trained_tokenizer
+from esnlm.framing import RESETS, as_documents, trained_tokenizer, vocabulary_size
 from esnlm.ngrams import KneserNey
 from esnlm.sequence_model import SequenceModel
 from esnlm.tokenizers import Tokenizer
@@ -85,7 +85,7 @@ class NgramLanguageModel(SequenceModel):
         if not isinstance(docs, TokenStream):
             docs = as_documents(docs)
         self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
-        n_tokens = self.n_tokens or len(self.tokenizer_ or ()) or None
+        n_tokens = vocabulary_size(self.n_tokens, self.tokenizer_)
         stream = self._tokens(docs, n_tokens)
         ngrams = KneserNey(self.order, n_tokens=n_tokens, discounts=self.discounts)
         starts = [0] if stream.starts is None else stream.starts

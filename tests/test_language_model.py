@@ -18,6 +18,7 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.corpus import CorpusError
+from esnlm.framing import framed, framed_prefix
 from esnlm.persistence import ModelFormatError
 from esnlm.tokenizers import Tokenizer
 
@@ -345,6 +346,10 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: model(features=2).fit(TRAIN), "features must be WordFeatures or None, got 2"),
         (lambda: model("daily").fit(TRAIN), "reset must be one of"),
         (lambda: model(n_tokens=0).fit(TRAIN), "n_tokens must be an integer of at least 1"),
+        (
+            lambda: model(tokenizer=Tokenizer.train_words(["a b"]), n_tokens=4).fit(["a", "a"]),
+            "n_tokens must be at least 5, the tokenizer's entries, got 4",
+        ),
         (lambda: model(n_units=0).fit(TRAIN), "n_units must be an integer of at least 1"),
         (lambda: model().fit(TRAIN).score([[1]]), "no token to predict"),
         (lambda: model().fit(TRAIN).score([[0, 6]]), "got 6"),
@@ -373,6 +378,17 @@ def test_a_tokenizer_given_is_used_as_it_is():
     fitted = model(tokenizer=tokenizer, n_tokens=20).fit(spelled(TRAIN))
     assert fitted.tokenizer_ is tokenizer
     assert len(fitted.predict_proba("a")) == 20
+
+
+@pytest.mark.parametrize("reset", RESETS)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\f", "\u2028"])
+def test_line_ends_of_a_prefix_are_those_of_a_document(reset: str, end: str):
+    tokenizer = Tokenizer.train_words(["a b"])
+    for text in ("a", f"a{end}b", f"a{end}{end}b{end}a"):
+        (*_, last) = next(framed([text], tokenizer, reset))
+        np.testing.assert_array_equal(framed_prefix(text, tokenizer, reset), last[:-1])
+    ended = framed_prefix(f"a{end}", tokenizer, reset)
+    assert ended.tolist() == {"sentence": [1], "document": [1, 3, 2], "never": [3, 2]}[reset]
 
 
 def test_an_array_of_texts_is_as_many_documents():
