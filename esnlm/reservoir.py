@@ -140,7 +140,7 @@ class Reservoir(BaseEstimator):
             self.n_units, n_inputs, self.input_scaling, self.input_degree, dtype, inputs
         )
         self.bias_ = (self.bias_scaling * bias.standard_normal(self.n_units)).astype(dtype)
-        self._complete(n_inputs)
+        self._complete()
         return self
 
     def transform(
@@ -326,7 +326,7 @@ class Reservoir(BaseEstimator):
         made._check_parameters()
         made.W_, made.W_in_ = _weights.from_arrays(arrays, made.n_units)
         made.bias_, made.leak_rate_ = arrays["bias"], arrays["leak_rate"]
-        made._complete(made.W_in_.shape[1])
+        made._complete()
         made.spectral_radius_ = _weights.radius_of(made.topology, made.W_)
         return made
 
@@ -370,16 +370,16 @@ class Reservoir(BaseEstimator):
         else:
             self.W_in_ = np.ascontiguousarray(np.asarray(W_in, dtype=dtype).T).T
         self.bias_ = np.array(np.broadcast_to(bias, (self.n_units,)), dtype=dtype)
-        self.leak_rate_ = np.array(np.broadcast_to(leak_rate, (self.n_units,)), dtype=dtype)
-        self._complete(self.W_in_.shape[1])
+        self.leak_rate_ = _weights.given_leak_rates(leak_rate, self.n_units, dtype)
+        self._complete()
         self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
         return self
 
-    def _complete(self, n_inputs: int) -> None:
+    def _complete(self) -> None:
         # First of all: an index out of range makes sparse products write to foreign memory.
         _weights.check_shapes(self.n_units, self.W_, self.W_in_, self.bias_, self.leak_rate_)
         self.W_.sort_indices()
-        self.n_inputs_ = n_inputs
+        self.n_inputs_ = int(self.W_in_.shape[1])
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self._token_drive: Drive | None = None
 

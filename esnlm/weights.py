@@ -134,7 +134,7 @@ def check_shapes(
     """Raise ValueError unless all shapes and indices fit: compiled code reads without checks."""
     parts: tuple[tuple[str, Any, tuple[int, ...]], ...] = (
         ("W", W, (n_units, n_units)),
-        ("W_in", W_in, (n_units, *W_in.shape[1:2])),
+        ("W_in", W_in, (n_units, W_in.shape[-1])),
         ("bias", bias, (n_units,)),
         ("leak_rate", leak_rate, (n_units,)),
     )
@@ -158,14 +158,18 @@ def leak_rates(
     a = 1 - exp(-1 / T) (Mahto et al. 2021).
     """
     if isinstance(leak_rate, tuple | list) and leak_rate and isinstance(leak_rate[0], str):
-        rates = _named_leak(leak_rate, n_units, rng)
-    else:
-        rates = _given_leak(leak_rate)
-        if rates.shape not in ((), (n_units,)):
-            raise ValueError(
-                f"leak_rate must be a number or have shape ({n_units},), got shape {rates.shape}"
-            )
-        rates = np.broadcast_to(rates, (n_units,))
+        return given_leak_rates(_named_leak(leak_rate, n_units, rng), n_units, dtype)
+    return given_leak_rates(leak_rate, n_units, dtype)
+
+
+def given_leak_rates(leak_rate: Any, n_units: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Leak rate of every unit (n_units,), each in (0, 1], from a number or from an array."""
+    rates = _given_leak(leak_rate)
+    if rates.shape not in ((), (n_units,)):
+        raise ValueError(
+            f"leak_rate must be a number or have shape ({n_units},), got shape {rates.shape}"
+        )
+    rates = np.broadcast_to(rates, (n_units,))
     bad = rates[~((rates > 0) & (rates <= 1))]
     if bad.size:
         raise ValueError(f"leak_rate must lie in (0, 1], got {bad[0]:g}")
@@ -262,7 +266,8 @@ def _line(n_units: int, weight: float) -> Any:
 
 def _ring_radius(weights: Any) -> float:
     """A ring's eigenvalues are the n-th roots of the product of its weights."""
-    return float(np.exp(np.log(np.abs(weights.data.astype(np.float64))).mean()))
+    sizes = np.abs(weights.data.astype(np.float64))
+    return float(np.exp(np.log(sizes).mean())) if sizes.all() else 0.0
 
 
 def _orthogonal_radius(weights: Any) -> float:

@@ -361,6 +361,19 @@ def test_given_weights_of_another_size_are_refused():
         Reservoir(37).set_weights(other.W_, other.W_in_, np.zeros(37), np.ones(37))
 
 
+@pytest.mark.parametrize(
+    ("inputs", "leak_rate", "message"),
+    [
+        (np.ones(3), 1.0, r"W_in of a reservoir of 3 units must have shape .* got \(3,\)"),
+        (np.ones((3, 2)), 1.7, r"leak_rate must lie in \(0, 1\], got 1.7"),
+        (np.ones((3, 2)), np.ones(4), r"leak_rate must be a number or have shape \(3,\)"),
+    ],
+)
+def test_given_weights_that_make_no_reservoir_are_refused(inputs, leak_rate, message):
+    with pytest.raises(ValueError, match=message):
+        Reservoir(3).set_weights(np.eye(3), inputs, np.zeros(3), leak_rate)
+
+
 @pytest.mark.parametrize("settings", [{}, {"input_degree": 3}, {"topology": "offsets"}])
 def test_arrays_there_and_back(settings):
     reservoir = small(**settings)

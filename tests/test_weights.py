@@ -27,6 +27,13 @@ def test_radius_is_exact(topology, n_units, dtype):
     assert radius == pytest.approx(dense_radius(matrix), rel=1e-6)
 
 
+@pytest.mark.parametrize("topology", weights.TOPOLOGIES)
+def test_a_radius_of_zero_leaves_no_weight(topology):
+    matrix, radius = made(topology, radius=0.0)
+    assert radius == 0.0
+    assert not matrix.toarray().any()
+
+
 def test_delay_line_has_the_radius_as_weight_and_no_eigenvalue():
     matrix, radius = made("delay_line", 5, radius=0.5)
     assert radius == 0.0
