@@ -165,9 +165,11 @@ def pair_counts(
            [0., 1.]])
     """
     total = scipy.sparse.csr_matrix((n_tokens, n_tokens), dtype=np.float64)
+    if not len(tokens):
+        return total
     follows = np.ones(len(tokens), dtype=bool)
     follows[0 if starts is None else starts] = False
-    for first in range(0, max(len(tokens) - 1, 0), _PIECE):
+    for first in range(0, len(tokens) - 1, _PIECE):
         piece = np.asarray(tokens[first : first + _PIECE + 1]).astype(np.int64)
         keys = (piece[:-1] * n_tokens + piece[1:])[follows[first + 1 : first + len(piece)]]
         pairs, times = np.unique(keys, return_counts=True)
@@ -178,7 +180,7 @@ def pair_counts(
 
 
 def _scaled(counts: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Square-rooted counts divided by the root of the root-mean of both words' counts."""
+    """Square-rooted counts over the root of the geometric mean of both words' counts plus one."""
     scaled = counts.sqrt()
     before, after = counts.sum(axis=1), counts.sum(axis=0)
     left, right = (

@@ -145,6 +145,7 @@ def _distances(below: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _positive(name: str, values: ArrayLike) -> NDArray[np.float64]:
     array = np.asarray(values, dtype=np.float64)
-    if not (np.isfinite(array) & (array > 0)).all():
-        raise ValueError(f"{name} must be positive and finite, got {array.min():g}")
+    wrong = array[~(np.isfinite(array) & (array > 0))]
+    if wrong.size:
+        raise ValueError(f"{name} must be positive and finite, got {wrong[0]:g}")
     return array

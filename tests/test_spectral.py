@@ -91,6 +91,7 @@ def test_features_drive_a_language_model_and_are_saved_with_it(tokens, tmp_path)
         ([0, 1, 2], {"n_features": 4}, "at most the 3 words of the vocabulary, got 4"),
         ([0, 1], {"n_features": 0}, "n_features must be"),
         ([1], {"n_features": 1}, "no token follows another"),
+        ([], {"n_features": 1, "n_tokens": 3}, "no token follows another"),
         ([0, 5], {"n_features": 1, "n_tokens": 3}, "5"),
         ([0.5, 1], {"n_features": 1}, "integer"),
     ],

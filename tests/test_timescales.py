@@ -83,5 +83,7 @@ def test_one_timescale_is_closer_to_a_narrow_gaussian():
 def test_what_is_no_timescale():
     with pytest.raises(ValueError, match="timescales must be positive and finite, got -1"):
         forget_bias([2.0, -1.0])
+    with pytest.raises(ValueError, match="timescales must be positive and finite, got inf"):
+        closest_inverse_gamma([2.0, np.inf])
     with pytest.raises(ValueError, match="must lie in"):
         estimated_timescales([0.5, 1.0])
