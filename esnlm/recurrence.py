@@ -11,11 +11,11 @@ from esnlm.drive import Drive
 from esnlm.kernels import branches
 from esnlm.kernels import recurrence as kernels
 from esnlm.kernels.activations import IDENTITY, RELU, TANH
+from esnlm.kernels.vectors import LINE_BYTES
 from esnlm.streams import Step
 from esnlm.threads import TileMap
 
 _CODES = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
-_LINE_BYTES = 64
 # Beyond this size float32 sums of squares of states lose all meaning.
 _LIMIT = 1e8
 # Streams of a tile and lanes in a block of units; 16 sums stay in registers.
@@ -97,7 +97,7 @@ class GatheredRecurrence:
         self._leak, self._n_units = leak.copy(), W.shape[0]
         narrow = np.uint16 if W.shape[0] <= 1 << 16 else np.uint32
         self._W = (W.indptr.astype(np.uint32), W.indices.astype(narrow), W.data.copy())
-        self._count = _LINE_BYTES // leak.itemsize
+        self._count = LINE_BYTES // leak.itemsize
 
     def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
         out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
@@ -175,7 +175,7 @@ class CyclicRecurrence:
         units = np.arange(W.shape[0])[:, None]
         order = np.argsort((W.indices.reshape(len(units), -1) - units) % len(units), axis=1)
         self._weights = np.take_along_axis(W.data.reshape(order.shape), order, axis=1)
-        self._count = _LINE_BYTES // leak.itemsize
+        self._count = LINE_BYTES // leak.itemsize
         self._blocked: dict[int, NDArray[Any]] = {}
 
     def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
@@ -295,8 +295,8 @@ def check_branches(
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Zeros that begin at a cache line, so that no aligned group of lanes straddles two."""
     n_bytes = int(np.prod(shape)) * dtype.itemsize
-    memory = np.zeros(n_bytes + _LINE_BYTES, dtype=np.uint8)
-    skip = -memory.ctypes.data % _LINE_BYTES
+    memory = np.zeros(n_bytes + LINE_BYTES, dtype=np.uint8)
+    skip = -memory.ctypes.data % LINE_BYTES
     return memory[skip : skip + n_bytes].view(dtype).reshape(shape)
 
 

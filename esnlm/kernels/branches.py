@@ -10,6 +10,7 @@ from numba import njit
 
 from esnlm.kernels.lanes import transpose_rows
 from esnlm.kernels.recurrence import TILE, run_cyclic, run_gathered
+from esnlm.kernels.vectors import LINE_BYTES
 
 
 @njit(nogil=True, cache=True)
@@ -101,7 +102,7 @@ def branch_cyclic(
     old and work (n_streams, pitch) flat, like and units: those of ``run_cyclic``.
     """
     n_streams, n_units = len(like) // len(units), out.shape[1]
-    size = len(units) * 64 // leak.itemsize
+    size = len(units) * LINE_BYTES // leak.itemsize
     pitch = len(old) // n_streams
     carry = np.ones(2 * n_streams, dtype=leak.dtype)
     targets, drives = np.empty(n_streams, dtype=np.intp), np.empty(n_streams, dtype=np.intp)

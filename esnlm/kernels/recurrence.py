@@ -20,6 +20,7 @@ from esnlm.kernels.lanes import (
     store_each,
     transpose_rows,
 )
+from esnlm.kernels.vectors import LINE_BYTES
 
 TILE = 16
 
@@ -92,7 +93,7 @@ def run_cyclic(
     """
     n_streams, n_units = len(like) // len(units), out.shape[1]
     zero = load_each(np.zeros(16, dtype=leak.dtype), 0, 0, like)
-    count = 64 // leak.itemsize
+    count = LINE_BYTES // leak.itemsize
     size = len(units) * count
     sums = np.empty(n_streams * size, dtype=leak.dtype)
     drive = np.zeros(size, dtype=leak.dtype)
@@ -152,7 +153,7 @@ def run_rows(first_entry, columns, weights, table, rows, leak, code, state, work
     out (n_steps, n_units) gets the states; the other arguments are those of ``run_gathered``.
     """
     n_steps, n_units = out.shape
-    count = 64 // leak.itemsize
+    count = LINE_BYTES // leak.itemsize
     for k in range(n_steps):
         drive = table[rows[k]]
         for i in range(n_units):
