@@ -7,7 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.grammars import END, RandomState
+from esnlm.elman_rules import END
+from esnlm.pushdown import RandomState, uniforms
 from esnlm.validation import check_count
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -121,26 +122,26 @@ class DyckGrammar:
         ['[]', '()', '[()]']
         """
         check_count("n_sequences", n_sequences, least=0)
-        uniforms = _uniforms(np.random.default_rng(random_state))
+        numbers = uniforms(random_state)
         drawn: dict[str, None] = {}
         kept: list[str] = []
         while len(kept) < n_sequences:
-            sequence = self._draw(uniforms)
+            sequence = self._draw(numbers)
             if sequence is None or (distinct and (sequence in drawn or sequence in unlike)):
                 continue
             drawn[sequence] = None
             kept.append(sequence)
         return kept
 
-    def _draw(self, uniforms: Iterator[float]) -> str | None:
+    def _draw(self, numbers: Iterator[float]) -> str | None:
         """One sequence, or None where its length is out of bounds."""
         brackets: list[str] = []
         closers: list[str] = []
         pairs = [0]
         first = float(self._kinds[0])
         while len(brackets) + len(closers) <= self.max_length:
-            if next(uniforms) < self._continue[pairs[-1]]:
-                pair = PAIRS[0] if next(uniforms) < first else PAIRS[1]
+            if next(numbers) < self._continue[pairs[-1]]:
+                pair = PAIRS[0] if next(numbers) < first else PAIRS[1]
                 brackets.append(pair[0])
                 closers.append(pair[1])
                 pairs.append(0)
@@ -270,8 +271,3 @@ def _continuations(ratio: float, e: float, q: float, ends: float, n_pairs: int) 
     tails = np.logaddexp.accumulate(logs[::-1])[::-1]
     going_on = np.exp(tails[1:] - tails[:-1])
     return [1 - none, *going_on[: n_pairs - 1].tolist()]
-
-
-def _uniforms(rng: np.random.Generator, block: int = 4096) -> Iterator[float]:
-    while True:
-        yield from rng.random(block).tolist()

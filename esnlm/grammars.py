@@ -1,36 +1,17 @@
-"""Artificial languages: what generates them, and the exact distribution of their next word."""
+"""Elman's sentences: drawn, and the exact distribution of their next word."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.pushdown import PushdownProcess, Rule, Stack
+from esnlm.elman_rules import END, LEXICON, Productions, lexical_shares
+from esnlm.pushdown import PushdownProcess, RandomState, uniforms
 
-RandomState: TypeAlias = "int | np.random.Generator | np.random.RandomState | None"
 Floats: TypeAlias = NDArray[np.float64]
 Tokens: TypeAlias = NDArray[np.integer[Any]]
-
-END = "."
-WHO = "who"
-NUMBERS = ("singular", "plural")
-
-#: Word class -> its words, in the order of the vocabulary.
-LEXICON: Mapping[str, tuple[str, ...]] = {
-    "noun singular": ("boy", "girl", "cat", "dog"),
-    "noun plural": ("boys", "girls", "cats", "dogs"),
-    "proper": ("John", "Mary"),
-    "verb required singular": ("chases", "feeds"),
-    "verb required plural": ("chase", "feed"),
-    "verb optional singular": ("sees", "hears"),
-    "verb optional plural": ("see", "hear"),
-    "verb none singular": ("walks", "lives"),
-    "verb none plural": ("walk", "live"),
-    "who": (WHO,),
-    "end": (END,),
-}
 
 #: Sentences of each length in a corpus of 5 500 whose mean is 6.70 words, the corpus that the
 #: paper's section 4.1 describes. Its author's own set, as it came down to us, is the next one.
@@ -142,13 +123,21 @@ class ElmanGrammar:
             word: kind for kind, words in LEXICON.items() for word in words
         }
         self._token = {word: token for token, word in enumerate(self.vocabulary)}
-        self._shares = _lexical_shares(word_weights or {})
         if not 1 <= min_length <= max_length:
             raise ValueError(
                 "lengths must satisfy 1 <= min_length <= max_length, got "
                 f"{min_length} and {max_length}"
             )
-        self._process = PushdownProcess(self._productions(), self.vocabulary, max_length)
+        productions = Productions(
+            noun_phrase=self.noun_phrase,
+            relative_clause=self.relative_clause,
+            verb=self.verb,
+            object_probability=self.object_probability,
+            plural_probability=self.plural_probability,
+            gaps=gaps,
+            shares=lexical_shares(word_weights or {}),
+        )
+        self._process = PushdownProcess(productions.rules(), self.vocabulary, max_length)
         free = self._process.lengths()
         weights = _length_weights(free, length_quotas, min_length)
         self._process.condition(weights)
@@ -156,72 +145,6 @@ class ElmanGrammar:
             length: float(share) for length, share in enumerate(weights * free) if share
         }
         self.mean_length = sum(length * p for length, p in self.length_distribution.items())
-
-    def _productions(self) -> dict[str, list[Rule]]:
-        verbs = {number: self._verbs(number) for number in NUMBERS}
-        main = self._noun_phrases({number: (f"VP {number}",) for number in NUMBERS})
-        inner = "gap" if self.gaps else "VP"
-        gapped = self._noun_phrases({number: (f"{inner} {number}",) for number in NUMBERS})
-        objects = self._noun_phrases(dict.fromkeys(NUMBERS, ()))
-        common = self.noun_phrase["noun"] + self.noun_phrase["relative"]
-        relative = self.noun_phrase["relative"] / common if common else 0.0
-        rules = {"S": main, "object": objects}
-        rules["(object)"] = [
-            *_scaled(objects, self.object_probability),
-            Rule(1 - self.object_probability, None),
-        ]
-        for number in NUMBERS:
-            rules[f"(RC {number})"] = [
-                Rule(relative, WHO, (f"who {number}",)),
-                Rule(1 - relative, None),
-            ]
-            rules[f"who {number}"] = [
-                *_scaled(verbs[number], self.relative_clause["subject"]),
-                *_scaled(gapped, self.relative_clause["object"]),
-            ]
-            rules[f"VP {number}"] = verbs[number]
-            if self.gaps:
-                rules[f"gap {number}"] = self._gap_verbs(number)
-        return rules
-
-    def _noun_phrases(self, follow: Mapping[str, Stack]) -> list[Rule]:
-        """NP, then ``follow[number]``; whether a clause follows a noun is left to the next word."""
-        rules = [
-            Rule(self.noun_phrase["proper"] * self._shares[word], word, follow["singular"])
-            for word in LEXICON["proper"]
-        ]
-        common = self.noun_phrase["noun"] + self.noun_phrase["relative"]
-        for number, share in zip(
-            NUMBERS, (1 - self.plural_probability, self.plural_probability), strict=True
-        ):
-            rules += [
-                Rule(common * share * self._shares[word], word, (f"(RC {number})", *follow[number]))
-                for word in LEXICON[f"noun {number}"]
-            ]
-        return rules
-
-    def _verbs(self, number: str) -> list[Rule]:
-        follow = {"required": ("object",), "optional": ("(object)",), "none": ()}
-        return [
-            Rule(self.verb[kind] * self._shares[word], word, then)
-            for kind, then in follow.items()
-            for word in LEXICON[f"verb {kind} {number}"]
-        ]
-
-    def _gap_verbs(self, number: str) -> list[Rule]:
-        """Verbs of an object relative: those that can take an object, which is the head noun."""
-        transitive = self.verb["required"] + self.verb["optional"]
-        if not transitive and self.relative_clause["object"]:
-            raise ValueError(
-                "object relatives need verbs that take an object: give verb['required'] or "
-                "verb['optional'] a probability, or set relative_clause['object'] to 0"
-            )
-        return [
-            Rule(self.verb[kind] / transitive * self._shares[word], word)
-            for kind in ("required", "optional")
-            for word in LEXICON[f"verb {kind} {number}"]
-            if transitive
-        ]
 
     def sample(self, n_sentences: int, random_state: RandomState = None) -> list[list[str]]:
         """Draw ``n_sentences`` independent sentences: lists of words that end with the full stop.
@@ -234,8 +157,8 @@ class ElmanGrammar:
         """
         if n_sentences < 0:
             raise ValueError(f"n_sentences must be >= 0, got {n_sentences}")
-        uniforms = _uniforms(_generator(random_state))
-        return [self._process.draw(uniforms) for _ in range(n_sentences)]
+        numbers = uniforms(random_state)
+        return [self._process.draw(numbers) for _ in range(n_sentences)]
 
     def next_word_distribution(self, prefix: Sequence[str] = ()) -> Floats:
         """Exact probabilities (24,) of the next word, in the order of ``vocabulary``.
@@ -306,23 +229,6 @@ class ElmanGrammar:
         return float(np.exp(-scores.mean()))
 
 
-def _lexical_shares(weights: Mapping[str, float]) -> dict[str, float]:
-    """Probability of each word given its class."""
-    words_known = set(chain.from_iterable(LEXICON.values()))
-    for word, weight in weights.items():
-        if word not in words_known:
-            raise ValueError(f"word_weights names {word!r}, which is not in the vocabulary")
-        if not 0 <= weight < np.inf:
-            raise ValueError(f"the weight of {word!r} must be finite and >= 0, got {weight}")
-    shares: dict[str, float] = {}
-    for kind, words in LEXICON.items():
-        total = sum(weights.get(word, 1.0) for word in words)
-        if not total:
-            raise ValueError(f"word_weights leave no word in the class {kind!r}")
-        shares |= {word: weights.get(word, 1.0) / total for word in words}
-    return shares
-
-
 def _length_weights(free: Floats, quotas: Mapping[int, float] | None, min_length: int) -> Floats:
     """Weight of a sentence of each length relative to the bare grammar, ``weights @ free == 1``.
 
@@ -388,18 +294,3 @@ def _check_tokens(tokens: Tokens, n_tokens: int) -> Tokens:
             f"tokens must lie in [0, {n_tokens}), got {tokens.min()} to {tokens.max()}"
         )
     return tokens
-
-
-def _scaled(rules: Iterable[Rule], factor: float) -> list[Rule]:
-    return [Rule(rule.probability * factor, rule.word, rule.then) for rule in rules]
-
-
-def _generator(random_state: RandomState) -> np.random.Generator:
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**31))
-    return np.random.default_rng(random_state)
-
-
-def _uniforms(rng: np.random.Generator, block: int = 4096) -> Iterator[float]:
-    while True:
-        yield from rng.random(block).tolist()

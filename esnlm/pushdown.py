@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 Stack: TypeAlias = tuple[str, ...]
+RandomState: TypeAlias = "int | np.random.Generator | np.random.RandomState | None"
 
 START = "S"
 
@@ -188,6 +189,15 @@ class PushdownProcess:
             if token == self._end:
                 return words
             state = self._state(state.successors[token], state.n_words + 1)
+
+
+def uniforms(random_state: RandomState, block: int = 4096) -> Iterator[float]:
+    """Numbers in [0, 1) without end."""
+    if isinstance(random_state, np.random.RandomState):
+        random_state = random_state.randint(2**31)
+    rng = np.random.default_rng(random_state)
+    while True:
+        yield from rng.random(block).tolist()
 
 
 def _no_words(size: int) -> Floats:

@@ -33,8 +33,8 @@ FLOORS = (
     ),
     (
         "features", "spectral", "weights", "statistics", "metrics", "ngrams", "threads", "streams",
-        "drive", "harvest", "recurrence", "pushdown", "validation", "ngram_tables", "tensors",
-        "frequency_bins", "files", "token_code", "timescales", "last_tokens",
+        "drive", "harvest", "recurrence", "pushdown", "elman_rules", "validation", "ngram_tables",
+        "tensors", "frequency_bins", "files", "token_code", "timescales", "last_tokens",
     ),
     ("kernels", "blas"),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.elman_rules import END
 from esnlm.experiments.elman_runs import (
     Settings,
     Tokens,
@@ -17,7 +18,7 @@ from esnlm.experiments.elman_runs import (
     make_corpora,
 )
 from esnlm.files import write_whole
-from esnlm.grammars import END, ElmanGrammar
+from esnlm.grammars import ElmanGrammar
 from esnlm.readouts.mixture import MixtureOfExpertsReadout
 
 Floats = NDArray[np.float64]
