@@ -103,7 +103,7 @@ def test_a_loaded_readout_says_that_it_cannot_learn_more() -> None:
     X, y = pairs()
     fitted = RidgeReadout().fit(X, y)
     loaded = RidgeReadout.from_arrays(fitted.get_params(), fitted.to_arrays())
-    with pytest.raises(ValueError, match="without its statistics"):
+    with pytest.raises(ValueError, match="without its training state"):
         loaded.partial_fit(X, y)
     before = fitted.predict_proba(X)
     assert not np.allclose(fitted.partial_fit(X[:50], y[:50]).predict_proba(X), before, atol=1e-12)

@@ -1,5 +1,7 @@
 """Softmax over classes, or a mixture of several behind a gate, learned in batches of components."""
 
+from functools import reduce
+from operator import iadd
 from typing import Any
 
 import numpy as np
@@ -125,7 +127,9 @@ class GatedSolver:
         rows = min(_TILE, rows_within(_TILE_BYTES, self.weights.shape[1], np.float32))
         parts = over(tile, range(0, len(Z), rows))
         # Tiles are added in their order: the sums do not depend on the threads.
-        gradient, gate_gradient, variances = (_sum([part[k] for part in parts]) for k in range(3))
+        gradient, gate_gradient, variances = (
+            reduce(iadd, [part[k] for part in parts]) for k in range(3)
+        )
         memory = max(_CURVATURE_MEMORY, 1 / (self.n_steps + 2))
         self.variances += memory * (variances / len(Z) - self.variances)
         size = rate * min(1.0, (self.n_steps + 1) / _WARM_UP) / len(Z)
@@ -207,10 +211,3 @@ def _gradient(Z: NDArray[Any], residual: NDArray[Any]) -> NDArray[Any]:
     np.matmul(Z.T, residual, out=gradient[:-1])
     residual.sum(axis=0, out=gradient[-1])
     return gradient
-
-
-def _sum(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from esnlm.readouts.base import ArrayBlocks, Block, Blocks, StreamingReadout, rows_within
+from esnlm.readouts.named_arrays import after_start, with_start
 from esnlm.readouts.projection import floor_rows, least_output
 from esnlm.readouts.streamed import WITHOUT_STATE
 from esnlm.statistics import Moments
@@ -147,14 +148,12 @@ class RidgeReadout(StreamingReadout):
     def training_arrays(self) -> dict[str, NDArray[Any]]:
         if self._moments is None:
             raise ValueError(WITHOUT_STATE)
-        arrays = self._moments.to_arrays()
-        return {f"moments.{name}": array for name, array in arrays.items()}
+        return with_start("moments.", self._moments.to_arrays())
 
     training_arrays.__doc__ = StreamingReadout.training_arrays.__doc__
 
     def restore_training(self, arrays: dict[str, NDArray[Any]]) -> None:
-        own = {k.removeprefix("moments."): a for k, a in arrays.items()}
-        self._moments = Moments.from_arrays(own, self.gram_rows)
+        self._moments = Moments.from_arrays(after_start("moments.", arrays), self.gram_rows)
         # Parameters that came from a model folder are those of the same rows.
         self._stale = "coef_" not in self.__dict__ and self._moments.n > 0
 

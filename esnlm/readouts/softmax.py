@@ -6,23 +6,13 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from esnlm.readouts.base import ArrayBlocks, Block, Blocks, blocks_rows
+from esnlm.readouts.base import ArrayBlocks, Block, Blocks
 from esnlm.readouts.buffered import BufferedReadout
-from esnlm.readouts.incremental import (
-    IncrementalSolver,
-    Interleaved,
-    batch_rows,
-    sample_moments,
-)
-from esnlm.readouts.multinomial import (
-    GramPreconditioner,
-    MultinomialLoss,
-    log_softmax,
-    logits,
-    newton_cg,
-    softmax,
-)
-from esnlm.readouts.softmax_newton import Best, Weighted, hessian_rows, mean_loss
+from esnlm.readouts.incremental import IncrementalSolver, batch_rows
+from esnlm.readouts.multinomial import log_softmax, logits, softmax
+from esnlm.readouts.named_arrays import after_start, with_start
+from esnlm.readouts.softmax_incremental import descend, frequencies_of, mean_loss, sampled_solver
+from esnlm.readouts.softmax_newton import newton_solution
 from esnlm.readouts.softmax_passes import Rates, SoftmaxPasses, restored_solver, solver_arrays
 from esnlm.statistics import Moments
 from esnlm.validation import check_count, check_finite
@@ -33,9 +23,6 @@ Float = NDArray[np.float64]
 # up to which it is preferred: about a minute on two cores.
 _AUTO_BYTES = 1 << 28
 _AUTO_WORK = 1 << 31
-# Passes that bring Newton's method near the optimum: cheaper by far than its first steps.
-_WARM_PASSES = 16
-_MAX_PRODUCTS = 40
 
 
 class SoftmaxReadout(BufferedReadout):
@@ -214,24 +201,20 @@ class SoftmaxReadout(BufferedReadout):
 
     def _learner_arrays(self) -> dict[str, NDArray[Any]]:
         if self._passes is not None:
-            return {f"passes.{k}": a for k, a in self._passes.to_arrays().items()}
+            return with_start("passes.", self._passes.to_arrays())
         arrays = super()._learner_arrays()
         arrays["n_seen"] = np.asarray(self._n_seen)
         if self._incremental is not None:
-            arrays |= {f"solver.{k}": a for k, a in solver_arrays(self._incremental).items()}
+            arrays |= with_start("solver.", solver_arrays(self._incremental))
         return arrays
 
     def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
         super()._restore_learner(arrays)
-        passes, solver = (
-            {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
-            for start in ("passes.", "solver.")
-        )
-        if passes:
+        if passes := after_start("passes.", arrays):
             self._passes = SoftmaxPasses.from_arrays(passes, self._rates())
             return
         self._n_seen = int(arrays["n_seen"])
-        if solver:
+        if solver := after_start("solver.", arrays):
             self._incremental = restored_solver(solver, self.momentum)
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
@@ -260,101 +243,21 @@ class SoftmaxReadout(BufferedReadout):
         )
 
     def _solve_newton(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        n_units, n_classes = self.n_features_in_, len(self.classes_)
-        moments = Moments(n_units, n_classes, gram_rows=16 * n_units + 16384)
-        for X, codes in blocks:
-            moments.add(X, codes)
-        loss = MultinomialLoss(
-            Weighted(blocks),
-            n_units,
-            n_classes,
-            self.alpha,
-            centre=moments.mean,
-            stride=-(-moments.n // hessian_rows(n_units)),
-            lasting=isinstance(blocks, ArrayBlocks),
-            fixed=moments.counts == 0,
+        sizes = self.n_features_in_, len(self.classes_)
+        theta, centre, self.history_ = newton_solution(
+            blocks, *sizes, self._rates(), held_out, tol=self.tol, max_iter=self.max_iter
         )
-        best = None if held_out is None else Best(moments.mean, held_out)
-        result = newton_cg(
-            loss,
-            self._first_theta(blocks, moments),
-            GramPreconditioner(moments),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            max_products=_MAX_PRODUCTS,
-            monitor=best,
-        )
-        self.history_ = result.history
-        self.n_iter_ = max(1, len(result.history) - 1)
-        theta = result.theta if best is None or best.theta is None else best.theta
-        self._set(theta, moments.mean)
-
-    def _first_theta(self, blocks: Blocks, moments: Moments) -> Float:
-        """Frequencies alone; with many rows, what cheap passes of the other solver give."""
-        frequencies = (moments.counts + 0.5) / (moments.n + 0.5 * moments.n_classes)
-        theta = np.zeros((moments.n_units + 1, moments.n_classes))
-        theta[-1] = np.log(frequencies)
-        if moments.n < 16 * batch_rows(moments.n_units):
-            return theta
-        ridge = self.alpha / moments.n
-        solver = IncrementalSolver(moments, frequencies, self.momentum, ridge=ridge)
-        self._run(solver, blocks, _WARM_PASSES, None)
-        if not np.all(np.isfinite(solver.weights)):
-            return theta
-        unseen = moments.counts == 0
-        theta[:-1] = np.where(unseen, 0.0, solver.weights)
-        theta[-1] = np.where(unseen, theta[-1], solver.offset)
-        return theta
+        self.n_iter_ = max(1, len(self.history_) - 1)
+        self._set(theta, centre)
 
     def _solve_incremental(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        n_units, n_classes = self.n_features_in_, len(self.classes_)
-        sampled = _shuffled(blocks, n_units)
-        moments = sample_moments(sampled, n_units, n_classes, max(8 * n_units, 16384))
-        if moments.n == 0:
-            raise ValueError("no rows to learn from: got 0 rows, give at least one")
-        frequencies = (moments.counts + 0.5) / (moments.n + 0.5 * n_classes)
-        ridge = self.alpha / max(moments.n, blocks_rows(blocks))
-        solver = IncrementalSolver(moments, frequencies, self.momentum, ridge=ridge)
-        self._incremental = solver
-        self._n_seen = self._run(solver, blocks, self.n_passes, held_out)
-        self.n_iter_ = self.n_passes
+        sizes = self.n_features_in_, len(self.classes_)
+        solver = sampled_solver(blocks, *sizes, self._rates())
+        self._n_seen, self.history_ = descend(
+            solver, blocks, self.n_passes, self._rates(), held_out
+        )
+        self._incremental, self.n_iter_ = solver, self.n_passes
         self._set_from(solver)
-
-    def _run(
-        self,
-        solver: IncrementalSolver,
-        blocks: Blocks,
-        n_passes: int,
-        held_out: Blocks | None,
-    ) -> int:
-        """Passes of the incremental solver; returns the rows of one pass.
-
-        The rate falls linearly to zero over all passes. In a first pass over an unknown number
-        of rows (blocks without ``n_rows``) it falls as the root of the rows seen instead.
-        """
-        n_rows = blocks_rows(blocks)
-        shuffled = _shuffled(blocks, self.n_features_in_)
-        top, first = 1.0, 0 if n_rows else 1
-        best: tuple[float, NDArray[Any], NDArray[Any]] | None = None
-        for k in range(n_passes):
-            seen = 0
-            for X, codes in shuffled:
-                if n_rows:
-                    part = top * max(0.0, 1 - (k + seen / n_rows - first) / (n_passes - first))
-                else:
-                    part = top = (1 + seen / (20 * solver.batch)) ** -0.5
-                ridge = self.alpha / max(n_rows, seen + len(X))
-                solver.learn(X, codes, self.learning_rate * part, ridge)
-                seen += len(X)
-            n_rows = seen
-            if held_out is not None:
-                score = mean_loss(held_out, solver.weights, solver.intercept)
-                self.history_.append(score)
-                if best is None or score < best[0]:
-                    best = (score, solver.weights.copy(), solver.offset.copy())
-        if best is not None:
-            solver.weights, solver.offset = best[1], best[2]
-        return n_rows
 
     def _set_from(self, solver: IncrementalSolver) -> None:
         self.coef_ = np.ascontiguousarray(solver.weights.T, dtype=np.float64)
@@ -381,8 +284,8 @@ class SoftmaxReadout(BufferedReadout):
     def _resumed(self, X: NDArray[Any], codes: NDArray[np.intp]) -> IncrementalSolver:
         """A solver that starts at the present parameters."""
         moments = Moments(self.n_features_in_, len(self.classes_)).add(X, codes)
-        frequencies = (moments.counts + 0.5) / (moments.n + 0.5 * moments.n_classes)
-        return IncrementalSolver(moments, frequencies, self.momentum, self.coef_.T, self.intercept_)
+        weights = self.coef_.T, self.intercept_
+        return IncrementalSolver(moments, frequencies_of(moments), self.momentum, *weights)
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         return softmax(logits(X, self.coef_.T, self.intercept_))
@@ -394,10 +297,3 @@ class SoftmaxReadout(BufferedReadout):
         weights = self.coef_.T.astype(dtype, copy=False)
         intercept = self.intercept_.astype(dtype, copy=False)
         return lambda X: log_softmax(logits(X, weights, intercept))
-
-
-def _shuffled(blocks: Blocks, n_units: int) -> Blocks:
-    """Arrays interleaved; streams as they come (a harvest's blocks span the corpus already)."""
-    if not isinstance(blocks, ArrayBlocks):
-        return blocks
-    return Interleaved(blocks.X, blocks.y, max(blocks.block_size, 2 * batch_rows(n_units)))

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.incremental import IncrementalSolver, batch_rows
+from esnlm.readouts.named_arrays import Arrays, after_start, with_start
 from esnlm.statistics import Moments
-
-Arrays = dict[str, NDArray[Any]]
 
 _SOLVER_ARRAYS = (
     "weights", "offset", "_velocity", "_offset_velocity", "inverse", "centre", "variances"
@@ -137,9 +136,9 @@ class SoftmaxPasses:
         if self.counts is not None:
             arrays["counts"] = self.counts
         if self._surveyed is not None:
-            arrays |= {f"survey.{k}": a for k, a in self._surveyed.to_arrays().items()}
+            arrays |= with_start("survey.", self._surveyed.to_arrays())
         if self._solver is not None:
-            arrays |= {f"solver.{k}": a for k, a in solver_arrays(self._solver).items()}
+            arrays |= with_start("solver.", solver_arrays(self._solver))
         if self.best is not None:
             arrays["best.weights"], arrays["best.offset"] = self.best
         return arrays
@@ -152,14 +151,10 @@ class SoftmaxPasses:
         made.n_seen = int(arrays["n_seen"])
         made.best_score = float(arrays["best_score"])
         made._surveyed = None
-        if "survey.n" in arrays:
-            made._surveyed = Moments.from_arrays(_under("survey.", arrays))
-        if "solver.weights" in arrays:
-            made._solver = restored_solver(_under("solver.", arrays), rates.momentum)
+        if survey := after_start("survey.", arrays):
+            made._surveyed = Moments.from_arrays(survey)
+        if solver := after_start("solver.", arrays):
+            made._solver = restored_solver(solver, rates.momentum)
         if "best.weights" in arrays:
             made.best = arrays["best.weights"], arrays["best.offset"]
         return made
-
-
-def _under(prefix: str, arrays: Arrays) -> Arrays:
-    return {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}

@@ -9,6 +9,7 @@ from esnlm.readouts.base import Blocks, StreamingReadout, blocks_rows
 from esnlm.readouts.gated_passes import GatedPasses, GateMoments
 from esnlm.readouts.incremental import batch_rows
 from esnlm.readouts.multinomial import log_softmax
+from esnlm.readouts.named_arrays import after_start, with_start
 from esnlm.readouts.streamed import WITHOUT_STATE
 from esnlm.token_code import n_code_units, token_of
 from esnlm.validation import check_count, check_finite
@@ -126,23 +127,19 @@ class TokenGatedReadout(StreamingReadout):
         self._check_can_learn()
         arrays = {"n_seen": np.asarray(self._n_seen), "n_rows": np.asarray(self._n_rows)}
         if self._surveyed is not None:
-            arrays |= {f"survey.{k}": a for k, a in self._surveyed.to_arrays().items()}
+            arrays |= with_start("survey.", self._surveyed.to_arrays())
             arrays["targets"] = self._targets
         if self._passes is not None:
-            arrays |= {f"passes.{k}": a for k, a in self._passes.to_arrays().items()}
+            arrays |= with_start("passes.", self._passes.to_arrays())
         return arrays
 
     def restore_training(self, arrays: dict[str, NDArray[Any]]) -> None:
         """See `StreamingReadout.restore_training`."""
         self._can_learn = True
         self._n_seen, self._n_rows = int(arrays["n_seen"]), int(arrays["n_rows"])
-        surveyed, passes = (
-            {k.removeprefix(start): a for k, a in arrays.items() if k.startswith(start)}
-            for start in ("survey.", "passes.")
-        )
-        if surveyed:
+        if surveyed := after_start("survey.", arrays):
             self._surveyed, self._targets = GateMoments.from_arrays(surveyed), arrays["targets"]
-        if passes:
+        if passes := after_start("passes.", arrays):
             self._passes = GatedPasses.from_arrays(passes, self.alpha, self.momentum)
             self._stale = True
 

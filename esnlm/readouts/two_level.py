@@ -2,19 +2,18 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import reduce
+from operator import iadd
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
 from esnlm.readouts.direct import DirectConnections
 from esnlm.readouts.multinomial import log_softmax, residuals
+from esnlm.readouts.named_arrays import Arrays, after_start, with_start
 from esnlm.readouts.within_class import ClassLayout, WordFactors
-from esnlm.threads import TileMap, tile_map
-
-Arrays = dict[str, NDArray[Any]]
+from esnlm.threads import TileMap, one_blas_thread, tile_map
 
 # Rows that one thread works on at a time, and batches of classes to one batch of words.
 _TILE = 1024
@@ -125,7 +124,6 @@ class TwoLevelSolver:
         self.word_offset = np.log(shares).astype(np.float32)
         self.curvature = np.full(len(counts), prior * n_components, dtype=np.float32)
         self.direct = DirectConnections(n_direct, len(counts), n_components, pairs)
-        self._sizes = np.array([run.stop - run.start for run in layout.runs])
         self._rows: list[Rows] = []
         self._word_rows: list[Rows] = []
         self._n_rows = self._n_word_rows = 0
@@ -173,7 +171,7 @@ class TwoLevelSolver:
 
         with self._tiles() as over:
             over(tile, range(0, len(Z), _TILE))
-        inside = self._sizes[classes] > 1
+        inside = self.layout.sizes[classes] > 1
         out[inside] += self.words.log_probability_of(Z[inside], words[inside])
         return out
 
@@ -182,7 +180,7 @@ class TwoLevelSolver:
         arrays: Arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays["n_steps"] = np.asarray(self.n_steps)
         arrays["n_word_rows"] = np.asarray(self._n_word_rows)
-        arrays |= {f"direct.{name}": array for name, array in self.direct.to_arrays().items()}
+        arrays |= with_start("direct.", self.direct.to_arrays())
         for name, rows in (("rows", self._rows), ("word_rows", self._word_rows)):
             if rows:
                 whole = _joined(rows)
@@ -194,9 +192,7 @@ class TwoLevelSolver:
         """Take over what `to_arrays` gave."""
         for name in _ARRAYS:
             setattr(self, name, arrays[name])
-        self.direct.restore(
-            {k.removeprefix("direct."): a for k, a in arrays.items() if k.startswith("direct.")}
-        )
+        self.direct.restore(after_start("direct.", arrays))
         self.n_steps = int(arrays["n_steps"])
         self._rows, self._word_rows = _parts("rows", arrays), _parts("word_rows", arrays)
         self._n_rows = sum(len(part.Z) for part in self._rows)
@@ -209,7 +205,7 @@ class TwoLevelSolver:
             with tile_map(1) as over:
                 yield over
             return
-        with _blas().limit(limits=1, user_api="blas"), tile_map() as over:
+        with one_blas_thread(), tile_map() as over:
             yield over
 
     def _step(self, rates: Rates, over: TileMap) -> None:
@@ -221,7 +217,7 @@ class TwoLevelSolver:
         gradient = self._step_classes(Z, classes, rates.classes, over)
         if gradient is not None:
             self.direct.step(last, gradient, rates.direct)
-        inside = self._sizes[classes] > 1
+        inside = self.layout.sizes[classes] > 1
         self._word_rows.append(Rows(Z, words, last).of(inside))
         self._n_word_rows += len(Z)
         if len(self._word_rows) == _WORD_BATCHES:
@@ -250,7 +246,7 @@ class TwoLevelSolver:
         parts = over(tile, range(0, len(Z), _TILE))
         # Tiles are added in their order: the sums do not depend on the threads.
         gradient, offset_gradient, mean, squares = (
-            _sum([part[k] for part in parts]) for k in range(4)
+            reduce(iadd, [part[k] for part in parts]) for k in range(4)
         )
         memory = max(_CURVATURE_MEMORY, 1 / (self.n_steps + 2))
         variances = (mean - squares).astype(np.float64) / len(Z)
@@ -307,19 +303,6 @@ class TwoLevelSolver:
         coef *= (curvature / (curvature + decay))[:, None]
         self.word_offset[run] -= R.sum(axis=0) / curvature
         return downwards
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """The loaded BLAS libraries; finding them takes as long as a step."""
-    return ThreadpoolController()
-
-
-def _sum(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    total = parts[0]
-    for part in parts[1:]:
-        total += part
-    return total
 
 
 def _joined(rows: list[Rows]) -> Rows:
