@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm import __version__, persistence
+from esnlm import persistence
 from esnlm.corpus import CorpusError, TokenStream
 from esnlm.framing import (
     RESETS,
@@ -19,6 +19,7 @@ from esnlm.framing import (
     vocabulary_size,
 )
 from esnlm.last_tokens import NO_TOKEN, read_on
+from esnlm.model_files import model_files, model_of
 from esnlm.sequence_model import SequenceModel
 from esnlm.state_blocks import StateBlocks
 from esnlm.tokenizers import Tokenizer
@@ -222,43 +223,7 @@ class LanguageModel(SequenceModel):
             ``training`` is asked of a readout that was itself loaded without it.
         """
         check_is_fitted(self, "readout_")
-        config, texts = self._description()
-        files = {persistence.WEIGHTS: self._weights()}
-        if training:
-            files[persistence.TRAINING] = self.readout_.training_arrays()
-            if self._carried is not None:
-                state, last = self._carried
-                files[persistence.TRAINING][_CARRIED_LAST] = last
-                if state is not None:
-                    files[persistence.TRAINING][_CARRIED_STATE] = state
-        persistence.write_model(Path(folder), config, files, texts)
-
-    def _weights(self) -> persistence.Arrays:
-        arrays = persistence.with_prefix("reservoir", self.reservoir_.to_arrays())
-        arrays |= persistence.with_prefix("readout", self.readout_.to_arrays())
-        if self.features_ is not None:
-            arrays |= persistence.with_prefix("features", self.features_.to_arrays())
-        return arrays
-
-    def _description(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """What ``config.json`` says, and the texts beside it."""
-        config: dict[str, Any] = {
-            "esnlm": __version__,
-            "n_tokens": self.n_tokens_,
-            "settings": {name: getattr(self, name) for name in _SETTINGS},
-            "reservoir": persistence.describe(self.reservoir_),
-            "readout": persistence.describe(self.readout_),
-            "features": None,
-            "tokenizer": None,
-            "run": getattr(self, "run_", None),
-        }
-        if self.features_ is not None:
-            config["features"] = persistence.describe(self.features_)
-        texts = {}
-        if self.tokenizer_ is not None:
-            texts[persistence.TOKENIZER] = self.tokenizer_.to_json()
-            config["tokenizer"] = {"bos": self.tokenizer_.bos, "eos": self.tokenizer_.eos}
-        return config, texts
+        persistence.write_model(Path(folder), *model_files(self, training=training))
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -269,10 +234,9 @@ class LanguageModel(SequenceModel):
         ModelFormatError
             The folder is missing, incomplete, altered or of another version.
         """
-        config, files, texts = persistence.read_model(Path(folder))
+        files = persistence.read_model(Path(folder))
         try:
-            model = cls._rebuilt(config, files[persistence.WEIGHTS], texts)
-            model._restore_training(files.get(persistence.TRAINING))
+            model: Self = model_of(cls, *files)
             return model
         except (KeyError, TypeError, IndexError) as error:
             raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
@@ -294,38 +258,6 @@ class LanguageModel(SequenceModel):
         model.n_tokens_ = len(readout.classes_)
         model._carried, model.run_ = None, None
         return model
-
-    @classmethod
-    def _rebuilt(
-        cls, config: dict[str, Any], arrays: persistence.Arrays, texts: dict[str, str]
-    ) -> Self:
-        def fitted(part: str) -> Any:
-            if config[part] is None:
-                return None
-            home = persistence.home_of(config[part]["class"])
-            params = persistence.parameters(config[part])
-            return home.from_arrays(params, persistence.under_prefix(part, arrays))
-
-        tokenizer = None
-        if config["tokenizer"] is not None:
-            tokenizer = Tokenizer.from_json(texts[persistence.TOKENIZER], **config["tokenizer"])
-        reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
-        model = cls.of_parts(reservoir, readout, tokenizer, features, **config["settings"])
-        model.n_tokens_ = int(config["n_tokens"])
-        model.run_ = config.get("run")
-        if tokenizer is not None and len(tokenizer) > model.n_tokens_:
-            raise persistence.ModelFormatError(
-                f"the tokenizer of {len(tokenizer)} entries does not belong to a model of"
-                f" {model.n_tokens_} tokens"
-            )
-        return model
-
-    def _restore_training(self, arrays: persistence.Arrays | None) -> None:
-        if arrays is None:
-            return
-        state, last = (arrays.pop(name, None) for name in (_CARRIED_STATE, _CARRIED_LAST))
-        self._carried = None if last is None else (state, np.asarray(last, dtype=np.int64))
-        self.readout_.restore_training(arrays)
 
     def _check_parts(self) -> None:
         for name, method, kind in (
@@ -430,7 +362,3 @@ class LanguageModel(SequenceModel):
 
     def _next_log_probabilities(self, state: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(self.readout_.predict_log_proba(state[None])[0], dtype=np.float64)
-
-
-_CARRIED_STATE, _CARRIED_LAST = "carried.state", "carried.last"
-_SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")

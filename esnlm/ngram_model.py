@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm import __version__, persistence
 from esnlm.corpus import TokenStream
 from esnlm.framing import RESETS, as_documents, trained_tokenizer, vocabulary_size
+from esnlm.model_files import tokenizer_files, tokenizer_of
 from esnlm.ngrams import KneserNey
 from esnlm.sequence_model import SequenceModel
 from esnlm.tokenizers import Tokenizer
@@ -110,17 +111,14 @@ class NgramLanguageModel(SequenceModel):
             ``folder`` is a file, or a folder with anything but a model in it.
         """
         check_is_fitted(self, "ngrams_")
-        config: dict[str, Any] = {
+        told, texts = tokenizer_files(self.tokenizer_)
+        config = {
             "esnlm": __version__,
             "kind": KIND,
             "n_tokens": self.n_tokens_,
             "settings": {name: getattr(self, name) for name in _SETTINGS},
-            "tokenizer": None,
+            "tokenizer": told,
         }
-        texts = {}
-        if self.tokenizer_ is not None:
-            texts[persistence.TOKENIZER] = self.tokenizer_.to_json()
-            config["tokenizer"] = {"bos": self.tokenizer_.bos, "eos": self.tokenizer_.eos}
         arrays = {persistence.WEIGHTS: self.ngrams_.to_arrays()}
         persistence.write_model(Path(folder), config, arrays, texts)
 
@@ -147,9 +145,7 @@ class NgramLanguageModel(SequenceModel):
     def _rebuilt(
         cls, config: dict[str, Any], arrays: persistence.Arrays, texts: dict[str, str]
     ) -> Self:
-        tokenizer = None
-        if config["tokenizer"] is not None:
-            tokenizer = Tokenizer.from_json(texts[persistence.TOKENIZER], **config["tokenizer"])
+        tokenizer = tokenizer_of(config, texts)
         model = cls(tokenizer=tokenizer, **config["settings"])
         model.tokenizer_ = tokenizer
         model.n_tokens_ = int(config["n_tokens"])

@@ -24,7 +24,7 @@ FLOORS = (
     ("sequence_model",),
     (
         "generation", "framing", "persistence", "checkpoints", "training_log", "state_blocks",
-        "preparation", "appending", "workplace",
+        "preparation", "appending", "workplace", "model_files",
     ),
     (
         "reservoir", "readouts", "corpus", "chunks", "tokenizers", "grammars", "shards",
