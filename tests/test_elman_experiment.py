@@ -95,7 +95,7 @@ def test_summary_names_every_readout(small):
 
 
 def test_nothing_half_written_stays(small):
-    assert not list(small.glob("*.part"))
+    assert not list(small.glob("*.new"))
     assert not list(small.glob(".*"))
 
 

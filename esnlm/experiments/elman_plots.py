@@ -196,7 +196,7 @@ def _band(axis: "Axes", rows: Sequence[Row], column: str, **style: Any) -> None:
 def _ngram_levels(
     ngrams: Sequence[Row], column: str, orders: Sequence[int]
 ) -> list[tuple[str, float]]:
-    """Names and means over seeds of the n-grams, for `_levels`."""
+    """Names and means over seeds of the n-grams, for `levels`."""
     found = []
     for order in orders:
         values = [row[column] for row in ngrams if row["order"] == order]

@@ -245,7 +245,7 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
 def _penalty(readout: StreamingReadout) -> float:
     """The L2 penalty that was used: ridge's own choice, or that of the softmax parts."""
     part: Any = getattr(readout, "word_readout", readout)
-    return float(getattr(part, "alpha_", None) or part.alpha)
+    return float(getattr(part, "alpha_", part.alpha))
 
 
 def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from esnlm.files import file_aside
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -80,6 +82,5 @@ def legend(figure: "Figure", axis: "Axes", n_columns: int) -> None:
 
 def save(figure: "Figure", path: Path) -> None:
     """Write a PNG, which appears whole or not at all."""
-    aside = path.with_name(path.name + ".part")
-    figure.savefig(aside, format="png", dpi=130)
-    aside.replace(path)
+    with file_aside(path) as file:
+        figure.savefig(file, format="png", dpi=130)

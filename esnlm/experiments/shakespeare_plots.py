@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from esnlm.experiments.figures import save
 from esnlm.experiments.grid import Row, read_rows
 
 if TYPE_CHECKING:
@@ -30,12 +31,7 @@ _MARKERS = {"reservoir": "v", "attention readout": "P", "transformer": "*"}
 
 def plot_study(csv_path: Path, path: Path) -> None:
     """Draw the rows of the CSV into a PNG of three panels."""
-    import io
-
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-
-    from esnlm.files import write_whole
 
     rows = read_rows(csv_path)
     figure = Figure(figsize=(15, 5.6), layout="constrained")
@@ -64,10 +60,7 @@ def plot_study(csv_path: Path, path: Path) -> None:
         axis.spines[["top", "right"]].set_visible(False)
     handles, labels = loss.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
-    FigureCanvasAgg(figure)
-    image = io.BytesIO()
-    figure.savefig(image, format="png", dpi=110)
-    write_whole(path, image.getvalue())
+    save(figure, path)
 
 
 def _draw(axis: "Axes", rows: Sequence[Row], column: str, **style: Any) -> None:
