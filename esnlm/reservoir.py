@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from esnlm import weights as _weights
 from esnlm.drive import Drive
@@ -178,6 +179,7 @@ class Reservoir(BaseEstimator):
         self, state: ArrayLike, token: int, *, features: ArrayLike | None = None
     ) -> NDArray[Any]:
         """State (n_units,) after one more token."""
+        check_is_fitted(self, "W_")
         return self.transform([token], initial_state=state, features=features)[0]
 
     def advance_many(
@@ -210,6 +212,7 @@ class Reservoir(BaseEstimator):
         (n, n_units) of the reservoir's dtype, results are written there; it may be other rows of
         the array that holds the states.
         """
+        check_is_fitted(self, "W_")
         drive = self._drive(features)
         with tile_map(n_threads) as over:
 
@@ -314,6 +317,7 @@ class Reservoir(BaseEstimator):
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The weights as plain arrays, sparse ones as data, indices and indptr."""
+        check_is_fitted(self, "W_")
         arrays = {"bias": self.bias_, "leak_rate": self.leak_rate_}
         return arrays | _weights.to_arrays(self.W_, self.W_in_)
 
@@ -394,7 +398,7 @@ class Reservoir(BaseEstimator):
                 raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
         check_choice("activation", self.activation, _ACTIVATIONS)
         check_choice("topology", self.topology, _weights.TOPOLOGIES)
-        check_choice("dtype", np.dtype(self.dtype).name, ("float32", "float64"))
+        check_choice("dtype", _name_of(self.dtype), ("float32", "float64"))
         check_seed("random_state", self.random_state)
 
     def _fit_on_first_use(self, inputs: NDArray[Any], features: ArrayLike | None) -> None:
@@ -434,3 +438,11 @@ class Reservoir(BaseEstimator):
                 f" activation={self.activation!r} and leak_rate={reprlib.repr(self.leak_rate)}:"
                 " lower spectral_radius or leak_rate, or take activation='tanh'"
             )
+
+
+def _name_of(dtype: Any) -> Any:
+    """What numpy calls the dtype; itself where numpy knows none such."""
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return dtype

@@ -7,6 +7,7 @@ import reservoirpy.nodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 from esnlm import Reservoir
 from esnlm.reservoir import DivergenceError
@@ -384,3 +385,21 @@ def test_arrays_there_and_back(settings):
     again = Reservoir.from_arrays(params, arrays)
     assert again.spectral_radius_ == pytest.approx(reservoir.spectral_radius_)
     np.testing.assert_array_equal(again.transform(text()), reservoir.transform(text()))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda reservoir: reservoir.advance(np.zeros(4), 1),
+        lambda reservoir: reservoir.advance_many(np.zeros((1, 4)), [1]),
+        lambda reservoir: reservoir.to_arrays(),
+    ],
+)
+def test_what_needs_weights_says_so_without_them(call):
+    with pytest.raises(NotFittedError, match="Reservoir instance is not fitted"):
+        call(Reservoir(4))
+
+
+def test_a_dtype_that_numpy_does_not_know_is_named():
+    with pytest.raises(ValueError, match="dtype must be one of float32, float64, got 'bogus'"):
+        Reservoir(4, dtype="bogus").fit(n_inputs=2)
