@@ -17,12 +17,13 @@ from esnlm.commands.natural_grid import COLUMNS, PHENOMENA, planned
 from esnlm.experiments.grid import read_rows
 from esnlm.experiments.natural_plots import sweep_figure
 from esnlm.experiments.natural_runs import parameter_counts
+from esnlm.experiments.provenance import code_version
 from esnlm.experiments.ueda import BY_CONNECTIVITY, BY_MIN_LEAK, BY_SIZE
 
 TEXT = "the boy sees the dog\nthe dogs see the boy\n\nthe girl walks with the boy\n" * 200
 PAIRS = [("the boy sees the dog", "the boy see the dog"), ("the dogs see", "the dogs sees")]
 #: What depends on the machine and the moment.
-MEASURED = ("fit_seconds", "tokens_per_second", "score_seconds", "peak_rss_mib")
+MEASURED = ("fit_seconds", "tokens_per_second", "score_seconds", "peak_rss_mib", "commit")
 QUICK = [
     "--readout",
     "softmax",
@@ -92,7 +93,8 @@ def test_rows_tell_setting_and_result(whole: Path):
         assert row["blimp"] == np.mean([row["blimp_binding"], row["blimp_quantifiers"]])
         assert row["blimp_ellipsis"] is None
         assert row["words"] == len(TEXT.split())
-        assert all(row[name] > 0 for name in MEASURED)
+        assert all(row[name] > 0 for name in MEASURED if name != "commit")
+        assert row["commit"] == code_version()
     assert (whole / "size.png").read_bytes().startswith(b"\x89PNG")
     assert not (whole / "running").exists()
 

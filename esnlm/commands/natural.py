@@ -144,6 +144,7 @@ def _run(
     setting: Row, *, runs: Mapping[str, Row], args: argparse.Namespace, path: Path, env: Any
 ) -> Row:
     from esnlm.experiments.apart import run_apart
+    from esnlm.experiments.provenance import code_version
 
     _forget(path)
     folder = _folder(path, setting["version"])
@@ -159,7 +160,7 @@ def _run(
     except ValueError:
         _forget_unbegun(folder)
         raise
-    return dict.fromkeys(PAIRS) | measured
+    return dict.fromkeys(PAIRS) | measured | {"commit": code_version()}
 
 
 def _forget(path: Path) -> None:

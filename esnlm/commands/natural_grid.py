@@ -63,6 +63,7 @@ COLUMNS = (
     "bias_scaling",
     "activation",
     "version",
+    "commit",
 )
 
 _FEW = 4

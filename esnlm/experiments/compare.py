@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from esnlm import __version__
 from esnlm.corpus import TokenStream
 from esnlm.experiments.apart import run_apart
 from esnlm.experiments.compare_runs import write_stream
 from esnlm.experiments.grid import Row, run_grid
-from esnlm.experiments.text_runs import commit
+from esnlm.experiments.provenance import code_version
 from esnlm.files import write_whole
 
 _KEY = ("model", "settings", "plan", "seed")
@@ -114,7 +113,7 @@ def run_comparison(
     ``streams``: ``train`` and ``held_out``. A run that is interrupted goes on where it was.
     """
     shared = {"corpus": _digest(streams), "vocabulary": n_tokens}
-    made = {"command": command, "commit": commit(Path(__file__).parent) or f"esnlm {__version__}"}
+    made = {"command": command, "commit": code_version()}
     with tempfile.TemporaryDirectory() as folder:
         places = {name: str(Path(folder) / name) for name in streams}
         for name, stream in streams.items():

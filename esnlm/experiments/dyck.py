@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     """Run what ``dyck.csv`` does not hold yet, then plot: 0, or 130 when interrupted."""
     _check(args)
     from esnlm.experiments.dyck_runs import Setup, run_model
-    from esnlm.experiments.text_runs import commit
+    from esnlm.experiments.provenance import code_version
 
     setup = Setup(args.train, args.validation, args.test, args.max_length, args.alpha)
     prepare_folder(args.out)
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     }
     made = {
         "command": "esnlm dyck " + " ".join(sys.argv[2:]),
-        "commit": commit(Path(__file__).parent) or f"esnlm {__version__}",
+        "commit": code_version(),
     }
     try:
         rows = run_grid(

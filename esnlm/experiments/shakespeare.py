@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from esnlm import __version__
 from esnlm.experiments.apart import run_apart
 from esnlm.experiments.grid import Row, run_grid
 from esnlm.experiments.options import check_least, interrupted, prepare_folder
@@ -73,8 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what ``shakespeare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
+    from esnlm.experiments.provenance import code_version
     from esnlm.experiments.shakespeare_plots import plot_study
-    from esnlm.experiments.text_runs import commit
     from esnlm.files import write_rows
     from esnlm.shakespeare import equal_parts, joined_text, shakespeare_works
     from esnlm.tokenizers import Tokenizer
@@ -86,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     write_rows(args.out / "works.csv", WORK_COLUMNS, _work_rows(parts))
     train = joined_text(work for part in parts[:-1] for work in part)
     vocabulary = len(Tokenizer.train_characters([train]))
-    made = {"commit": commit(Path(__file__).parent) or f"esnlm {__version__}"}
+    made = {"commit": code_version()}
     with tempfile.TemporaryDirectory() as folder:
         places = {"train": f"{folder}/train.txt", "test": f"{folder}/test.txt"}
         Path(places["train"]).write_text(train, encoding="utf-8")

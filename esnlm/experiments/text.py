@@ -9,10 +9,8 @@ import json
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from esnlm import __version__
 from esnlm.experiments.apart import run_apart
 from esnlm.experiments.grid import Row, run_grid
 from esnlm.experiments.options import add_grid, check_grid, interrupted, prepared_folder
@@ -61,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what ``text.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.text_runs import commit, read_texts
+    from esnlm.experiments.provenance import code_version
+    from esnlm.experiments.text_runs import read_texts
 
     check_grid(args)
     places = {"ptb": args.ptb, "tiny_shakespeare": args.tiny_shakespeare}
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         read_texts(dataset, places[dataset])
     made = {
         "command": "esnlm text " + " ".join(_options(args)),
-        "commit": commit(Path(__file__).parent) or f"esnlm {__version__}",
+        "commit": code_version(),
     }
     with prepared_folder(args.out):
         try:

@@ -2,11 +2,9 @@
 
 import json
 import math
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from esnlm.blas import use_widest_kernels
@@ -110,16 +108,6 @@ def _fitted_and_scored(model: Any, fit: Callable[[], Any], test: Any) -> dict[st
         "score_seconds": time.perf_counter() - fitted,
         "n_parameters": model.n_parameters_,
     }
-
-
-def commit(folder: Path) -> str:
-    """The commit of the checkout that holds ``folder``, with + where it was changed."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty=+", "--abbrev=9"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip()
 
 
 if __name__ == "__main__":

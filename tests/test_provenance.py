@@ -1,0 +1,39 @@
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from esnlm import __version__
+from esnlm.experiments import provenance
+
+
+def checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of one commit, which the module believes that it lies in."""
+    module = folder / "module.py"
+    module.write_text("one = 1\n")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
+    for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(folder), *command], check=True)
+    monkeypatch.setattr(provenance, "__file__", str(module))
+    return module
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_checkout_is_told_by_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):
+    module = checkout(tmp_path, monkeypatch)
+    show = ["git", "-C", str(tmp_path), "rev-parse", "HEAD"]
+    head = subprocess.run(show, capture_output=True, text=True, check=True).stdout
+    clean = provenance.code_version()
+    assert len(clean) == 9
+    assert head.startswith(clean)
+    module.write_text("one = 2\n")
+    assert provenance.code_version() == f"{clean}+"
+
+
+def test_without_git_the_version_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "module.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert provenance.code_version() == f"esnlm {__version__}"
+    monkeypatch.setenv("PATH", "")
+    assert provenance.code_version() == f"esnlm {__version__}"
