@@ -11,7 +11,12 @@ from esnlm.cli import main  # noqa: E402
 from esnlm.corpus import TokenStream, join_sequences  # noqa: E402
 from esnlm.experiments.apart import Lifeline  # noqa: E402
 from esnlm.experiments.compare import Entry, grid, table  # noqa: E402
-from esnlm.experiments.compare_runs import measure, read_stream, write_stream  # noqa: E402
+from esnlm.experiments.compare_runs import (  # noqa: E402
+    measure,
+    read_stream,
+    write_stream,
+    write_tokenizer,
+)
 from esnlm.experiments.grid import read_rows  # noqa: E402
 from esnlm.framing import framed  # noqa: E402
 from esnlm.tokenizers import Tokenizer  # noqa: E402
@@ -26,6 +31,15 @@ def text(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text(TEXT)
     return path
+
+
+def places(folder, stream, tokenizer):
+    """What a run is given: the stream as both texts, the tokenizer, no minimal pairs."""
+    write_stream(stream, folder / "stream")
+    write_tokenizer(tokenizer, folder / "tokenizer")
+    parts = dict.fromkeys(("train", "held_out"), str(folder / "stream"))
+    running = {"tokenizer": str(folder / "tokenizer"), "checkpoints": str(folder / "running")}
+    return parts | running | {"reset": "sentence", "blimp": None, "device": "cpu"}
 
 
 def compare(text, out, *options):
@@ -54,12 +68,12 @@ def test_text_without_sentences_is_read_as_streams_or_windows():
 
 def test_a_reservoir_is_drawn_by_the_seed(tmp_path):
     stream = TokenStream(np.arange(40) % 7, np.arange(0, 40, 8), np.array([0, 40]))
-    write_stream(stream, tmp_path / "stream")
-    places = {"train": str(tmp_path / "stream"), "held_out": str(tmp_path / "stream")}
-    given = {"n_tokens": 7, "device": "cpu", "checkpoints": str(tmp_path / "running")}
+    tokenizer = Tokenizer.train_words(["a b c d"])
+    assert len(tokenizer) == 7
+    given = places(tmp_path, stream, tokenizer)
     entry = Entry("esn", {"reservoir": {"n_units": 12}})
     rows = grid([entry], [], {"epochs": 2}, seeds=2, n_tokens=7)
-    scores = [measure(row | places | given, Lifeline())["held_out_nll"] for row in rows + rows]
+    scores = [measure(row | given, Lifeline())["held_out_nll"] for row in rows + rows]
     assert scores[:2] == scores[2:]
     assert scores[0] != scores[1]
 
@@ -68,17 +82,15 @@ def test_a_run_is_trained_and_scored(tmp_path):
     tokenizer = Tokenizer.train_characters([TEXT])
     sequences = framed([TEXT], tokenizer, "never")
     stream = join_sequences(sequences, n_tokens=len(tokenizer), reset=False)
-    write_stream(stream, tmp_path / "stream")
+    given = places(tmp_path, stream, tokenizer)
     assert read_stream(tmp_path / "stream").tokens.tolist() == stream.tokens.tolist()
     plan = {"batch_size": 32, "learning_rate": 0.01, "epochs": 6}
     (row,) = grid([Entry("aerc", {"n_units": 30, "n_hidden": 5, "context": 8})], [], plan, 1, 20)
-    places = {"train": str(tmp_path / "stream"), "held_out": str(tmp_path / "stream")}
-    given = {"n_tokens": len(tokenizer), "device": "cpu", "checkpoints": str(tmp_path / "running")}
-    found = measure(row | places | given, Lifeline())
+    found = measure(row | given, Lifeline())
     assert found["held_out_nll"] < 2.0
     assert found["n_steps"] == 6 * -(-(len(TEXT) - 32) // 32)
     assert found["n_held_out_tokens"] == len(TEXT) - 1
-    assert "aerc" in table([row | found])
+    assert "aerc" in table([row | found | {"blimp": None}])
 
 
 def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys):
@@ -93,6 +105,30 @@ def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys)
     assert compare(text, tmp_path / "out", *options) == 0
     assert (tmp_path / "out" / "compare.csv").read_bytes() == before
     assert "nats a token" in capsys.readouterr().out
+
+
+def test_networks_judge_minimal_pairs(text, tmp_path):
+    (tmp_path / "pairs").mkdir()
+    good, bad = "the boy sees the dog", "gggghhhh"
+    for name, first, second in (("same", good, good), ("told", good, bad), ("wrong", bad, good)):
+        pair = {"sentence_good": first, "sentence_bad": second, "UID": name}
+        pair |= {"field": "syntax", "linguistics_term": "binding"}
+        (tmp_path / "pairs" / f"{name}.jsonl").write_text(json.dumps(pair) + "\n")
+    options = ("--models", "char-esn:n_units=60,context=8", "--blimp", str(tmp_path / "pairs"),
+               "--plan", "epochs=3", "batch_size=64", "learning_rate=0.02")  # fmt: skip
+    assert compare(text, tmp_path / "out", *options) == 0
+    (row,) = read_rows(tmp_path / "out" / "compare.csv")
+    # A tie counts half.
+    assert (row["blimp"], row["blimp_binding"], row["blimp_ellipsis"]) == (0.5, 0.5, None)
+    assert "| 50.0 |" in (tmp_path / "out" / "compare.md").read_text()
+    (tmp_path / "pairs" / "wrong.jsonl").unlink()
+    # Rows that judged other pairs are not taken for these, nor lost.
+    before = (tmp_path / "out" / "compare.csv").read_bytes()
+    assert compare(text, tmp_path / "out", *options) == 2
+    assert (tmp_path / "out" / "compare.csv").read_bytes() == before
+    assert compare(text, tmp_path / "new", *options) == 0
+    (row,) = read_rows(tmp_path / "new" / "compare.csv")
+    assert row["blimp"] == 0.75
 
 
 @pytest.mark.parametrize(
@@ -118,6 +154,7 @@ def test_bad_options_are_told_in_one_line(options, message, text, tmp_path, caps
     ("options", "message"),
     [
         (["--models", "lstm", "--held-out", "none"], "no such file or folder: none"),
+        (["--models", "lstm", "--blimp", "none"], "none"),
         (["--models", "esn:rank=2,rank.x=3"], "--models esn has both rank and rank.x"),
         (["--models", "esn:reservoir=3"], "reservoir is set by its parts"),
         (["--models", "esn:reservoir.spin=3"], "spin is no setting of a reservoir, which has"),

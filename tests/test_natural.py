@@ -13,8 +13,9 @@ import pytest
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.cli import _parser, main
-from esnlm.commands.natural_grid import COLUMNS, PHENOMENA, planned
+from esnlm.commands.natural_grid import COLUMNS, planned
 from esnlm.experiments.grid import read_rows
+from esnlm.experiments.minimal_pairs import PHENOMENA
 from esnlm.experiments.natural_plots import sweep_figure
 from esnlm.experiments.natural_runs import parameter_counts
 from esnlm.experiments.provenance import code_version

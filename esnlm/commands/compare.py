@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add_corpus(parser)
     add("--held-out", nargs="+", required=True, metavar="SHARDS|TEXT", help="text to score")
+    add("--blimp", type=Path, metavar="FOLDER", help="minimal pairs that the networks judge")
     add("--out", type=Path, default=Path("compare"), metavar="DIR",
         help="folder of the CSV, the table and the plot (default: compare)")  # fmt: skip
     add("--models", nargs="+", required=True, metavar="NAME[:SETTING=VALUE,...]",
@@ -68,13 +69,21 @@ def run(args: argparse.Namespace) -> int:
         }
         try:
             done = run_comparison(
-                rows, streams, len(tokenizer), args.out, device=args.device, command=command
+                rows,
+                streams,
+                tokenizer,
+                args.out,
+                reset=args.reset,
+                blimp=args.blimp,
+                device=args.device,
+                command=command,
             )
         except KeyboardInterrupt:
             return interrupted(args.out)
     for row in done:
         size = f"{row['n_parameters']} parameters"
-        print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token")
+        judged = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"
+        print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token{judged}")
     return 0
 
 

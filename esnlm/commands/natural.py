@@ -14,8 +14,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from esnlm.commands.natural_grid import COLUMNS, KEY, PAIRS, planned
+from esnlm.commands.natural_grid import COLUMNS, KEY, planned
 from esnlm.commands.parts import add_readout, add_weights, features, leak_rate
+from esnlm.experiments import minimal_pairs
 from esnlm.experiments.grid import Row, read_rows, run_grid
 from esnlm.experiments.options import check_least, interrupted, prepared_folder
 
@@ -160,7 +161,7 @@ def _run(
     except ValueError:
         _forget_unbegun(folder)
         raise
-    return dict.fromkeys(PAIRS) | measured | {"commit": code_version()}
+    return dict.fromkeys(minimal_pairs.COLUMNS) | measured | {"commit": code_version()}
 
 
 def _forget(path: Path) -> None:

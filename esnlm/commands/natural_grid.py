@@ -5,7 +5,6 @@ import hashlib
 import json
 from dataclasses import asdict
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from esnlm.commands.parts import (
@@ -15,24 +14,10 @@ from esnlm.commands.parts import (
     make_reservoir,
     settle_defaults,
 )
+from esnlm.experiments import minimal_pairs
 from esnlm.experiments.grid import Row
 
-PHENOMENA = (
-    "anaphor_agreement",
-    "argument_structure",
-    "binding",
-    "control_raising",
-    "determiner_noun_agreement",
-    "ellipsis",
-    "filler_gap_dependency",
-    "irregular_forms",
-    "island_effects",
-    "npi_licensing",
-    "quantifiers",
-    "subject_verb_agreement",
-)
 KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
-PAIRS = ("blimp", *(f"blimp_{name}" for name in PHENOMENA))
 COLUMNS = (
     "n_units",
     "degree",
@@ -46,7 +31,7 @@ COLUMNS = (
     "words",
     "nll_per_token",
     "perplexity",
-    *PAIRS,
+    *minimal_pairs.COLUMNS,
     "n_train_tokens",
     "n_held_out_tokens",
     "n_parameters",
@@ -79,7 +64,7 @@ def planned(args: argparse.Namespace) -> tuple[list[Row], dict[str, Row]]:
     if train.tokenizer.to_json() != held_out.tokenizer.to_json():
         raise ValueError(f"the tokenizer of {args.held_out} is not the one of the training text")
     texts = [shards.manifest["files"] for shards in (train, held_out)]
-    common = {"esnlm": __version__, "texts": texts, "pairs": _pairs_digest(args.blimp)}
+    common = {"esnlm": __version__, "texts": texts, "pairs": minimal_pairs.digest(args.blimp)}
     words = train.manifest["totals"]["words"]
     settings, runs = [], {}
     for one in _grid(args, len(train.tokenizer)):
@@ -152,15 +137,6 @@ def _plan(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     names = "chunk_tokens", "held_out_tokens"
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     return asdict(TrainingPlan(seed=seed, score_every=0, **given))
-
-
-def _pairs_digest(data: Path | None) -> str | None:
-    from esnlm.blimp import read_pairs
-
-    if data is None:
-        return None
-    pairs = [(p.paradigm, p.phenomenon, p.name, p.good, p.bad) for p in read_pairs(data)]
-    return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
 
 
 def _share(connectivity: float, size: int) -> int:

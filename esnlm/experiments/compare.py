@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from esnlm.corpus import TokenStream
+from esnlm.experiments import minimal_pairs
 from esnlm.experiments.apart import run_apart
-from esnlm.experiments.compare_runs import write_stream
+from esnlm.experiments.compare_runs import write_stream, write_tokenizer
 from esnlm.experiments.grid import Row, run_grid
 from esnlm.experiments.provenance import code_version
 from esnlm.files import write_whole
+from esnlm.tokenizers import Tokenizer
 
 _KEY = ("model", "settings", "plan", "seed")
 COLUMNS = (
@@ -24,13 +26,16 @@ COLUMNS = (
     "size",
     "corpus",
     "vocabulary",
+    "pairs",
     "n_parameters",
     "n_parameters_total",
+    "n_parameters_nonzero",
     "n_train_tokens",
     "n_held_out_tokens",
     "n_steps",
     "held_out_nll",
     "held_out_perplexity",
+    *minimal_pairs.COLUMNS,
     "train_seconds",
     "tokens_per_second",
     "score_seconds",
@@ -102,23 +107,38 @@ def grid(
 def run_comparison(
     rows: Sequence[Row],
     streams: Mapping[str, TokenStream],
-    n_tokens: int,
+    tokenizer: Tokenizer,
     out: Path,
     *,
+    reset: str = "sentence",
+    blimp: Path | None = None,
     device: str = "auto",
     command: str = "",
 ) -> list[Row]:
     """Run what ``compare.csv`` in ``out`` does not hold; write it, ``compare.md`` and the plot.
 
-    ``streams``: ``train`` and ``held_out``. A run that is interrupted goes on where it was.
+    ``streams``: ``train`` and ``held_out``, of tokens that begin anew at each ``reset``. With
+    ``blimp``, minimal pairs, each network judges them. A run that is interrupted goes on where
+    it was.
     """
-    shared = {"corpus": _digest(streams), "vocabulary": n_tokens}
+    judged = minimal_pairs.digest(blimp)
+    shared = {
+        "corpus": _digest(streams),
+        "vocabulary": len(tokenizer),
+        "pairs": None if judged is None else judged[:12],
+    }
     made = {"command": command, "commit": code_version()}
     with tempfile.TemporaryDirectory() as folder:
         places = {name: str(Path(folder) / name) for name in streams}
         for name, stream in streams.items():
             write_stream(stream, Path(places[name]))
-        given = places | {"n_tokens": n_tokens, "device": device}
+        places["tokenizer"] = str(Path(folder) / "tokenizer")
+        write_tokenizer(tokenizer, Path(places["tokenizer"]))
+        given = places | {
+            "reset": reset,
+            "blimp": None if blimp is None else str(blimp),
+            "device": device,
+        }
         done = run_grid(
             rows,
             partial(_run, given=given, made=made, out=out, env=dict(os.environ)),
@@ -136,7 +156,8 @@ def run_comparison(
 def _run(setting: Row, *, given: Row, made: Row, out: Path, env: dict[str, str]) -> Row:
     name = hashlib.sha256(json.dumps([setting[key] for key in _KEY]).encode()).hexdigest()[:12]
     places = {"checkpoints": str(out / "running" / f"{setting['model']}-{name}")}
-    return made | run_apart("esnlm.experiments.compare_runs", setting | given | places, env)
+    measured = run_apart("esnlm.experiments.compare_runs", setting | given | places, env)
+    return dict.fromkeys(minimal_pairs.COLUMNS) | made | measured
 
 
 def _digest(streams: Mapping[str, TokenStream]) -> str:
@@ -152,7 +173,7 @@ def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown, by model and trained parameters."""
     head = (
         "model", "settings", "seed", "trained parameters", "all parameters", "steps",
-        "held-out nats a token", "perplexity", "training s", "tokens/s", "machine",
+        "held-out nats a token", "perplexity", "BLiMP, %", "training s", "tokens/s", "machine",
     )  # fmt: skip
     lines = [head, ("---",) * len(head)]
     for row in sorted(rows, key=lambda row: (row["model"], row["n_parameters"], row["seed"])):
@@ -168,6 +189,7 @@ def table(rows: Sequence[Row]) -> str:
                 f"{row['n_steps']:,}",
                 f"{row['held_out_nll']:.4f}",
                 f"{row['held_out_perplexity']:.3f}",
+                "" if row["blimp"] is None else f"{100 * row['blimp']:.1f}",
                 f"{row['train_seconds']:.0f}",
                 f"{row['tokens_per_second']:,.0f}",
                 row["machine"],

@@ -14,7 +14,9 @@ import numpy as np
 from esnlm.checkpoints import Checkpoints
 from esnlm.corpus import TokenStream
 from esnlm.experiments.apart import Lifeline, peak_rss_mib, serve
+from esnlm.experiments.minimal_pairs import accuracies
 from esnlm.threads import available_cores
+from esnlm.tokenizers import Tokenizer
 from esnlm.training import StoppedError
 
 _SAVE_EVERY = 120.0
@@ -24,20 +26,23 @@ _PARTS = ("tokens", "starts", "bounds")
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     """The measured columns of one row.
 
-    ``setting``: ``model``, ``settings`` and ``plan`` (JSON), ``seed``, ``device``, ``n_tokens``,
-    the folders ``train`` and ``held_out`` of `write_stream`, and ``checkpoints``, one for those of
-    the run.
+    ``setting``: ``model``, ``settings`` and ``plan`` (JSON), ``seed``, ``device``, the folders
+    ``train`` and ``held_out`` of `write_stream`, the file ``tokenizer`` of `write_tokenizer`,
+    ``reset``, the minimal pairs ``blimp`` or None, and ``checkpoints``, a folder for those of the
+    run.
     """
     import torch
 
     from esnlm.torch.counts import parameter_counts
     from esnlm.torch.device import chosen_device, peak_memory
+    from esnlm.torch.language_model import TorchLanguageModel
     from esnlm.torch.plan import Plan
     from esnlm.torch.registry import network_class
     from esnlm.torch.scoring import log_probabilities
     from esnlm.torch.training import NetworkTrainer
 
     train, held = (read_stream(Path(setting[part])) for part in ("train", "held_out"))
+    tokenizer = read_tokenizer(Path(setting["tokenizer"]))
     device = chosen_device(setting["device"])
     torch.manual_seed(setting["seed"])
     kind = network_class(setting["model"])
@@ -45,7 +50,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     if "reservoir" in inspect.signature(kind).parameters:
         drawn = {"random_state": setting["seed"]}
         settings["reservoir"] = drawn | settings.get("reservoir", {})
-    network = kind(setting["n_tokens"], **settings).to(device)
+    network = kind(len(tokenizer), **settings).to(device)
     plan = Plan(seed=setting["seed"], **json.loads(setting["plan"]))
     trainer = NetworkTrainer(network, train, None, plan)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
@@ -56,19 +61,24 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     starts = held.starts if plan.batching == "sentences" else None
     scores = log_probabilities(network, held.tokens, starts, bf16=plan.bf16)
     nll = -float(scores[held.predicted()].mean())
+    scored = time.perf_counter() - start
+    model = TorchLanguageModel(network.eval(), tokenizer, setting["reset"])
+    judged = accuracies(model, setting["blimp"])
     counts = parameter_counts(network)
     checkpoints.remove()
     return {
         "n_parameters": counts.trainable,
         "n_parameters_total": counts.total,
+        "n_parameters_nonzero": counts.nonzero,
         "n_train_tokens": train.n_predicted,
         "n_held_out_tokens": held.n_predicted,
         "n_steps": trainer.n_steps,
         "held_out_nll": nll,
         "held_out_perplexity": math.exp(min(nll, 700.0)),
+        **judged,
         "train_seconds": trainer.seconds,
         "tokens_per_second": trainer.tokens / trainer.seconds,
-        "score_seconds": time.perf_counter() - start,
+        "score_seconds": scored,
         "peak_memory_mib": peak_memory(device) >> 20,
         "peak_rss_mib": peak_rss_mib(),
         "machine": machine(device),
@@ -108,6 +118,27 @@ def read_stream(folder: Path) -> TokenStream:
         for part, file in files.items()
     }
     return TokenStream(**mapped)
+
+
+def write_tokenizer(tokenizer: Tokenizer, file: Path) -> None:
+    """A file for `read_tokenizer`.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "tokenizer"
+    >>> write_tokenizer(Tokenizer.train_words(["a b"]), file)
+    >>> read_tokenizer(file).encode("b a").tolist() == [
+    ...     *Tokenizer.train_words(["a b"]).encode("b a")
+    ... ]
+    True
+    """
+    parts = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
+    file.write_text(json.dumps(parts), encoding="utf-8")
+
+
+def read_tokenizer(file: Path) -> Tokenizer:
+    """The tokenizer that `write_tokenizer` wrote."""
+    parts = json.loads(file.read_text(encoding="utf-8"))
+    return Tokenizer.from_json(**parts)
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ use_widest_kernels()
 
 import numpy as np  # noqa: E402
 
-from esnlm.blimp import read_pairs, score_pairs, tabulate  # noqa: E402
 from esnlm.checkpoints import Checkpoints  # noqa: E402
 from esnlm.evaluation.measures import Evaluation  # noqa: E402
 from esnlm.experiments.apart import Lifeline, peak_rss_mib, serve  # noqa: E402
+from esnlm.experiments.minimal_pairs import accuracies  # noqa: E402
 from esnlm.files import write_whole  # noqa: E402
 from esnlm.language_model import LanguageModel  # noqa: E402
 from esnlm.persistence import rebuild  # noqa: E402
@@ -50,7 +50,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
             "nll_per_token": row["nll_per_token"],
             "perplexity": row["perplexity"],
             "n_held_out_tokens": row["n_tokens"],
-            **_minimal_pairs(model, setting["blimp"]),
+            **accuracies(model, setting["blimp"]),
             "score_seconds": round(time.perf_counter() - started, 3),
         }
         peak = max(fitted.pop("peak_rss_mib"), peak_rss_mib())
@@ -118,21 +118,6 @@ def _trainer(setting: Mapping[str, Any]) -> Trainer:
     )
     stream = model.read(train.stream())
     return Trainer(model, stream, model.tokenize(held_out.stream()), plan)
-
-
-def _minimal_pairs(model: LanguageModel, data: str | None) -> dict[str, float]:
-    """Accuracies in [0, 1]: ``blimp`` overall, and one of each phenomenon."""
-    if data is None:
-        return {}
-    pairs = read_pairs(data)
-    rows = tabulate(pairs, score_pairs(model, pairs), "model")
-    found = {}
-    for row in rows:
-        if row["level"] == "overall":
-            found["blimp"] = row["accuracy"]
-        elif row["level"] == "phenomenon":
-            found[f"blimp_{row['phenomenon']}"] = row["accuracy"]
-    return found
 
 
 @contextmanager
