@@ -223,6 +223,7 @@ def test_bins_part_the_tokens_by_training_frequency(capsys):
         ("--weight 0.5", "--weight needs --interpolate"),
         ("--held-out text", "--held-out needs --interpolate"),
         ("--bins-csv b.csv", "--bins-csv needs --bins"),
+        ("--unit token", "--unit needs --surprisal-csv"),
         ("--interpolate model --weight 2", "--weight must lie in [0, 1], got 2"),
         ("--interpolate model --weight 1 --held-out text", "leave one out"),
         ("--interpolate word", "different tokenizers"),

@@ -308,6 +308,8 @@ def test_bad_plans_and_corpora_are_named() -> None:
         ({"batching": "lines"}, "batching must be one of"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"learning_rate": "fast"}, "learning_rate must be a finite number, got 'fast'"),
+        ({"clip": float("nan")}, "clip must be a finite number"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
         ({"clip": 0.0}, "clip must be positive"),
         ({"warmup": 0.6, "hold": 0.6}, "warmup and hold must add up"),

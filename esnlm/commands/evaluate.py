@@ -34,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--unit",
         choices=("sentence", "word", "token"),
-        default="word",
         help="of --surprisal-csv (default: word, the sum over its tokens; ends are rows apart)",
     )
     add(
@@ -103,6 +102,7 @@ def _check(args: argparse.Namespace) -> None:
     for given, name, needs, needed in (
         (args.weight is not None, "--weight", args.interpolate, "--interpolate MODEL2"),
         (args.held_out, "--held-out", args.interpolate, "--interpolate MODEL2"),
+        (args.unit, "--unit", args.surprisal_csv, "--surprisal-csv FILE"),
         (args.bins_csv, "--bins-csv", args.bins, "--bins TRAIN"),
     ):
         if given and not needs:
@@ -145,14 +145,14 @@ def _surprisal(
     for path in args.text:
         if is_shards(path):
             raise ValueError(f"{path} holds tokens, not text: give --surprisal-csv the text itself")
-    model = evaluation.models[0]
-    writer = stack.enter_context(csv_aside(args.surprisal_csv, SURPRISAL_COLUMNS[args.unit]))
+    model, unit = evaluation.models[0], args.unit or "word"
+    writer = stack.enter_context(csv_aside(args.surprisal_csv, SURPRISAL_COLUMNS[unit]))
     writers: dict[int, SurprisalRows] = {}
 
     def write(path: str, part: "Scored") -> None:
         number = evaluation.n_texts
         if number not in writers:
-            writers[number] = SurprisalRows(model.tokenizer_, model.reset, args.unit, path)
+            writers[number] = SurprisalRows(model.tokenizer_, model.reset, unit, path)
         writer.writerows(writers[number].rows(part))
 
     return write

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from esnlm.validation import check_choice, check_count
+from esnlm.validation import check_choice, check_count, check_finite
 
 BATCHINGS = ("sentences", "streams", "windows")
 SCHEDULES = ("constant", "cosine", "warmup-hold-cosine")
@@ -84,11 +84,15 @@ class Plan:
             check_count("stride", self.stride)
         if self.score_every is not None:
             check_count("score_every", self.score_every, least=0)
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+        for name in ("learning_rate", "weight_decay", "warmup", "hold", "final"):
+            check_finite(name, getattr(self, name))
+        if self.clip is not None:
+            check_finite("clip", self.clip)
+        if self.learning_rate <= 0:
             raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
+        if self.weight_decay < 0:
             raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
-        if self.clip is not None and not self.clip > 0:
+        if self.clip is not None and self.clip <= 0:
             raise ValueError(f"clip must be positive, got {self.clip}")
         for name in ("warmup", "hold", "final"):
             if not 0 <= getattr(self, name) <= 1:
