@@ -35,6 +35,7 @@ _COMMANDS = {
         "reservoirs of several sizes on Shakespeare's characters, to a CSV and a plot",
     ),
     "timescales": ("esnlm.commands.timescales", "how long the units of a trained LSTM remember"),
+    "ablation": ("esnlm.commands.ablation", "what is left of a word in the state, tokens later"),
     "dyck": (
         "esnlm.experiments.dyck",
         "fixed timescales against learned ones on nested brackets, to a CSV and a plot",

@@ -17,7 +17,7 @@ FLOORS = (
     ("experiments",),
     (
         "blimp", "interop", "torch", "models", "evaluation", "shakespeare", "datasets", "sources",
-        "archives", "training",
+        "archives", "training", "ablation",
     ),
     ("interpolation",),
     ("language_model", "ngram_model"),

@@ -64,13 +64,12 @@ def _timescales(model: Any, stream: Any, folder: Path) -> tuple[list[Any], list[
     """Measured and assigned timescales of each layer, None where they were learned."""
     import numpy as np
 
-    from esnlm.torch.forgetting import measured_timescales
+    from esnlm.torch.forgetting import is_lstm, measured_timescales
     from esnlm.torch.language_model import TorchLanguageModel
     from esnlm.torch.lstm import LSTM
-    from esnlm.torch.timescales import AWDLSTM
 
     network = model.network if isinstance(model, TorchLanguageModel) else None
-    if not isinstance(network, LSTM | AWDLSTM):
+    if network is None or not is_lstm(network):
         raise ValueError(f"{folder} holds no LSTM: train one with --model lstm or mts-lstm")
     starts = [] if stream.starts is None else stream.starts[1:]
     measured = measured_timescales(network, np.split(stream.tokens, starts))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from esnlm.timescales import estimated_timescales
 from esnlm.torch.lstm import LSTM
-from esnlm.torch.network import State
+from esnlm.torch.network import Network, State
 from esnlm.torch.timescales import AWDLSTM
 
 _TOKENS_AT_ONCE = 1024
@@ -32,6 +32,31 @@ def forget_gates(
         reached.append(after)
         hidden = outputs
     return gates, tuple(reached)
+
+
+def is_lstm(network: Network) -> bool:
+    """Whether the network is one whose layers' gates and cells can be looked at."""
+    return isinstance(network, LSTM | AWDLSTM)
+
+
+@torch.inference_mode()
+def cell_states(network: LSTM | AWDLSTM, tokens: NDArray[np.integer]) -> list[NDArray[np.float32]]:
+    """Cells (B, T, units) of each layer after each of the tokens (B, T), from the start state.
+
+    Nothing is dropped, and the network is left in that mode.
+    """
+    ids = torch.from_numpy(np.asarray(tokens).astype(np.int64)).to(network.device)
+    hidden = network.eval().embedding(ids)
+    found = []
+    for layer in network.layers:
+        state, outputs, cells = None, [], []
+        for t in range(hidden.shape[1]):  # torch tells the cell after the last token alone
+            output, state = layer(hidden[:, t : t + 1], state)
+            outputs.append(output)
+            cells.append(state[1])
+        hidden = torch.cat(outputs, dim=1)
+        found.append(torch.stack(cells, dim=1).cpu().numpy())
+    return found
 
 
 def measured_timescales(
