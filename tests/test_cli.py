@@ -129,7 +129,7 @@ def test_ridge_of_a_large_vocabulary_is_by_classes():
     parser = argparse.ArgumentParser()
     add_readout(parser)
     args = parser.parse_args(["--readout", "ridge"])
-    args.features, args.seed = None, 0
+    args.features, args.leak_rate, args.seed = None, None, 0
     settle_defaults(args, 4999)
     assert isinstance(make_readout(args), RidgeReadout)
     settle_defaults(args, 5000)
@@ -150,10 +150,11 @@ def test_large_vocabularies_are_read_directly_too(options: str, n_tokens: int, w
     parser = argparse.ArgumentParser()
     add_readout(parser)
     args = parser.parse_args(options.split())
-    args.features, args.seed = None, 0
+    args.features, args.leak_rate, args.seed = None, None, 0
     settle_defaults(args, n_tokens)
     readout = make_readout(args)
     assert readout.n_direct == wanted
+    assert args.leak_rate == (("uniform", 0.0, 1.0) if n_tokens == 5000 else 1.0)
     assert readout.n_pairs == (131072 if wanted > 1 else 0)
 
 

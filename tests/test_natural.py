@@ -100,6 +100,17 @@ def test_rows_tell_setting_and_result(whole: Path):
     assert not (whole / "running").exists()
 
 
+def test_models_are_kept_where_they_are_asked_for(corpus, tmp_path: Path):
+    options = ("--sizes", "8", "--no-plots", "--keep-models", str(tmp_path / "models"))
+    assert main(command(corpus, tmp_path / "out", *options)) == 0
+    (row,) = read_rows(tmp_path / "out" / "size.csv")
+    (folder,) = (tmp_path / "models").iterdir()
+    assert folder.name == f"8-{row['version']}"
+    model = LanguageModel.load(folder)
+    assert parameter_counts(model)["n_parameters"] == row["n_parameters"]
+    assert not (tmp_path / "out" / "running").exists()
+
+
 def test_a_row_is_what_train_and_evaluate_say(whole: Path, corpus, tmp_path: Path):
     options = [
         "--units",

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the grid is about, and what the CSV and the plot are called (default: size)",
     )
     add("--no-plots", action="store_true", help="write the CSV alone")
+    add("--keep-models", type=Path, metavar="DIR", help="keep the model of each run in this folder")
     add(
         "--baseline",
         type=_baseline,
@@ -161,7 +162,19 @@ def _run(
     except ValueError:
         _forget_unbegun(folder)
         raise
+    if args.keep_models is not None:
+        _keep(folder / "model", args.keep_models / f"{setting['n_units']}-{setting['version']}")
     return dict.fromkeys(minimal_pairs.COLUMNS) | measured | {"commit": code_version()}
+
+
+def _keep(model: Path, place: Path) -> None:
+    """Copy a run's model, which goes with its row, to where it stays; whole or not at all."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    aside = place.with_name(f"{place.name}.part")
+    for old in (aside, place):
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.copytree(model, aside)
+    aside.replace(place)
 
 
 def _forget(path: Path) -> None:

@@ -16,6 +16,7 @@ _READOUTS = {
 _LARGE_VOCABULARY = 5000
 _FEATURES_OF_LARGE = ("spectral", 128)
 _DIRECT_OF_LARGE, _PAIRS_OF_LARGE = 3, 1 << 17
+_LEAK_RATE_OF_LARGE = ("uniform", 0.0, 1.0)
 # Readouts name the same thing differently: option -> parameters, the first that there is.
 _OPTION_NAMES = {
     "alpha": ("alpha",),
@@ -40,9 +41,9 @@ def add_reservoir(parser: argparse.ArgumentParser) -> None:
     add(
         "--leak-rate",
         type=leak_rate,
-        default=1.0,
         metavar="A",
-        help="a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1)",
+        help="a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1; from 5000"
+        " words on uniform:0:1)",
     )
     add(
         "--input-degree",
@@ -136,7 +137,7 @@ def make_reservoir(args: argparse.Namespace) -> Any:
         input_degree=args.input_degree,
         bias_scaling=args.bias_scaling,
         activation=args.activation,
-        leak_rate=args.leak_rate,
+        leak_rate=1.0 if args.leak_rate is None else args.leak_rate,
         random_state=args.seed,
     )
 
@@ -151,13 +152,15 @@ def check_parts(args: argparse.Namespace) -> None:
 
 
 def settle_defaults(args: argparse.Namespace, n_tokens: int) -> None:
-    """Choose readout and features by the size of the vocabulary where no option did."""
+    """Choose readout, features and leak rates by the size of the vocabulary where no option did."""
     large = n_tokens >= _LARGE_VOCABULARY
     args.readout = args.readout or ("lowrank" if large else "ridge")
     if large and args.readout == "ridge":
         args.readout, args.factors = "factored", "ridge"
     if args.features is None:
         args.features = _FEATURES_OF_LARGE if large else ("", 0)
+    if args.leak_rate is None:
+        args.leak_rate = _LEAK_RATE_OF_LARGE if large else 1.0
     if large and args.readout == "lowrank" and args.direct is None:
         args.direct = dict(args.option).get("n_direct", _DIRECT_OF_LARGE)
         if args.direct > 1:
