@@ -4,13 +4,14 @@ import csv
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from esnlm.experiments.provenance import code_version
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = (
@@ -73,9 +74,7 @@ def median_seconds(function: Callable[[], Any], repeats: int = 5) -> float:
 
 def commit() -> str:
     """The commit measured, marked when tracked files under esnlm or benchmarks differ from it."""
-    command = ["git", "describe", "--always", "--dirty=+", "--abbrev=9"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    return code_version(ROOT / "esnlm", ROOT / "benchmarks")
 
 
 def machine() -> str:

@@ -10,8 +10,10 @@ from esnlm.experiments import provenance
 
 def checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository of one commit, which the module believes that it lies in."""
-    module = folder / "module.py"
+    module = folder / "package" / "experiments" / "module.py"
+    module.parent.mkdir(parents=True)
     module.write_text("one = 1\n")
+    (folder / "report.csv").write_text("a,b\n")
     who = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
     for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]):
         subprocess.run(["git", "-C", str(folder), *command], check=True)
@@ -27,12 +29,18 @@ def test_a_checkout_is_told_by_its_commit_and_whether_it_was_changed(tmp_path, m
     clean = provenance.code_version()
     assert len(clean) == 9
     assert head.startswith(clean)
+    (tmp_path / "report.csv").write_text("a,b\n1,2\n")
+    assert provenance.code_version() == clean
     module.write_text("one = 2\n")
     assert provenance.code_version() == f"{clean}+"
+    assert provenance.code_version(tmp_path / "package") == f"{clean}+"
+    assert provenance.code_version(tmp_path / "other") == f"esnlm {__version__}"
 
 
 def test_without_git_the_version_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "module.py"))
+    module = tmp_path / "package" / "experiments" / "module.py"
+    module.parent.mkdir(parents=True)
+    monkeypatch.setattr(provenance, "__file__", str(module))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert provenance.code_version() == f"esnlm {__version__}"
     monkeypatch.setenv("PATH", "")
