@@ -1,6 +1,7 @@
 """The training loop: batches, exact resume, accumulation, several processes."""
 
 import csv
+import dataclasses
 import os
 import subprocess
 import sys
@@ -65,6 +66,8 @@ PLANS = {
     "streams": Plan(batching="streams", batch_size=4, length=20, epochs=2, learning_rate=0.01),
     "windows": Plan(batching="windows", batch_size=32, length=6, stride=3, last_only=True,
                     schedule="warmup-hold-cosine", warmup=0.2, hold=0.2),
+    "averaged": Plan(batch_size=8, epochs=2, optimizer="sgd", learning_rate=30.0, clip=1.0,
+                     score_every=1, patience=1),
 }  # fmt: skip
 
 
@@ -145,6 +148,47 @@ def test_the_loss_falls(name: str) -> None:
     trainer.run()
     after = log_probabilities(trainer.network, corpus().tokens, corpus().starts).sum()
     assert after > 0.5 * before
+
+
+@pytest.mark.parametrize("patience", [1, 2])
+def test_weights_are_averaged_from_where_the_loss_rises(
+    patience: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = dataclasses.replace(PLANS["averaged"], patience=patience, epochs=4)
+    trainer = trainer_of("lstm", plan)
+    after: list[dict[str, Any]] = []
+    step = trainer.optimizer.step
+
+    def noted(*args: Any) -> None:
+        step(*args)
+        after.append(weights(trainer.network))
+
+    monkeypatch.setattr(trainer.optimizer, "step", noted)
+    held = trainer.held_out
+    assert held is not None
+
+    def loss(network: Network) -> float:
+        scores = log_probabilities(network.eval(), held.tokens, held.starts)
+        return -float(scores[held.predicted()].mean())
+
+    trainer.run()
+    assert len(after) == trainer.n_steps
+    losses, begun = [], None
+    other = made("lstm")
+    for number, found in enumerate(after, 1):
+        other.load_state_dict(found, strict=False)
+        losses.append(loss(other))
+        if any(before < losses[-1] for before in losses[: -patience - 1]):
+            begun = number
+            break
+    assert begun is not None
+    assert begun < trainer.n_steps - 2
+    assert trainer.averaging.n_steps == trainer.n_steps - begun
+    for key, value in weights(trainer.network).items():
+        mean = torch.stack([found[key] for found in after[begun:]]).mean(dim=0)
+        torch.testing.assert_close(value, mean, atol=1e-5, rtol=1e-4)
+    assert trainer.last_score == pytest.approx(loss(trainer.network), abs=1e-6)
+    assert trainer.last_score < losses[-1]
 
 
 def test_accumulated_batches_are_one_batch() -> None:
@@ -314,9 +358,14 @@ def test_bad_plans_and_corpora_are_named() -> None:
         ({"clip": 0.0}, "clip must be positive"),
         ({"warmup": 0.6, "hold": 0.6}, "warmup and hold must add up"),
         ({"final": 2.0}, "final must lie in"),
+        ({"optimizer": "adam"}, "optimizer must be one of adamw, sgd, got 'adam'"),
+        ({"patience": 5}, "patience is of the optimizer sgd, not of adamw"),
     ):
         with pytest.raises(ValueError, match=message):
             Plan(**options)
+    averaged = Plan(optimizer="sgd", patience=5)
+    with pytest.raises(ValueError, match="patience needs a held-out text"):
+        NetworkTrainer(made("esn"), corpus(), None, averaged)
     windows = Plan(batching="windows", length=4000)
     with pytest.raises(CorpusError, match="no token to predict, or no whole window"):
         batches_of(corpus(starts=False), windows)

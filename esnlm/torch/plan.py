@@ -7,6 +7,7 @@ from esnlm.validation import check_choice, check_count, check_finite
 
 BATCHINGS = ("sentences", "streams", "windows")
 SCHEDULES = ("constant", "cosine", "warmup-hold-cosine")
+OPTIMIZERS = ("adamw", "sgd")
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,14 @@ class Plan:
         Sequences of so many batches are sorted by length before they are batched, which saves
         padding.
     epochs : int
+    optimizer : {"adamw", "sgd"}
     learning_rate, weight_decay : float
     betas : pair of float
         Of AdamW.
+    patience : int, optional
+        Of SGD: weights are averaged over the steps from where a held-out loss is above the least
+        of those more than so many losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). Then it
+        is the averages that are scored, and that remain at the end. None: never.
     schedule : {"constant", "cosine", "warmup-hold-cosine"}
         Of the learning rate over all steps. ``cosine`` falls from the first step on.
     warmup, hold : float
@@ -61,9 +67,11 @@ class Plan:
     last_only: bool = False
     pool: int = 1
     epochs: int = 1
+    optimizer: str = "adamw"
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.999)
+    patience: int | None = None
     schedule: str = "constant"
     warmup: float = 0.0
     hold: float = 0.0
@@ -78,12 +86,17 @@ class Plan:
     def __post_init__(self) -> None:
         check_choice("batching", self.batching, BATCHINGS)
         check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
         for name in ("batch_size", "length", "pool", "epochs", "accumulate", "held_out_tokens"):
             check_count(name, getattr(self, name))
         if self.stride is not None:
             check_count("stride", self.stride)
         if self.score_every is not None:
             check_count("score_every", self.score_every, least=0)
+        if self.patience is not None:
+            check_count("patience", self.patience)
+            if self.optimizer != "sgd":
+                raise ValueError(f"patience is of the optimizer sgd, not of {self.optimizer}")
         for name in ("learning_rate", "weight_decay", "warmup", "hold", "final"):
             check_finite(name, getattr(self, name))
         if self.clip is not None:

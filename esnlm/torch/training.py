@@ -18,6 +18,7 @@ from esnlm.checkpoints import Checkpoint, Checkpoints
 from esnlm.chunks import evenly_spaced
 from esnlm.corpus import CorpusError, TokenStream
 from esnlm.torch.ahead import Ahead, Ready
+from esnlm.torch.averaging import Averaging
 from esnlm.torch.batches import Batch, batches_of
 from esnlm.torch.counts import parameter_counts
 from esnlm.torch.device import on_device, peak_memory
@@ -47,7 +48,7 @@ _CHECKED = 50
 
 
 class NetworkTrainer:
-    """Trains a network by AdamW on a stream of tokens, step by step.
+    """Trains a network by AdamW or SGD on a stream of tokens, step by step.
 
     The result depends on the network, the stream, the held-out stream, the plan and the number of
     processes alone: on a CPU, to the last bit, neither on checkpoints nor on how often a run was
@@ -116,14 +117,10 @@ class NetworkTrainer:
         self._settings = run_settings(
             network, self.plan, stream, self.held_out, self.processes.size
         )
-        groups = network.parameter_groups(self.plan.weight_decay)
-        # On a CUDA device, where a step is short, one kernel moves all the moments.
-        self.optimizer = torch.optim.AdamW(
-            groups,
-            lr=self.plan.learning_rate,
-            betas=self.plan.betas,
-            fused=True if network.device.type == "cuda" else None,
-        )
+        self.optimizer = self._new_optimizer()
+        self.averaging = Averaging(trained_parameters(network), self.plan.patience)
+        if self.plan.patience is not None and self.held_out is None:
+            raise ValueError("patience needs a held-out text, whose loss it watches")
 
     def run(
         self,
@@ -162,7 +159,17 @@ class NetworkTrainer:
             self._bar.update(self.tokens)
             for number in range(self.step // self.steps_a_pass, self.plan.epochs):
                 self._pass(number)
+        self.averaging.finish()
         self.network.eval()
+
+    def _new_optimizer(self) -> torch.optim.Optimizer:
+        plan = self.plan
+        groups = self.network.parameter_groups(plan.weight_decay)
+        if plan.optimizer == "sgd":
+            return torch.optim.SGD(groups, lr=plan.learning_rate)
+        # On a CUDA device, where a step is short, one kernel moves all the moments.
+        fused = True if self.network.device.type == "cuda" else None
+        return torch.optim.AdamW(groups, lr=plan.learning_rate, betas=plan.betas, fused=fused)
 
     def digest(self) -> str:
         """What this run is known by: it stands for all that the result depends on."""
@@ -210,6 +217,7 @@ class NetworkTrainer:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), plan.clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        self.averaging.step()
         self.step += 1
         self.tokens += n_predicted
         self._bar.update(n_predicted)
@@ -264,20 +272,26 @@ class NetworkTrainer:
         """Held-out and training loss (nats a token), to the log and the progress line."""
         self.seconds += time.monotonic() - self._clock
         self.processes.sum([self._nll])
+        begins = torch.zeros(1, dtype=torch.int32)
         if self.processes.first:
             if self.held_out is not None:
-                held = self.held_out
-                scores = log_probabilities(
-                    self.network, held.tokens, held.starts, bf16=self.plan.bf16
-                )
-                self.last_score = -float(scores[held.predicted()].mean())
+                self.last_score = self._held_out_loss(self.held_out)
+                begins += int(self.averaging.heard(self.last_score))
                 self._bar.set_postfix_str(f"held-out {self.last_score:.4f} nats")
             total = self.batches.n_predicted * self.plan.epochs
             row = (number, self.tokens, total, self.last_score, self.seconds)
             self._log.add(*row, self._further())
+        self.processes.sum([begins])
+        if begins.item():
+            self.averaging.begin()
         self._nll.zero_()
         self._since = (self.tokens, self.seconds)
         self._clock = time.monotonic()
+
+    def _held_out_loss(self, held: TokenStream) -> float:
+        with self.averaging.applied():
+            scores = log_probabilities(self.network, held.tokens, held.starts, bf16=self.plan.bf16)
+        return -float(scores[held.predicted()].mean())
 
     def _further(self) -> list[Any]:
         total, n = self._nll.tolist()
@@ -318,8 +332,10 @@ class NetworkTrainer:
             "score": self.last_score,
             "log_rows": self._log.n_rows,
             "carried": shape,
+            "averaging": self.averaging.facts(),
         }
         arrays = training_arrays(self.network, self.optimizer) | carried
+        arrays |= self.averaging.arrays()
         arrays["nll"] = torch.stack(nll).cpu().numpy()
         self._checkpoints.save(self.step, facts, arrays)
 
@@ -332,6 +348,7 @@ class NetworkTrainer:
         self.seconds, self.last_score = facts["seconds"], facts["score"]
         self._since = tuple(facts["since"])
         restore_training(self.network, self.optimizer, found.arrays)
+        self.averaging.restore(facts["averaging"], found.arrays)
         device = self.network.device
         self._state = restored_state(facts["carried"], found.arrays, rank, device)
         self._nll = torch.from_numpy(found.arrays["nll"][rank]).to(device)
