@@ -1,6 +1,6 @@
 """All minimal pairs through outside scorers, on the exported model, beside our own decisions.
 
-    python benchmarks/outside_scorers.py MODEL PAIRS [--clients lm_eval minicons] [--batch 64]
+    python benchmarks/outside_scorers.py MODEL PAIRS SCORES [--clients lm_eval minicons]
 
 MODEL is a folder of ``esnlm train``, PAIRS one of ``.jsonl`` files. The model is exported as
 ``esnlm export --format hf`` does, and the clients load that folder by themselves: they share with
@@ -9,10 +9,12 @@ the second the least difference between a pair's sentences that was decided othe
 was) and the largest difference of a sentence's score, in nats, of the third seconds. Ties,
 which count half by us and are decided by rounding there, are left out of the first row.
 
-Needs the extra ``hf``.
+A paradigm's scores lie in the folder SCORES as soon as it is done, and are not asked for again: an
+interrupted run goes on. Needs the extra ``hf``.
 """
 
 import argparse
+import hashlib
 import os
 import tempfile
 import time
@@ -38,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("pairs", type=Path)
+    parser.add_argument("scores", type=Path)
     parser.add_argument("--clients", nargs="+", choices=list(CLIENTS), default=list(CLIENTS))
     parser.add_argument(
         "--batch", type=int, default=64, help="sentences that a client reads at once"
@@ -56,20 +59,38 @@ def main() -> None:
         seconds = time.perf_counter() - start
         export_model(model, f"{folder}/exported")
         del model
+        # What model and pairs they are, and with that whose scores.
+        known = hashlib.sha256(ours.tobytes()).hexdigest()[:12]
         for name in args.clients:
-            start = time.perf_counter()
             client, version = CLIENTS[name](f"{folder}/exported", args.batch)
-            theirs = np.empty_like(ours)
+            done = args.scores / f"{known}-{version.replace(' ', '-')}"
+            done.mkdir(parents=True, exist_ok=True)
+            theirs, took = np.empty_like(ours), 0.0
             for file in tqdm(files, desc=name, disable=False):
                 which = [i for i, pair in enumerate(pairs) if pair.paradigm == file.stem]
-                theirs[which] = client(file, [(pairs[i].good, pairs[i].bad) for i in which])
-            took = time.perf_counter() - start
+                texts = [(pairs[i].good, pairs[i].bad) for i in which]
+                theirs[which], spent = kept(done / f"{file.stem}.npz", client, file, texts)
+                took += spent
             setting = f"{args.model.name}, {len(pairs)} pairs, {version}"
             report(
                 "outside_scorers",
                 rows(setting, ours, theirs, scores.ties, seconds, took),
                 merge=True,
             )
+
+
+def kept(
+    place: Path, client: Client, file: Path, texts: Sequence[tuple[str, str]]
+) -> tuple[NDArray[np.float64], float]:
+    """Scores (n, 2) and seconds of a paradigm, from ``place`` or put there."""
+    if not place.exists():
+        start = time.perf_counter()
+        found = client(file, texts)
+        aside = place.with_suffix(".part.npz")
+        np.savez(aside, scores=found, seconds=time.perf_counter() - start)
+        aside.replace(place)
+    with np.load(place, allow_pickle=False) as told:
+        return told["scores"], float(told["seconds"])
 
 
 def rows(
