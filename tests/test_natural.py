@@ -171,10 +171,15 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(corpus, undisturbed, tmp_path
         assert begun.returncode == 130
         assert "finished rows are kept" in told
         assert list(running.glob("*/checkpoints/step-*"))
+        (peak,) = running.glob("*/peak_rss_mib")
+        assert int(peak.read_text()) > 50
+        peak.write_text("123456")  # a peak of before is not forgotten
     assert not (tmp_path / "size.csv").read_text().splitlines()[1:]
     # The run of the parent that was killed may still be ending: the next waits for it.
     assert main(argv) == 0
-    assert lasting(read_rows(tmp_path / "size.csv")) == lasting(undisturbed)
+    rows = read_rows(tmp_path / "size.csv")
+    assert lasting(rows) == lasting(undisturbed)
+    assert (rows[0]["peak_rss_mib"] == 123456) == (number == signal.SIGINT)
 
 
 def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch):

@@ -29,6 +29,7 @@ from esnlm.shards import Shards  # noqa: E402
 from esnlm.training import StoppedError, Trainer, TrainingPlan  # noqa: E402
 
 _FITTED = "fitted.json"
+_PEAK = "peak_rss_mib"
 
 
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
@@ -93,6 +94,7 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
             checkpoints, resume=True, save_every=setting["save_every"], stop=asked, verbose=True
         )
     except StoppedError:
+        write_whole(folder / _PEAK, str(_peak(folder)))
         raise SystemExit(130) from None
     seconds = trainer.seconds
     trainer.model.save(folder / "model")
@@ -100,11 +102,17 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
         "n_train_tokens": trainer.n_rows,
         "fit_seconds": round(seconds, 3),
         "tokens_per_second": round(trainer.tokens / seconds, 1),
-        "peak_rss_mib": peak_rss_mib(),
+        "peak_rss_mib": _peak(folder),
     }
     write_whole(done, json.dumps(told))
     checkpoints.remove()
     return told
+
+
+def _peak(folder: Path) -> int:
+    """Peak memory of this process and of those that the run was stopped in, in MiB."""
+    file = folder / _PEAK
+    return max(int(file.read_text()) if file.is_file() else 0, peak_rss_mib())
 
 
 def _trainer(setting: Mapping[str, Any]) -> Trainer:
