@@ -149,7 +149,7 @@ def through_lm_eval(folder: str, batch: int) -> tuple[Client, str]:
     model = HFLM(folder, trust_remote_code=True, batch_size=batch, device="cpu")
 
     def score(file: Path, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-        (task,) = (task for task in blimp_tasks(file.parent) if task["task"].endswith(file.stem))
+        (task,) = (t for t in blimp_tasks(file.parent) if t["task"] == f"blimp_{file.stem}")
         results = lm_eval.simple_evaluate(
             model=model, tasks=[task], bootstrap_iters=0, log_samples=True
         )
