@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.arguments import add_documents, usual_split
+from esnlm.commands.arguments import add_documents
+from esnlm.commands.corpora import model_and_stream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,19 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and print; the exit status."""
     from esnlm.ablation import word_ablation
-    from esnlm.corpus import TextCorpus
     from esnlm.experiments.options import check_least
     from esnlm.files import check_results, write_rows
-    from esnlm.models import load_model
 
     for option in ("context", "lags", "windows", "group"):
         check_least(f"--{option}", [getattr(args, option)], 1)
     check_results((args.csv, args.units_csv, args.plot), args.text)
-    model = load_model(args.model)
-    if model.tokenizer_ is None:
-        raise ValueError("the model was trained on integers and has no tokenizer to read text with")
-    split = args.documents or usual_split(model.tokenizer_, model.reset)
-    stream = model.tokenize(TextCorpus(args.text, split))
+    model, stream = model_and_stream(args)
     layers = word_ablation(
         model, stream, context=args.context, n_lags=args.lags, n_windows=args.windows
     )

@@ -73,6 +73,18 @@ def corpus_documents(names: list[str], tokenizer: "Tokenizer", args: argparse.Na
     return shards.stream()
 
 
+def model_and_stream(args: argparse.Namespace) -> tuple[Any, Any]:
+    """The model of a folder, and the tokens of text as it reads them."""
+    from esnlm.corpus import TextCorpus
+    from esnlm.models import load_model
+
+    model = load_model(args.model)
+    if model.tokenizer_ is None:
+        raise ValueError("the model was trained on integers and has no tokenizer to read text with")
+    split = args.documents or usual_split(model.tokenizer_, model.reset)
+    return model, model.tokenize(TextCorpus(args.text, split))
+
+
 def corpus_tokenizer(args: argparse.Namespace) -> "Tokenizer":
     """The tokenizer of shards, that of a file, or one trained on the text."""
     from esnlm.corpus import TextCorpus

@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.arguments import add_documents, usual_split
+from esnlm.commands.arguments import add_documents
+from esnlm.commands.corpora import model_and_stream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,18 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; the exit status."""
-    from esnlm.corpus import TextCorpus
     from esnlm.files import check_results, write_rows
-    from esnlm.models import load_model
     from esnlm.torch.needed import require_torch
 
     require_torch("esnlm timescales")
     check_results((args.csv, args.units_csv, args.plot), args.text)
-    model = load_model(args.model)
-    if model.tokenizer_ is None:
-        raise ValueError("the model was trained on integers and has no tokenizer to read text with")
-    split = args.documents or usual_split(model.tokenizer_, model.reset)
-    stream = model.tokenize(TextCorpus(args.text, split))
+    model, stream = model_and_stream(args)
     measured, assigned = _timescales(model, stream, args.model)
     rows = [
         _row(str(args.model), name, times, given, len(stream.tokens))
