@@ -171,9 +171,9 @@ def _keep(model: Path, place: Path) -> None:
     """Copy a run's model, which goes with its row, to where it stays; whole or not at all."""
     place.parent.mkdir(parents=True, exist_ok=True)
     aside = place.with_name(f"{place.name}.part")
-    for old in (aside, place):
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(model, aside)
+    shutil.rmtree(place, ignore_errors=True)
     aside.replace(place)
 
 
