@@ -177,7 +177,7 @@ class JointFactors:
 
     def _rate(self, n_rows: int) -> float:
         """The learning rate for steps on so many rows: less for the noise of few."""
-        size = min(1.0, n_rows / self.n_units, float(np.sqrt(n_rows / LARGEST_BATCH)))
+        size = min(1.0, n_rows / len(self.shift), float(np.sqrt(n_rows / LARGEST_BATCH)))
         return self.settings.learning_rate * size
 
     def _take(

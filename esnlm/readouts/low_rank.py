@@ -258,8 +258,8 @@ class LowRankReadout(SurveyedReadout):
         return self._rates_of(self._schedule.share_left(self._n_seen), self._schedule.batch)
 
     def _rates_of(self, share: float, n_rows: int) -> Rates:
-        """A share of the learning rates, for steps on so many rows."""
-        size = min(1.0, n_rows / self.n_features_in_)
+        """A share of the learning rates, for steps on so many rows: less for fewer than rank."""
+        size = min(1.0, n_rows / self.directions_.shape[1])
         rate = self.learning_rate
         if rate is None:
             rate = _RATE * self._schedule.n_steps**_RATE_POWER
