@@ -71,6 +71,15 @@ def test_components_are_uncorrelated_and_the_first_tell_most(fitted, data, held)
     assert abs(loss(fitted, held) - loss(enough, held)) < 0.03
 
 
+def test_units_beyond_the_rows_of_a_batch_do_not_slow_the_learning(held):
+    (X, y), (Z, z) = rows(4000), held
+    readouts = (LowRankReadout(8, random_state=0).fit(np.tile(X, n), y) for n in (1, 20))
+    few, many = (
+        loss(readout, (np.tile(Z, n), z)) for n, readout in zip((1, 20), readouts, strict=True)
+    )
+    assert abs(few - many) < 0.01
+
+
 def test_word_vectors_are_shrunken_mean_states():
     X, y = rows(500)
     moments = Moments(N_UNITS, N_WORDS + 1).add(X.astype(np.float64), y)

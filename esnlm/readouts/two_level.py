@@ -13,6 +13,7 @@ from esnlm.readouts.direct import DirectConnections
 from esnlm.readouts.multinomial import log_softmax, residuals
 from esnlm.readouts.named_arrays import Arrays, after_start, with_start
 from esnlm.readouts.within_class import ClassLayout, WordFactors
+from esnlm.readouts.word_steps import step_of_class
 from esnlm.threads import TileMap, one_blas_thread, tile_map
 
 # Rows that one thread works on at a time, and batches of classes to one batch of words.
@@ -279,30 +280,14 @@ class TwoLevelSolver:
             c, rows = part
             run = layout.runs[c]
             targets = layout.position[words[rows]] - run.start
-            gradient = self._step_class(Z[rows], targets, run, decay)
+            arrays = self.word_coef[run], self.word_offset[run], self.curvature[run]
+            in_z = step_of_class(Z[rows], targets, *arrays, decay, downwards=downwards is not None)
             if downwards is not None:
-                downwards[rows] = gradient
+                downwards[rows] = in_z
 
         over(step, layout.rows_by_class(layout.word_class[words]))
         if downwards is not None:
             self.direct.step(last, downwards, rates.direct)
-
-    def _step_class(
-        self, z: NDArray[Any], targets: NDArray[np.intp], run: slice, decay: np.float32
-    ) -> NDArray[Any] | None:
-        """An online Newton step of the words of one class; see `_step_classes`."""
-        coef, curvature = self.word_coef[run], self.curvature[run]
-        logits = z @ coef.T
-        logits += self.word_offset[run]
-        _, P, R = residuals(logits, targets, np.ones(len(z), dtype=np.float32))
-        curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
-        downwards = R @ coef if len(self.direct.coef) else None
-        gradient = R.T @ z
-        gradient /= curvature[:, None]
-        coef -= gradient
-        coef *= (curvature / (curvature + decay))[:, None]
-        self.word_offset[run] -= R.sum(axis=0) / curvature
-        return downwards
 
 
 def _joined(rows: list[Rows]) -> Rows:

@@ -84,23 +84,10 @@ class WordSolver:
             for c, found in parts[first::_TASKS]:
                 rows, run = inside[found], layout.runs[c]
                 targets = layout.position[words[rows]] - run.start
-                self._step_class(Z[rows], targets, run, decay)
+                arrays = self.coef[run], self.intercept[run], self.curvature[run]
+                step_of_class(Z[rows], targets, *arrays, decay)
 
         over(classes, range(min(_TASKS, len(parts))))
-
-    def _step_class(
-        self, z: NDArray[Any], targets: NDArray[np.intp], run: slice, decay: np.float32
-    ) -> None:
-        coef, curvature = self.coef[run], self.curvature[run]
-        logits = z @ coef.T
-        logits += self.intercept[run]
-        _, P, R = residuals(logits, targets, np.ones(len(z), dtype=np.float32))
-        curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
-        gradient = R.T @ z
-        gradient /= curvature[:, None]
-        coef -= gradient
-        coef *= (curvature / (curvature + decay))[:, None]
-        self.intercept[run] -= R.sum(axis=0) / curvature
 
     def to_arrays(self) -> Arrays:
         """All that `step` goes on from, as views."""
@@ -110,3 +97,31 @@ class WordSolver:
         """Take over what `to_arrays` gave."""
         for name in _ARRAYS:
             setattr(self, name, arrays[name])
+
+
+def step_of_class(
+    z: NDArray[Any],
+    targets: NDArray[np.intp],
+    coef: NDArray[Any],
+    intercept: NDArray[Any],
+    curvature: NDArray[Any],
+    decay: np.float32,
+    *,
+    downwards: bool = False,
+) -> NDArray[Any] | None:
+    """An online Newton step of the softmax over the words of one class, in place.
+
+    Rows z (n, P) with words targets (n,), counted within the class; coef (words, P), intercept and
+    curvature (words,). Where ``downwards``, the gradient (n, P) of the loss in z before the step.
+    """
+    logits = z @ coef.T
+    logits += intercept
+    _, P, R = residuals(logits, targets, np.ones(len(z), dtype=np.float32))
+    curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
+    in_z = R @ coef if downwards else None
+    gradient = R.T @ z
+    gradient /= curvature[:, None]
+    coef -= gradient
+    coef *= (curvature / (curvature + decay))[:, None]
+    intercept -= R.sum(axis=0) / curvature
+    return in_z
