@@ -59,6 +59,17 @@ def test_directions_are_canonical_correlation_analysis(monkeypatch):
     np.testing.assert_allclose(np.abs(correlation), np.eye(2), atol=0.02)
 
 
+def test_few_directions_of_many_units_tell_as_much_as_the_exact_ones(data, monkeypatch):
+    X, y = data
+    moments = Moments(N_UNITS, N_WORDS).add(X.astype(np.float64), y)
+    exact, expected = canonical_directions(moments, 1)
+    monkeypatch.setattr("esnlm.readouts.canonical._EXACT", 0)
+    found, correlations = canonical_directions(moments, 1)
+    assert not np.array_equal(found, exact)
+    np.testing.assert_allclose(found, exact, atol=0.01)
+    np.testing.assert_allclose(correlations, expected, atol=1e-4)
+
+
 def test_components_are_uncorrelated_and_the_first_tell_most(fitted, data, held):
     Z = (data[0] @ fitted.directions_) - fitted.shift_
     covariance = np.cov(Z.T)

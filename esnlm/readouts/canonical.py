@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from sklearn.utils.extmath import randomized_svd
 
 from esnlm.statistics import Moments
 from esnlm.threads import one_blas_thread, tile_map
@@ -16,6 +17,8 @@ _ROUNDING = 1e-6
 # A word of n rows weighs as much as n - 3 would: it takes some rows to know its mean state.
 _DOUBT = 3.0
 _WORDS_AT_ONCE = 4096
+# More units than this, and so many to a direction: directions are not solved exactly.
+_EXACT, _MANY = 4096, 16
 # Rows that one thread works on at a time; products of fewer operations are not worth threads.
 _TILE = 512
 _WORTH_THREADS = 1 << 24
@@ -64,18 +67,37 @@ def canonical_directions(
             root32, offsets.T.astype(np.float32), lower=True, overwrite_b=True, check_finite=False
         )
         between += whitened @ whitened.T
-    first = n_units - min(n_components, n_units)
-    values, axes = linalg.eigh(
-        between, subset_by_index=[first, n_units - 1], overwrite_a=True, check_finite=False
-    )
-    axes = np.ascontiguousarray(axes[:, ::-1])
+    values, axes = _leading(between, min(n_components, n_units))
     directions = linalg.solve_triangular(root, axes, trans="T", lower=True, check_finite=False)
     # Eigenvectors come with either sign.
     directions *= np.where(
         directions[np.abs(directions).argmax(axis=0), range(len(axes.T))] < 0, -1, 1
     )
-    correlations = np.sqrt(np.clip(values[::-1], 0, 1))
+    correlations = np.sqrt(np.clip(values, 0, 1))
     return np.ascontiguousarray(directions, dtype=np.float32), correlations
+
+
+def _leading(matrix: NDArray[Any], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The n largest eigenvalues (n,), falling, of a symmetric matrix; vectors as columns.
+
+    Few of many by randomised subspace iteration (Halko, Martinsson & Tropp 2011), ten times
+    faster: which of nearly equal directions come last is then not exact, and does not matter.
+    """
+    size = len(matrix)
+    if size <= _EXACT or size < _MANY * n:
+        values, axes = linalg.eigh(
+            matrix, subset_by_index=[size - n, size - 1], overwrite_a=True, check_finite=False
+        )
+        return values[::-1], np.ascontiguousarray(axes[:, ::-1])
+    axes, values, _ = randomized_svd(
+        matrix.astype(np.float32),
+        n,
+        n_oversamples=n,
+        n_iter=8,
+        power_iteration_normalizer="QR",
+        random_state=0,
+    )
+    return values.astype(np.float64), np.ascontiguousarray(axes, dtype=np.float64)
 
 
 def canonical_variables(
