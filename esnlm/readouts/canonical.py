@@ -80,8 +80,8 @@ def canonical_directions(
 def _leading(matrix: NDArray[Any], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The n largest eigenvalues (n,), falling, of a symmetric matrix; vectors as columns.
 
-    Few of many by randomised subspace iteration (Halko, Martinsson & Tropp 2011), ten times
-    faster: which of nearly equal directions come last is then not exact, and does not matter.
+    Few of many by randomised subspace iteration (Halko, Martinsson & Tropp 2011), in fewer
+    operations: which of nearly equal directions come last is then not exact, and matters little.
     """
     size = len(matrix)
     if size <= _EXACT or size < _MANY * n:
