@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from esnlm.cli import main  # noqa: E402
 from esnlm.corpus import TokenStream, join_sequences  # noqa: E402
 from esnlm.experiments.apart import Lifeline  # noqa: E402
-from esnlm.experiments.compare import Entry, grid, table  # noqa: E402
+from esnlm.experiments.compare import Entry, _losses, grid, table  # noqa: E402
 from esnlm.experiments.compare_runs import (  # noqa: E402
     measure,
     read_stream,
@@ -59,7 +59,16 @@ def test_the_grid_has_each_model_in_each_size_and_seed():
     assert (plan["epochs"], plan["batching"], plan["learning_rate"]) == (2, "windows", 1e-4)
 
 
-def test_text_without_sentences_is_read_as_streams_or_windows():
+def test_a_network_that_cannot_be_made_is_refused_before_the_first_run(monkeypatch):
+    monkeypatch.setattr("esnlm.torch.needed.find_spec", lambda name: None)
+    with pytest.raises(
+        ValueError, match=r"model gpt2 needs transformers: pip install 'esnlm\[hf\]'"
+    ):
+        grid([Entry("lstm"), Entry("gpt2")], [], {}, 1, 20)
+
+
+def test_text_without_sentences_is_read_as_streams_or_windows(monkeypatch):
+    monkeypatch.setattr("esnlm.torch.gpt2.require_transformers", lambda what: None)
     entries = [Entry("lstm"), Entry("gpt2", {"context": 64}), Entry("aerc")]
     plans = [json.loads(row["plan"]) for row in grid(entries, [], {}, 1, 20, one_text=True)]
     found = [(plan["batching"], plan["length"]) for plan in plans]
@@ -165,3 +174,18 @@ def test_what_is_refused_leaves_nothing(text, tmp_path, capsys, options, message
     assert compare(text, tmp_path / "some" / "out", *options) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [text.name]
+
+
+def test_the_table_has_settings_as_they_are_given_and_the_plot_all_runs_of_a_size():
+    settings = {"rank": None, "reservoir": {"n_units": 9, "activation": "relu"}}
+    made = {"model": "esn", "plan": "{}", "seed": 0, "n_parameters": 10, "n_parameters_total": 20,
+            "n_steps": 3, "held_out_perplexity": 2.0, "blimp": None, "train_seconds": 1.0,
+            "tokens_per_second": 5.0, "machine": "CPU"}  # fmt: skip
+    rows = [
+        made | {"settings": json.dumps(given), "held_out_nll": loss}
+        for given, loss in ((settings, 0.5), ({}, 0.7))
+    ]
+    told = table(rows).splitlines()
+    assert "| rank=null, reservoir.n_units=9, reservoir.activation=relu |" in told[2]
+    assert "| default |" in told[3]
+    assert _losses(rows, "esn", "n_parameters") == {10.0: [0.5, 0.7]}

@@ -177,8 +177,7 @@ def table(rows: Sequence[Row]) -> str:
     )  # fmt: skip
     lines = [head, ("---",) * len(head)]
     for row in sorted(rows, key=lambda row: (row["model"], row["n_parameters"], row["seed"])):
-        settings = json.loads(row["settings"])
-        told = ", ".join(f"{name} {value}" for name, value in settings.items()) or "default"
+        told = ", ".join(_told(json.loads(row["settings"]))) or "default"
         lines.append(
             (
                 row["model"],
@@ -196,6 +195,17 @@ def table(rows: Sequence[Row]) -> str:
             )
         )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _told(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as ``--models`` takes them."""
+    told = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            told += [f"{name}.{inner}" for inner in _told(value)]
+        else:
+            told.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
+    return told
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
@@ -220,12 +230,13 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
 
 def _losses(rows: Sequence[Row], model: str, column: str) -> dict[float, list[float]]:
-    """Means over seeds of the column -> losses of the seeds."""
+    """Means over seeds of the column -> losses of the seeds, and of settings that share it."""
     alike: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row["model"] == model:
             alike.setdefault((row["settings"], row["plan"]), []).append(row)
-    return {
-        float(np.mean([row[column] for row in group])): [row["held_out_nll"] for row in group]
-        for group in alike.values()
-    }
+    losses: dict[float, list[float]] = {}
+    for group in alike.values():
+        place = float(np.mean([row[column] for row in group]))
+        losses.setdefault(place, []).extend(row["held_out_nll"] for row in group)
+    return losses

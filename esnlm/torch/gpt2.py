@@ -54,7 +54,7 @@ class GPT2(Network):
         context: int = 1024,
         dropout: float = 0.1,
     ) -> None:
-        require_transformers("model gpt2")
+        self.require()
         from transformers import GPT2Config, GPT2Model
 
         super().__init__()
@@ -74,6 +74,10 @@ class GPT2(Network):
         named |= dict.fromkeys(_DROPOUTS, dropout)
         config = GPT2Config(vocab_size=n_tokens, bos_token_id=None, eos_token_id=None, **named)
         self.transformer = GPT2Model(config)
+
+    @classmethod
+    def require(cls) -> None:
+        require_transformers("model gpt2")
 
     def settings(self) -> dict[str, Any]:
         """Constructor arguments by name."""

@@ -53,6 +53,10 @@ class Network(nn.Module, ABC):
     stride: int = 1
     reads_ahead: ClassVar[bool] = False
 
+    @classmethod
+    def require(cls) -> None:
+        """Raise ValueError where a library that the network needs beside torch is missing."""
+
     @abstractmethod
     def settings(self) -> dict[str, Any]:
         """Constructor arguments, as JSON holds them: the same class takes the same weights."""

@@ -54,7 +54,8 @@ def plan_settings(
 
 
 def check_settings(model: str, given: Mapping[str, Any]) -> None:
-    """Refuse constructor arguments that the network does not have."""
+    """Refuse constructor arguments that the network does not have, and what cannot be made here."""
+    network_class(model).require()
     known = [name for name in parameters_of(model) if name != "n_tokens"]
     for name in given:
         if name not in known:
