@@ -5,11 +5,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from esnlm.corpus import TokenStream  # noqa: E402
 from esnlm.timescales import inverse_gamma_timescales, timescales_of_bias  # noqa: E402
+from esnlm.torch.batches import batches_of  # noqa: E402
 from esnlm.torch.forgetting import forget_gates, measured_timescales  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
 from esnlm.torch.lstm import LSTM  # noqa: E402
+from esnlm.torch.plan import Plan  # noqa: E402
 from esnlm.torch.timescales import AWDLSTM, MultiTimescaleLSTM  # noqa: E402
+from esnlm.torch.training import NetworkTrainer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -154,6 +158,47 @@ def test_dropout_is_one_mask_for_a_piece_of_text():
         assert gone[word == TOKENS].unique().numel() == 1
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_gradient_is_that_of_the_loss_and_the_penalties(accumulate):
+    off = dict.fromkeys(
+        ("dropout", "hidden_dropout", "input_dropout", "word_dropout", "weight_drop"), 0.0
+    )
+    torch.manual_seed(0)
+    network = AWDLSTM(11, **SMALL, **off, activation_penalty=0.7, slowness_penalty=1.3)
+    tokens = np.random.default_rng(1).integers(0, 11, 41)
+    plan = Plan(batching="streams", batch_size=2, length=20 // accumulate, accumulate=accumulate,
+                optimizer="sgd", learning_rate=1.0, weight_decay=0.0)  # fmt: skip
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    losses, state = [], None
+    for batch in batches_of(TokenStream(tokens, None, np.array([0, 41])), plan).of_pass(0):
+        hidden, reached = network.eval().encode(torch.from_numpy(batch.tokens), state)
+        state = [tuple(part.detach() for part in parts) for parts in reached]
+        following = torch.from_numpy(batch.following).flatten()
+        loss = network.loss(hidden.flatten(0, 1), following).mean()
+        loss = loss + 0.7 * (hidden**2).mean()
+        losses.append(loss + 1.3 * ((hidden[:, 1:] - hidden[:, :-1]) ** 2).mean())
+    names = list(before)
+    parameters = [network.get_parameter(name) for name in names]
+    expected = torch.autograd.grad(sum(losses) / len(losses), parameters)
+    assert len(losses) == accumulate
+    NetworkTrainer(network, TokenStream(tokens, None, np.array([0, 41])), None, plan).run()
+    for name, gradient in zip(names, expected, strict=True):
+        moved = before[name] - network.get_parameter(name).detach()
+        torch.testing.assert_close(moved, gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_penalties_are_of_training_alone():
+    network = AWDLSTM(11, **SMALL)
+    network.train().encode(TOKENS)
+    assert network.penalty().item() > 0
+    assert network.penalty() is None
+    network.eval().encode(TOKENS)
+    assert network.penalty() is None
+    without = AWDLSTM(11, **SMALL, activation_penalty=0.0, slowness_penalty=0.0).train()
+    without.encode(TOKENS)
+    assert without.penalty() is None
+
+
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_a_model_lives_in_a_folder(kind, tmp_path):
     model = TorchLanguageModel(kind(11, **SMALL), reset="never")
@@ -170,6 +215,7 @@ def test_a_model_lives_in_a_folder(kind, tmp_path):
         ({"n_layers": 1}, "n_layers must be an integer of at least 2, got 1"),
         ({"weight_drop": 1.5}, r"weight_drop must lie in \[0, 1\), got 1.5"),
         ({"alpha": 0}, "alpha must be positive, got 0"),
+        ({"slowness_penalty": -1}, "slowness_penalty must be at least 0, got -1"),
     ],
 )
 def test_settings_that_make_no_network(settings, message):

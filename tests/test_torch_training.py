@@ -64,6 +64,7 @@ PLANS = {
     "sentences": Plan(batch_size=8, pool=2, epochs=2, score_every=3, learning_rate=0.01),
     "accumulated": Plan(batch_size=4, accumulate=3, clip=1.0, schedule="cosine"),
     "streams": Plan(batching="streams", batch_size=4, length=20, epochs=2, learning_rate=0.01),
+    "varied": Plan(batching="streams", batch_size=4, length=15, vary_length=True, epochs=2),
     "windows": Plan(batching="windows", batch_size=32, length=6, stride=3, last_only=True,
                     schedule="warmup-hold-cosine", warmup=0.2, hold=0.2),
     "averaged": Plan(batch_size=8, epochs=2, optimizer="sgd", learning_rate=30.0, clip=1.0,
@@ -112,6 +113,52 @@ def test_a_run_stopped_at_every_step_ends_in_the_same_bits(
         assert [row[key] for key in same] == [other[key] for key in same]
         assert float(row["tokens_per_second"]) > 0
         assert int(row["peak_memory_bytes"]) > 1 << 20
+
+
+def test_pieces_of_drawn_lengths_are_the_whole_text_in_each_pass() -> None:
+    stream = TokenStream(np.arange(200_001), None, np.array([0, 200_001]))
+    batches = batches_of(
+        stream, Plan(batching="streams", batch_size=2, vary_length=True, length=70)
+    )
+    passes = [list(batches.of_pass(number)) for number in (0, 1)]
+    lengths = [[batch.tokens.shape[1] for batch in made] for made in passes]
+    assert lengths[0] != lengths[1]
+    assert sorted(lengths[0]) == sorted(lengths[1])
+    assert len(lengths[0]) == batches.n_batches
+    for made in passes:
+        read = np.concatenate([batch.tokens for batch in made], axis=1)
+        np.testing.assert_array_equal(read.ravel(), np.arange(200_000))
+        assert [batch.continues for batch in made] == [False] + [True] * (len(made) - 1)
+    # Merity et al.: one piece in twenty about half as long, each with a deviation of 5.
+    drawn = np.array(lengths[0])
+    short = drawn < 52
+    assert 0.03 < short.mean() < 0.07
+    assert abs(drawn[~short].mean() - 70) < 1
+    assert abs(drawn[short].mean() - 35) < 2
+    assert 4 < drawn[~short].std() < 6
+
+
+@pytest.mark.parametrize("n_tokens", [2, 6, 40])
+def test_a_short_text_is_one_piece_or_some(n_tokens: int) -> None:
+    stream = TokenStream(np.arange(n_tokens), None, np.array([0, n_tokens]))
+    plan = Plan(batching="streams", batch_size=1, vary_length=True, length=15)
+    read = [batch.tokens.ravel() for batch in batches_of(stream, plan).of_pass(3)]
+    np.testing.assert_array_equal(np.concatenate(read), np.arange(n_tokens - 1))
+
+
+def test_rates_are_in_proportion_to_drawn_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = trainer_of("lstm", PLANS["varied"])
+    step, rates = trainer.optimizer.step, []
+
+    def noted() -> None:
+        rates.append(trainer.optimizer.param_groups[0]["lr"])
+        step()
+
+    monkeypatch.setattr(trainer.optimizer, "step", noted)
+    trainer.run()
+    lengths = [b.tokens.shape[1] for number in (0, 1) for b in trainer.batches.of_pass(number)]
+    assert len(set(lengths)) > 1
+    np.testing.assert_allclose(rates, [1e-3 * length / 15 for length in lengths])
 
 
 @pytest.mark.parametrize("plan", ["sentences", "accumulated", "windows"])
@@ -352,6 +399,7 @@ def test_bad_plans_and_corpora_are_named() -> None:
         ({"batching": "lines"}, "batching must be one of"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"vary_length": True}, "vary_length is of the batching streams, not of sentences"),
         ({"learning_rate": "fast"}, "learning_rate must be a finite number, got 'fast'"),
         ({"clip": float("nan")}, "clip must be a finite number"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),

@@ -13,6 +13,9 @@ from esnlm.torch.plan import Plan
 
 Places = NDArray[np.int64]
 
+# Of pieces whose lengths are drawn (Merity et al. 2018, and their code for the least).
+_SHORT_SHARE, _LENGTH_DEVIATION, _LEAST_PIECE = 0.05, 5.0, 5
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -130,19 +133,29 @@ class StreamBatches(Batches):
         self.tokens, self.plan = stream.tokens, plan
         self.rows = min(rows, len(stream.tokens) - 1)
         self.steps = (len(stream.tokens) - 1) // max(1, self.rows)
+        self.lengths = _drawn_lengths(self.steps, plan) if plan.vary_length else None
         self.n_batches = -(-self.steps // plan.length)
+        if self.lengths is not None:
+            self.n_batches = len(self.lengths)
         self.n_predicted = self.n_read = self.rows * self.steps
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         begins = np.arange(self.rows)[:, None] * self.steps
+        cuts = self._cuts(number)
         for index in range(first, self.n_batches):
-            start = index * self.plan.length
-            stop = min(start + self.plan.length, self.steps)
-            places = begins + np.arange(start, stop)
+            places = begins + np.arange(cuts[index], cuts[index + 1])
             tokens, following = (
                 np.asarray(self.tokens[where]).astype(np.int64) for where in (places, places + 1)
             )
             yield Batch(tokens, following, np.ones(places.shape, dtype=bool), index > 0)
+
+    def _cuts(self, number: int) -> Places:
+        """Where the batches of a pass begin, and the last ends."""
+        if self.lengths is None:
+            cuts = np.arange(self.n_batches + 1) * self.plan.length
+            return np.minimum(cuts, self.steps)
+        lengths = np.random.default_rng([self.plan.seed, number]).permutation(self.lengths)
+        return np.append(0, np.cumsum(lengths))
 
 
 def batches_of(stream: TokenStream, plan: Plan, n_processes: int = 1) -> Batches:
@@ -173,3 +186,18 @@ def _parts(starts: Places, n_tokens: int, most: int) -> tuple[Places, Places]:
 def _windows(n_tokens: int, plan: Plan) -> tuple[Places, Places]:
     first = np.arange(0, n_tokens - plan.length, plan.stride or plan.length, dtype=np.int64)
     return first, np.full(len(first), plan.length, dtype=np.int64)
+
+
+def _drawn_lengths(n_steps: int, plan: Plan) -> Places:
+    """Lengths of pieces that make up so many steps."""
+    rng = np.random.default_rng(plan.seed)
+    most = n_steps // _LEAST_PIECE + 1
+    about = plan.length * np.where(rng.random(most) < _SHORT_SHARE, 0.5, 1.0)
+    drawn = np.maximum(_LEAST_PIECE, rng.normal(about, _LENGTH_DEVIATION)).astype(np.int64)
+    ends = np.cumsum(drawn)
+    whole = drawn[: np.searchsorted(ends, n_steps, side="right")]
+    rest = n_steps - int(whole.sum())
+    if rest >= _LEAST_PIECE or not len(whole):
+        return np.append(whole, rest)
+    whole[-1] += rest
+    return whole

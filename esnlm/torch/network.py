@@ -69,6 +69,10 @@ class Network(nn.Module, ABC):
         start. It is neither detached nor changed here.
         """
 
+    def penalty(self) -> Tensor | None:
+        """What the last `encode`, in training, adds to the mean loss: a scalar, told once."""
+        return None
+
     def last(self, tokens: Tensor) -> Tensor:
         """Tokens (n, T) int64 -> hidden (n, D) after the last of each row, read from the start."""
         return self.encode(tokens)[0][:, -1]

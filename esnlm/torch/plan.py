@@ -24,6 +24,10 @@ class Plan:
         Sequences, streams or windows of a step, on each of several processes.
     length : int
         Tokens read of a stream in a step, or of a window; sequences longer than that are cut.
+    vary_length : bool
+        Of streams: the pieces' lengths are drawn, normal about ``length`` or, one in twenty, about
+        half of it, and come in another order in each pass; the learning rate of a step is in
+        proportion to its length (Merity et al. 2018, section 5).
     stride : int, optional
         From the beginning of a window to that of the next; None: ``length``.
     last_only : bool
@@ -63,6 +67,7 @@ class Plan:
     batching: str = "sentences"
     batch_size: int = 32
     length: int = 512
+    vary_length: bool = False
     stride: int | None = None
     last_only: bool = False
     pool: int = 1
@@ -89,6 +94,8 @@ class Plan:
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         for name in ("batch_size", "length", "pool", "epochs", "accumulate", "held_out_tokens"):
             check_count(name, getattr(self, name))
+        if self.vary_length and self.batching != "streams":
+            raise ValueError(f"vary_length is of the batching streams, not of {self.batching}")
         if self.stride is not None:
             check_count("stride", self.stride)
         if self.score_every is not None:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from esnlm.timescales import inverse_gamma_timescales
 from esnlm.torch.gated_layer import GatedLayer
 from esnlm.torch.network import Network, State
-from esnlm.validation import check_count
+from esnlm.validation import check_count, check_finite
 
 #: Timescales of the first layer, by halves (section 3.1.1).
 FIRST_LAYER = (3.0, 4.0)
@@ -40,10 +40,15 @@ class AWDLSTM(Network):
     hidden_dropout, input_dropout, word_dropout, weight_drop : float
         Of the outputs of other layers, of the embedded words' dimensions, of whole words of the
         vocabulary, and of recurrent weights. The defaults are those for Penn Treebank.
+    activation_penalty, slowness_penalty : float
+        Of the mean squared outputs of the last layer after dropout, and of the mean squared
+        differences of successive ones before it, beside the loss in training. (Of means, not of
+        norms, as in the authors' code.)
     """
 
     #: The paper's batches, with AdamW, which needs fewer passes. Its own training is ``epochs=1000
-    #: optimizer=sgd learning_rate=30 patience=5 schedule=constant``, scored after each pass.
+    #: optimizer=sgd learning_rate=30 patience=5 schedule=constant vary_length=true``, scored
+    #: after each pass.
     RECIPE: ClassVar[dict[str, Any]] = {
         "batching": "streams", "batch_size": 20, "length": 70, "clip": 0.25,
         "weight_decay": 1.2e-6, "schedule": "cosine",
@@ -61,6 +66,8 @@ class AWDLSTM(Network):
         input_dropout: float = 0.4,
         word_dropout: float = 0.1,
         weight_drop: float = 0.5,
+        activation_penalty: float = 2.0,
+        slowness_penalty: float = 1.0,
     ) -> None:
         super().__init__()
         sizes = {"n_tokens": n_tokens, "n_units": n_units, "n_dims": n_dims}
@@ -81,6 +88,15 @@ class AWDLSTM(Network):
         for name, share in self.drops.items():
             if not 0 <= share < 1:
                 raise ValueError(f"{name} must lie in [0, 1), got {share}")
+        self.penalties = {
+            "activation_penalty": activation_penalty,
+            "slowness_penalty": slowness_penalty,
+        }
+        for name, weight in self.penalties.items():
+            check_finite(name, weight)
+            if weight < 0:
+                raise ValueError(f"{name} must be at least 0, got {weight}")
+        self._penalty: Tensor | None = None
         self.embedding = nn.Embedding(n_tokens, n_dims)
         self.layers = self._new_layers()
         self.bias = nn.Parameter(torch.zeros(n_tokens))
@@ -101,7 +117,7 @@ class AWDLSTM(Network):
     def settings(self) -> dict[str, Any]:
         """Constructor arguments by name."""
         names = ("n_tokens", "n_units", "n_dims", "n_layers")
-        return {name: getattr(self, name) for name in names} | self.drops
+        return {name: getattr(self, name) for name in names} | self.drops | self.penalties
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, n_dims); the state is h and c of each layer."""
@@ -112,7 +128,22 @@ class AWDLSTM(Network):
             reached.append(after)
             last = i == self.n_layers - 1
             hidden = self._locked(outputs, "dropout" if last else "hidden_dropout")
+        self._penalty = self._penalty_of(outputs, hidden) if self.training else None
         return hidden, tuple(reached)
+
+    def penalty(self) -> Tensor | None:
+        made, self._penalty = self._penalty, None
+        return made
+
+    def _penalty_of(self, outputs: Tensor, dropped: Tensor) -> Tensor | None:
+        """The penalties of the last layer's outputs (B, T, D), before and after dropout."""
+        weights = list(self.penalties.values())
+        if not any(weights):
+            return None
+        total = weights[0] * dropped.float().square().mean()
+        if outputs.shape[1] > 1:
+            total = total + weights[1] * outputs.float().diff(dim=1).square().mean()
+        return total
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         share = self.drops["word_dropout"]
@@ -162,6 +193,8 @@ class MultiTimescaleLSTM(AWDLSTM):
         input_dropout: float = 0.4,
         word_dropout: float = 0.1,
         weight_drop: float = 0.5,
+        activation_penalty: float = 2.0,
+        slowness_penalty: float = 1.0,
     ) -> None:
         if not alpha > 0:
             raise ValueError(f"alpha must be positive, got {alpha}")
@@ -170,6 +203,7 @@ class MultiTimescaleLSTM(AWDLSTM):
             n_tokens, n_units=n_units, n_dims=n_dims, n_layers=n_layers, dropout=dropout,
             hidden_dropout=hidden_dropout, input_dropout=input_dropout,
             word_dropout=word_dropout, weight_drop=weight_drop,
+            activation_penalty=activation_penalty, slowness_penalty=slowness_penalty,
         )  # fmt: skip
 
     def assigned_timescales(self, layer: int) -> NDArray[np.float64] | None:

@@ -200,7 +200,7 @@ class NetworkTrainer:
         # Dropout starts anew at each step, so that nothing but its number decides it.
         words = np.random.SeedSequence([plan.seed, self.step, mine.rank]).generate_state(2)
         torch.manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)
-        rate = plan.rate(self.step, self.n_steps)
+        rate = plan.rate(self.step, self.n_steps) * self._share_of_length(batches)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group.get("rate_scale", 1.0)
         n_predicted = sum(ready.n_predicted for ready in batches)
@@ -245,7 +245,19 @@ class NetworkTrainer:
             self._nll[0] += losses.detach().double().sum()
         self._nll[1] += len(rows)
         if hidden.requires_grad:
-            hidden.backward(grads[0] if len(grads) == 1 else torch.cat(grads))
+            roots, given = [hidden], [grads[0] if len(grads) == 1 else torch.cat(grads)]
+            penalty = self.network.penalty()
+            if penalty is not None:
+                roots.append(penalty)
+                given.append(penalty.new_tensor(len(rows) / n_predicted))
+            torch.autograd.backward(roots, given)
+
+    def _share_of_length(self, batches: list[Ready]) -> float:
+        """What the rate of a step on pieces of drawn lengths is multiplied by."""
+        if not self.plan.vary_length:
+            return 1.0
+        lengths = [ready.batch.tokens.shape[1] for ready in batches]
+        return sum(lengths) / len(lengths) / self.plan.length
 
     def _autocast(self) -> torch.autocast:
         kind = self.network.device.type
