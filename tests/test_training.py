@@ -426,8 +426,10 @@ def test_command_line_of_runs(tmp_path: Path, monkeypatch, capsys):
     command = "train text --units 10 --out model --chunk-tokens 50"
     argv = command.split()
     assert main(argv) == 0
+    Path("model.checkpoints/.old.7").mkdir(parents=True)  # killed while it removed the last one
     assert main([*argv, "--resume"]) == 0
     assert "nothing to resume" in capsys.readouterr().out
+    assert not Path("model.checkpoints").exists()
     assert main([*argv, "--resume", "--seed", "4"]) == 2
     assert "is a model of another run" in capsys.readouterr().err
     Checkpoints(Path("new.checkpoints")).save(1, {}, {"a": np.zeros(1)})

@@ -67,6 +67,7 @@ class Running:
 
         if self.resume and not self.checkpoints.exists() and self._is_done(trainer):
             if self.speaks:
+                self.checkpoints.remove()  # what is left of them where their removal was killed
                 print(f"{self.out} is whole: there is nothing to resume")
             return 0
         with stopping() as stop:
