@@ -19,8 +19,9 @@ _DOUBT = 3.0
 _WORDS_AT_ONCE = 4096
 # More units than this, and so many to a direction: directions are not solved exactly.
 _EXACT, _MANY = 4096, 16
-# Rows that one thread works on at a time; products of fewer operations are not worth threads.
-_TILE = 512
+# Rows that one thread works on at a time: a block of 16 384 units has 512. Products of fewer
+# operations are not worth threads.
+_TILE = 128
 _WORTH_THREADS = 1 << 24
 
 
