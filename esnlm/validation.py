@@ -33,6 +33,19 @@ def check_finite(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a finite number, got {value!r}")
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Raise ValueError unless ``value`` is True or False: any text would count as true.
+
+    Examples
+    --------
+    >>> check_flag("bf16", "no")
+    Traceback (most recent call last):
+    ValueError: bf16 must be true or false, got 'no'
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} must be true or false, got {value!r}")
+
+
 def check_seed(name: str, value: Any) -> None:
     """Raise ValueError unless ``value`` is None or an integer of at least 0.
 

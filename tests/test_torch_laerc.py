@@ -186,6 +186,8 @@ def test_settings_rebuild_the_network():
 def test_settings_are_checked():
     with pytest.raises(ValueError, match="measure must be one of"):
         small(measure="trace")
+    with pytest.raises(ValueError, match="reservoir_gradient must be true or false, got 'yes'"):
+        LayeredReservoirs(20, reservoir_gradient="yes")
     with pytest.raises(ValueError, match="last_radius must be a finite number above 0"):
         small(last_radius=0.0)
 

@@ -399,6 +399,7 @@ def test_bad_plans_and_corpora_are_named() -> None:
         ({"batching": "lines"}, "batching must be one of"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
+        ({"bf16": "no"}, "bf16 must be true or false, got 'no'"),
         ({"vary_length": True}, "vary_length is of the batching streams, not of sentences"),
         ({"learning_rate": "fast"}, "learning_rate must be a finite number, got 'fast'"),
         ({"clip": float("nan")}, "clip must be a finite number"),

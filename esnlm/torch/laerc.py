@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from esnlm.torch.device import full_precision
 from esnlm.torch.network import Network, State
-from esnlm.validation import check_choice, check_count
+from esnlm.validation import check_choice, check_count, check_flag
 from esnlm.weights import measured_spectral_radius
 
 #: What ``radius`` is of the recurrent matrix: its largest singular value, as the authors' code
@@ -83,6 +83,7 @@ class LayeredReservoirs(Network):
         self.radius = radius
         self.last_radius = last_radius
         self.measure = measure
+        check_flag("reservoir_gradient", reservoir_gradient)
         self.reservoir_gradient = reservoir_gradient
         self.embedding = nn.Embedding(n_tokens, n_dims)
         self.blocks = nn.ModuleList(

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from esnlm.validation import check_choice, check_count, check_finite
+from esnlm.validation import check_choice, check_count, check_finite, check_flag
 
 BATCHINGS = ("sentences", "streams", "windows")
 SCHEDULES = ("constant", "cosine", "warmup-hold-cosine")
@@ -94,6 +94,8 @@ class Plan:
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         for name in ("batch_size", "length", "pool", "epochs", "accumulate", "held_out_tokens"):
             check_count(name, getattr(self, name))
+        for name in ("vary_length", "last_only", "bf16"):
+            check_flag(name, getattr(self, name))
         if self.vary_length and self.batching != "streams":
             raise ValueError(f"vary_length is of the batching streams, not of {self.batching}")
         if self.stride is not None:
