@@ -27,7 +27,7 @@ class Plan:
     vary_length : bool
         Of streams: the pieces' lengths are drawn, normal about ``length`` or, one in twenty, about
         half of it, and come in another order in each pass; the learning rate of a step is in
-        proportion to its length (Merity et al. 2018, section 5).
+        proportion to its length (Merity et al. 2018, section 4.1).
     stride : int, optional
         From the beginning of a window to that of the next; None: ``length``.
     last_only : bool

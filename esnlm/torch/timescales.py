@@ -42,8 +42,8 @@ class AWDLSTM(Network):
         vocabulary, and of recurrent weights. The defaults are those for Penn Treebank.
     activation_penalty, slowness_penalty : float
         Of the mean squared outputs of the last layer after dropout, and of the mean squared
-        differences of successive ones before it, beside the loss in training. (Of means, not of
-        norms, as in the authors' code.)
+        differences of successive ones before it, beside the loss in training (Merity et al.,
+        section 4.6, whose code takes these means where the text has norms).
     """
 
     #: The paper's batches, with AdamW, which needs fewer passes. Its own training is ``epochs=1000
