@@ -46,12 +46,16 @@ def report(name: str, rows: Iterable[Mapping[str, Any]], *, merge: bool = False)
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
     known = _known(path) if merge else {}
+    made: set[tuple[str, str]] = set()
     with aside.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         for row in rows:
             full = {column: _short(row.get(column, "")) for column in COLUMNS} | shared
-            known[full["benchmark"], full["setting"]] = full
+            name_of_row = full["benchmark"], full["setting"]
+            assert name_of_row not in made, f"two rows are {name_of_row}"
+            made.add(name_of_row)
+            known[name_of_row] = full
             print(*(f"{key}={full[key]}" for key in COLUMNS[:8]), sep="  ", flush=True)
         writer.writerows(known.values())
     aside.replace(path)
