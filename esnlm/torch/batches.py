@@ -133,10 +133,8 @@ class StreamBatches(Batches):
         self.tokens, self.plan = stream.tokens, plan
         self.rows = min(rows, len(stream.tokens) - 1)
         self.steps = (len(stream.tokens) - 1) // max(1, self.rows)
-        self.lengths = _drawn_lengths(self.steps, plan) if plan.vary_length else None
-        self.n_batches = -(-self.steps // plan.length)
-        if self.lengths is not None:
-            self.n_batches = len(self.lengths)
+        self.lengths = (_drawn_lengths if plan.vary_length else _equal_lengths)(self.steps, plan)
+        self.n_batches = len(self.lengths)
         self.n_predicted = self.n_read = self.rows * self.steps
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
@@ -151,10 +149,9 @@ class StreamBatches(Batches):
 
     def _cuts(self, number: int) -> Places:
         """Where the batches of a pass begin, and the last ends."""
-        if self.lengths is None:
-            cuts = np.arange(self.n_batches + 1) * self.plan.length
-            return np.minimum(cuts, self.steps)
-        lengths = np.random.default_rng([self.plan.seed, number]).permutation(self.lengths)
+        lengths = self.lengths
+        if self.plan.vary_length:
+            lengths = np.random.default_rng([self.plan.seed, number]).permutation(lengths)
         return np.append(0, np.cumsum(lengths))
 
 
@@ -186,6 +183,11 @@ def _parts(starts: Places, n_tokens: int, most: int) -> tuple[Places, Places]:
 def _windows(n_tokens: int, plan: Plan) -> tuple[Places, Places]:
     first = np.arange(0, n_tokens - plan.length, plan.stride or plan.length, dtype=np.int64)
     return first, np.full(len(first), plan.length, dtype=np.int64)
+
+
+def _equal_lengths(n_steps: int, plan: Plan) -> Places:
+    """Lengths of pieces that make up so many steps: all the same, but for the last."""
+    return np.diff(np.append(np.arange(0, n_steps, plan.length), n_steps))
 
 
 def _drawn_lengths(n_steps: int, plan: Plan) -> Places:
