@@ -273,6 +273,33 @@ def test_half_precision_is_near_full() -> None:
     assert scores[1] == pytest.approx(scores[0], abs=0.05)
 
 
+_IN_BF16 = """
+import numpy as np, torch
+from esnlm.corpus import TokenStream
+from esnlm.torch.device import peak_memory
+from esnlm.torch.esn import EchoStateNetwork
+from esnlm.torch.plan import Plan
+from esnlm.torch.training import NetworkTrainer
+torch.set_num_threads(1)
+rng = np.random.default_rng(0)
+starts = np.append(0, np.cumsum(rng.integers(4, 60, size=1200)))
+tokens = rng.integers(0, 4096, size=starts[-1])
+stream = TokenStream(tokens, starts[:-1], starts[[0, -1]])
+network = EchoStateNetwork(4096, reservoir={"n_units": 256, "random_state": 0}, rank=None)
+peaks = []
+stop = lambda: peaks.append(peak_memory(torch.device("cpu")))
+NetworkTrainer(network, stream, None, Plan(bf16=True, batch_size=8, score_every=0)).run(stop=stop)
+print(peaks[29], peaks[-1])
+"""
+
+
+def test_memory_does_not_grow_with_the_sizes_of_batches_in_half_precision() -> None:
+    ran = subprocess.run([sys.executable, "-c", _IN_BF16], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    before, after = map(int, ran.stdout.split())
+    assert after < before + (200 << 20), "a kernel is kept for each number of rows"
+
+
 RECURRENT = {
     "esn": {"reservoir": RESERVOIR},
     "esn+i": {"reservoir": RESERVOIR},

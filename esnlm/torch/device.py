@@ -1,5 +1,6 @@
 """Where networks compute, and what memory they took there."""
 
+import os
 import resource
 import sys
 from typing import Any
@@ -83,3 +84,14 @@ def full_precision(like: Tensor) -> torch.autocast:
     are cheap beside an output layer.
     """
     return torch.autocast(like.device.type, enabled=False)
+
+
+def half_precision(device: torch.device, enabled: bool = True) -> torch.autocast:
+    """In bfloat16 inside, if enabled, what autocast computes so on that device.
+
+    On a CPU oneDNN does, which keeps 1024 of the kernels that it makes for each number of rows, and
+    memory for each: gigabytes in training on sentences. Sixteen are as fast.
+    """
+    if enabled and device.type == "cpu":
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)

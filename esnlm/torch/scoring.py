@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from esnlm.torch.device import on_device
+from esnlm.torch.device import half_precision, on_device
 from esnlm.torch.network import Network
 
 Places = NDArray[np.int64]
@@ -91,9 +91,8 @@ def log_probabilities(
     begins = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts)
     scores = np.zeros(len(tokens))
     reads = Reads.of(begins, len(tokens), network.longest, network.stride)
-    kind = network.device.type
-    n_values = _HIDDEN_VALUES.get(kind, _HIDDEN_VALUES["cpu"]) // width_of(network)
-    with torch.autocast(kind, dtype=torch.bfloat16, enabled=bf16):
+    n_values = _HIDDEN_VALUES.get(network.device.type, _HIDDEN_VALUES["cpu"]) // width_of(network)
+    with half_precision(network.device, bf16):
         for batch in reads.batches(n_values):
             if network.longest is None and batch.length[0] > _LONGEST:
                 for first, length in zip(batch.first, batch.length, strict=True):

@@ -21,7 +21,7 @@ from esnlm.torch.ahead import Ahead, Ready
 from esnlm.torch.averaging import Averaging
 from esnlm.torch.batches import Batch, batches_of
 from esnlm.torch.counts import parameter_counts
-from esnlm.torch.device import on_device, peak_memory
+from esnlm.torch.device import half_precision, on_device, peak_memory
 from esnlm.torch.network import Network, State
 from esnlm.torch.plan import Plan
 from esnlm.torch.processes import Processes
@@ -260,8 +260,7 @@ class NetworkTrainer:
         return sum(lengths) / len(lengths) / self.plan.length
 
     def _autocast(self) -> torch.autocast:
-        kind = self.network.device.type
-        return torch.autocast(kind, dtype=torch.bfloat16, enabled=self.plan.bf16)
+        return half_precision(self.network.device, self.plan.bf16)
 
     def _read(self, batch: Batch, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> Tensor:
         """Hidden (n, D) of the counted places, with gradient."""
