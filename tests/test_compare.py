@@ -145,7 +145,7 @@ def test_networks_judge_minimal_pairs(text, tmp_path):
     [
         (["--models", "lstn"], "model must be one of"),
         (["--models", "lstm", "--plan", "speed=1"], "--plan knows no speed"),
-        (["--models", "lstm:n_units"], "takes NAME=VALUE, got 'n_units'"),
+        (["--models", "lstm:n_units"], "--models lstm: expected NAME=VALUE, got 'n_units'"),
         (["--models", "lstm:rank=3"], "rank is no setting of lstm, which has n_units"),
         (["--models", "esn", "--sizes", "7"], "no esn with"),
         (["--models", "lstm", "--device", "tpu"], "device must be"),
@@ -168,6 +168,7 @@ def test_bad_options_are_told_in_one_line(options, message, text, tmp_path, caps
         (["--models", "esn:reservoir=3"], "reservoir is set by its parts"),
         (["--models", "esn:reservoir.spin=3"], "spin is no setting of a reservoir, which has"),
         (["--models", "lstm:n_units=-1"], "n_units must be an integer of at least 1, got -1"),
+        (["--models", "esn:reservoir.leak_rate=uniform:0"], "expected a number, uniform:LOW:HIGH"),
     ],
 )
 def test_what_is_refused_leaves_nothing(text, tmp_path, capsys, options, message):

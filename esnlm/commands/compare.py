@@ -1,7 +1,6 @@
 """``esnlm compare``: networks trained on one corpus, side by side."""
 
 import argparse
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from esnlm.commands.corpora import (
     corpus_tokenizer,
     settle_reset,
 )
+from esnlm.commands.settings import pair, separate
 
 #: Nearest to Köster & Uchida's five sizes where published settings are.
 _SIZES = (15_000, 30_000, 45_000, 103_000, 155_000)
@@ -105,7 +105,7 @@ def _entry(text: str) -> Any:
 
     name, given, settings = text.partition(":")
     network_class(name)
-    chosen = _settings(settings.split(","), f"--models {name}") if given else {}
+    chosen = _settings(separate(settings), f"--models {name}") if given else {}
     _check_reservoir(chosen.get("reservoir", {}))
     return Entry(name, chosen)
 
@@ -128,18 +128,16 @@ def _settings(pairs: list[str], option: str) -> dict[str, Any]:
     {'rank': 64, 'reservoir': {'n_units': 9}, 'schedule': 'cosine'}
     """
     found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not (name and equals):
-            raise ValueError(f"{option} takes NAME=VALUE, got {pair!r}")
+    for text in pairs:
+        try:
+            name, value = pair(text)
+        except argparse.ArgumentTypeError as error:
+            raise ValueError(f"{option}: {error}") from None
         *path, last = name.split(".")
         inner = found
         for part in path:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
                 raise ValueError(f"{option} has both {part} and {name}, one inside the other")
-        try:
-            inner[last] = json.loads(text)
-        except ValueError:
-            inner[last] = text
+        inner[last] = value
     return found

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.commands.natural_grid import COLUMNS, KEY, planned
-from esnlm.commands.parts import add_readout, add_weights, features, leak_rate
+from esnlm.commands.parts import add_readout, add_weights, features
+from esnlm.commands.settings import leak_rate
 from esnlm.experiments import minimal_pairs
 from esnlm.experiments.grid import Row, read_rows, run_grid
 from esnlm.experiments.options import check_least, interrupted, prepared_folder

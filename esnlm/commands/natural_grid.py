@@ -7,13 +7,8 @@ from dataclasses import asdict
 from itertools import product
 from typing import Any
 
-from esnlm.commands.parts import (
-    leak_rate,
-    make_features,
-    make_readout,
-    make_reservoir,
-    settle_defaults,
-)
+from esnlm.commands.parts import make_features, make_readout, make_reservoir, settle_defaults
+from esnlm.commands.settings import leak_rate
 from esnlm.experiments import minimal_pairs
 from esnlm.experiments.grid import Row
 

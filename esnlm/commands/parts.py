@@ -1,8 +1,9 @@
 """Options that name a model's parts, and the parts they make."""
 
 import argparse
-import json
 from typing import Any
+
+from esnlm.commands.settings import leak_rate, pair
 
 _READOUTS = {
     "ridge": "RidgeReadout",
@@ -29,7 +30,6 @@ _FACTORS = ("ridge", "softmax", "moe")
 # Options of the factored readout that are its factors': option -> kinds of factors.
 _FACTOR_OPTIONS = {"alpha": _FACTORS, "passes": ("softmax", "moe"), "experts": ("moe",)}
 # Laws of leak rates, and how many numbers each takes.
-_LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
 
 
 def add_reservoir(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +116,7 @@ def add_readout(parser: argparse.ArgumentParser) -> None:
     add("--classes", type=int, metavar="K", help="classes of words of the factored readout")
     add(
         "--option",
-        type=_option,
+        type=pair,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -245,25 +245,3 @@ def features(text: str) -> tuple[str, int]:
     if count is None or kind != ("spectral" if colon else ""):
         raise argparse.ArgumentTypeError(f"expected F or spectral:F, got {text!r}")
     return kind, count
-
-
-def leak_rate(text: str) -> Any:
-    """``A``, ``uniform:LOW:HIGH`` or ``inverse_gamma:ALPHA`` -> what a reservoir takes."""
-    name, *values = text.split(":")
-    try:
-        if _LEAK_RATE_LAWS.get(name) == len(values):
-            return (name, *map(float, values))
-        return float(text)
-    except ValueError:
-        expected = "a number, uniform:LOW:HIGH or inverse_gamma:ALPHA"
-        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from None
-
-
-def _option(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value

@@ -1,10 +1,10 @@
 """``esnlm train --model NAME``: a network of `esnlm.torch`, trained by gradient."""
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from esnlm.commands.corpora import corpus_documents, corpus_tokenizer, is_shards
+from esnlm.commands.settings import pair
 
 if TYPE_CHECKING:
     from esnlm.torch.plan import Plan
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pool", type=int, metavar="K", help="sort sentences by length within K batches")
     add(
         "--plan",
-        type=_pair,
+        type=pair,
         action="append",
         metavar="NAME=VALUE",
         help="any other setting of the training plan",
@@ -195,13 +195,3 @@ def _stream(docs: Any, model: Any) -> Any:
     if model.reset == "never" and stream.starts is not None:
         return TokenStream(stream.tokens, None, stream.bounds)
     return stream
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value

@@ -1,0 +1,46 @@
+"""Settings by name, as options of the command line give them: ``NAME=VALUE``."""
+
+import argparse
+import json
+import re
+from typing import Any
+
+_LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
+# A comma that no bracket is open at: JSON has none inside quotes that a setting would hold.
+_BETWEEN = re.compile(r",(?![^\[{]*[\]}])")
+
+
+def pair(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE`` -> the name and the value, which is JSON, a law of leak rates, or a string.
+
+    >>> pair("n_units=9"), pair("schedule=cosine"), pair("reservoir.leak_rate=uniform:0:1")
+    (('n_units', 9), ('schedule', 'cosine'), ('reservoir.leak_rate', ('uniform', 0.0, 1.0)))
+    """
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, leak_rate(value) if name.endswith("leak_rate") else value
+
+
+def separate(text: str) -> list[str]:
+    """Settings that commas stand between.
+
+    >>> separate('rank=64,reservoir.leak_rate=["uniform",0,1],dropout=0')
+    ['rank=64', 'reservoir.leak_rate=["uniform",0,1]', 'dropout=0']
+    """
+    return _BETWEEN.split(text)
+
+
+def leak_rate(text: str) -> Any:
+    """``A``, ``uniform:LOW:HIGH`` or ``inverse_gamma:ALPHA`` -> what a reservoir takes."""
+    name, *values = text.split(":")
+    try:
+        if _LEAK_RATE_LAWS.get(name) == len(values):
+            return (name, *map(float, values))
+        return float(text)
+    except ValueError:
+        expected = "a number, uniform:LOW:HIGH or inverse_gamma:ALPHA"
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from None
