@@ -28,6 +28,8 @@ from esnlm.validation import (
 )
 
 _ACTIVATIONS = ("tanh", "relu", "identity")
+# Places of a compiled row are int32.
+_MOST_UNITS = 2**31 - 1
 
 
 class Reservoir(BaseEstimator):
@@ -389,6 +391,8 @@ class Reservoir(BaseEstimator):
 
     def _check_parameters(self) -> None:
         check_count("n_units", self.n_units)
+        if self.n_units > _MOST_UNITS:
+            raise ValueError(f"n_units must be at most {_MOST_UNITS}, got {self.n_units}")
         check_count("degree", self.degree)
         if self.input_degree is not None:
             check_count("input_degree", self.input_degree)

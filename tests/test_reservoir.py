@@ -291,6 +291,7 @@ def test_bad_calls(call, message):
     [
         ({"n_units": 0}, "n_units must be an integer of at least 1, got 0"),
         ({"n_units": 2.5}, "n_units must be an integer of at least 1, got 2.5"),
+        ({"n_units": 10**10}, "n_units must be at most 2147483647, got 10000000000"),
         ({"degree": 0}, "degree must be an integer of at least 1"),
         ({"random_state": -1}, "random_state must be None or an integer of at least 0, got -1"),
         ({"spectral_radius": -1}, "spectral_radius must be a finite number of at least 0, got -1"),

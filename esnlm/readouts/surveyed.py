@@ -66,12 +66,12 @@ class SurveyedReadout(BufferedReadout):
         )
 
     def _mean_loss(self, held_out: Iterable[Block]) -> float:
-        """Mean negative log-probability of held-out rows."""
+        """Mean negative log-probability of held-out rows; not a number where there are none."""
         total = n = 0.0
         for X, codes in held_out:
             total -= float(self._log_probabilities_of(X, codes).sum(dtype=np.float64))
             n += len(codes)
-        return total / max(n, 1.0)
+        return total / n if n else float("nan")
 
     def _seed(self) -> int:
         """A seed for the clustering, drawn anew."""
