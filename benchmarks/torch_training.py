@@ -1,0 +1,79 @@
+"""Training tokens a second of ESN+i on a CPU: bfloat16, and sentences sorted by length.
+
+    python benchmarks/torch_training.py SHARDS [--units N] [--steps K]
+
+SHARDS is what ``esnlm prepare`` wrote. The peer is the paper's setting (Ueda et al. 2025b):
+float32, 32 sentences a step as they come. Medians of three runs each, in turns; the first tenth of
+a run is not counted.
+"""
+
+import argparse
+import time
+from contextlib import suppress
+from statistics import median
+from typing import Any
+
+import torch
+from _report import report
+
+from esnlm.corpus import TokenStream
+from esnlm.shards import Shards
+from esnlm.torch.esn import EchoStateNetworkWithEmbedding
+from esnlm.torch.plan import Plan
+from esnlm.torch.training import NetworkTrainer
+from esnlm.training import StoppedError
+
+PLANS: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "bfloat16": {"bf16": True},
+    "float32, 64 batches sorted by length": {"pool": 64},
+    "bfloat16, 64 batches sorted by length": {"bf16": True, "pool": 64},
+}
+REPEATS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("shards")
+    parser.add_argument("--units", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=200)
+    args = parser.parse_args()
+    shards = Shards(args.shards, verify=False)
+    stream, n_tokens = shards.stream(), shards.n_tokens_vocab
+    paces: dict[str, list[float]] = {name: [] for name in PLANS}
+    for _ in range(REPEATS):
+        for name, plan in PLANS.items():
+            paces[name].append(pace(stream, n_tokens, args.units, Plan(**plan), args.steps))
+    plain = median(paces["float32"])
+    setting = f"ESN+i, N = {args.units}, V = {n_tokens}, {torch.get_num_threads()} threads"
+    report(
+        "torch_training",
+        [
+            {"benchmark": "training", "setting": f"{setting}, {name}", "ours": median(paces[name]),
+             "peer": plain, "ratio": median(paces[name]) / plain, "unit": "tokens/s"}
+            for name in PLANS
+        ],
+    )  # fmt: skip
+
+
+def pace(stream: TokenStream, n_tokens: int, n_units: int, plan: Plan, n_steps: int) -> float:
+    """Tokens a second between a tenth of the steps and the last of them."""
+    torch.manual_seed(0)
+    reservoir = {"n_units": n_units, "random_state": 0}
+    trainer = NetworkTrainer(
+        EchoStateNetworkWithEmbedding(n_tokens, reservoir=reservoir), stream, None, plan
+    )
+    begun = [0.0, 0.0]
+
+    def stop() -> bool:
+        if trainer.step == n_steps // 10:
+            begun[:] = [trainer.tokens, time.perf_counter()]
+        return trainer.step == n_steps
+
+    with suppress(StoppedError):
+        trainer.run(stop=stop)
+    return (trainer.tokens - begun[0]) / (time.perf_counter() - begun[1])
+
+
+if __name__ == "__main__":
+    main()
