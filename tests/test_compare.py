@@ -187,6 +187,25 @@ def test_the_table_has_settings_as_they_are_given_and_the_plot_all_runs_of_a_siz
         for given, loss in ((settings, 0.5), ({}, 0.7))
     ]
     told = table(rows).splitlines()
-    assert "| rank=null, reservoir.n_units=9, reservoir.activation=relu |" in told[2]
-    assert "| default |" in told[3]
+    assert "| rank=null, reservoir.n_units=9, reservoir.activation=relu |  | 0 |" in told[2]
+    assert "| default |  | 0 |" in told[3]
     assert _losses(rows, "esn", "n_parameters") == {10.0: [0.5, 0.7]}
+
+
+def test_the_table_tells_in_what_training_the_rows_of_a_model_differ():
+    made = {"settings": "{}", "seed": 0, "n_parameters": 10, "n_parameters_total": 20,
+            "n_steps": 3, "held_out_nll": 1.0, "held_out_perplexity": 2.0, "blimp": None,
+            "train_seconds": 1.0, "tokens_per_second": 5.0, "machine": "CPU"}  # fmt: skip
+    plans = ("esn", {"pool": 4}), ("esn", {"pool": 4, "bf16": True}), ("lstm", {"epochs": 2})
+    rows = [made | {"model": model, "plan": json.dumps(plan)} for model, plan in plans]
+    told = [line.split(" | ")[2] for line in table(rows).splitlines()[2:]]
+    assert told == ["", "bf16=true", ""]
+
+
+def test_runs_that_were_made_before_stay_in_the_table(text, tmp_path):
+    plan = ["--plan", "epochs=1"]
+    assert compare(text, tmp_path / "out", "--models", "lstm:n_units=3", *plan) == 0
+    assert compare(text, tmp_path / "out", "--models", "lstm:n_units=4", *plan) == 0
+    told = (tmp_path / "out" / "compare.md").read_text()
+    assert "n_units=3" in told
+    assert "n_units=4" in told

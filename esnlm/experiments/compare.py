@@ -15,7 +15,7 @@ from esnlm.corpus import TokenStream
 from esnlm.experiments import minimal_pairs
 from esnlm.experiments.apart import run_apart
 from esnlm.experiments.compare_runs import write_stream, write_tokenizer
-from esnlm.experiments.grid import Row, run_grid
+from esnlm.experiments.grid import Row, read_rows, run_grid
 from esnlm.experiments.provenance import code_version
 from esnlm.files import write_whole
 from esnlm.tokenizers import Tokenizer
@@ -115,7 +115,7 @@ def run_comparison(
     device: str = "auto",
     command: str = "",
 ) -> list[Row]:
-    """Run what ``compare.csv`` in ``out`` does not hold; write it, ``compare.md`` and the plot.
+    """Run what ``compare.csv`` in ``out`` does not hold; tabulate and plot all rows of it.
 
     ``streams``: ``train`` and ``held_out``, of tokens that begin anew at each ``reset``. With
     ``blimp``, minimal pairs, each network judges them. A run that is interrupted goes on where
@@ -148,8 +148,9 @@ def run_comparison(
             fixed=shared,
             jobs=1,
         )
-    write_whole(out / "compare.md", table(done))
-    plot(done, out / "compare.png")
+    kept = read_rows(out / "compare.csv")
+    write_whole(out / "compare.md", table(kept))
+    plot(kept, out / "compare.png")
     return done
 
 
@@ -172,16 +173,16 @@ def _digest(streams: Mapping[str, TokenStream]) -> str:
 def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown, by model and trained parameters."""
     head = (
-        "model", "settings", "seed", "trained parameters", "all parameters", "steps",
+        "model", "settings", "training", "seed", "trained parameters", "all parameters", "steps",
         "held-out nats a token", "perplexity", "BLiMP, %", "training s", "tokens/s", "machine",
     )  # fmt: skip
     lines = [head, ("---",) * len(head)]
     for row in sorted(rows, key=lambda row: (row["model"], row["n_parameters"], row["seed"])):
-        told = ", ".join(_told(json.loads(row["settings"]))) or "default"
         lines.append(
             (
                 row["model"],
-                told,
+                ", ".join(_told(json.loads(row["settings"]))) or "default",
+                ", ".join(_told(_differing_plan(row, rows))),
                 str(row["seed"]),
                 f"{row['n_parameters']:,}",
                 f"{row['n_parameters_total']:,}",
@@ -195,6 +196,17 @@ def table(rows: Sequence[Row]) -> str:
             )
         )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _differing_plan(row: Row, rows: Iterable[Row]) -> dict[str, Any]:
+    """What in the row's training is not so in all rows of its model."""
+    plans = [json.loads(other["plan"]) for other in rows if other["model"] == row["model"]]
+    plan = json.loads(row["plan"])
+    return {
+        name: value
+        for name, value in plan.items()
+        if any(name not in other or other[name] != value for other in plans)
+    }
 
 
 def _told(settings: Mapping[str, Any]) -> list[str]:
