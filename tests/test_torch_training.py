@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
@@ -376,6 +378,44 @@ def test_batched_scores_are_those_of_each_sequence(longest: Any, monkeypatch: An
                 logits = network.head(network.encode(ids)[0][0, -1])
             expected = torch.log_softmax(logits, -1)[int(stream.tokens[place])]
             assert scores[place] == pytest.approx(float(expected), abs=1e-5)
+
+
+SHORT = {
+    "lstm": {"n_units": 4},
+    "esn": {"reservoir": {"n_units": 9, "degree": 3, "random_state": 0}, "rank": 3},
+    "transformer": {"n_hidden": 8, "n_layers": 1, "context": 4},
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=8), min_size=1, max_size=12),
+    st.sampled_from(list(SHORT)),
+    st.booleans(),
+)
+def test_what_sentences_begin_with_alike_is_scored_as_in_each_alone(
+    sentences: list[list[int]], name: str, ordered: bool
+) -> None:
+    if ordered:
+        sentences = sorted(sentences)
+    torch.manual_seed(0)
+    network = network_class(name)(2, **SHORT[name])
+    alone = [log_probabilities(network, np.array(s), np.zeros(1, dtype=int)) for s in sentences]
+    starts = np.cumsum([0, *map(len, sentences[:-1])])
+    together = log_probabilities(network, np.concatenate(sentences), starts)
+    np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-5)
+
+
+def test_a_prediction_that_sentences_share_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, made_for = made("lstm").eval(), []
+    loss = Network.loss
+    monkeypatch.setattr(
+        Network, "loss", lambda self, h, y: made_for.append(len(y)) or loss(self, h, y)
+    )
+    sentences = [[1, 2, 3, 4], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 4, 4]]
+    starts = np.cumsum([0, *map(len, sentences[:-1])])
+    log_probabilities(network, np.concatenate(sentences), starts)
+    assert sum(made_for) == 3 + 1 + 0 + 2
 
 
 def test_long_text_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

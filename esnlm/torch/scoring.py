@@ -17,6 +17,7 @@ Places = NDArray[np.int64]
 #: Values of hidden vectors in memory at once, by the kind of device.
 _HIDDEN_VALUES = {"cpu": 1 << 24, "cuda": 1 << 28}
 _LONGEST = 4096
+_COMPARED_AT_ONCE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,18 @@ class Reads:
     skip: Places
 
     @classmethod
-    def of(cls, starts: Places, n_tokens: int, longest: int | None, stride: int) -> "Reads":
+    def of(
+        cls, starts: Places, n_tokens: int, longest: int | None, stride: int, known: Places
+    ) -> "Reads":
         """Reads that predict every token of each sequence but its first, once.
+
+        ``known`` (n_sequences,): so many of the first predictions of each are not wanted.
 
         Examples
         --------
-        >>> reads = Reads.of(np.array([0, 3]), 9, longest=3, stride=2)
+        >>> reads = Reads.of(np.array([0, 3]), 9, longest=3, stride=2, known=np.array([0, 1]))
         >>> reads.first.tolist(), reads.length.tolist(), reads.skip.tolist()
-        ([0, 3, 5], [2, 3, 3], [0, 0, 1])
+        ([0, 3, 5], [2, 3, 3], [0, 1, 1])
         """
         lengths = np.diff(np.append(starts, n_tokens)) - 1
         limit = np.iinfo(np.int64).max if longest is None else longest
@@ -50,12 +55,13 @@ class Reads:
         offset = np.where(number > 0, np.minimum(number * stride, lengths[sequence] - limit), 0)
         done = np.where(number > 0, limit + (number - 1) * stride, 0)
         length = np.minimum(lengths[sequence], limit)
-        return cls(starts[sequence] + offset, length, np.where(number > 0, done - offset, 0))
+        skip = np.where(number > 0, done - offset, known[sequence])
+        return cls(starts[sequence] + offset, length, skip)
 
     def batches(self, n_values: int) -> Iterator["Reads"]:
         """Reads of similar length, so many values in all, the longest first."""
         order = np.argsort(-self.length, kind="stable")
-        order = order[self.length[order] > 0]
+        order = order[self.length[order] > self.skip[order]]
         place = 0
         while place < len(order):
             size = max(1, n_values // int(self.length[order[place]]))
@@ -90,7 +96,12 @@ def log_probabilities(
     network.eval()
     begins = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts)
     scores = np.zeros(len(tokens))
-    reads = Reads.of(begins, len(tokens), network.longest, network.stride)
+    longest = network.longest
+    shared = _shared_with_previous(np.asarray(tokens), begins)
+    # What two sequences begin with is predicted once, of such as are read in one piece.
+    known = np.clip(shared - 1, 0, _LONGEST if longest is None else longest)
+    known[np.diff(np.append(begins, len(tokens))) > _LONGEST] = 0
+    reads = Reads.of(begins, len(tokens), longest, network.stride, known)
     n_values = _HIDDEN_VALUES.get(network.device.type, _HIDDEN_VALUES["cpu"]) // width_of(network)
     with half_precision(network.device, bf16):
         for batch in reads.batches(n_values):
@@ -100,7 +111,34 @@ def log_probabilities(
             else:
                 _read_batch(network, tokens, batch, scores)
     network.train(training)
+    for place in np.flatnonzero(known).tolist():  # in order: one may have it from one that has it
+        n, here, before = known[place] + 1, begins[place], begins[place - 1]
+        scores[here + 1 : here + n] = scores[before + 1 : before + n]
     return scores
+
+
+def _shared_with_previous(tokens: NDArray[Any], starts: Places) -> Places:
+    """How many tokens each sequence (n,) has in common with the one before, from the first on.
+
+    Examples
+    --------
+    >>> _shared_with_previous(np.array([1, 2, 3, 1, 2, 4, 5, 1, 2]), np.array([0, 3, 7])).tolist()
+    [0, 2, 2]
+    """
+    ends = np.append(starts[1:], len(tokens))
+    shared = np.zeros(len(starts), dtype=np.int64)
+    for first in range(1, len(starts), _COMPARED_AT_ONCE):
+        part = np.arange(first, min(first + _COMPARED_AT_ONCE, len(starts)))
+        here, before = starts[part], starts[part - 1]
+        lengths = np.minimum(ends[part] - here, here - before)
+        begins = np.cumsum(lengths) - lengths
+        steps = np.arange(int(lengths.sum())) - np.repeat(begins, lengths)
+        differ = (
+            tokens[np.repeat(here, lengths) + steps] != tokens[np.repeat(before, lengths) + steps]
+        )
+        places = np.append(np.flatnonzero(differ), len(differ))
+        shared[part] = np.minimum(places[np.searchsorted(places, begins)] - begins, lengths)
+    return shared
 
 
 def width_of(network: Network) -> int:
