@@ -2,12 +2,9 @@
 
 import argparse
 import json
-import re
 from typing import Any
 
 _LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
-# A comma that no bracket is open at: JSON has none inside quotes that a setting would hold.
-_BETWEEN = re.compile(r",(?![^\[{]*[\]}])")
 
 
 def pair(text: str) -> tuple[str, Any]:
@@ -26,12 +23,19 @@ def pair(text: str) -> tuple[str, Any]:
 
 
 def separate(text: str) -> list[str]:
-    """Settings that commas stand between.
+    """Settings that commas stand between, those inside brackets apart.
 
     >>> separate('rank=64,reservoir.leak_rate=["uniform",0,1],dropout=0')
     ['rank=64', 'reservoir.leak_rate=["uniform",0,1]', 'dropout=0']
     """
-    return _BETWEEN.split(text)
+    found, depth = [""], 0
+    for character in text:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += character
+    return found
 
 
 def leak_rate(text: str) -> Any:
