@@ -443,6 +443,23 @@ def test_every_token_is_predicted_once_a_pass() -> None:
         assert sorted(pairs) == sorted(zip(tokens[expected - 1], tokens[expected], strict=True))
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(2, 40), min_size=1, max_size=60), st.integers(1, 5), st.integers(2, 9))
+def test_sorted_sentences_are_in_batches_of_about_as_many_tokens(
+    lengths: list[int], rows: int, pool: int
+) -> None:
+    starts = np.cumsum([0, *lengths])
+    stream = TokenStream(np.zeros(starts[-1], dtype=np.int64), starts[:-1], starts[[0, -1]])
+    batches = batches_of(stream, Plan(batch_size=rows, pool=pool))
+    found = [batch.counted for batch in batches.of_pass(0)]
+    assert len(found) == batches.n_batches == -(-len(lengths) // rows)
+    read = np.concatenate([counted.sum(1) for counted in found])
+    assert sorted(read + 1) == sorted(lengths)
+    if len(lengths) == rows * pool:  # one pool: none has more than a piece over its share
+        share = batches.n_predicted / len(found)
+        assert all(counted.sum() < share + counted.sum(1).max() for counted in found[:-1])
+
+
 def test_order_differs_by_pass_and_seed_and_starts_anywhere() -> None:
     batches = batches_of(corpus(), Plan(batch_size=8))
     first = [batch.tokens.tolist() for batch in batches.of_pass(0)]

@@ -53,7 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bf16", action="store_true", default=None, help="compute in bfloat16; states in float32")
     add("--batching", metavar="NAME", help="sentences, streams or windows of the text")
     add("--length", type=int, metavar="T", help="most tokens of a sentence, stream or window")
-    add("--pool", type=int, metavar="K", help="sort sentences by length within K batches")
+    add(
+        "--pool",
+        type=int,
+        metavar="K",
+        help="sort sentences by length within K batches, which saves padding",
+    )
     add(
         "--plan",
         type=pair,

@@ -100,7 +100,7 @@ class PieceBatches(Batches):
         for begin in range(0, len(order), size):
             pool = order[begin : begin + size]
             pool = pool[np.argsort(self.length[pool], kind="stable")]
-            batches += np.split(pool, np.arange(self.rows, len(pool), self.rows))
+            batches += np.split(pool, _even_cuts(self.length[pool], -(-len(pool) // self.rows)))
         return [batches[place] for place in rng.permutation(len(batches))]
 
     def _batch(self, pieces: Places) -> Batch:
@@ -178,6 +178,22 @@ def _parts(starts: Places, n_tokens: int, most: int) -> tuple[Places, Places]:
     part = np.arange(int(n_parts.sum())) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
     first = np.repeat(starts, n_parts) + part * most
     return first, np.minimum(np.repeat(lengths, n_parts) - part * most, most)
+
+
+def _even_cuts(lengths: Places, n_parts: int) -> Places:
+    """Where pieces are cut into parts of about as many tokens, none of them empty.
+
+    Parts of as many pieces would give a token of a short piece the weight of several of long ones.
+
+    Examples
+    --------
+    >>> _even_cuts(np.array([1, 1, 1, 1, 2, 2, 4]), 3).tolist()
+    [4, 6]
+    """
+    ends, number = np.cumsum(lengths), np.arange(1, n_parts)
+    cuts = np.searchsorted(ends * n_parts, ends[-1] * number) + 1
+    cuts = number + np.maximum.accumulate(np.maximum(cuts - number, 0))
+    return np.minimum(cuts, len(lengths) - n_parts + number)
 
 
 def _windows(n_tokens: int, plan: Plan) -> tuple[Places, Places]:

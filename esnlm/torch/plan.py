@@ -33,8 +33,8 @@ class Plan:
     last_only : bool
         Of a window, predict only the token after its last.
     pool : int
-        Sequences of so many batches are sorted by length before they are batched, which saves
-        padding.
+        Sequences of so many batches are sorted by length and cut anew into as many, of about as
+        many tokens each, which saves padding.
     epochs : int
     optimizer : {"adamw", "sgd"}
     learning_rate, weight_decay : float
