@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 from esnlm.cli import main  # noqa: E402
 from esnlm.corpus import TokenStream, join_sequences  # noqa: E402
 from esnlm.experiments.apart import Lifeline  # noqa: E402
-from esnlm.experiments.compare import Entry, _losses, grid, table  # noqa: E402
+from esnlm.experiments.compare import Entry, _lines, _series, grid, table  # noqa: E402
 from esnlm.experiments.compare_runs import (  # noqa: E402
     measure,
     read_stream,
@@ -189,7 +189,7 @@ def test_the_table_has_settings_as_they_are_given_and_the_plot_all_runs_of_a_siz
     told = table(rows).splitlines()
     assert "| rank=null, reservoir.n_units=9, reservoir.activation=relu |  | 0 |" in told[2]
     assert "| default |  | 0 |" in told[3]
-    assert _losses(rows, "esn", "n_parameters") == {10.0: [0.5, 0.7]}
+    assert _lines(rows, "n_parameters") == [{10.0: [0.5]}, {10.0: [0.7]}]
 
 
 def test_the_table_tells_in_what_training_the_rows_of_a_model_differ():
@@ -200,6 +200,16 @@ def test_the_table_tells_in_what_training_the_rows_of_a_model_differ():
     rows = [made | {"model": model, "plan": json.dumps(plan)} for model, plan in plans]
     told = [line.split(" | ")[2] for line in table(rows).splitlines()[2:]]
     assert told == ["", "bf16=true", ""]
+    assert list(_series(rows)) == ["esn", "esn: bf16=true", "lstm"]
+
+
+def test_a_line_joins_the_sizes_of_a_model_and_has_all_seeds_of_each():
+    rows = [
+        {"settings": str(size), "n_parameters": size, "held_out_nll": size + seed / 4}
+        for size in (10, 20)
+        for seed in (0, 1)
+    ]
+    assert _lines(rows, "n_parameters") == [{10.0: [10.0, 10.25], 20.0: [20.0, 20.25]}]
 
 
 def test_runs_that_were_made_before_stay_in_the_table(text, tmp_path):

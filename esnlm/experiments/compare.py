@@ -222,33 +222,50 @@ def _told(settings: Mapping[str, Any]) -> list[str]:
 
 def plot(rows: Sequence[Row], path: Path) -> None:
     """Held-out loss against trained parameters and against seconds of training, as a PNG."""
+    from matplotlib.ticker import EngFormatter
+
     from esnlm.experiments.figures import band, legend, panels, save
 
     figure, axes = panels(2)
-    models = list(dict.fromkeys(row["model"] for row in rows))
+    series = _series(rows)
     for axis, column in zip(axes, ("n_parameters", "train_seconds"), strict=True):
-        for i, model in enumerate(models):
-            style = {"color": _COLOURS[i % 8], "marker": _MARKERS[i % 8], "label": model}
-            band(axis, _losses(rows, model, column), **style)
+        for i, (name, some) in enumerate(series.items()):
+            style = {"color": _COLOURS[i % 8], "marker": _MARKERS[i % 8]}
+            for k, line in enumerate(_lines(some, column)):
+                band(axis, line, **style, label="_" * (k > 0) + name)  # the first in the legend
         places = [row[column] for row in rows]
         if max(places) >= 10 * min(places):  # on less a logarithmic axis has no room for its labels
             axis.set_xscale("log")
         axis.set_ylabel("held-out loss, nats a token")
         axis.grid(alpha=0.25)
+    axes[0].xaxis.set_major_formatter(EngFormatter(sep=""))
     axes[0].set_xlabel("trained parameters")
     axes[1].set_xlabel("seconds of training")
-    legend(figure, axes[0], len(models))
+    legend(figure, axes[0], min(len(series), 3))
     save(figure, path)
 
 
-def _losses(rows: Sequence[Row], model: str, column: str) -> dict[float, list[float]]:
-    """Means over seeds of the column -> losses of the seeds, and of settings that share it."""
-    alike: dict[tuple[str, str], list[Row]] = {}
+def _series(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by model and, where trainings of one differ, by training: what a line may join."""
+    series: dict[str, list[Row]] = {}
     for row in rows:
-        if row["model"] == model:
-            alike.setdefault((row["settings"], row["plan"]), []).append(row)
-    losses: dict[float, list[float]] = {}
-    for group in alike.values():
-        place = float(np.mean([row[column] for row in group]))
-        losses.setdefault(place, []).extend(row["held_out_nll"] for row in group)
-    return losses
+        differing = ", ".join(_told(_differing_plan(row, rows)))
+        name = f"{row['model']}: {differing}" if differing else row["model"]
+        series.setdefault(name, []).append(row)
+    return series
+
+
+def _lines(rows: Sequence[Row], column: str) -> list[dict[float, list[float]]]:
+    """Means over seeds of the column -> losses of the seeds, a setting each: one line.
+
+    Settings that share a place are points of their own: nothing orders them.
+    """
+    alike: dict[str, list[Row]] = {}
+    for row in rows:
+        alike.setdefault(row["settings"], []).append(row)
+    points = [
+        (float(np.mean([row[column] for row in group])), [row["held_out_nll"] for row in group])
+        for group in alike.values()
+    ]
+    line = dict(points)
+    return [line] if len(line) == len(points) else [dict([point]) for point in points]
