@@ -29,7 +29,6 @@ _OPTION_NAMES = {
 _FACTORS = ("ridge", "softmax", "moe")
 # Options of the factored readout that are its factors': option -> kinds of factors.
 _FACTOR_OPTIONS = {"alpha": _FACTORS, "passes": ("softmax", "moe"), "experts": ("moe",)}
-# Laws of leak rates, and how many numbers each takes.
 
 
 def add_reservoir(parser: argparse.ArgumentParser) -> None:

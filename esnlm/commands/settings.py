@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import Any
 
+# Laws of leak rates, and how many numbers each takes.
 _LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
 
 

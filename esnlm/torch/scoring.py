@@ -96,12 +96,8 @@ def log_probabilities(
     network.eval()
     begins = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts)
     scores = np.zeros(len(tokens))
-    longest = network.longest
-    shared = _shared_with_previous(np.asarray(tokens), begins)
-    # What two sequences begin with is predicted once, of such as are read in one piece.
-    known = np.clip(shared - 1, 0, _LONGEST if longest is None else longest)
-    known[np.diff(np.append(begins, len(tokens))) > _LONGEST] = 0
-    reads = Reads.of(begins, len(tokens), longest, network.stride, known)
+    known = _known(np.asarray(tokens), begins, network.longest)
+    reads = Reads.of(begins, len(tokens), network.longest, network.stride, known)
     n_values = _HIDDEN_VALUES.get(network.device.type, _HIDDEN_VALUES["cpu"]) // width_of(network)
     with half_precision(network.device, bf16):
         for batch in reads.batches(n_values):
@@ -115,6 +111,16 @@ def log_probabilities(
         n, here, before = known[place] + 1, begins[place], begins[place - 1]
         scores[here + 1 : here + n] = scores[before + 1 : before + n]
     return scores
+
+
+def _known(tokens: NDArray[Any], starts: Places, longest: int | None) -> Places:
+    """How many first predictions of each sequence are also the previous one's, from the start.
+
+    None of those that are read in pieces.
+    """
+    known = np.clip(_shared_with_previous(tokens, starts) - 1, 0, longest)
+    lengths = np.diff(np.append(starts, len(tokens))) - 1
+    return np.where(lengths > _LONGEST, 0, known)
 
 
 def _shared_with_previous(tokens: NDArray[Any], starts: Places) -> Places:
