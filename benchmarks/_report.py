@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from esnlm.experiments.provenance import code_version
+from esnlm.experiments.common.provenance import code_version
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = (

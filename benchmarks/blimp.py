@@ -9,7 +9,7 @@ harvests the same sentences whole, in parallel streams and blocks, without share
 sample of the pairs; both its pace and ours on that sample are shown.
 """
 
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
@@ -23,9 +23,9 @@ import numpy as np  # noqa: E402
 from _report import report  # noqa: E402
 
 from esnlm import ClassFactoredReadout, LanguageModel, Reservoir  # noqa: E402
-from esnlm.blimp import Pair, read_pairs, score_pairs, sentence_log_likelihoods  # noqa: E402
-from esnlm.models import load_model  # noqa: E402
-from esnlm.tokenizers import Tokenizer  # noqa: E402
+from esnlm.evaluation.minimal_pairs import Pair, read_pairs, score_pairs, sentence_log_likelihoods  # noqa: E402
+from esnlm.loading import load_model  # noqa: E402
+from esnlm.text.tokenizers import Tokenizer  # noqa: E402
 
 SAMPLE = 4000
 TARGET = 120.0

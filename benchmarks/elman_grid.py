@@ -18,8 +18,8 @@ from typing import Any
 
 from _report import report
 
-from esnlm.experiments.elman_summary import targets
-from esnlm.experiments.grid import read_rows
+from esnlm.experiments.common.grid import read_rows
+from esnlm.experiments.elman.tables import targets
 
 QUICK = ["--sizes", "25", "100", "--seeds", "1"]
 

@@ -7,7 +7,7 @@ grammar, states that start anew with each sentence. Ours: test perplexity; peer:
 """
 
 # ruff: noqa: E402  (the kernels are chosen before numpy loads)
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 

@@ -7,7 +7,7 @@ ptb.train.txt and ptb.valid.txt. A reservoir of 512 units with leak rates unifor
 them as one sequence. The pace is rows/s of one pass, statistics and clustering included.
 """
 
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
@@ -28,7 +28,7 @@ from esnlm import (  # noqa: E402
     RidgeReadout,
     SoftmaxReadout,
 )
-from esnlm.readouts.base import ArrayBlocks  # noqa: E402
+from esnlm.readouts.base.readout import ArrayBlocks  # noqa: E402
 
 N_UNITS = 512
 PACE_ROWS, PEER_ROWS, JUDGED_ROWS = 100_000, 8_192, 30_000

@@ -6,7 +6,7 @@ One long sequence of 5 500 sentences, the readout a ridge (the paper's linear re
 over three seeds of the reservoir and the features.
 """
 
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 

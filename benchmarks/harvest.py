@@ -11,7 +11,7 @@ import argparse
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 # ruff: noqa: E402  (the kernels are chosen before numpy loads)
 use_widest_kernels()
@@ -22,8 +22,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from esnlm import Reservoir
-from esnlm.kernels.lanes import fma_each, load_each, splat, store_each
-from esnlm.recurrence import aligned
+from esnlm.kernels.simd import fma_each, load_each, splat, store_each
+from esnlm.reservoir.recurrence import aligned
 
 V, N_STREAMS, N_THREADS = 50, 64, 2
 

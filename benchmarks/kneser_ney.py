@@ -21,9 +21,9 @@ import numpy as np
 from _report import median_seconds, report
 from numpy.typing import NDArray
 
-from esnlm.grammars import ElmanGrammar
-from esnlm.ngrams import KneserNey, kneser_ney_perplexities
-from esnlm.shards import Shards
+from esnlm.grammars.elman import ElmanGrammar
+from esnlm.ngrams.kneser_ney import KneserNey, kneser_ney_perplexities
+from esnlm.text.shards import Shards
 
 #: T. Mikolov et al. (2011), Extensions of recurrent neural network language model: 5-gram, KN.
 PUBLISHED_PTB = {5: 141.2}

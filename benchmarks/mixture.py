@@ -11,7 +11,7 @@ import argparse
 import time
 from typing import Any
 
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 

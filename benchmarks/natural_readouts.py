@@ -10,7 +10,7 @@ its statistics, clusters and passes. So they do not depend on what else the mach
 settings may be measured a few at a time: rows of other settings are kept.
 """
 
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
@@ -33,12 +33,12 @@ from esnlm import (  # noqa: E402
     SoftmaxReadout,
     SpectralWordFeatures,
 )
-from esnlm.chunks import evenly_spaced  # noqa: E402
-from esnlm.corpus import TokenStream  # noqa: E402
-from esnlm.ngrams import KneserNey  # noqa: E402
-from esnlm.readouts.streamed import StreamedTraining  # noqa: E402
-from esnlm.shards import Shards  # noqa: E402
-from esnlm.training import Trainer, TrainingPlan  # noqa: E402
+from esnlm.models.training import Trainer, TrainingPlan  # noqa: E402
+from esnlm.ngrams.kneser_ney import KneserNey  # noqa: E402
+from esnlm.readouts.base.streamed import StreamedTraining  # noqa: E402
+from esnlm.text.corpus import TokenStream  # noqa: E402
+from esnlm.text.shards import Shards  # noqa: E402
+from esnlm.text.shuffling import evenly_spaced  # noqa: E402
 
 JUDGED = 100_000
 N_FEATURES = 128

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 # ruff: noqa: E402  (the kernels are chosen before numpy loads)
 use_widest_kernels()

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from esnlm import LanguageModel
-from esnlm.blimp import read_pairs, score_pairs
+from esnlm.evaluation.minimal_pairs import read_pairs, score_pairs
 from esnlm.interop.huggingface import export_model
 
 TOLERANCE = 1e-4

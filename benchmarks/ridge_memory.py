@@ -5,7 +5,7 @@ The corpus is random characters, streamed through a reservoir of 512 units; the 
 """
 
 # ruff: noqa: E402
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 

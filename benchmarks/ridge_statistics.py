@@ -4,7 +4,7 @@ Pace in tokens a second at 4096 units, float32, all cores; medians over alternat
 """
 
 # ruff: noqa: E402
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
@@ -17,7 +17,7 @@ from _report import report
 from scipy.linalg import blas
 
 from esnlm import Reservoir
-from esnlm.statistics import Moments
+from esnlm.readouts.base.moments import Moments
 
 N_CLASSES = 64
 

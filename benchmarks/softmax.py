@@ -6,7 +6,7 @@ nats a token (alpha = 1, C = 1).
 """
 
 # ruff: noqa: E402
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 

@@ -10,7 +10,7 @@ drawing and rescaling a matrix of that size and density.
 import time
 from typing import Any
 
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 # ruff: noqa: E402  (the kernels are chosen before numpy loads)
 use_widest_kernels()
@@ -20,7 +20,7 @@ from _report import report
 from reservoirpy.mat_gen import normal
 from reservoirpy.observables import spectral_radius
 
-from esnlm.weights import measured_spectral_radius, recurrent_weights
+from esnlm.reservoir.weights import measured_spectral_radius, recurrent_weights
 
 RADIUS, DEGREE = 0.97, 32
 

@@ -16,15 +16,15 @@ import time
 from itertools import product
 from typing import Any
 
-from esnlm.blas import use_widest_kernels
+from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
 from _report import report  # noqa: E402
 
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout  # noqa: E402
-from esnlm.datasets import tiny_shakespeare  # noqa: E402
-from esnlm.ngrams import KneserNey  # noqa: E402
+from esnlm.ngrams.kneser_ney import KneserNey  # noqa: E402
+from esnlm.text.datasets import tiny_shakespeare  # noqa: E402
 
 ORDERS = (3, 4, 5, 7)
 SCALINGS = (0.5, 1.0, 2.0, 4.0)

@@ -20,13 +20,13 @@ import torch
 from _report import report
 from torch import Tensor
 
-from esnlm.corpus import TokenStream
-from esnlm.shards import Shards
-from esnlm.torch.batches import batches_of
+from esnlm.text.corpus import TokenStream
+from esnlm.text.shards import Shards
 from esnlm.torch.device import chosen_device, peak_memory
-from esnlm.torch.esn import EchoStateNetwork
-from esnlm.torch.plan import Plan
-from esnlm.torch.training import NetworkTrainer
+from esnlm.torch.networks.esn import EchoStateNetwork
+from esnlm.torch.training.batches import batches_of
+from esnlm.torch.training.plan import Plan
+from esnlm.torch.training.trainer import NetworkTrainer
 
 PEAK = 989e12
 

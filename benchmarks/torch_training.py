@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from _report import report
 
-from esnlm.corpus import TokenStream
-from esnlm.shards import Shards
-from esnlm.torch.esn import EchoStateNetworkWithEmbedding
-from esnlm.torch.plan import Plan
-from esnlm.torch.training import NetworkTrainer
-from esnlm.training import StoppedError
+from esnlm.models.training import StoppedError
+from esnlm.text.corpus import TokenStream
+from esnlm.text.shards import Shards
+from esnlm.torch.networks.esn import EchoStateNetworkWithEmbedding
+from esnlm.torch.training.plan import Plan
+from esnlm.torch.training.trainer import NetworkTrainer
 
 PLANS: dict[str, dict[str, Any]] = {
     "float32": {},

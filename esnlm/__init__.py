@@ -6,39 +6,39 @@ The public names load on first use, so ``import esnlm`` stays fast.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from esnlm.features import WordFeatures
-    from esnlm.grammars import ElmanGrammar
-    from esnlm.language_model import LanguageModel
-    from esnlm.ngram_model import NgramLanguageModel
-    from esnlm.readouts.factored import ClassFactoredReadout
-    from esnlm.readouts.low_rank import LowRankReadout
-    from esnlm.readouts.mixture import MixtureOfExpertsReadout
-    from esnlm.readouts.normalised import NormalisedSoftmaxReadout
-    from esnlm.readouts.reduced_rank import ReducedRankSoftmaxReadout
-    from esnlm.readouts.ridge import RidgeReadout
-    from esnlm.readouts.softmax import SoftmaxReadout
-    from esnlm.readouts.token_gated import TokenGatedReadout
-    from esnlm.reservoir import Reservoir
-    from esnlm.spectral import SpectralWordFeatures
+from esnlm.utils.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from esnlm.grammars.elman import ElmanGrammar
+    from esnlm.models.ngram import NgramLanguageModel
+    from esnlm.models.reservoir import LanguageModel
+    from esnlm.readouts.factored.factored import ClassFactoredReadout
+    from esnlm.readouts.factored.low_rank import LowRankReadout
+    from esnlm.readouts.linear.ridge import RidgeReadout
+    from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
+    from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout
+    from esnlm.readouts.softmax.reduced_rank import ReducedRankSoftmaxReadout
+    from esnlm.readouts.softmax.softmax import SoftmaxReadout
+    from esnlm.readouts.token_gated.token_gated import TokenGatedReadout
+    from esnlm.reservoir.reservoir import Reservoir
+    from esnlm.reservoir.spectral_features import SpectralWordFeatures
+    from esnlm.reservoir.word_features import WordFeatures
 
 _HOME = {
-    "Reservoir": "esnlm.reservoir",
-    "WordFeatures": "esnlm.features",
-    "SpectralWordFeatures": "esnlm.spectral",
-    "RidgeReadout": "esnlm.readouts.ridge",
-    "SoftmaxReadout": "esnlm.readouts.softmax",
-    "MixtureOfExpertsReadout": "esnlm.readouts.mixture",
-    "ClassFactoredReadout": "esnlm.readouts.factored",
-    "LowRankReadout": "esnlm.readouts.low_rank",
-    "NormalisedSoftmaxReadout": "esnlm.readouts.normalised",
-    "ReducedRankSoftmaxReadout": "esnlm.readouts.reduced_rank",
-    "TokenGatedReadout": "esnlm.readouts.token_gated",
-    "LanguageModel": "esnlm.language_model",
-    "NgramLanguageModel": "esnlm.ngram_model",
-    "ElmanGrammar": "esnlm.grammars",
+    "Reservoir": "esnlm.reservoir.reservoir",
+    "WordFeatures": "esnlm.reservoir.word_features",
+    "SpectralWordFeatures": "esnlm.reservoir.spectral_features",
+    "RidgeReadout": "esnlm.readouts.linear.ridge",
+    "SoftmaxReadout": "esnlm.readouts.softmax.softmax",
+    "MixtureOfExpertsReadout": "esnlm.readouts.mixture.mixture",
+    "ClassFactoredReadout": "esnlm.readouts.factored.factored",
+    "LowRankReadout": "esnlm.readouts.factored.low_rank",
+    "NormalisedSoftmaxReadout": "esnlm.readouts.softmax.layer_norm",
+    "ReducedRankSoftmaxReadout": "esnlm.readouts.softmax.reduced_rank",
+    "TokenGatedReadout": "esnlm.readouts.token_gated.token_gated",
+    "LanguageModel": "esnlm.models.reservoir",
+    "NgramLanguageModel": "esnlm.models.ngram",
+    "ElmanGrammar": "esnlm.grammars.elman",
 }
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "SpectralWordFeatures",
     "TokenGatedReadout",
     "WordFeatures",
+    "__version__",
 ]
 
 

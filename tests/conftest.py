@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 #: Modules whose examples need torch, beside those that import it and are then left out whole.
-NEEDS_TORCH = re.compile(r"/esnlm/(torch/\w+|experiments/compare)\.py$")
+NEEDS_TORCH = re.compile(r"/esnlm/(torch/[\w/]+|experiments/networks/\w+)\.py$")
 
 # Compilation on first use makes single examples slow; what is tested does not depend on time.
 settings.register_profile("esnlm", deadline=None, max_examples=25, derandomize=True)

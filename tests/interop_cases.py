@@ -20,8 +20,8 @@ from esnlm import (
     SpectralWordFeatures,
     WordFeatures,
 )
-from esnlm.blimp import sentence_log_likelihoods
-from esnlm.tokenizers import Tokenizer
+from esnlm.evaluation.minimal_pairs import sentence_log_likelihoods
+from esnlm.text.tokenizers import Tokenizer
 
 NOUNS = ("boy", "girl", "cat", "dog")
 VERBS = ("sees", "chases", "feeds", "hears")

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
-from esnlm.ablation import Decay, ablation_windows, word_ablation
-from esnlm.cli import main
-from esnlm.corpus import TokenStream
+from esnlm.__main__ import main
+from esnlm.experiments.timescales.ablation import Decay, ablation_windows, word_ablation
+from esnlm.text.corpus import TokenStream
 
 TEXT = ["the boy sees the dog and the girl sees the cat", "a girl walks and the boy sees a dog"]
 LEAKS = np.linspace(0.1, 1.0, 30)
@@ -154,8 +154,8 @@ class TestLSTM:
     def test_cells_are_those_of_torch(self):
         import torch
 
-        from esnlm.torch.forgetting import cell_states
-        from esnlm.torch.lstm import LSTM
+        from esnlm.torch.networks.forget_gates import cell_states
+        from esnlm.torch.networks.lstm import LSTM
 
         torch.manual_seed(0)
         network = LSTM(9, n_units=5, n_layers=2).eval()
@@ -172,9 +172,9 @@ class TestLSTM:
     def test_fixed_forget_gates_decide_what_is_left(self):
         import torch
 
-        from esnlm.tokenizers import Tokenizer
+        from esnlm.text.tokenizers import Tokenizer
         from esnlm.torch.language_model import TorchLanguageModel
-        from esnlm.torch.timescales import MultiTimescaleLSTM
+        from esnlm.torch.networks.multi_timescale_lstm import MultiTimescaleLSTM
 
         torch.manual_seed(0)
         tokenizer = Tokenizer.train_words(TEXT)
@@ -193,9 +193,9 @@ class TestLSTM:
     def test_the_command(self, tmp_path, capsys):
         import torch
 
-        from esnlm.tokenizers import Tokenizer
+        from esnlm.text.tokenizers import Tokenizer
         from esnlm.torch.language_model import TorchLanguageModel
-        from esnlm.torch.timescales import MultiTimescaleLSTM
+        from esnlm.torch.networks.multi_timescale_lstm import MultiTimescaleLSTM
 
         torch.manual_seed(0)
         tokenizer = Tokenizer.train_words(TEXT)

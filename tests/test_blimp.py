@@ -19,7 +19,8 @@ from esnlm import (
     SoftmaxReadout,
     WordFeatures,
 )
-from esnlm.blimp import (
+from esnlm.__main__ import main
+from esnlm.evaluation.minimal_pairs import (
     Pair,
     PairScores,
     PairsError,
@@ -30,9 +31,8 @@ from esnlm.blimp import (
     sentence_log_likelihoods,
     tabulate,
 )
-from esnlm.cli import main
-from esnlm.ngram_model import NgramLanguageModel
-from esnlm.tokenizers import Tokenizer
+from esnlm.models.ngram import NgramLanguageModel
+from esnlm.text.tokenizers import Tokenizer
 
 SENTENCES = [
     "the boy sees the dog",

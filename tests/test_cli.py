@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from esnlm import RidgeReadout, __version__
-from esnlm.cli import main
-from esnlm.commands.parts import add_readout, make_readout, settle_defaults
-from esnlm.language_model import LanguageModel
+from esnlm.__main__ import main
+from esnlm.commands.options.model import add_readout, make_readout, settle_defaults
+from esnlm.models.reservoir import LanguageModel
 
 TEXT = "the boy sees the dog\nthe dog sees the boy\n\nthe boy walks\n" * 20
 

@@ -7,19 +7,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.cli import main  # noqa: E402
-from esnlm.corpus import TokenStream, join_sequences  # noqa: E402
-from esnlm.experiments.apart import Lifeline  # noqa: E402
-from esnlm.experiments.compare import Entry, _lines, _series, grid, table  # noqa: E402
-from esnlm.experiments.compare_runs import (  # noqa: E402
+from esnlm.__main__ import main  # noqa: E402
+from esnlm.experiments.common.grid import read_rows  # noqa: E402
+from esnlm.experiments.common.subprocess_run import Lifeline  # noqa: E402
+from esnlm.experiments.networks.compare import Entry, _lines, _series, grid, table  # noqa: E402
+from esnlm.experiments.networks.run import (  # noqa: E402
     measure,
     read_stream,
     write_stream,
     write_tokenizer,
 )
-from esnlm.experiments.grid import read_rows  # noqa: E402
-from esnlm.framing import framed  # noqa: E402
-from esnlm.tokenizers import Tokenizer  # noqa: E402
+from esnlm.text.boundaries import framed  # noqa: E402
+from esnlm.text.corpus import TokenStream, join_sequences  # noqa: E402
+from esnlm.text.tokenizers import Tokenizer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -60,7 +60,7 @@ def test_the_grid_has_each_model_in_each_size_and_seed():
 
 
 def test_a_network_that_cannot_be_made_is_refused_before_the_first_run(monkeypatch):
-    monkeypatch.setattr("esnlm.torch.needed.find_spec", lambda name: None)
+    monkeypatch.setattr("esnlm.torch.optional.find_spec", lambda name: None)
     with pytest.raises(
         ValueError, match=r"model gpt2 needs transformers: pip install 'esnlm\[hf\]'"
     ):
@@ -68,7 +68,7 @@ def test_a_network_that_cannot_be_made_is_refused_before_the_first_run(monkeypat
 
 
 def test_text_without_sentences_is_read_as_streams_or_windows(monkeypatch):
-    monkeypatch.setattr("esnlm.torch.gpt2.require_transformers", lambda what: None)
+    monkeypatch.setattr("esnlm.torch.networks.gpt2.require_transformers", lambda what: None)
     entries = [Entry("lstm"), Entry("gpt2", {"context": 64}), Entry("aerc")]
     plans = [json.loads(row["plan"]) for row in grid(entries, [], {}, 1, 20, one_text=True)]
     found = [(plan["batching"], plan["length"]) for plan in plans]

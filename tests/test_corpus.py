@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esnlm.corpus import CorpusError, TextCorpus, TokenStream, join_sequences
-from esnlm.framing import as_documents, framed
-from esnlm.tokenizers import Tokenizer
+from esnlm.text.boundaries import as_documents, framed
+from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream, join_sequences
+from esnlm.text.tokenizers import Tokenizer
 
 TEXT = "first line\nsecond line\n\n\n  third \n"
 

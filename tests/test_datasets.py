@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from esnlm import datasets
-from esnlm import sources as known_sources
-from esnlm.archives import unpacked
-from esnlm.corpus import CorpusError
-from esnlm.datasets import babylm, blimp, shakespeare, wikitext2
-from esnlm.sources import Source, load
+from esnlm.text import datasets
+from esnlm.text import sources as known_sources
+from esnlm.text.archives import unpacked
+from esnlm.text.corpus import CorpusError
+from esnlm.text.datasets import babylm, blimp, shakespeare, wikitext2
+from esnlm.text.sources import Source, load
 
 TEXT = b"To be, or not to be\n"
 DIGEST = hashlib.sha256(TEXT).hexdigest()

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from esnlm.dyck_grammar import PAIRS, DyckGrammar, allowed_closers, bracket_distances
+from esnlm.grammars.dyck import PAIRS, DyckGrammar, allowed_closers, bracket_distances
 
 SETTINGS = [(0.25, 0.25, 0.25), (0.3, 0.1, 0.2), (0.35, 0.35, 0.2), (0.1, 0.2, 0.6)]
 LONGEST = 8

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from esnlm import RidgeReadout
-from esnlm.experiments import elman
-from esnlm.experiments.elman_plots import plot_cosine, plot_perplexity, principal_components
-from esnlm.experiments.elman_runs import Settings, make_corpora, make_grammar, run_readout
-from esnlm.experiments.elman_summary import targets, write_summary
-from esnlm.experiments.grid import read_rows
-from esnlm.experiments.specialisation import contexts_of, describe_experts, gate_information
+from esnlm.commands import elman
+from esnlm.experiments.common.grid import read_rows
+from esnlm.experiments.elman.experts import contexts_of, describe_experts, gate_information
+from esnlm.experiments.elman.plots import plot_cosine, plot_perplexity, principal_components
+from esnlm.experiments.elman.run import Settings, make_corpora, make_grammar, run_readout
+from esnlm.experiments.elman.tables import targets, write_summary
 
 CONTRACT = [
     *("readout", "features", "n_units", "seed", "perplexity", "cosine", "oracle_perplexity"),
@@ -145,9 +145,9 @@ def test_settings_of_another_grid_are_refused(small):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("esnlm.__version__", "9.9.9"),
-        ("esnlm.experiments.elman_runs.PENALTIES", (1.0, 20.0)),
-        ("esnlm.experiments.elman_runs.HELD_OUT", 0.2),
+        ("esnlm.experiments.elman.run.__version__", "9.9.9"),
+        ("esnlm.experiments.elman.run.PENALTIES", (1.0, 20.0)),
+        ("esnlm.experiments.elman.run.HELD_OUT", 0.2),
         ("esnlm.RidgeReadout", lambda: RidgeReadout(floor=1e-9)),
     ],
 )

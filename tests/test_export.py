@@ -10,10 +10,10 @@ from safetensors.numpy import load_file
 from scipy.sparse import csr_matrix
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
-from esnlm.cli import main
+from esnlm.__main__ import main
 from esnlm.interop import huggingface
 from esnlm.interop.huggingface import export_model
-from esnlm.ngram_model import NgramLanguageModel
+from esnlm.models.ngram import NgramLanguageModel
 
 FILES = {
     "config.json",

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 from esnlm import Reservoir, WordFeatures
-from esnlm.features import one_step_gradient
+from esnlm.reservoir.word_features import one_step_gradient
 
 SINGULAR, PLURAL, STOP = range(0, 4), range(4, 8), 16
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esnlm.cli import main
-from esnlm.generation import Choice, TextPieces
-from esnlm.ngram_model import NgramLanguageModel
-from esnlm.tokenizers import Tokenizer
-from esnlm.vocabularies import byte_pairs
+from esnlm.__main__ import main
+from esnlm.models.ngram import NgramLanguageModel
+from esnlm.models.sampling import Choice, TextPieces
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.text.vocabularies import byte_pairs
 
 TEXT = "the naïve dog — 日本語 👩‍🚀 walks"
 BYTES = byte_pairs([TEXT, "the boy sees the dog"], 290)

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from esnlm.grammars import AUTHOR_LENGTHS, LEXICON, PAPER_LENGTHS, ElmanGrammar
+from esnlm.grammars.elman import AUTHOR_LENGTHS, LEXICON, PAPER_LENGTHS, ElmanGrammar
 
 SKEWED = {
     "noun_phrase": {"proper": 0.2, "noun": 0.3, "relative": 0.5},

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from esnlm.experiments.grid import read_rows, run_grid
-from esnlm.files import write_whole
+from esnlm.experiments.common.grid import read_rows, run_grid
+from esnlm.storage.atomic import write_whole
 
 COLUMNS = ["name", "n", "size", "square"]
 GRID = [{"name": name, "n": n} for name in ("a", "b") for n in (3, 1, 2)]
@@ -19,7 +19,7 @@ GRID = [{"name": name, "n": n} for name in ("a", "b") for n in (3, 1, 2)]
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from esnlm.experiments.grid import run_grid
+from esnlm.experiments.common.grid import run_grid
 
 def run(setting):
     time.sleep(0.15)

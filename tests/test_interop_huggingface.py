@@ -105,7 +105,7 @@ def test_generation_goes_on_from_a_cached_state(case: str, tmp_path: Path) -> No
         row = row[: row.index(eos) + 1] if eos in row else row
         drawn = ours.tokenizer_.encode(prompt).tolist()
         prefix = [ours.tokenizer_.bos_id, *drawn]
-        from esnlm.generation import Choice
+        from esnlm.models.sampling import Choice
 
         assert row == list(ours.generate(len(row), prefix, Choice(temperature=0)))
 

@@ -5,7 +5,7 @@ from reservoirpy.model import Model
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import Reservoir, RidgeReadout
-from esnlm.interop.reservoirpy import ReadoutNode, ReservoirNode
+from esnlm.reservoir.reservoirpy import ReadoutNode, ReservoirNode
 
 V = 4
 

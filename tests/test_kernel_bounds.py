@@ -150,7 +150,7 @@ def branches() -> Iterator[Any]:
 
 
 def statistics() -> Iterator[Any]:
-    from esnlm.statistics import Moments
+    from esnlm.readouts.base.moments import Moments
 
     for n_units, dtype, n_classes, n in product(UNITS, DTYPES, (1, 9, 50), (2, 30, 1100)):
         rng = np.random.default_rng(n)
@@ -175,7 +175,7 @@ def readouts() -> Iterator[Any]:
 
 def features() -> Iterator[Any]:
     from esnlm import Reservoir, WordFeatures
-    from esnlm.features import one_step_gradient
+    from esnlm.reservoir.word_features import one_step_gradient
 
     activations = ("tanh", "relu", "identity")
     for n_units, n_features, activation in product((1, 7, 16, 33), (1, 2, 5), activations):
@@ -196,7 +196,7 @@ def stray() -> None:
     """Kernels that reach out of their array, told by the last argument of the process."""
     from numba import njit
 
-    from esnlm.kernels.lanes import load, store
+    from esnlm.kernels.simd import load, store
 
     @njit
     def read(array: Any, place: int) -> Any:

@@ -17,10 +17,10 @@ from esnlm import (
     SoftmaxReadout,
     WordFeatures,
 )
-from esnlm.corpus import CorpusError
-from esnlm.framing import framed, framed_prefix
-from esnlm.persistence import ModelFormatError
-from esnlm.tokenizers import Tokenizer
+from esnlm.storage.model_folder import ModelFormatError
+from esnlm.text.boundaries import framed, framed_prefix
+from esnlm.text.corpus import CorpusError
+from esnlm.text.tokenizers import Tokenizer
 
 RESETS = ("sentence", "document", "never")
 READOUTS = {

@@ -6,11 +6,11 @@ from sklearn.base import clone
 from sklearn.cross_decomposition import CCA
 
 from esnlm import LowRankReadout, SoftmaxReadout
-from esnlm.readouts.canonical import canonical_directions, word_vectors
-from esnlm.readouts.clusters import frequent_words_and_clusters
-from esnlm.readouts.two_level import Rates, Rows, TwoLevelSolver
-from esnlm.readouts.within_class import ClassLayout
-from esnlm.statistics import Moments
+from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
+from esnlm.readouts.two_level.two_level import Rates, Rows, TwoLevelSolver
+from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
+from esnlm.readouts.two_level.word_factors import ClassLayout
 
 N_UNITS, N_WORDS, RANK = 30, 60, 4
 NONE = np.empty((3000, 0), dtype=np.int64)
@@ -48,8 +48,8 @@ def loss(readout, held) -> float:
 
 
 def test_directions_are_canonical_correlation_analysis(monkeypatch):
-    monkeypatch.setattr("esnlm.readouts.canonical._DOUBT", 0.0)
-    monkeypatch.setattr("esnlm.readouts.canonical._DAMPING", 1e-9)
+    monkeypatch.setattr("esnlm.readouts.two_level.cca._DOUBT", 0.0)
+    monkeypatch.setattr("esnlm.readouts.two_level.cca._DAMPING", 1e-9)
     X, y = rows(4000)
     y = y % 4
     moments = Moments(N_UNITS, 4).add(X.astype(np.float64), y)
@@ -63,7 +63,7 @@ def test_few_directions_of_many_units_tell_as_much_as_the_exact_ones(data, monke
     X, y = data
     moments = Moments(N_UNITS, N_WORDS).add(X.astype(np.float64), y)
     exact, expected = canonical_directions(moments, 1)
-    monkeypatch.setattr("esnlm.readouts.canonical._EXACT", 0)
+    monkeypatch.setattr("esnlm.readouts.two_level.cca._EXACT", 0)
     found, correlations = canonical_directions(moments, 1)
     assert not np.array_equal(found, exact)
     np.testing.assert_allclose(found, exact, atol=0.01)
@@ -127,8 +127,8 @@ def test_frequent_words_stand_alone_and_no_class_is_overfull():
 
 
 def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
-    monkeypatch.setattr("esnlm.readouts.two_level._WORTH_THREADS", 0)
-    monkeypatch.setattr("esnlm.readouts.two_level._TILE", 100)
+    monkeypatch.setattr("esnlm.readouts.two_level.two_level._WORTH_THREADS", 0)
+    monkeypatch.setattr("esnlm.readouts.two_level.two_level._TILE", 100)
     random = np.random.default_rng(0)
     Z, words = random.standard_normal((3000, 6)).astype(np.float32), random.integers(0, 40, 3000)
     made = []
@@ -174,7 +174,7 @@ def test_a_pass_goes_on_where_it_was_saved(stop):
 
 def test_rare_words_may_share_their_sums(monkeypatch, held):
     X, y = rows(6000)
-    monkeypatch.setattr("esnlm.readouts.survey._SUM_BYTES", 8 * N_UNITS * 20)
+    monkeypatch.setattr("esnlm.readouts.two_level.pilot_sample._SUM_BYTES", 8 * N_UNITS * 20)
     readout = begun(LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0), X, y)
     readout.survey(X, y)
     readout.end_survey()

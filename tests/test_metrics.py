@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esnlm.metrics import (
+from esnlm.evaluation.metrics import (
     FrequencyBins,
     binned_perplexity,
     cosine_similarity,

@@ -11,12 +11,12 @@ from scipy.special import logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from esnlm import MixtureOfExpertsReadout
-from esnlm.readouts.base import ArrayBlocks
-from esnlm.readouts.mixture_data import Source, in_held_out
-from esnlm.readouts.mixture_em import Parameters, Prior
-from esnlm.readouts.mixture_monitor import ConvergenceMonitor
-from esnlm.readouts.mixture_newton import QuasiNewtonMemory, conjugate_gradient
-from esnlm.readouts.mixture_softmax import SoftmaxExperts
+from esnlm.readouts.base.readout import ArrayBlocks
+from esnlm.readouts.mixture.convergence import ConvergenceMonitor
+from esnlm.readouts.mixture.em import Parameters, Prior
+from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
+from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
+from esnlm.readouts.mixture.whitening import Source, in_held_out
 
 both = pytest.mark.parametrize("experts", ["softmax", "linear"])
 

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir
-from esnlm.cli import _parser, main
+from esnlm.__main__ import _parser, main
 from esnlm.commands.natural_grid import COLUMNS, planned
-from esnlm.experiments.grid import read_rows
-from esnlm.experiments.minimal_pairs import PHENOMENA
-from esnlm.experiments.natural_plots import sweep_figure
-from esnlm.experiments.natural_runs import parameter_counts
-from esnlm.experiments.provenance import code_version
-from esnlm.experiments.ueda import BY_CONNECTIVITY, BY_MIN_LEAK, BY_SIZE
+from esnlm.experiments.common.grid import read_rows
+from esnlm.experiments.common.minimal_pairs import PHENOMENA
+from esnlm.experiments.common.provenance import code_version
+from esnlm.experiments.natural.plots import sweep_figure
+from esnlm.experiments.natural.published import BY_CONNECTIVITY, BY_MIN_LEAK, BY_SIZE
+from esnlm.experiments.natural.run import parameter_counts
 
 TEXT = "the boy sees the dog\nthe dogs see the boy\n\nthe girl walks with the boy\n" * 200
 PAIRS = [("the boy sees the dog", "the boy see the dog"), ("the dogs see", "the dogs sees")]
@@ -183,12 +183,13 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(corpus, undisturbed, tmp_path
 
 
 def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch):
-    from esnlm.experiments import natural_runs
-    from esnlm.experiments.apart import Lifeline
+    from esnlm.experiments.common.subprocess_run import Lifeline
+    from esnlm.experiments.natural import run as natural_runs
 
     given = {}
     monkeypatch.setattr(
-        "esnlm.experiments.apart.run_apart", lambda module, setting, env: given.update(setting)
+        "esnlm.experiments.common.subprocess_run.run_apart",
+        lambda module, setting, env: given.update(setting),
     )
     with pytest.raises(TypeError):  # the run that was caught measured nothing
         main(command(corpus, tmp_path, "--sizes", "8"))

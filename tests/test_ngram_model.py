@@ -9,16 +9,16 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
-from esnlm.blimp.likelihood import sentence_log_likelihoods
-from esnlm.cli import main
-from esnlm.corpus import CorpusError
-from esnlm.models import load_model
-from esnlm.ngram_model import NgramLanguageModel
-from esnlm.ngrams import KneserNey
-from esnlm.persistence import ModelFormatError
-from esnlm.preparation import prepare_shards
-from esnlm.shards import Shards
-from esnlm.tokenizers import Tokenizer
+from esnlm.__main__ import main
+from esnlm.evaluation.minimal_pairs.likelihood import sentence_log_likelihoods
+from esnlm.loading import load_model
+from esnlm.models.ngram import NgramLanguageModel
+from esnlm.ngrams.kneser_ney import KneserNey
+from esnlm.storage.model_folder import ModelFormatError
+from esnlm.text.corpus import CorpusError
+from esnlm.text.prepare import prepare_shards
+from esnlm.text.shards import Shards
+from esnlm.text.tokenizers import Tokenizer
 
 DOCS = ["the boy sees the dog\nthe dog walks", "the cats chase the dogs", "who sees"] * 4
 RESETS = ["sentence", "document", "never"]

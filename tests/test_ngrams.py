@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from esnlm.ngrams import FALLBACK_DISCOUNTS, KneserNey, kneser_ney_perplexities
+from esnlm.ngrams.kneser_ney import FALLBACK_DISCOUNTS, KneserNey, kneser_ney_perplexities
 
 
 class Reference:
@@ -140,7 +140,7 @@ def test_one_long_array_is_one_document():
 @pytest.mark.parametrize("order", [1, 2, 5])
 @pytest.mark.parametrize("at_once", [1, 3, 7, 1 << 20])
 def test_a_long_array_with_starts_is_scored_in_pieces(order, at_once, monkeypatch):
-    monkeypatch.setattr("esnlm.ngrams._SCORED_AT_ONCE", at_once)
+    monkeypatch.setattr("esnlm.ngrams.kneser_ney._SCORED_AT_ONCE", at_once)
     train, test = random_docs(10), random_docs(11, n_docs=6)
     starts = np.cumsum([0, *map(len, train)])[:-1]
     model = KneserNey(order, n_tokens=12).fit(np.concatenate(train), starts=starts)

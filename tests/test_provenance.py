@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from esnlm import __version__
-from esnlm.experiments import provenance
+from esnlm.experiments.common import provenance
 
 
 def checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -20,7 +20,7 @@ from esnlm import (
     RidgeReadout,
     SoftmaxReadout,
 )
-from esnlm.readouts.base import ArrayBlocks, encode_labels
+from esnlm.readouts.base.readout import ArrayBlocks, encode_labels
 
 #: Every readout on its defaults, and the other ways in which it is fitted.
 READOUTS: dict[str, Any] = {
@@ -88,7 +88,7 @@ def test_log_probability_of_a_label_is_that_of_its_row(
     readout: Any, rows_at_once: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if rows_at_once is not None:
-        monkeypatch.setattr("esnlm.readouts.base._PREDICTION_BYTES", 8 * 4 * rows_at_once)
+        monkeypatch.setattr("esnlm.readouts.base.readout._PREDICTION_BYTES", 8 * 4 * rows_at_once)
     X, y = pairs()
     labels = np.array(["boy", "chases", "dog", "girl"])[y]
     fitted = clone(readout).fit(X, labels)

@@ -10,8 +10,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from esnlm import Reservoir
-from esnlm.reservoir import DivergenceError
-from esnlm.weights import TOPOLOGIES
+from esnlm.reservoir.reservoir import DivergenceError
+from esnlm.reservoir.weights import TOPOLOGIES
 
 FUNCTIONS = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "identity": lambda x: x}
 V = 7
@@ -118,7 +118,7 @@ def test_vectors_features_and_sparse_inputs():
 
 def test_drives_too_large_for_a_table_are_made_block_by_block(monkeypatch):
     expected = small(input_degree=4).transform(text())
-    monkeypatch.setattr("esnlm.drive._TABLE_BYTES", 0)
+    monkeypatch.setattr("esnlm.reservoir.input_drive._TABLE_BYTES", 0)
     np.testing.assert_allclose(small(input_degree=4).transform(text()), expected, atol=1e-13)
     np.testing.assert_allclose(small().transform(text()), by_hand(small(), text()), atol=1e-12)
 
@@ -351,8 +351,8 @@ def test_weights_that_do_not_fit_are_refused_before_any_use(part, change, messag
         raise AssertionError("unchecked weights were used")
 
     for name in ("radius_of", "measured_spectral_radius"):
-        monkeypatch.setattr(f"esnlm.weights.{name}", used)
-    monkeypatch.setattr("esnlm.reservoir.recurrence_of", used)
+        monkeypatch.setattr(f"esnlm.reservoir.weights.{name}", used)
+    monkeypatch.setattr("esnlm.reservoir.reservoir.recurrence_of", used)
     with pytest.raises(ValueError, match=message):
         Reservoir.from_arrays(reservoir.get_params(), arrays | {part: change(arrays[part])})
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from esnlm import RidgeReadout
-from esnlm.readouts.base import ArrayBlocks
+from esnlm.readouts.base.readout import ArrayBlocks
 
 
 def pairs(n: int = 150, n_units: int = 12, n_classes: int = 5) -> tuple[np.ndarray, np.ndarray]:

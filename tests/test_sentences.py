@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esnlm.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
-from esnlm.preparation import prepare_shards
-from esnlm.sentences import Rules, SentenceStream, sentence_splitter
+from esnlm.text.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
+from esnlm.text.prepare import prepare_shards
+from esnlm.text.sentences import Rules, SentenceStream, sentence_splitter
 
 SPOKEN = 'Dr. Smith went to Washington. "Why?" he asked. It was 3.5 miles.'
 SPLIT = ["Dr. Smith went to Washington.", '"Why?" he asked.', "It was 3.5 miles."]
@@ -71,7 +71,7 @@ def test_a_stream_goes_on_from_the_position_of_any_batch(files, first_size, seco
 
 
 def test_lines_too_long_to_be_text_are_named(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("esnlm.corpus._LONGEST_LINE", 10)
+    monkeypatch.setattr("esnlm.text.corpus._LONGEST_LINE", 10)
     (tmp_path / "a").write_text("short\n" + "x" * 50)
     with (
         pytest.raises(CorpusError, match=r"line 2 of .*a has 10 characters or more"),

@@ -5,9 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from esnlm.corpus import CorpusError
-from esnlm.metrics import ngram_overlap
-from esnlm.shakespeare import (
+from esnlm.evaluation.metrics import ngram_overlap
+from esnlm.experiments.shakespeare.works import (
     KIN,
     OPENINGS,
     Opening,
@@ -18,6 +17,7 @@ from esnlm.shakespeare import (
     matched_works,
     shakespeare_works,
 )
+from esnlm.text.corpus import CorpusError
 
 SPEAKERS = ("Ann", "Bob", "Cid")
 
@@ -132,7 +132,7 @@ def test_places_of_the_files(tmp_path):
 def study_options(tmp_path, *more: str):
     from argparse import ArgumentParser
 
-    from esnlm.experiments.shakespeare import add_arguments
+    from esnlm.commands.shakespeare import add_arguments
 
     parser = ArgumentParser()
     add_arguments(parser)
@@ -140,7 +140,7 @@ def study_options(tmp_path, *more: str):
 
 
 def test_sizes_come_near_the_parameters_asked_for(tmp_path):
-    from esnlm.experiments.shakespeare import study
+    from esnlm.commands.shakespeare import study
 
     rows = study(study_options(tmp_path), 52)
     sizes = [row["size"] for row in rows if row["model"] == "windows"]
@@ -152,13 +152,13 @@ def test_sizes_come_near_the_parameters_asked_for(tmp_path):
 
 def test_windows_and_the_carried_state_agree(tmp_path):
     from esnlm import LanguageModel
-    from esnlm.experiments.shakespeare_windows import (
+    from esnlm.experiments.shakespeare.windows import (
         by_windows,
         drawn_by_windows,
         published_reservoir,
     )
-    from esnlm.readouts.normalised import NormalisedSoftmaxReadout
-    from esnlm.tokenizers import Tokenizer
+    from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout
+    from esnlm.text.tokenizers import Tokenizer
 
     text = spoken(random.Random(2), "Ann:\nOpening", 60)
     tokenizer = Tokenizer.train_characters([text])
@@ -188,12 +188,14 @@ def test_windows_and_the_carried_state_agree(tmp_path):
 
 
 def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
-    from esnlm.experiments import shakespeare as command
-    from esnlm.experiments.grid import read_rows
+    from esnlm.commands import shakespeare as command
+    from esnlm.experiments.common.grid import read_rows
 
     modern, folio, table, _ = plays
     works = matched_works(modern, folio, table)
-    monkeypatch.setattr("esnlm.shakespeare.shakespeare_works", lambda places: works)
+    monkeypatch.setattr(
+        "esnlm.experiments.shakespeare.works.shakespeare_works", lambda places: works
+    )
     monkeypatch.setattr(command, "PARTS", 3)
     models = ["real text", "kneser-ney", "windows", "carried", "gated"]
     more = ["--models", *models, "--units", "40", "--orders", "3", "--characters", "200"]
@@ -225,7 +227,7 @@ def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
     ],
 )
 def test_bad_options_are_refused_before_anything_is_written(tmp_path, option, message):
-    from esnlm.experiments.shakespeare import run
+    from esnlm.commands.shakespeare import run
 
     with pytest.raises(ValueError, match=message):
         run(study_options(tmp_path, *option))

@@ -21,16 +21,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esnlm import preparation
-from esnlm.appending import GrowingFile, read_checked_json, write_checked_json
-from esnlm.cli import main
-from esnlm.corpus import CorpusError
-from esnlm.preparation import prepare_shards
-from esnlm.sentences import Rules
-from esnlm.shards import MANIFEST, Shards, ShardsError, read_manifest, sealed
-from esnlm.tokenizers import Tokenizer
-from esnlm.vocabularies import byte_pairs
-from esnlm.workplace import locked
+from esnlm.__main__ import main
+from esnlm.storage.growing_file import GrowingFile, read_checked_json, write_checked_json
+from esnlm.text import prepare as preparation
+from esnlm.text.corpus import CorpusError
+from esnlm.text.prepare import prepare_shards
+from esnlm.text.sentences import Rules
+from esnlm.text.shards import MANIFEST, Shards, ShardsError, read_manifest, sealed
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.text.vocabularies import byte_pairs
+from esnlm.text.workplace import locked
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n\nMary walks\n\n\nthe boy\n"
 WORDS = Tokenizer.train_words([TEXT])
@@ -278,7 +278,7 @@ def test_stopped_at_any_point_and_begun_again_the_bytes_are_the_same(
 
 PROGRAM = """
 import sys
-from esnlm.preparation import prepare_shards
+from esnlm.text.prepare import prepare_shards
 prepare_shards(sys.argv[1], sys.argv[2], "bpe:400", checkpoint_characters=1 << 14)
 """
 

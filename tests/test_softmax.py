@@ -8,15 +8,15 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import SoftmaxReadout
-from esnlm.readouts.base import ArrayBlocks
-from esnlm.readouts.multinomial import (
+from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.readout import ArrayBlocks
+from esnlm.readouts.softmax.loss import (
     GramPreconditioner,
     MultinomialLoss,
     log_softmax,
     newton_cg,
     softmax,
 )
-from esnlm.statistics import Moments
 
 
 def pairs(

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout, SpectralWordFeatures
-from esnlm.spectral import pair_counts
+from esnlm.reservoir.spectral_features import pair_counts
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def test_pairs_are_counted_as_by_hand_whatever_the_pieces(tokens, monkeypatch):
         if t + 1 not in STARTS:
             expected[u, v] += 1
     np.testing.assert_array_equal(pair_counts(tokens, 41, STARTS).toarray(), expected)
-    monkeypatch.setattr("esnlm.spectral._PIECE", 7)
+    monkeypatch.setattr("esnlm.reservoir.spectral_features._PIECE", 7)
     np.testing.assert_array_equal(pair_counts(tokens, 41, STARTS).toarray(), expected)
 
 
 def test_features_are_the_leading_singular_directions(tokens, monkeypatch):
-    monkeypatch.setattr("esnlm.spectral._ITERATIONS", 30)
+    monkeypatch.setattr("esnlm.reservoir.spectral_features._ITERATIONS", 30)
     counts = pair_counts(tokens, 40, STARTS).toarray()
     before, after = counts.sum(axis=1) + 1, counts.sum(axis=0) + 1
     scaled = np.sqrt(counts) / (before[:, None] * after) ** 0.25

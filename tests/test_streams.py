@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esnlm.streams import StreamPlan, checked_starts
+from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 
 
 def kept(plan: StreamPlan, n_steps: int) -> list[int]:

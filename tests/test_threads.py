@@ -11,7 +11,7 @@ import pytest
 import scipy.linalg  # noqa: F401  (its library's threads are counted)
 from threadpoolctl import threadpool_info
 
-from esnlm.threads import available_cores, n_threads, one_blas_thread, tile_map
+from esnlm.utils.threads import available_cores, n_threads, one_blas_thread, tile_map
 
 
 def test_the_caller_decides_then_the_environment_then_the_cores(

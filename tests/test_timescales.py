@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from esnlm import Reservoir
-from esnlm.timescales import (
+from esnlm.reservoir.timescales import (
     closest_inverse_gamma,
     estimated_timescales,
     forget_bias,

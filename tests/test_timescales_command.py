@@ -8,13 +8,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout  # noqa: E402
-from esnlm.cli import main  # noqa: E402
-from esnlm.timescales import inverse_gamma_timescales, ks_inverse_gamma  # noqa: E402
-from esnlm.tokenizers import Tokenizer  # noqa: E402
-from esnlm.torch.forgetting import measured_timescales  # noqa: E402
+from esnlm.__main__ import main  # noqa: E402
+from esnlm.reservoir.timescales import inverse_gamma_timescales, ks_inverse_gamma  # noqa: E402
+from esnlm.text.tokenizers import Tokenizer  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.lstm import LSTM  # noqa: E402
-from esnlm.torch.timescales import MultiTimescaleLSTM  # noqa: E402
+from esnlm.torch.networks.forget_gates import measured_timescales  # noqa: E402
+from esnlm.torch.networks.lstm import LSTM  # noqa: E402
+from esnlm.torch.networks.multi_timescale_lstm import MultiTimescaleLSTM  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -5,11 +5,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import LanguageModel, Reservoir
-from esnlm.checkpoints import Checkpoints
-from esnlm.readouts.token_gated import TokenGatedReadout
-from esnlm.recurrence import CyclicRecurrence
-from esnlm.token_code import n_code_units, token_of, with_token_code
-from esnlm.training import StoppedError, Trainer, TrainingPlan
+from esnlm.models.training import StoppedError, Trainer, TrainingPlan
+from esnlm.readouts.token_gated.token_code import n_code_units, token_of, with_token_code
+from esnlm.readouts.token_gated.token_gated import TokenGatedReadout
+from esnlm.reservoir.recurrence import CyclicRecurrence
+from esnlm.storage.checkpoints import Checkpoints
 
 N_TOKENS = 5
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from esnlm.tokenizers import Tokenizer, TokenizerError
+from esnlm.text.tokenizers import Tokenizer, TokenizerError
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n"
 

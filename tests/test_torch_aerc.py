@@ -5,9 +5,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.attention_readout import SIZES, AttentionReadout, AttentionReservoir  # noqa: E402
-from esnlm.torch.character_reservoir import CharacterReservoir  # noqa: E402
-from esnlm.torch.plan import Plan  # noqa: E402
+from esnlm.torch.networks.attention_readout import SIZES, AttentionReadout, AttentionReservoir  # noqa: E402
+from esnlm.torch.networks.character_reservoir import CharacterReservoir  # noqa: E402
+from esnlm.torch.training.plan import Plan  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

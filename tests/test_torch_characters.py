@@ -5,10 +5,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.models import load_model  # noqa: E402
-from esnlm.tokenizers import Tokenizer  # noqa: E402
+from esnlm.loading import load_model  # noqa: E402
+from esnlm.text.tokenizers import Tokenizer  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.registry import network_class  # noqa: E402
+from esnlm.torch.networks.registry import network_class  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

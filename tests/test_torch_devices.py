@@ -21,15 +21,15 @@ from test_torch_training import PLANS, V, corpus  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from esnlm.checkpoints import Checkpoints  # noqa: E402
+from esnlm.models.training import StoppedError  # noqa: E402
+from esnlm.storage.checkpoints import Checkpoints  # noqa: E402
 from esnlm.torch.device import on_device, share_of_memory  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.network import Network  # noqa: E402
-from esnlm.torch.registry import network_class  # noqa: E402
+from esnlm.torch.networks.network import Network  # noqa: E402
+from esnlm.torch.networks.registry import network_class  # noqa: E402
 from esnlm.torch.scoring import log_probabilities  # noqa: E402
-from esnlm.torch.training import NetworkTrainer  # noqa: E402
-from esnlm.torch.training_state import restore_training  # noqa: E402
-from esnlm.training import StoppedError  # noqa: E402
+from esnlm.torch.training.state import restore_training  # noqa: E402
+from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -76,7 +76,7 @@ def autocast(kind: str, **_: Any) -> Any:
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch, "autocast", autocast)
-    monkeypatch.setattr("esnlm.torch.run_settings.weights_digest", lambda network: "")
+    monkeypatch.setattr("esnlm.torch.training.fingerprint.weights_digest", lambda network: "")
     with OneDevice():
         yield
 

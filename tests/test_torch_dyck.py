@@ -8,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.cli import main  # noqa: E402
-from esnlm.dyck_grammar import DyckGrammar  # noqa: E402
-from esnlm.timescales import inverse_gamma_timescales  # noqa: E402
-from esnlm.torch.dyck import (  # noqa: E402
+from esnlm.__main__ import main  # noqa: E402
+from esnlm.grammars.dyck import DyckGrammar  # noqa: E402
+from esnlm.reservoir.timescales import inverse_gamma_timescales  # noqa: E402
+from esnlm.torch.networks.dyck_lstm import (  # noqa: E402
     Brackets,
     DyckLSTM,
     mean_squared_error,

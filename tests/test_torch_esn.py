@@ -9,13 +9,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from esnlm import LanguageModel, Reservoir  # noqa: E402
-from esnlm.models import load_model  # noqa: E402
-from esnlm.tokenizers import Tokenizer  # noqa: E402
-from esnlm.torch.counts import parameter_counts  # noqa: E402
-from esnlm.torch.esn import EchoStateNetwork, EchoStateNetworkWithEmbedding  # noqa: E402
+from esnlm.loading import load_model  # noqa: E402
+from esnlm.text.tokenizers import Tokenizer  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.outputs import output_layer  # noqa: E402
-from esnlm.torch.recurrence import DenseRows, Recurrence, SparseRows  # noqa: E402
+from esnlm.torch.networks.counts import parameter_counts  # noqa: E402
+from esnlm.torch.networks.esn import EchoStateNetwork, EchoStateNetworkWithEmbedding  # noqa: E402
+from esnlm.torch.networks.output_layer import output_layer  # noqa: E402
+from esnlm.torch.networks.recurrence import DenseRows, Recurrence, SparseRows  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -77,7 +77,7 @@ def test_text_read_in_pieces_is_text_read_at_once(kind: type) -> None:
 def test_sequences_of_all_lengths_are_harvested_at_once(
     name: str, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("esnlm.torch.packing._STEPS", steps)
+    monkeypatch.setattr("esnlm.torch.networks.packing._STEPS", steps)
     made = network(reservoir=RESERVOIRS[name])
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 30, size=40)

@@ -6,8 +6,8 @@ import scipy.special
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.laerc import LayeredReservoirs, size_of  # noqa: E402
-from esnlm.torch.plan import Plan  # noqa: E402
+from esnlm.torch.networks.laerc import LayeredReservoirs, size_of  # noqa: E402
+from esnlm.torch.training.plan import Plan  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

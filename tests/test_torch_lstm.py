@@ -4,9 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.gated_layer import GatedLayer  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.lstm import LSTM  # noqa: E402
+from esnlm.torch.networks.lstm import LSTM  # noqa: E402
+from esnlm.torch.networks.lstm_layer import GatedLayer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -4,9 +4,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.counts import parameter_counts  # noqa: E402
-from esnlm.torch.registry import network_class  # noqa: E402
-from esnlm.torch.sizes import FAMILIES, merged, settings_of_size  # noqa: E402
+from esnlm.torch.networks.counts import parameter_counts  # noqa: E402
+from esnlm.torch.networks.registry import network_class  # noqa: E402
+from esnlm.torch.networks.sizes import FAMILIES, merged, settings_of_size  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -5,15 +5,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.corpus import TokenStream  # noqa: E402
-from esnlm.timescales import inverse_gamma_timescales, timescales_of_bias  # noqa: E402
-from esnlm.torch.batches import batches_of  # noqa: E402
-from esnlm.torch.forgetting import forget_gates, measured_timescales  # noqa: E402
+from esnlm.reservoir.timescales import inverse_gamma_timescales, timescales_of_bias  # noqa: E402
+from esnlm.text.corpus import TokenStream  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.lstm import LSTM  # noqa: E402
-from esnlm.torch.plan import Plan  # noqa: E402
-from esnlm.torch.timescales import AWDLSTM, MultiTimescaleLSTM  # noqa: E402
-from esnlm.torch.training import NetworkTrainer  # noqa: E402
+from esnlm.torch.networks.forget_gates import forget_gates, measured_timescales  # noqa: E402
+from esnlm.torch.networks.lstm import LSTM  # noqa: E402
+from esnlm.torch.networks.multi_timescale_lstm import AWDLSTM, MultiTimescaleLSTM  # noqa: E402
+from esnlm.torch.training.batches import batches_of  # noqa: E402
+from esnlm.torch.training.plan import Plan  # noqa: E402
+from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -15,8 +15,8 @@ import pytest
 pytest.importorskip("torch")
 
 from esnlm import LanguageModel
-from esnlm.cli import main
-from esnlm.models import load_model
+from esnlm.__main__ import main
+from esnlm.loading import load_model
 
 pytestmark = pytest.mark.torch
 
@@ -87,7 +87,7 @@ def test_the_model_of_a_reservoir_is_the_cores() -> None:
         Path("model").rename(name)
         assert isinstance(load_model(name), LanguageModel)
     code = (
-        "import sys; from esnlm.cli import main\n"
+        "import sys; from esnlm.__main__ import main\n"
         "for name in ('esn', 'esn+i'):\n"
         "    assert main(['blimp', name, '--data', 'pairs']) == 0\n"
         "    assert main(['evaluate', name, 'text']) == 0\n"
@@ -152,13 +152,13 @@ def test_a_full_device_is_told_in_one_line(monkeypatch, capsys) -> None:
     def fails(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
-    monkeypatch.setattr("esnlm.torch.training.NetworkTrainer.run", fails)
+    monkeypatch.setattr("esnlm.torch.training.trainer.NetworkTrainer.run", fails)
     told = failure("train text --out model --model lstm", capsys)
     assert "out of memory on the device: lower --batch-size, or --units" in told
 
 
 def test_without_torch_it_says_so(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("esnlm.torch.needed.find_spec", lambda name: None)
+    monkeypatch.setattr("esnlm.torch.optional.find_spec", lambda name: None)
     told = failure("train text --out model --model lstm", capsys)
     assert "--model lstm needs torch: pip install 'esnlm[torch]'" in told
 

@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from esnlm.checkpoints import CheckpointError, Checkpoints  # noqa: E402
-from esnlm.corpus import CorpusError, TokenStream  # noqa: E402
-from esnlm.torch.batches import batches_of  # noqa: E402
-from esnlm.torch.esn import EchoStateNetwork, EchoStateNetworkWithEmbedding  # noqa: E402
-from esnlm.torch.lstm import LSTM  # noqa: E402
-from esnlm.torch.network import Network  # noqa: E402
-from esnlm.torch.plan import Plan  # noqa: E402
-from esnlm.torch.registry import network_class  # noqa: E402
+from esnlm.models.training import StoppedError  # noqa: E402
+from esnlm.models.training_log import TrainingLog  # noqa: E402
+from esnlm.storage.checkpoints import CheckpointError, Checkpoints  # noqa: E402
+from esnlm.text.corpus import CorpusError, TokenStream  # noqa: E402
+from esnlm.torch.networks.esn import EchoStateNetwork, EchoStateNetworkWithEmbedding  # noqa: E402
+from esnlm.torch.networks.lstm import LSTM  # noqa: E402
+from esnlm.torch.networks.network import Network  # noqa: E402
+from esnlm.torch.networks.registry import network_class  # noqa: E402
 from esnlm.torch.scoring import log_probabilities  # noqa: E402
-from esnlm.torch.training import COLUMNS, NetworkTrainer  # noqa: E402
-from esnlm.training import StoppedError  # noqa: E402
-from esnlm.training_log import TrainingLog  # noqa: E402
+from esnlm.torch.training.batches import batches_of  # noqa: E402
+from esnlm.torch.training.plan import Plan  # noqa: E402
+from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -169,7 +169,7 @@ def test_groups_that_are_read_ahead_change_nothing(
 ) -> None:
     found = []
     for values, reads in ((1, True), (1 << 24, True), (1 << 24, False), (10_000, True)):
-        monkeypatch.setattr("esnlm.torch.ahead._VALUES", values)
+        monkeypatch.setattr("esnlm.torch.training.prefetch._VALUES", values)
         monkeypatch.setattr(EchoStateNetwork, "reads_ahead", reads)
         trainer = trainer_of("esn", PLANS[plan])
         without_dropout(trainer.network)
@@ -277,11 +277,11 @@ def test_half_precision_is_near_full() -> None:
 
 _IN_BF16 = """
 import numpy as np, torch
-from esnlm.corpus import TokenStream
+from esnlm.text.corpus import TokenStream
 from esnlm.torch.device import peak_memory
-from esnlm.torch.esn import EchoStateNetwork
-from esnlm.torch.plan import Plan
-from esnlm.torch.training import NetworkTrainer
+from esnlm.torch.networks.esn import EchoStateNetwork
+from esnlm.torch.training.plan import Plan
+from esnlm.torch.training.trainer import NetworkTrainer
 torch.set_num_threads(1)
 rng = np.random.default_rng(0)
 starts = np.append(0, np.cumsum(rng.integers(4, 60, size=1200)))
@@ -335,7 +335,7 @@ def test_logits_in_parts_change_nothing(
 ) -> None:
     found = []
     for at_once in (1 << 26, 3 * V):
-        monkeypatch.setattr("esnlm.torch.network._LOGITS_AT_ONCE", at_once)
+        monkeypatch.setattr("esnlm.torch.networks.network._LOGITS_AT_ONCE", at_once)
         trainer = trainer_of(name, PLANS[plan])
         without_dropout(trainer.network)
         trainer.run()
@@ -344,7 +344,7 @@ def test_logits_in_parts_change_nothing(
 
 
 def test_hidden_vectors_of_a_step_are_not_all_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("esnlm.torch.ahead._VALUES", 1)  # each batch is read for itself
+    monkeypatch.setattr("esnlm.torch.training.prefetch._VALUES", 1)  # each batch is read for itself
     alive: list[Any] = []
     harvest = EchoStateNetwork.harvest
 
@@ -512,7 +512,7 @@ WORKER = """
 import sys
 import torch
 from safetensors.torch import save_file
-from esnlm.torch.processes import joined
+from esnlm.torch.training.distributed import joined
 sys.path.insert(0, {tests!r})
 from test_torch_training import SHARED, shared_run
 with joined(torch.device("cpu")) as processes:

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.transformer import SIZES, CharacterTransformer, sinusoids  # noqa: E402
+from esnlm.torch.networks.transformer import SIZES, CharacterTransformer, sinusoids  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

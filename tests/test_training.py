@@ -24,14 +24,14 @@ from esnlm import (
     SoftmaxReadout,
     WordFeatures,
 )
-from esnlm import checkpoints as checkpoints_module
-from esnlm.checkpoints import CheckpointError, Checkpoints
-from esnlm.chunks import ChunkOrder, evenly_spaced, target_counts
-from esnlm.cli import main
-from esnlm.corpus import TokenStream
-from esnlm.persistence import ModelFormatError
-from esnlm.training import StoppedError, Trainer, TrainingPlan
-from esnlm.training_log import TrainingLog
+from esnlm.__main__ import main
+from esnlm.models.training import StoppedError, Trainer, TrainingPlan
+from esnlm.models.training_log import TrainingLog
+from esnlm.storage import checkpoints as checkpoints_module
+from esnlm.storage.checkpoints import CheckpointError, Checkpoints
+from esnlm.storage.model_folder import ModelFormatError
+from esnlm.text.corpus import TokenStream
+from esnlm.text.shuffling import ChunkOrder, evenly_spaced, target_counts
 
 V = 12
 PLAN = TrainingPlan(chunk_tokens=300, score_every=900, seed=3)
@@ -374,8 +374,8 @@ PEAK = """
 import resource, sys
 import numpy as np
 from esnlm import LanguageModel, Reservoir, RidgeReadout
-from esnlm.corpus import TokenStream
-from esnlm.training import Trainer, TrainingPlan
+from esnlm.text.corpus import TokenStream
+from esnlm.models.training import Trainer, TrainingPlan
 
 tokens = np.load(sys.argv[1], mmap_mode="r")
 stream = TokenStream(tokens, np.arange(0, len(tokens), 20), np.array([0, len(tokens)]))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Outside
 from tokenizers import pre_tokenizers
 
-from esnlm import vocabularies
-from esnlm.tokenizers import Tokenizer, TokenizerError
-from esnlm.vocabularies import END_OF_TEXT, byte_pairs, gpt2, parsed, trained
+from esnlm.text import vocabularies
+from esnlm.text.tokenizers import Tokenizer, TokenizerError
+from esnlm.text.vocabularies import END_OF_TEXT, byte_pairs, gpt2, parsed, trained
 
 SENTENCES = ["the boy sees the dog", "the dog sees Mary", "Mary walks"]
 SMALL = byte_pairs(SENTENCES, 270)
@@ -35,7 +35,7 @@ def test_byte_pairs_learn_merges_and_prepend_bos():
 
 def test_byte_pairs_are_the_same_in_another_process():
     code = (
-        "import sys\nfrom esnlm.vocabularies import byte_pairs\n"
+        "import sys\nfrom esnlm.text.vocabularies import byte_pairs\n"
         "sys.stdout.write(byte_pairs(sys.argv[1:], 270).to_json())"
     )
     run = [sys.executable, "-c", code, *SENTENCES]

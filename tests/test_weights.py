@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse
 from scipy import stats
 
-from esnlm import weights
+from esnlm.reservoir import weights
 
 TOPOLOGIES = [name for name in weights.TOPOLOGIES if name != "delay_line"]
 

@@ -4,14 +4,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.arguments import add_documents
-from esnlm.commands.corpora import model_and_stream
+from esnlm.commands.options.common import add_documents
+from esnlm.commands.options.corpus import model_and_stream
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from esnlm.ablation import Decay
+    from esnlm.experiments.timescales.ablation import Decay
 
 COLUMNS = ("model", "layer", "group", "n_units", "assigned", "lag", "share")
 _UNIT_COLUMNS = ("layer", "unit", "assigned", "ablation")
@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; the exit status."""
-    from esnlm.ablation import word_ablation
-    from esnlm.experiments.options import check_least
-    from esnlm.files import check_results, write_rows
+    from esnlm.commands.options.grid import check_least
+    from esnlm.experiments.timescales.ablation import word_ablation
+    from esnlm.storage.atomic import check_results, write_rows
 
     for option in ("context", "lags", "windows", "group"):
         check_least(f"--{option}", [getattr(args, option)], 1)
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.units_csv is not None:
         write_rows(args.units_csv, _UNIT_COLUMNS, _unit_rows(layers, assigned))
     if args.plot is not None:
-        from esnlm.experiments.timescale_plots import plot_ablation
+        from esnlm.experiments.timescales.plots import plot_ablation
 
         plot_ablation(rows, args.plot)
     return 0
@@ -114,7 +114,7 @@ def _shown(layer: int, decay: "Decay") -> str:
     """Some of the lags, and the timescales beside the nearest inverse gamma."""
     import numpy as np
 
-    from esnlm.timescales import closest_inverse_gamma
+    from esnlm.reservoir.timescales import closest_inverse_gamma
 
     n_lags = len(decay.share) - 1
     lags = sorted({1, max(1, n_lags // 4), max(1, n_lags // 2), n_lags})

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from esnlm.commands.arguments import add_device
-from esnlm.commands.messages import warn
+from esnlm.commands.console.messages import warn
+from esnlm.commands.options.common import add_device
 
 _NAME_WIDTH = 50
 
@@ -57,10 +57,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score and print; the exit status."""
-    from esnlm.blimp import COLUMNS, read_pairs, read_published, score_pairs, tabulate
-    from esnlm.blimp.plot import accuracy_plot
-    from esnlm.blimp.table import PAIR_COLUMNS, pair_rows
-    from esnlm.files import check_results, write_rows, write_whole
+    from esnlm.evaluation.minimal_pairs import (
+        COLUMNS,
+        read_pairs,
+        read_published,
+        score_pairs,
+        tabulate,
+    )
+    from esnlm.evaluation.minimal_pairs.table import PAIR_COLUMNS, pair_rows
+    from esnlm.experiments.common.minimal_pairs_plot import accuracy_plot
+    from esnlm.storage.atomic import check_results, write_rows, write_whole
 
     _check(args)
     check_results((args.csv, args.pairs_csv, args.plot), [args.data])
@@ -92,8 +98,8 @@ def _check(args: argparse.Namespace) -> None:
 
 def _model(args: argparse.Namespace) -> tuple[Any, str]:
     """The model that judges, and its path or how it is mixed."""
-    from esnlm.interpolation import InterpolatedModel
-    from esnlm.models import load_model
+    from esnlm.evaluation.interpolation import InterpolatedModel
+    from esnlm.loading import load_model
 
     model = load_model(args.model, args.device)
     if args.interpolate is None:

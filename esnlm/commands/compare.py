@@ -6,13 +6,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from esnlm.commands.corpora import (
+from esnlm.commands.options.corpus import (
     add_corpus,
     corpus_documents,
     corpus_tokenizer,
     settle_reset,
 )
-from esnlm.commands.settings import pair, separate
+from esnlm.commands.options.values import pair, separate
 
 #: Nearest to Köster & Uchida's five sizes where published settings are.
 _SIZES = (15_000, 30_000, 45_000, 103_000, 155_000)
@@ -44,11 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run what ``compare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.torch.needed import require_torch
+    from esnlm.torch.optional import require_torch
 
     require_torch("esnlm compare")
-    from esnlm.experiments.compare import grid, run_comparison
-    from esnlm.experiments.options import check_least, interrupted, prepared_folder
+    from esnlm.commands.options.grid import check_least, interrupted, prepared_folder
+    from esnlm.experiments.networks.compare import grid, run_comparison
     from esnlm.torch.device import chosen_device
 
     check_least("--sizes", args.sizes, 1)
@@ -89,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _stream(names: list[str], tokenizer: Any, args: argparse.Namespace) -> Any:
     """Shards or text as one stream of tokens."""
-    from esnlm.corpus import TokenStream, join_sequences
-    from esnlm.framing import framed
+    from esnlm.text.boundaries import framed
+    from esnlm.text.corpus import TokenStream, join_sequences
 
     found: Any = corpus_documents(names, tokenizer, args)
     if isinstance(found, TokenStream):
@@ -100,8 +100,8 @@ def _stream(names: list[str], tokenizer: Any, args: argparse.Namespace) -> Any:
 
 
 def _entry(text: str) -> Any:
-    from esnlm.experiments.compare import Entry
-    from esnlm.torch.registry import network_class
+    from esnlm.experiments.networks.compare import Entry
+    from esnlm.torch.networks.registry import network_class
 
     name, given, settings = text.partition(":")
     network_class(name)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.arguments import add_device, add_documents, usual_split
+from esnlm.commands.options.common import add_device, add_documents, usual_split
 
 if TYPE_CHECKING:
     from esnlm.evaluation import Evaluation, Scored
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation import COLUMNS
-    from esnlm.files import check_results, write_rows
+    from esnlm.storage.atomic import check_results, write_rows
 
     _check(args)
     results = args.csv, args.surprisal_csv, args.bins_csv
@@ -115,8 +115,8 @@ def _check(args: argparse.Namespace) -> None:
 
 def _evaluation(args: argparse.Namespace) -> "Evaluation":
     from esnlm.evaluation import Evaluation
-    from esnlm.interpolation import check_alike
-    from esnlm.models import load_model
+    from esnlm.evaluation.interpolation import check_alike
+    from esnlm.loading import load_model
 
     paths = [args.model] if args.interpolate is None else [args.model, args.interpolate]
     models = [load_model(path, args.device) for path in paths]
@@ -138,7 +138,7 @@ def _surprisal(
 ) -> Callable[[str, Any], None] | None:
     """What writes the surprisals of each part."""
     from esnlm.evaluation import SURPRISAL_COLUMNS, SurprisalRows, is_shards
-    from esnlm.files import csv_aside
+    from esnlm.storage.atomic import csv_aside
 
     if args.surprisal_csv is None:
         return None
@@ -162,7 +162,7 @@ class _Bins:
     """Perplexity of tokens by their frequency in training text, for each model."""
 
     def __init__(self, counts: Any, names: list[str]) -> None:
-        from esnlm.metrics import FrequencyBins
+        from esnlm.evaluation.metrics import FrequencyBins
 
         self.counts = counts
         self.bins = {name: FrequencyBins() for name in names}
@@ -181,7 +181,7 @@ class _Bins:
 
     def finish(self, path: Path | None) -> None:
         """Print, and write, the rows of all texts together, and how two models differ."""
-        from esnlm.files import write_rows
+        from esnlm.storage.atomic import write_rows
 
         found = {model: bins.rows(random_state=0) for model, bins in self.bins.items()}
         if len(self.bins) > 1:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from esnlm.commands.messages import warn
+from esnlm.commands.console.messages import warn
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Load the model, write the folder; the exit status."""
     from esnlm.interop.huggingface import check_free, export_model
-    from esnlm.models import load_model
+    from esnlm.loading import load_model
 
     check_free(args.folder)
     model = load_model(args.model)

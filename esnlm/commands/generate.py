@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from esnlm.commands.arguments import add_device, seed
-from esnlm.commands.messages import warn
+from esnlm.commands.console.messages import warn
+from esnlm.commands.options.common import add_device, seed
 
 if TYPE_CHECKING:
-    from esnlm.tokenizers import Tokenizer
+    from esnlm.text.tokenizers import Tokenizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the text as it is drawn; the exit status."""
-    from esnlm.framing import framed_prefix
-    from esnlm.generation import Choice, TextPieces
-    from esnlm.models import load_model
+    from esnlm.loading import load_model
+    from esnlm.models.sampling import Choice, TextPieces
+    from esnlm.text.boundaries import framed_prefix
 
     choice = Choice(args.temperature, args.top_k, args.top_p, args.seed)
     model = load_model(args.model, args.device)

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.commands.natural_grid import COLUMNS, KEY, planned
-from esnlm.commands.parts import add_readout, add_weights, features
-from esnlm.commands.settings import leak_rate
-from esnlm.experiments import minimal_pairs
-from esnlm.experiments.grid import Row, read_rows, run_grid
-from esnlm.experiments.options import check_least, interrupted, prepared_folder
+from esnlm.commands.options.grid import check_least, interrupted, prepared_folder
+from esnlm.commands.options.model import add_readout, add_weights, features
+from esnlm.commands.options.values import leak_rate
+from esnlm.experiments.common import minimal_pairs
+from esnlm.experiments.common.grid import Row, read_rows, run_grid
 
 NAMES = ("size", "connectivity", "min_leak", "timescales")
 _RUNNING = "running"
 #: What a run holds while it is under way, in its folder.
 _LOCK = "lock"
-_RUN = "esnlm.experiments.natural_runs"
+_RUN = "esnlm.experiments.natural.run"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -146,8 +146,8 @@ def run(args: argparse.Namespace) -> int:
 def _run(
     setting: Row, *, runs: Mapping[str, Row], args: argparse.Namespace, path: Path, env: Any
 ) -> Row:
-    from esnlm.experiments.apart import run_apart
-    from esnlm.experiments.provenance import code_version
+    from esnlm.experiments.common.provenance import code_version
+    from esnlm.experiments.common.subprocess_run import run_apart
 
     _forget(path)
     folder = _folder(path, setting["version"])
@@ -202,8 +202,8 @@ def _folder(path: Path, version: str) -> Path:
 
 
 def _plot(args: argparse.Namespace, path: Path) -> None:
-    from esnlm.experiments.figures import save
-    from esnlm.experiments.natural_plots import sweep_figure
+    from esnlm.experiments.common.figures import save
+    from esnlm.experiments.natural.plots import sweep_figure
 
     save(sweep_figure(args.name, read_rows(path), dict(args.baseline)), path.with_suffix(".png"))
 

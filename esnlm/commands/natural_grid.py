@@ -7,10 +7,15 @@ from dataclasses import asdict
 from itertools import product
 from typing import Any
 
-from esnlm.commands.parts import make_features, make_readout, make_reservoir, settle_defaults
-from esnlm.commands.settings import leak_rate
-from esnlm.experiments import minimal_pairs
-from esnlm.experiments.grid import Row
+from esnlm.commands.options.model import (
+    make_features,
+    make_readout,
+    make_reservoir,
+    settle_defaults,
+)
+from esnlm.commands.options.values import leak_rate
+from esnlm.experiments.common import minimal_pairs
+from esnlm.experiments.common.grid import Row
 
 KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
 COLUMNS = (
@@ -51,9 +56,9 @@ _FEW = 4
 
 def planned(args: argparse.Namespace) -> tuple[list[Row], dict[str, Row]]:
     """Every setting of the grid, and what its run is given by the setting's version."""
-    from esnlm import __version__
-    from esnlm.persistence import describe
-    from esnlm.shards import Shards
+    from esnlm.storage.model_folder import describe
+    from esnlm.text.shards import Shards
+    from esnlm.utils.version import __version__
 
     train, held_out = Shards(args.train, verify=False), Shards(args.held_out, verify=False)
     if train.tokenizer.to_json() != held_out.tokenizer.to_json():
@@ -127,7 +132,7 @@ def _columns(one: argparse.Namespace) -> Row:
 
 def _plan(args: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Arguments of `TrainingPlan`: held-out text is scored after passes alone."""
-    from esnlm.training import TrainingPlan
+    from esnlm.models.training import TrainingPlan
 
     names = "chunk_tokens", "held_out_tokens"
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from esnlm.commands.corpora import (
+from esnlm.commands.options.corpus import (
     add_corpus,
     corpus_documents,
     corpus_tokenizer,
@@ -28,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Count and save; the exit status."""
-    from esnlm.ngram_model import NgramLanguageModel
-    from esnlm.persistence import check_target
+    from esnlm.models.ngram import NgramLanguageModel
+    from esnlm.storage.model_folder import check_target
 
     check_target(args.out, overwrite=args.overwrite)
     settle_reset(args)

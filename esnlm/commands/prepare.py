@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from esnlm.tokenizers import Tokenizer
+    from esnlm.text.tokenizers import Tokenizer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prepare; the exit status."""
-    from esnlm.preparation import Rules, prepare_shards
+    from esnlm.text.prepare import Rules, prepare_shards
 
     rules = Rules(args.documents, args.sentences, args.min_length, args.max_length)
     tokenizer = _tokenizer(args.tokenizer, args.vocab)
@@ -103,11 +103,11 @@ class _Bar:
 
 
 def _tokenizer(name: str, vocab: Path | None) -> "Tokenizer | str":
-    from esnlm.tokenizers import Tokenizer
-    from esnlm.vocabularies import gpt2
+    from esnlm.text.tokenizers import Tokenizer
+    from esnlm.text.vocabularies import gpt2
 
     if name == "gpt2":
-        from esnlm.datasets import gpt2_files
+        from esnlm.text.datasets import gpt2_files
 
         return gpt2(gpt2_files() if vocab is None else vocab)
     if vocab is not None:

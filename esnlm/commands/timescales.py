@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.arguments import add_documents
-from esnlm.commands.corpora import model_and_stream
+from esnlm.commands.options.common import add_documents
+from esnlm.commands.options.corpus import model_and_stream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; the exit status."""
-    from esnlm.files import check_results, write_rows
-    from esnlm.torch.needed import require_torch
+    from esnlm.storage.atomic import check_results, write_rows
+    from esnlm.torch.optional import require_torch
 
     require_torch("esnlm timescales")
     check_results((args.csv, args.units_csv, args.plot), args.text)
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.units_csv is not None:
         write_rows(args.units_csv, _UNIT_COLUMNS, _unit_rows(measured, assigned))
     if args.plot is not None:
-        from esnlm.experiments.timescale_plots import plot_timescales
+        from esnlm.experiments.timescales.plots import plot_timescales
 
         plot_timescales(measured, assigned, args.plot)
     return 0
@@ -59,9 +59,9 @@ def _timescales(model: Any, stream: Any, folder: Path) -> tuple[list[Any], list[
     """Measured and assigned timescales of each layer, None where they were learned."""
     import numpy as np
 
-    from esnlm.torch.forgetting import is_lstm, measured_timescales
     from esnlm.torch.language_model import TorchLanguageModel
-    from esnlm.torch.lstm import LSTM
+    from esnlm.torch.networks.forget_gates import is_lstm, measured_timescales
+    from esnlm.torch.networks.lstm import LSTM
 
     network = model.network if isinstance(model, TorchLanguageModel) else None
     if network is None or not is_lstm(network):
@@ -91,7 +91,7 @@ def _row(
 ) -> dict[str, Any]:
     import numpy as np
 
-    from esnlm.timescales import closest_gaussian, closest_inverse_gamma
+    from esnlm.reservoir.timescales import closest_gaussian, closest_inverse_gamma
 
     alpha, distance = closest_inverse_gamma(times)
     mean, to_gaussian = closest_gaussian(times)

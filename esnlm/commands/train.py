@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from esnlm.commands import train_network
-from esnlm.commands.arguments import seed
-from esnlm.commands.corpora import (
+from esnlm.commands.options.common import seed
+from esnlm.commands.options.corpus import (
     add_corpus,
     corpus_documents,
     corpus_tokenizer,
     is_shards,
     settle_reset,
 )
-from esnlm.commands.parts import (
+from esnlm.commands.options.model import (
     add_readout,
     add_reservoir,
     check_parts,
@@ -25,7 +25,7 @@ from esnlm.commands.parts import (
 )
 
 if TYPE_CHECKING:
-    from esnlm.language_model import LanguageModel
+    from esnlm.models.reservoir import LanguageModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit and save; the exit status."""
-    from esnlm.persistence import check_target
+    from esnlm.storage.model_folder import check_target
 
     check_target(args.out, overwrite=args.overwrite or args.resume)
     shards = is_shards(args.text)
@@ -122,8 +122,8 @@ def _fit(args: argparse.Namespace, in_passes: bool) -> int:
 
 
 def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, args: argparse.Namespace) -> int:
-    from esnlm.commands.running import Running
-    from esnlm.training import Trainer
+    from esnlm.commands.console.training_run import Running
+    from esnlm.models.training import Trainer
 
     plan, running = _plan(args), Running.prepared(args)
     stream = model.read(docs)
@@ -137,7 +137,7 @@ def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, args: argparse.
 
 
 def _plan(args: argparse.Namespace) -> Any:
-    from esnlm.training import TrainingPlan
+    from esnlm.models.training import TrainingPlan
 
     names = "chunk_tokens", "score_every", "held_out_tokens"
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}

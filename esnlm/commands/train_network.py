@@ -3,11 +3,11 @@
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.corpora import corpus_documents, corpus_tokenizer, is_shards
-from esnlm.commands.settings import pair
+from esnlm.commands.options.corpus import corpus_documents, corpus_tokenizer, is_shards
+from esnlm.commands.options.values import pair
 
 if TYPE_CHECKING:
-    from esnlm.torch.plan import Plan
+    from esnlm.torch.training.plan import Plan
 
 #: Options of the reservoir -> parameters of `esnlm.Reservoir`.
 RESERVOIR = {
@@ -15,7 +15,7 @@ RESERVOIR = {
     "spectral_radius": "spectral_radius", "input_scaling": "input_scaling",
     "input_degree": "input_degree", "bias_scaling": "bias_scaling", "activation": "activation",
 }  # fmt: skip
-#: Options that a network's constructor may have, and settings of `esnlm.torch.plan.Plan`.
+#: Options that a network's constructor may have, and settings of `esnlm.torch.training.plan.Plan`.
 _SETTINGS = {"units": "n_units", "rank": "rank", "dropout": "dropout"}
 _PLAN = (
     "epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "clip", "accumulate",
@@ -77,11 +77,11 @@ def check_absent(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train and save; the exit status."""
-    from esnlm.torch.needed import require_torch
+    from esnlm.torch.optional import require_torch
 
     require_torch(f"--model {args.model}")
     from esnlm.torch.device import chosen_device
-    from esnlm.torch.processes import joined, local_rank
+    from esnlm.torch.training.distributed import joined, local_rank
 
     for name in _OF_THE_CORE:
         if getattr(args, name, None) is not None:
@@ -96,10 +96,10 @@ def run(args: argparse.Namespace) -> int:
 def _train(args: argparse.Namespace, device: Any, processes: Any) -> int:
     import torch
 
-    from esnlm.commands.running import Running
+    from esnlm.commands.console.training_run import Running
     from esnlm.torch.language_model import TorchLanguageModel
-    from esnlm.torch.registry import network_class
-    from esnlm.torch.training import COLUMNS, NetworkTrainer
+    from esnlm.torch.networks.registry import network_class
+    from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
 
     running = Running.prepared(args, COLUMNS, speaks=processes.first)
     _settle_batching(args)
@@ -128,7 +128,7 @@ def _train(args: argparse.Namespace, device: Any, processes: Any) -> int:
 
 def _settings_of(args: argparse.Namespace) -> dict[str, Any]:
     """Constructor arguments of the network that the options name."""
-    from esnlm.torch.recipes import check_settings, parameters_of
+    from esnlm.torch.training.recipes import check_settings, parameters_of
 
     known = parameters_of(args.model)
     found: dict[str, Any] = {}
@@ -157,7 +157,7 @@ def _settings_of(args: argparse.Namespace) -> dict[str, Any]:
 
 def _settle_batching(args: argparse.Namespace) -> None:
     """Read text as one where it is trained as one."""
-    from esnlm.torch.registry import network_class
+    from esnlm.torch.networks.registry import network_class
 
     recipe = network_class(args.model).RECIPE
     batching = args.batching or recipe.get("batching", "sentences")
@@ -169,8 +169,8 @@ def _settle_batching(args: argparse.Namespace) -> None:
 
 
 def _plan(args: argparse.Namespace, settings: dict[str, Any]) -> "Plan":
-    from esnlm.torch.plan import Plan
-    from esnlm.torch.recipes import plan_settings
+    from esnlm.torch.training.plan import Plan
+    from esnlm.torch.training.recipes import plan_settings
 
     given = {name: getattr(args, name) for name in _PLAN if getattr(args, name) is not None}
     given |= dict(args.plan or [])
@@ -183,7 +183,7 @@ def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: in
     """The plan with a held-out loss after about so many tokens."""
     from dataclasses import replace
 
-    from esnlm.torch.batches import batches_of
+    from esnlm.torch.training.batches import batches_of
 
     if tokens is None:
         return plan
@@ -194,7 +194,7 @@ def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: in
 
 def _stream(docs: Any, model: Any) -> Any:
     """Documents as the model reads them; shards as one text where its state never returns."""
-    from esnlm.corpus import TokenStream
+    from esnlm.text.corpus import TokenStream
 
     stream = model.tokenize(docs)
     if model.reset == "never" and stream.starts is not None:

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from esnlm.corpus import TextCorpus, TokenStream
-from esnlm.evaluation.scored import (
+from esnlm.evaluation.metrics import interpolated, interpolation_weight
+from esnlm.evaluation.text_parts import (
     Scored,
     scored_shards,
     scored_texts,
     shard_streams,
     text_parts,
 )
-from esnlm.metrics import interpolated, interpolation_weight
-from esnlm.shards import MANIFEST, Shards
+from esnlm.text.corpus import TextCorpus, TokenStream
+from esnlm.text.shards import MANIFEST, Shards
 
 COLUMNS = (
     "model",
@@ -99,7 +99,7 @@ class Evaluation:
     weight : float, optional
         With two models: share of the first in the interpolation, which is a third row.
     split : str
-        What a document of a text is; see `esnlm.corpus.TextCorpus`.
+        What a document of a text is; see `esnlm.text.corpus.TextCorpus`.
     verbose : bool
         Show progress on standard error, if a person sees it.
     """

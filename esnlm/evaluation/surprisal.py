@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.evaluation.scored import Scored
-from esnlm.framing import text_pieces
-from esnlm.tokenizers import Tokenizer
+from esnlm.evaluation.text_parts import Scored
+from esnlm.text.boundaries import text_pieces
+from esnlm.text.tokenizers import Tokenizer
 
 #: Unit -> columns of its CSV. Documents, sentences, words and tokens are counted from 1.
 SURPRISAL_COLUMNS = {

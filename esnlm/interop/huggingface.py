@@ -16,14 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from esnlm import __version__, persistence
 from esnlm.interop.huggingface_parts import (
     Described,
     describe_readout,
     describe_reservoir,
 )
-from esnlm.language_model import LanguageModel
-from esnlm.tokenizers import Tokenizer
+from esnlm.models.reservoir import LanguageModel
+from esnlm.storage import model_folder as persistence
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.version import __version__
 
 WEIGHTS = "model.safetensors"
 CODE = "modeling_esnlm.py"

@@ -7,9 +7,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from esnlm.persistence import with_prefix
-from esnlm.readouts.projection import least_output
-from esnlm.readouts.within_class import ClassLayout
+from esnlm.readouts.linear.simplex import least_output
+from esnlm.readouts.two_level.word_factors import ClassLayout
+from esnlm.storage.model_folder import with_prefix
 
 Arrays = dict[str, NDArray[Any]]
 #: What ``config.json`` says of a part, and its arrays.

@@ -16,10 +16,10 @@ from lm_eval.api.registry import register_model
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from esnlm.corpus import TokenStream, join_sequences
-from esnlm.framing import needed
-from esnlm.generation import Choice
-from esnlm.language_model import LanguageModel
+from esnlm.models.reservoir import LanguageModel
+from esnlm.models.sampling import Choice
+from esnlm.text.boundaries import needed
+from esnlm.text.corpus import TokenStream, join_sequences
 
 _OUTPUT_BYTES = 1 << 26
 _MOST_NEW_TOKENS = 256

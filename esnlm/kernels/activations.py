@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from esnlm.kernels.lanes import (
+from esnlm.kernels.simd import (
     fma,
     larger,
     magnitude,

@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 
 from esnlm.kernels.activations import activated
-from esnlm.kernels.lanes import (
+from esnlm.kernels.llvm_vectors import LINE_BYTES
+from esnlm.kernels.simd import (
     fma,
     fma_each,
     fma_grid,
@@ -20,7 +21,6 @@ from esnlm.kernels.lanes import (
     store_each,
     transpose_rows,
 )
-from esnlm.kernels.vectors import LINE_BYTES
 
 TILE = 16
 

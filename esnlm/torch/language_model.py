@@ -9,16 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from esnlm import __version__, persistence
-from esnlm.corpus import TokenStream
-from esnlm.framing import RESETS
-from esnlm.language_model import LanguageModel
-from esnlm.sequence_model import SequenceModel
-from esnlm.tokenizers import Tokenizer
-from esnlm.torch.network import Network
-from esnlm.torch.registry import name_of, network_class
+from esnlm.models.base import SequenceModel
+from esnlm.models.reservoir import LanguageModel
+from esnlm.storage import model_folder as persistence
+from esnlm.text.boundaries import RESETS
+from esnlm.text.corpus import TokenStream
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.torch.networks.network import Network
+from esnlm.torch.networks.registry import name_of, network_class
 from esnlm.torch.scoring import log_probabilities, width_of
-from esnlm.validation import check_choice
+from esnlm.utils.validation import check_choice
+from esnlm.utils.version import __version__
 
 #: What the configuration of a saved network calls its kind.
 KIND = "torch"
@@ -30,7 +31,7 @@ class TorchLanguageModel(SequenceModel):
     Parameters
     ----------
     network : Network
-        Trained by `esnlm.torch.training`; moved to where it is to compute by its ``to``.
+        Trained by `esnlm.torch.training.trainer`; moved to where it is to compute by its ``to``.
     tokenizer : Tokenizer, optional
     reset : {"sentence", "document", "never"}
         Where the network's state begins anew; see `esnlm.LanguageModel`.
@@ -41,11 +42,11 @@ class TorchLanguageModel(SequenceModel):
     n_tokens_ : int
         V; every distribution has this many entries, the token's id its place.
     run_ : str or None
-        What `esnlm.torch.training.NetworkTrainer` knows its runs by.
+        What `esnlm.torch.training.trainer.NetworkTrainer` knows its runs by.
 
     Examples
     --------
-    >>> from esnlm.torch.esn import EchoStateNetwork
+    >>> from esnlm.torch.networks.esn import EchoStateNetwork
     >>> tokenizer = Tokenizer.train_words(["the boy sees the dog"])
     >>> reservoir = {"n_units": 20, "random_state": 0}
     >>> model = TorchLanguageModel(EchoStateNetwork(len(tokenizer), reservoir=reservoir), tokenizer)
@@ -118,7 +119,7 @@ class TorchLanguageModel(SequenceModel):
         config, arrays, texts = persistence.read_model(Path(folder))
         if config.get("kind") != KIND:
             raise persistence.ModelFormatError(
-                f"{folder} holds no network: load it with esnlm.models.load_model"
+                f"{folder} holds no network: load it with esnlm.loading.load_model"
             )
         try:
             return cls._rebuilt(config, arrays[persistence.WEIGHTS], texts)
@@ -127,7 +128,7 @@ class TorchLanguageModel(SequenceModel):
 
     @classmethod
     def _from_core(cls, model: LanguageModel) -> Self:
-        from esnlm.torch.esn import EchoStateNetwork
+        from esnlm.torch.networks.esn import EchoStateNetwork
 
         network = EchoStateNetwork.of_core(model)
         return cls(network.eval(), model.tokenizer_, model.reset)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from esnlm.torch.device import half_precision, on_device
-from esnlm.torch.network import Network
+from esnlm.torch.networks.network import Network
 
 Places = NDArray[np.int64]
 
@@ -87,7 +87,7 @@ def log_probabilities(
 
     Examples
     --------
-    >>> from esnlm.torch.esn import EchoStateNetwork
+    >>> from esnlm.torch.networks.esn import EchoStateNetwork
     >>> network = EchoStateNetwork(5, reservoir={"n_units": 20, "random_state": 0})
     >>> log_probabilities(network, np.array([0, 1, 2, 0, 3]), np.array([0, 3])) < 0
     array([False,  True,  True, False,  True])

@@ -1,0 +1,1 @@
+"""Messages, signals and progress of commands."""

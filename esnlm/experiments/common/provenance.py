@@ -1,0 +1,30 @@
+"""Which code made a row."""
+
+import subprocess
+from pathlib import Path
+
+
+def code_version(*folders: Path) -> str:
+    """The commit of the checkout that the code lies in, with + where tracked code was changed.
+
+    ``folders``: those of the code; none: this package's. Other files, reports among them, do not
+    count. Without a checkout or git: the package's version, such as ``esnlm 0.1.0``.
+    """
+    from esnlm.utils.version import __version__
+
+    code = [str(folder) for folder in folders or (Path(__file__).parents[1],)]
+    commit = _git(code[0], "rev-parse", "--short=9", "HEAD")
+    if not commit:
+        return f"esnlm {__version__}"
+    changed = _git(code[0], "status", "--porcelain", "--untracked-files=no", "--", *code)
+    return f"{commit}+" if changed else commit
+
+
+def _git(folder: str, *arguments: str) -> str:
+    """What git prints; nothing where it fails or is not there."""
+    try:
+        command = ["git", "-C", folder, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,1 @@
+"""Nested brackets (Dyck-2)."""

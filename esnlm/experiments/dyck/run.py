@@ -1,0 +1,225 @@
+"""One run of the Dyck experiment: a model trained and judged on the sequences that all share."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from esnlm.experiments.common.grid import Row
+from esnlm.grammars.dyck import (
+    BRACKETS,
+    PAIRS,
+    DyckGrammar,
+    allowed_closers,
+    bracket_distances,
+)
+from esnlm.readouts.linear.ridge import RidgeReadout
+from esnlm.reservoir.reservoir import Reservoir
+from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma
+
+_DATA_SEED = 0
+#: Bins of length and of the largest distance, as in the authors' figure 2.
+_N_BINS = 9
+QUANTILES = np.linspace(0.025, 0.975, 39)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all runs share: sizes of the corpora, bounds of a sequence, shape of the law."""
+
+    train: int
+    validation: int
+    test: int
+    max_length: int
+    alpha: float
+
+    def corpora(self) -> tuple[list[str], list[str], list[str]]:
+        """Sequences of which none occurs twice, shuffled, for training, validation and test."""
+        return _corpora(self.train, self.validation, self.test, self.max_length)
+
+
+@lru_cache(maxsize=1)
+def _corpora(*sizes: int) -> tuple[list[str], list[str], list[str]]:
+    *counts, max_length = sizes
+    _check_enough(sum(counts), max_length)
+    grammar = DyckGrammar(max_length=max_length)
+    drawn = grammar.sample(sum(counts), _DATA_SEED, distinct=True)
+    order = np.random.default_rng(_DATA_SEED).permutation(len(drawn))
+    train, validation, test = np.split(order, np.cumsum(counts)[:-1])
+    return tuple([drawn[i] for i in part] for part in (train, validation, test))  # type: ignore[return-value]
+
+
+def _check_enough(n_sequences: int, max_length: int) -> None:
+    """Refuse more sequences than half of those there are: the last ones would take for ever."""
+    pairs, catalan, total = max_length // 2, 1, 0
+    for n in range(1, pairs + 1):
+        catalan = catalan * 2 * (2 * n - 1) // (n + 1)
+        total += catalan * 2**n
+        if total >= 2 * n_sequences:
+            return
+    raise ValueError(
+        f"--max-length {max_length} allows {total} sequences, too few for {n_sequences} that differ"
+    )
+
+
+def run_model(
+    setup: Setup, training: Mapping[str, Any], device: str, made: Row, setting: Row
+) -> Row:
+    """The measured columns of a row."""
+    kind = _reservoir if setting["model"] == "esn" else _lstm
+    found = kind(setup, training, device, setting)
+    test = setup.corpora()[2]
+    right = found.pop("right")
+    times = found.pop("timescales")
+    alpha, distance = closest_inverse_gamma(times)
+    lengths = np.array([len(sequence) for sequence in test])
+    distances = np.array([bracket_distances(sequence).max() for sequence in test])
+    return (
+        made
+        | found
+        | {
+            "right": float(right.mean()),
+            "n_train_tokens": sum(map(len, setup.corpora()[0])),
+            "n_test_tokens": int(lengths.sum()),
+            "ks_alpha": ks_inverse_gamma(times, setup.alpha),
+            "closest_alpha": alpha,
+            "ks_closest_alpha": distance,
+            "right_by_length": shares(right, lengths, 2, setup.max_length),
+            "right_by_distance": shares(right, distances, 1, setup.max_length - 1),
+            "timescale_quantiles": json.dumps(np.quantile(times, QUANTILES).round(4).tolist()),
+        }
+    )
+
+
+def shares(right: NDArray[np.bool_], sizes: NDArray[Any], low: float, high: float) -> str:
+    """JSON of ``[low, high, n_sequences, n_right]`` for nine bins of equal width.
+
+    >>> shares(np.array([True, False]), np.array([2, 20]), 2, 20)
+    '[[2.0, 4.0, 1, 1], ... [18.0, 20.0, 1, 0]]'
+    """
+    edges = np.linspace(low, high, _N_BINS + 1)
+    bins = np.clip(np.searchsorted(edges, sizes, side="right") - 1, 0, _N_BINS - 1)
+    counts = np.bincount(bins, minlength=_N_BINS).tolist()
+    rights = np.bincount(bins[right], minlength=_N_BINS).tolist()
+    bounds = edges.round(3).tolist()
+    return json.dumps(
+        [list(row) for row in zip(bounds[:-1], bounds[1:], counts, rights, strict=True)]
+    )
+
+
+def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
+    """The baseline or the multi-timescale model."""
+    import torch
+
+    from esnlm.torch.device import chosen_device
+    from esnlm.torch.networks.dyck_lstm import (
+        Brackets,
+        DyckLSTM,
+        measured_timescales,
+        right_sequences,
+        train,
+    )
+
+    place = chosen_device(device)
+    train_set, validation, test = (Brackets.of(part, place) for part in setup.corpora())
+    torch.manual_seed(setting["seed"])
+    alpha = setup.alpha if setting["model"] == "mts" else None
+    network = DyckLSTM(setting["n_units"], alpha).to(place)
+    told: list[tuple[float, float]] = []
+    start = time.perf_counter()
+    with tqdm(total=training["n_epochs"], unit="epoch", leave=False) as bar:
+
+        def tell(epoch: int, loss: float, held_out: float) -> None:
+            told.append((loss, held_out))
+            bar.set_postfix_str(f"loss {loss:.5f}, held-out {held_out:.5f}", refresh=False)
+            bar.update()
+
+        train(network, train_set, validation, **training, told=tell)
+    fitted = time.perf_counter()
+    right = right_sequences(network, test)
+    scored = time.perf_counter()
+    return {
+        "right": right,
+        "validation_right": float(right_sequences(network, validation).mean()),
+        "train_loss": told[-1][0],
+        "validation_loss": told[-1][1],
+        "epochs_run": len(told),
+        "n_parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
+        "timescales": measured_timescales(network, test),
+        "fit_seconds": fitted - start,
+        "score_seconds": scored - fitted,
+        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
+    }
+
+
+def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
+    """Ridge regression on a reservoir's states, each sequence from the zero state."""
+    reservoir = Reservoir(
+        setting["n_units"],
+        leak_rate=("inverse_gamma", setup.alpha),
+        degree=min(32, setting["n_units"]),
+        random_state=setting["seed"],
+    ).fit(n_inputs=len(BRACKETS))
+    readout = RidgeReadout()
+    train, validation, test = setup.corpora()
+    classes = np.arange(1 + len(PAIRS))
+    start = time.perf_counter()
+    for part in _parts(train):
+        readout.partial_fit(*_states(reservoir, part), classes=classes)
+    fitted = time.perf_counter()
+    right = _reservoir_right(reservoir, readout, test)
+    scored = time.perf_counter()
+    leak = reservoir.leak_rate_.astype(np.float64)
+    return {
+        "right": right,
+        "validation_right": float(_reservoir_right(reservoir, readout, validation).mean()),
+        "train_loss": None,
+        "validation_loss": None,
+        "epochs_run": 1,
+        "n_parameters": (setting["n_units"] + 1) * len(classes),
+        "timescales": -1 / np.log1p(-np.minimum(leak, 1 - 1e-12)),
+        "fit_seconds": fitted - start,
+        "score_seconds": scored - fitted,
+        "device": "cpu",
+    }
+
+
+def _parts(sequences: Sequence[str]) -> list[Sequence[str]]:
+    return [sequences[i : i + 500] for i in range(0, len(sequences), 500)]
+
+
+def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """States (T, n_units) after each bracket of all sequences, and what may close next (T,)."""
+    states = [
+        reservoir.transform(np.array([BRACKETS.index(bracket) for bracket in sequence]))
+        for sequence in sequences
+    ]
+    return np.concatenate(states), np.concatenate([closing(sequence) for sequence in sequences])
+
+
+def closing(sequence: Sequence[str]) -> NDArray[np.int64]:
+    """Which closer may come next after each bracket, (T,): 0 for none, else 1 + its kind.
+
+    >>> closing("([])").tolist()
+    [1, 2, 1, 0]
+    """
+    allowed = allowed_closers(sequence)
+    return np.where(allowed.any(axis=1), 1 + allowed.argmax(axis=1), 0)
+
+
+def _reservoir_right(
+    reservoir: Reservoir, readout: RidgeReadout, sequences: Sequence[str]
+) -> NDArray[np.bool_]:
+    found = []
+    for part in _parts(sequences):
+        states, expected = _states(reservoir, part)
+        wrong = readout.predict(states) != expected
+        ends = np.cumsum([len(sequence) for sequence in part])
+        found += [not steps.any() for steps in np.split(wrong, ends[:-1])]
+    return np.array(found)

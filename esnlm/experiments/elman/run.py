@@ -1,0 +1,292 @@
+"""One run of the Elman experiment: corpora, states, one readout, its scores."""
+
+import hashlib
+import inspect
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from esnlm.evaluation.metrics import cosine_similarity, perplexity
+from esnlm.experiments.elman import READOUTS
+from esnlm.grammars.elman import ElmanGrammar
+from esnlm.ngrams.kneser_ney import KneserNey
+from esnlm.readouts.base.readout import ArrayBlocks, StreamingReadout
+from esnlm.readouts.factored.factored import ClassFactoredReadout
+from esnlm.readouts.linear.ridge import RidgeReadout
+from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
+from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.reservoir.reservoir import Reservoir
+from esnlm.reservoir.word_features import WordFeatures
+from esnlm.utils.version import __version__
+
+Tokens: TypeAlias = NDArray[np.integer[Any]]
+
+#: Share of the training sentences, the last ones, on which penalties and stops are chosen.
+HELD_OUT = 0.1
+#: Penalties that softmax and factored readouts choose from.
+PENALTIES = (1.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all runs of one grid share.
+
+    ``grammar`` holds keyword arguments of `ElmanGrammar` as JSON; lengths are text there.
+    """
+
+    train_sentences: int = 5500
+    test_sentences: int = 5500
+    experts: int = 10
+    spectral_radius: float = 0.97
+    input_scaling: float = 1.0
+    degree: int = 32
+    grammar: str = "{}"
+
+    def columns(self) -> dict[str, Any]:
+        """The settings as columns of the CSV, and what `version` tells."""
+        return asdict(self) | {"version": version()}
+
+
+def version() -> str:
+    """The package's version and a digest of the defaults that rows depend on but do not name."""
+    parts = {
+        "held_out": HELD_OUT,
+        "parts": [_defaults(part) for part in (Reservoir, WordFeatures, KneserNey, ElmanGrammar)],
+        "readouts": [make_readouts(name, Settings(), 0) for name in READOUTS],
+    }
+    text = json.dumps(parts, default=_described, sort_keys=True)
+    return f"{__version__}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def _defaults(part: type) -> dict[str, str]:
+    parameters = inspect.signature(part).parameters.values()
+    return {each.name: repr(each.default) for each in parameters}
+
+
+def _described(readout: Any) -> Any:
+    return [type(readout).__name__, readout.get_params(deep=False)]
+
+
+class Corpora(NamedTuple):
+    """Two corpora, each one long sequence of tokens, and the process that wrote them.
+
+    ``train`` (T1,) and ``test`` (T2,) tokens; ``train_oracle`` (T1 - 1, V) and ``test_oracle``
+    (T2 - 1, V) exact distributions of the tokens but the first; ``held_out`` the position in
+    ``train`` at which the sentences for choices begin.
+    """
+
+    grammar: ElmanGrammar
+    train: Tokens
+    test: Tokens
+    train_oracle: NDArray[np.float64]
+    test_oracle: NDArray[np.float64]
+    held_out: int
+
+
+class Driven(NamedTuple):
+    """A reservoir's states on both corpora: row t predicts token t + 1.
+
+    ``train_seconds`` went into word features and the training states, ``test_seconds`` into the
+    others.
+    """
+
+    train: NDArray[Any]
+    test: NDArray[Any]
+    reservoir: Reservoir
+    embedding: NDArray[np.float64] | None
+    train_seconds: float
+    test_seconds: float
+
+
+def make_grammar(text: str) -> ElmanGrammar:
+    """The grammar of `Settings.grammar`.
+
+    >>> make_grammar('{"length_quotas": {"3": 1, "4": 1}}').mean_length
+    3.5
+    """
+    options = json.loads(text)
+    if options.get("length_quotas"):
+        quotas = options["length_quotas"]
+        options["length_quotas"] = {int(length): weight for length, weight in quotas.items()}
+    return ElmanGrammar(**options)
+
+
+@lru_cache(maxsize=2)
+def make_corpora(settings: Settings, seed: int) -> Corpora:
+    """The corpora of a seed, the same for every readout, size and feature count."""
+    grammar = make_grammar(settings.grammar)
+    draws = np.random.SeedSequence([seed, 0]).spawn(2)
+    counts = (settings.train_sentences, settings.test_sentences)
+    train, test = (
+        grammar.sample(count, random_state=np.random.default_rng(draw))
+        for count, draw in zip(counts, draws, strict=True)
+    )
+    kept = max(1, round(len(train) * (1 - HELD_OUT)))
+    train_tokens, test_tokens = grammar.encode(train), grammar.encode(test)
+    return Corpora(
+        grammar,
+        train_tokens,
+        test_tokens,
+        grammar.oracle(train_tokens),
+        grammar.oracle(test_tokens),
+        sum(len(words) for words in train[:kept]),
+    )
+
+
+def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
+    """Unfitted readouts of the name that the command line and the CSV use, one a penalty.
+
+    Ridge chooses its penalty by cross-validation in closed form, and the mixture stops on the
+    held-out sentences; softmax and factored have a penalty for `fit_readout` to choose.
+    """
+    if name == "ridge":
+        return [RidgeReadout()]
+    if name == "softmax":
+        return [SoftmaxReadout(alpha) for alpha in PENALTIES]
+    if name == "moe":
+        return [MixtureOfExpertsReadout(settings.experts, random_state=seed)]
+    if name == "factored":
+        parts = [SoftmaxReadout(alpha) for alpha in PENALTIES]
+        return [
+            ClassFactoredReadout(class_readout=part, word_readout=part, random_state=seed)
+            for part in parts
+        ]
+    raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {name!r}")
+
+
+@lru_cache(maxsize=1)
+def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
+    """States of both corpora of a seed, each one sequence from a zero state that is never reset.
+
+    With ``features`` F > 0 the word features are learned on the training corpus first
+    (section 3.2), then drive the same recurrent weights. The last answer is kept for the next
+    readout on the same states.
+    """
+    corpora = make_corpora(settings, seed)
+    start = time.perf_counter()
+    n_tokens = len(corpora.grammar.vocabulary)
+    reservoir = Reservoir(
+        n_units,
+        spectral_radius=settings.spectral_radius,
+        input_scaling=settings.input_scaling,
+        degree=settings.degree,
+        random_state=seed,
+    ).fit(n_inputs=features or n_tokens)
+    embedding = None
+    if features:
+        words = WordFeatures(features, random_state=seed)
+        words.fit(corpora.train, reservoir=reservoir, n_tokens=n_tokens)
+        embedding = words.embedding_
+    train = reservoir.transform(corpora.train, features=embedding)[:-1]
+    trained_at = time.perf_counter()
+    test = reservoir.transform(corpora.test, features=embedding)[:-1]
+    end = time.perf_counter()
+    return Driven(train, test, reservoir, embedding, trained_at - start, end - trained_at)
+
+
+def fit_readout(
+    name: str, settings: Settings, seed: int, states: NDArray[Any], corpora: Corpora
+) -> StreamingReadout:
+    """The readout fitted on the training corpus, without a look at the second.
+
+    Among several penalties the one that gives the last tenth of the training sentences the
+    highest likelihood is fitted again on all of them. The mixture stops where those sentences
+    say and does not train on them.
+    """
+    candidates = make_readouts(name, settings, seed)
+    targets = corpora.train[1:]
+    classes = np.arange(len(corpora.grammar.vocabulary))
+    cut = corpora.held_out - 1
+    part = ArrayBlocks(states[:cut], targets[:cut])
+    held_out = ArrayBlocks(states[cut:], targets[cut:])
+    if name == "moe":
+        return candidates[0].fit_blocks(part, classes, held_out=held_out)
+    best = candidates[0]
+    if len(candidates) > 1:
+        fits = [clone(each).fit_blocks(part, classes) for each in candidates]
+        scores = [fit.predict_log_proba_of(held_out.X, held_out.y).sum() for fit in fits]
+        best = candidates[int(np.argmax(scores))]
+    return best.fit_blocks(ArrayBlocks(states, targets), classes)
+
+
+def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score one readout: a row of ``elman.csv``.
+
+    ``fit_seconds`` counts all that is learned from the training corpus: word features, states
+    and readout; ``score_seconds`` the states and the predictions of the test corpus. What
+    readouts share counts for each of them.
+    """
+    seed = setting["seed"]
+    corpora = make_corpora(settings, seed)
+    driven = drive(settings, setting["n_units"], setting["features"], seed)
+    driven_at = time.perf_counter()
+    readout = fit_readout(setting["readout"], settings, seed, driven.train, corpora)
+    fitted_at = time.perf_counter()
+    row = _scores(readout.predict_proba(driven.test), corpora.test[1:], corpora.test_oracle)
+    scored_at = time.perf_counter()
+    trained = _scores(readout.predict_proba(driven.train), corpora.train[1:], corpora.train_oracle)
+    embedding = 0 if driven.embedding is None else driven.embedding.size
+    return {
+        **row,
+        **{f"train_{name}": value for name, value in trained.items()},
+        "n_train_tokens": len(corpora.train) - 1,
+        "n_test_tokens": len(corpora.test) - 1,
+        "n_parameters": readout.n_parameters_ + embedding,
+        "alpha": _penalty(readout),
+        "drive_seconds": round(driven.train_seconds, 3),
+        "fit_seconds": round(driven.train_seconds + fitted_at - driven_at, 3),
+        "score_seconds": round(driven.test_seconds + scored_at - fitted_at, 3),
+    }
+
+
+def _penalty(readout: StreamingReadout) -> float:
+    """The L2 penalty that was used: ridge's own choice, or that of the softmax parts."""
+    part: Any = getattr(readout, "word_readout", readout)
+    return float(getattr(part, "alpha_", part.alpha))
+
+
+def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score one interpolated Kneser-Ney model: a row of ``ngrams.csv``."""
+    corpora = make_corpora(settings, setting["seed"])
+    n_tokens = len(corpora.grammar.vocabulary)
+    model = KneserNey(setting["order"], n_tokens=n_tokens).fit(corpora.train)
+    predicted = _ngram_distributions(model, corpora.test)
+    return {
+        **_scores(predicted, corpora.test[1:], corpora.test_oracle),
+        "n_train_tokens": len(corpora.train) - 1,
+        "n_test_tokens": len(corpora.test) - 1,
+        "n_parameters": model.n_parameters_,
+    }
+
+
+def _ngram_distributions(model: KneserNey, tokens: Tokens) -> NDArray[np.float64]:
+    """Distributions (T - 1, V) of ``tokens[1:]``; every distinct context is asked for once."""
+    known: dict[bytes, NDArray[np.float64]] = {}
+    rows = []
+    for end in range(1, len(tokens)):
+        context = tokens[max(0, end - model.order + 1) : end] if model.order > 1 else tokens[:0]
+        name = context.tobytes()
+        if name not in known:
+            known[name] = model.next_token_distribution(context)
+        rows.append(known[name])
+    return np.stack(rows)
+
+
+def _scores(
+    predicted: NDArray[Any], targets: Tokens, oracle: NDArray[np.float64]
+) -> dict[str, float]:
+    """Perplexity and cosine of predictions (T, V), and the perplexity that nothing goes below."""
+    at = np.arange(len(targets))
+    with np.errstate(divide="ignore"):
+        return {
+            "perplexity": perplexity(np.log(predicted[at, targets], dtype=np.float64)),
+            "cosine": cosine_similarity(predicted, oracle),
+            "oracle_perplexity": perplexity(np.log(oracle[at, targets])),
+        }

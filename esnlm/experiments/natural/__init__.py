@@ -1,0 +1,1 @@
+"""Reservoirs on millions of words."""

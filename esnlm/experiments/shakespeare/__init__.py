@@ -1,0 +1,1 @@
+"""Characters of Shakespeare, split by play."""

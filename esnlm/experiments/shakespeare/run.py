@@ -1,0 +1,210 @@
+"""One run of the Shakespeare study, in a process of its own: a model trained, scored, sampled."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from esnlm.utils.blas import use_widest_kernels
+
+use_widest_kernels()
+
+import numpy as np  # noqa: E402
+
+from esnlm import LanguageModel, Reservoir, SoftmaxReadout  # noqa: E402
+from esnlm.evaluation.metrics import ngram_overlap  # noqa: E402
+from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib, serve  # noqa: E402
+from esnlm.experiments.shakespeare.windows import (  # noqa: E402
+    EMBEDDING,
+    WINDOW,
+    by_windows,
+    drawn_by_windows,
+    published_reservoir,
+)
+from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
+from esnlm.models.training import StoppedError, Trainer  # noqa: E402
+from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout  # noqa: E402
+from esnlm.readouts.token_gated.token_code import with_token_code  # noqa: E402
+from esnlm.readouts.token_gated.token_gated import TokenGatedReadout  # noqa: E402
+from esnlm.storage.checkpoints import Checkpoints  # noqa: E402
+from esnlm.text.tokenizers import Tokenizer  # noqa: E402
+from esnlm.utils.threads import available_cores  # noqa: E402
+
+#: n-grams whose overlap is measured.
+ORDERS = (7, 8)
+_PIECES = 4
+_PROMPT = 256
+_SAVE_EVERY = 300.0
+#: Every so manyth character of the test text is also scored from its window.
+WINDOW_STRIDE = 16
+
+Texts = Mapping[str, str]
+
+
+def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
+    """The measured columns of one row.
+
+    ``setting``: ``model``, ``size`` (units, or the order of n-grams), ``settings`` (JSON),
+    ``characters`` to generate, the files ``train`` and ``test``, ``checkpoints``, a folder for
+    those of the run, and ``sample``, the file for what is generated.
+    """
+    texts = {part: Path(setting[part]).read_text(encoding="utf-8") for part in ("train", "test")}
+    measured = _KINDS[setting["model"]](setting, texts, lifeline)
+    shared = {
+        "n_train_characters": len(texts["train"]),
+        "n_test_characters": len(texts["test"]),
+        "generated_characters": setting["characters"],
+        "peak_rss_mib": peak_rss_mib(),
+        "cores": available_cores(),
+    }
+    return dict.fromkeys(OPTIONAL) | shared | measured
+
+
+#: Columns that not every kind of row has.
+OPTIONAL = (
+    "vocabulary",
+    "n_parameters",
+    "n_parameters_total",
+    "cross_entropy",
+    "window_cross_entropy",
+    "carried_cross_entropy",
+    "state_difference",
+    "fit_seconds",
+    "seconds_per_character",
+)
+
+
+def overlaps(generated: str, texts: Texts) -> dict[str, float]:
+    """Share of the distinct 7- and 8-grams of a text that occur in each of the others.
+
+    >>> overlaps("to be or not", {"train": "to be or nothing"})
+    {'overlap_7_train': 1.0, 'overlap_8_train': 1.0}
+    """
+    return {
+        f"overlap_{n}_{part}": ngram_overlap(generated, text, n)
+        for n in ORDERS
+        for part, text in texts.items()
+    }
+
+
+def _real(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
+    """What pieces of the test text would score as generated ones: the value to come near."""
+    length, test = setting["characters"], texts["test"]
+    found = []
+    for start in np.linspace(0, len(test) - length, _PIECES).astype(int):
+        rest = test[:start] + "\n" + test[start + length :]
+        piece = test[start : start + length]
+        found.append(overlaps(piece, {"train": texts["train"], "test": rest}))
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+
+
+def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
+    start = time.perf_counter()
+    model = NgramLanguageModel(setting["size"], tokenizer="char", reset="never")
+    model.fit([texts["train"]])
+    fitted = time.perf_counter() - start
+    return (
+        {"vocabulary": model.n_tokens_, "fit_seconds": fitted}
+        | {"cross_entropy": -model.score([texts["test"]])}
+        | {"n_parameters": model.ngrams_.n_parameters_}
+        | {"n_parameters_total": model.ngrams_.n_parameters_}
+        | _generated(setting, texts, model, windows=False)
+    )
+
+
+def _carried(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
+    """A state carried through the whole text."""
+    options = json.loads(setting["settings"])
+    tokenizer = Tokenizer.train_characters([texts["train"]])
+    reservoir = Reservoir(setting["size"], random_state=0, **options["reservoir"])
+    reservoir.fit(n_inputs=len(tokenizer))
+    readout: Any
+    if setting["model"] == "gated":
+        reservoir = with_token_code(reservoir)
+        readout = TokenGatedReadout(len(tokenizer), **options["readout"])
+    else:
+        readout = SoftmaxReadout(solver="incremental", **options["readout"])
+    model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
+    with _trained(model, setting, texts, lifeline) as seconds:
+        return (
+            {"fit_seconds": seconds, "cross_entropy": -model.score([texts["test"]])}
+            | _sizes(model, model.reservoir_.W_in_.size)
+            | _generated(setting, texts, model, windows=False)
+        )
+
+
+def _windows(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
+    """The published setting.
+
+    After 32 characters the state has forgotten where it began: `by_windows` measures by how much
+    it differs. So the readout learns from the carried state, and is judged by windows.
+    """
+    options = json.loads(setting["settings"])
+    readout = NormalisedSoftmaxReadout(solver="incremental", **options["readout"])
+    tokenizer = Tokenizer.train_characters([texts["train"]])
+    reservoir = published_reservoir(setting["size"], len(tokenizer), **options["reservoir"])
+    model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
+    with _trained(model, setting, texts, lifeline) as seconds:
+        test = model.tokenize([texts["test"]])
+        ends = np.arange(WINDOW, len(test.tokens), WINDOW_STRIDE)
+        logs, difference = by_windows(model, test.tokens, ends)
+        carried = model.log_likelihood(test)[0]
+        return (
+            {"fit_seconds": seconds, "cross_entropy": -float(carried.mean())}
+            | {"window_cross_entropy": -float(logs.mean()), "state_difference": difference}
+            | {"carried_cross_entropy": -float(carried[ends - 1].mean())}
+            | _sizes(model, EMBEDDING * (setting["size"] + model.n_tokens_))
+            | _generated(setting, texts, model, windows=True)
+        )
+
+
+@contextmanager
+def _trained(
+    model: LanguageModel, setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline
+) -> Iterator[float]:
+    """Train, from where an interrupted run was; the seconds. Its checkpoint stays until the end."""
+    checkpoints = Checkpoints(Path(setting["checkpoints"]))
+    start = time.perf_counter()
+    trainer = Trainer(model, model.read([texts["train"]]))
+    with lifeline.gently() as stop, suppress(StoppedError):
+        trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
+    yield max(time.perf_counter() - start, trainer.seconds)
+    checkpoints.remove()
+
+
+def _sizes(model: LanguageModel, n_inputs: int) -> dict[str, Any]:
+    trained = model.n_parameters_
+    return {
+        "vocabulary": model.n_tokens_,
+        "n_parameters": trained,
+        "n_parameters_total": trained + model.reservoir_.W_.nnz + n_inputs,
+    }
+
+
+def _generated(
+    setting: Mapping[str, Any], texts: Texts, model: Any, *, windows: bool
+) -> dict[str, Any]:
+    prompt, n = texts["train"][-_PROMPT:], setting["characters"]
+    start = time.perf_counter()
+    if windows:
+        text = drawn_by_windows(model, prompt, n, seed=0)
+    else:
+        text = model.sample(n, prompt, random_state=0)
+    seconds = (time.perf_counter() - start) / n
+    Path(setting["sample"]).write_text(text, encoding="utf-8")
+    return {"seconds_per_character": seconds} | overlaps(text, texts)
+
+
+_KINDS = {
+    "real text": _real,
+    "kneser-ney": _ngrams,
+    "carried": _carried,
+    "gated": _carried,
+    "windows": _windows,
+    "windows, dense": _windows,
+}
+
+if __name__ == "__main__":
+    serve(measure)

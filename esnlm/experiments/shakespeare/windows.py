@@ -1,0 +1,101 @@
+"""Köster & Uchida's single reservoir: every prediction from 32 characters and a zero state."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.models.reservoir import LanguageModel
+from esnlm.models.sampling import Choice
+from esnlm.reservoir.reservoir import Reservoir
+
+#: Characters read before each prediction, from a zero state.
+WINDOW = 32
+#: Dimensions of the frozen embedding of a character.
+EMBEDDING = 16
+#: Recurrent and input weights of unit variance are divided by the root of their number and this.
+_DIVISOR = 0.9
+_WINDOWS_AT_ONCE = 1 << 12
+
+
+def published_reservoir(
+    n_units: int, n_tokens: int, *, degree: int | None = None, random_state: int = 0
+) -> Reservoir:
+    """The authors' reservoir: ``W = randn / sqrt(N) / 0.9``, no leak, no bias.
+
+    A character drives it by a frozen Gaussian embedding of 16 dimensions and ``W_in = randn /
+    sqrt(16) / 0.9``. With ``degree``, W has so many Gaussian weights a unit and a spectral radius
+    of 1 / 0.9, that of the dense one in the limit.
+
+    >>> reservoir = published_reservoir(50, 30)
+    >>> reservoir.W_.nnz, reservoir.W_in_.shape, int(np.linalg.matrix_rank(reservoir.W_in_))
+    (2500, (50, 30), 16)
+    """
+    rng = np.random.default_rng(random_state)
+    embedding = rng.standard_normal((n_tokens, EMBEDDING))
+    inputs = rng.standard_normal((n_units, EMBEDDING)) / np.sqrt(EMBEDDING) / _DIVISOR
+    if degree is None:
+        made = Reservoir(n_units, random_state=random_state)
+        recurrent: Any = rng.standard_normal((n_units, n_units)) / np.sqrt(n_units) / _DIVISOR
+    else:
+        made = Reservoir(
+            n_units, degree=degree, spectral_radius=1 / _DIVISOR, random_state=random_state
+        )
+        recurrent = made.fit(n_inputs=n_tokens).W_
+    return made.set_weights(
+        recurrent, inputs @ embedding.T, np.zeros(n_units, np.float32), np.ones(n_units, np.float32)
+    )
+
+
+def by_windows(
+    model: LanguageModel, tokens: NDArray[Any], ends: NDArray[np.int64], window: int = WINDOW
+) -> tuple[NDArray[np.float64], float]:
+    """Log-probabilities of ``tokens[ends]``, each from its window, and how the states differ.
+
+    Parameters
+    ----------
+    tokens : array (T,) of integers
+    ends : array (n,), each at least ``window``
+        Positions that are predicted from the ``window`` tokens before, read from a zero state.
+
+    Returns
+    -------
+    log-probabilities (n,), and the largest difference of a unit from the state that is carried
+    through the whole text.
+    """
+    if len(ends) == 0 or ends.min() < window or ends.max() >= len(tokens):
+        raise ValueError(f"ends must lie in [{window}, {len(tokens)}) and be at least one")
+    carried = model.reservoir_.transform(tokens[: int(ends[: _WINDOWS_AT_ONCE // 8][-1])])
+    logs = np.empty(len(ends))
+    difference = 0.0
+    for first in range(0, len(ends), _WINDOWS_AT_ONCE):
+        part = ends[first : first + _WINDOWS_AT_ONCE]
+        pieces = np.concatenate([tokens[end - window : end + 1] for end in part])
+        blocks = model.reservoir_.harvest(
+            pieces,
+            starts=np.arange(len(part)) * (window + 1),
+            washout=window - 1,
+            return_positions=True,
+        )
+        for states, following, positions in blocks:
+            rows = first + positions // (window + 1)
+            logs[rows] = model.readout_.predict_log_proba_of(states, following)
+            known = ends[rows] <= len(carried)
+            if known.any():
+                beside = carried[ends[rows][known] - 1]
+                difference = max(difference, float(np.abs(states[known] - beside).max()))
+    return logs, difference
+
+
+def drawn_by_windows(
+    model: LanguageModel, prompt: str, n_tokens: int, seed: int, window: int = WINDOW
+) -> str:
+    """Text of ``n_tokens`` characters, each drawn after the window before it is read anew."""
+    tokenizer = model.tokenizer_
+    assert tokenizer is not None
+    read = [int(token) for token in tokenizer.encode(prompt)]
+    before, choice = len(read), Choice(random_state=seed)
+    for _ in range(n_tokens):
+        state = model.reservoir_.transform(np.array(read[-window:]))[-1]
+        read.append(choice.draw(model.readout_.predict_log_proba(state[None])[0]))
+    return str(tokenizer.decode(read[before:]))

@@ -1,0 +1,1 @@
+"""Reservoirs on the words and characters of a text."""

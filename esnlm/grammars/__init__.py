@@ -1,0 +1,1 @@
+"""Artificial grammars with exact next-word distributions."""

@@ -1,0 +1,273 @@
+"""Two kinds of brackets, nested: the Dyck-2 grammar, its sampler and its exact oracle."""
+
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.grammars.elman_rules import END
+from esnlm.grammars.pushdown import RandomState, uniforms
+from esnlm.utils.validation import check_count
+
+Floats: TypeAlias = NDArray[np.float64]
+
+#: Kind of bracket -> its opener and its closer.
+PAIRS = ("()", "[]")
+#: The brackets; the position of one is its token.
+BRACKETS = "".join(PAIRS)
+_KIND = {bracket: kind for kind, pair in enumerate(PAIRS) for bracket in pair}
+_OPENERS = tuple(pair[0] for pair in PAIRS)
+
+
+class DyckGrammar:
+    """Bracket sequences of two kinds, and the exact distribution of the next bracket.
+
+    ::
+
+        S -> ( S ) with p1 | [ S ] with p2 | S S with q | nothing with 1 - p1 - p2 - q
+
+    conditioned on a number of brackets in ``[min_length, max_length]`` (Suzgun et al. 2019; Mahto
+    et al. 2021, section 3.1.2 and appendix A.10, whose settings are the defaults).
+
+    The grammar derives a sequence in many ways, but what follows a prefix depends only on how many
+    pairs each open level has completed. Where T_k is the coefficient of z^k in
+    ``B = z + e + q B²``, e the probability of nothing, and Z the probability that a derivation
+    ends, a level has k pairs with probability ``T_k ((p1 + p2) Z)^k / Z``, and the levels are
+    independent given their lengths.
+
+    Parameters
+    ----------
+    p1, p2, q : float
+        Each above 0, together below 1.
+    min_length, max_length : int
+        Bounds of the number of brackets.
+
+    Attributes
+    ----------
+    vocabulary : tuple of 5 symbols, the brackets and the end; the position of one is its token.
+
+    Examples
+    --------
+    >>> grammar = DyckGrammar()
+    >>> grammar.vocabulary
+    ('(', ')', '[', ']', '.')
+    >>> grammar.next_word_distribution("([").round(4).tolist()
+    [0.3537, 0.0, 0.3537, 0.2927, 0.0]
+    """
+
+    def __init__(
+        self,
+        p1: float = 0.25,
+        p2: float = 0.25,
+        q: float = 0.25,
+        *,
+        min_length: int = 2,
+        max_length: int = 200,
+    ) -> None:
+        for name, value in (("p1", p1), ("p2", p2), ("q", q)):
+            if not 0 < value < 1:
+                raise ValueError(f"{name} must lie in (0, 1), got {value}")
+        if not p1 + p2 + q < 1:
+            raise ValueError(f"p1 + p2 + q must be below 1, got {p1 + p2 + q:g}")
+        check_count("min_length", min_length, least=0)
+        check_count("max_length", max_length, least=max(2, min_length))
+        if min_length == max_length and max_length % 2:
+            raise ValueError(f"brackets come in pairs: no sequence has {max_length}")
+        self.p1, self.p2, self.q = p1, p2, q
+        self.min_length, self.max_length = min_length, max_length
+        self.vocabulary: tuple[str, ...] = (*BRACKETS, END)
+        self._kinds = np.array([p1, p2]) / (p1 + p2)
+        self._continue, self._rest = self._levels()
+
+    def _levels(self) -> tuple[list[float], Floats]:
+        """Probability of one more pair after j, and the law (j, max_length + 1) of what is left.
+
+        Row j is the distribution of the number of brackets that a level with j pairs still gets;
+        entries that only longer sequences reach are left out.
+        """
+        p, q = self.p1 + self.p2, self.q
+        e = 1 - p - q
+        ends = (1 - p - np.sqrt(max(0.0, (1 - p) ** 2 - 4 * q * e))) / (2 * q)
+        n_pairs = self.max_length // 2 + 1
+        continues = _continuations(4 * q * p * ends / (1 - 4 * q * e), e, q, ends, n_pairs)
+        # Lengths of a derivation: s = e + p x² s + q s².
+        lengths = np.zeros(self.max_length + 1)
+        lengths[0] = (1 - np.sqrt(1 - 4 * q * e)) / (2 * q)
+        for n in range(2, self.max_length + 1, 2):
+            both = lengths[1:n] @ lengths[n - 1 : 0 : -1]
+            lengths[n] = (p * lengths[n - 2] + q * both) / (1 - 2 * q * lengths[0])
+        pair = np.concatenate([[0.0, 0.0], lengths[:-2]]) / ends
+        rest = np.zeros((n_pairs + 1, self.max_length + 1))
+        for j in range(n_pairs - 1, -1, -1):
+            rest[j] = continues[j] * np.convolve(pair, rest[j + 1])[: self.max_length + 1]
+            rest[j, 0] += 1 - continues[j]
+        return continues, rest
+
+    def sample(
+        self,
+        n_sequences: int,
+        random_state: RandomState = None,
+        *,
+        distinct: bool = False,
+        unlike: Container[str] = (),
+    ) -> list[str]:
+        """Draw ``n_sequences`` independent sequences, without their end.
+
+        With ``distinct``, one that came before, or that is in ``unlike``, is drawn anew, as the
+        authors' published code does: short ones are then rare, and rarer the more are drawn.
+
+        >>> DyckGrammar(max_length=8).sample(3, random_state=5)
+        ['[]', '()', '[()]']
+        """
+        check_count("n_sequences", n_sequences, least=0)
+        numbers = uniforms(random_state)
+        drawn: dict[str, None] = {}
+        kept: list[str] = []
+        while len(kept) < n_sequences:
+            sequence = self._draw(numbers)
+            if sequence is None or (distinct and (sequence in drawn or sequence in unlike)):
+                continue
+            drawn[sequence] = None
+            kept.append(sequence)
+        return kept
+
+    def _draw(self, numbers: Iterator[float]) -> str | None:
+        """One sequence, or None where its length is out of bounds."""
+        brackets: list[str] = []
+        closers: list[str] = []
+        pairs = [0]
+        first = float(self._kinds[0])
+        while len(brackets) + len(closers) <= self.max_length:
+            if next(numbers) < self._continue[pairs[-1]]:
+                pair = PAIRS[0] if next(numbers) < first else PAIRS[1]
+                brackets.append(pair[0])
+                closers.append(pair[1])
+                pairs.append(0)
+            elif closers:
+                brackets.append(closers.pop())
+                pairs.pop()
+                pairs[-1] += 1
+            else:
+                return "".join(brackets) if len(brackets) >= self.min_length else None
+        return None
+
+    def next_word_distribution(self, prefix: Sequence[str] = "") -> Floats:
+        """Exact probabilities (5,) of what follows ``prefix``, in the order of ``vocabulary``."""
+        *_, row = self._rows(prefix)
+        return row
+
+    def oracle(self, sequence: Sequence[str]) -> Floats:
+        """Exact distributions (T + 1, 5): row t is that of what follows the first t brackets."""
+        return np.array(list(self._rows(sequence)))
+
+    def log_probability(self, sequence: Sequence[str]) -> float:
+        """Natural-log probability of a whole sequence and its end; -inf where its length is not.
+
+        >>> grammar = DyckGrammar(max_length=2)
+        >>> [round(float(np.exp(grammar.log_probability(s))), 4) for s in ("()", "[]")]
+        [0.5, 0.5]
+        """
+        tokens = [self.vocabulary.index(symbol) for symbol in (*sequence, END)]
+        picked = [row[token] for row, token in zip(self._rows(sequence), tokens, strict=True)]
+        with np.errstate(divide="ignore"):
+            return float(np.log(picked).sum())
+
+    def _rows(self, sequence: Sequence[str]) -> Iterator[Floats]:
+        levels = [_Level(0, np.eye(1, self.max_length + 1)[0], None)]
+        yield self._row(levels, 0)
+        for n_read, bracket in enumerate(sequence, 1):
+            level = levels[-1]
+            if bracket in _OPENERS:
+                levels.append(_Level(0, self._below(level), _KIND[bracket]))
+            elif level.kind is not None and bracket == PAIRS[level.kind][1]:
+                levels.pop()
+                levels[-1].pairs += 1
+            else:
+                raise ValueError(f"{bracket!r} cannot be bracket {n_read} of this sequence")
+            if n_read + len(levels) - 1 > self.max_length:
+                raise ValueError(f"no sequence of {self.max_length} brackets starts like this")
+            yield self._row(levels, n_read)
+
+    def _below(self, level: "_Level") -> Floats:
+        """Law of what is left after the pair that opens in ``level``, its closer included."""
+        after = np.convolve(level.below, self._rest[level.pairs + 1])[: self.max_length]
+        return np.concatenate([[0.0], after])
+
+    def _row(self, levels: "list[_Level]", n_read: int) -> Floats:
+        level = levels[-1]
+        row = np.zeros(len(self.vocabulary))
+        going_on = self._continue[level.pairs]
+        opened = self._mass(np.convolve(self._below(level), self._rest[0]), n_read + 1)
+        row[[0, 2]] = going_on * opened * self._kinds
+        if level.kind is None:
+            row[4] = (1 - going_on) * (self.min_length <= n_read <= self.max_length)
+        else:
+            row[2 * level.kind + 1] = (1 - going_on) * self._mass(level.below[1:], n_read + 1)
+        return row / row.sum()
+
+    def _mass(self, law: Floats, n_read: int) -> float:
+        """Probability that what is left, by ``law``, ends within the bounds of the length."""
+        least = max(0, self.min_length - n_read)
+        return float(law[least : max(0, self.max_length - n_read + 1)].sum())
+
+
+@dataclass
+class _Level:
+    """An open pair: pairs completed inside, law of what follows its end, its kind of bracket."""
+
+    pairs: int
+    below: Floats
+    kind: int | None
+
+
+def allowed_closers(sequence: Sequence[str]) -> NDArray[np.bool_]:
+    """Which closers, of ``PAIRS``, may come next after each bracket: (T, 2).
+
+    At most one may: that of the innermost open pair.
+
+    >>> allowed_closers("([])").astype(int).tolist()
+    [[1, 0], [0, 1], [1, 0], [0, 0]]
+    """
+    allowed = np.zeros((len(sequence), len(PAIRS)), dtype=bool)
+    pending: list[int] = []
+    for t, bracket in enumerate(sequence):
+        if bracket in _OPENERS:
+            pending.append(_KIND[bracket])
+        else:
+            pending.pop()
+        if pending:
+            allowed[t, pending[-1]] = True
+    return allowed
+
+
+def bracket_distances(sequence: Sequence[str]) -> NDArray[np.int64]:
+    """Steps from each opener to its closer, in the order of the closers: the timescales.
+
+    >>> bracket_distances("([])()").tolist()
+    [1, 3, 1]
+    """
+    found: list[int] = []
+    pending: list[int] = []
+    for t, bracket in enumerate(sequence):
+        if bracket in _OPENERS:
+            pending.append(t)
+        else:
+            found.append(t - pending.pop())
+    return np.array(found, dtype=np.int64)
+
+
+def _continuations(ratio: float, e: float, q: float, ends: float, n_pairs: int) -> list[float]:
+    """P(more than j pairs | at least j) for j < n_pairs.
+
+    ``B(z) = (1 - sqrt(1 - 4 q (z + e))) / (2 q)``, so that the probabilities of k >= 1 pairs are
+    in the ratio (k - 1/2) / (k + 1) times ``ratio``.
+    """
+    none = (1 - np.sqrt(1 - 4 * q * e)) / (2 * q * ends)
+    k = np.arange(1, n_pairs + 2000)
+    logs = np.concatenate([[0.0], np.cumsum(np.log((k - 0.5) / (k + 1) * ratio))])
+    # Sums from the far end: tails far below the rounding of 1 stay exact.
+    tails = np.logaddexp.accumulate(logs[::-1])[::-1]
+    going_on = np.exp(tails[1:] - tails[:-1])
+    return [1 - none, *going_on[: n_pairs - 1].tolist()]

@@ -1,0 +1,117 @@
+"""LLVM code of vectors of one cache line: numba's type of them, memory, arithmetic, shuffles.
+
+Nothing here is called by compiled functions: `esnlm.kernels.simd` has what they call.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import models, register_model
+
+LINE_BYTES = 64
+_INT32 = ir.IntType(32)
+_ELEMENTS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
+
+
+class LanesType(types.Type):
+    """numba's type of a vector of one cache line of ``dtype``."""
+
+    def __init__(self, dtype: types.Float) -> None:
+        self.dtype = dtype
+        self.count = LINE_BYTES * 8 // dtype.bitwidth
+        self.vector = ir.VectorType(_ELEMENTS[dtype], self.count)
+        super().__init__(name=f"Lanes({dtype})")
+
+
+@register_model(LanesType)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, lanes: LanesType) -> None:
+        super().__init__(manager, lanes, lanes.vector)
+
+
+class Memory:
+    """Elements of a contiguous array argument in compiled code."""
+
+    def __init__(self, context: Any, builder: Any, array: Any, value: Any) -> None:
+        made = context.make_array(array)(context, builder, value)
+        self._context, self._builder = context, builder
+        self._data, self._n_items = made.data, made.nitems
+        self.width = cgutils.unpack_tuple(builder, made.shape)[-1]
+
+    def element(self, position: Any) -> Any:
+        """The element at ``position``."""
+        return self._builder.load(self._place(position, 1))
+
+    def load(self, position: Any, lanes: LanesType) -> Any:
+        """Lanes from ``position`` on."""
+        loaded = self._builder.load(self._vector(position, lanes))
+        loaded.align = lanes.dtype.bitwidth // 8
+        return loaded
+
+    def store(self, position: Any, value: Any, lanes: LanesType) -> None:
+        """Write lanes from ``position`` on."""
+        stored = self._builder.store(value, self._vector(position, lanes))
+        stored.align = lanes.dtype.bitwidth // 8
+
+    def _vector(self, position: Any, lanes: LanesType) -> Any:
+        place = self._place(position, lanes.count)
+        return self._builder.bitcast(place, lanes.vector.as_pointer())
+
+    def _place(self, position: Any, count: int) -> Any:
+        if self._context.enable_boundscheck:
+            builder = self._builder
+            last = builder.sub(self._n_items, ir.Constant(position.type, count))
+            below = builder.icmp_signed("<", position, ir.Constant(position.type, 0))
+            above = builder.icmp_signed(">", position, last)
+            with builder.if_then(builder.or_(below, above), likely=False):
+                message = f"{count} elements of compiled code reach out of their array"
+                self._context.call_conv.return_user_exc(builder, IndexError, (message,))
+        return self._builder.gep(self._data, [position])
+
+
+def transposed(builder: Any, square: list[Any]) -> list[Any]:
+    """Rows of a square as columns, by exchanging halves, quarters and so on."""
+    count = len(square)
+    step = count // 2
+    while step:
+        made = list(square)
+        for r in range(count):
+            if r & step:
+                continue
+            upper, lower = square[r], square[r + step]
+            first = [c if not c & step else count + c - step for c in range(count)]
+            second = [c + step if not c & step else count + c for c in range(count)]
+            made[r] = shuffled(builder, upper, lower, first)
+            made[r + step] = shuffled(builder, upper, lower, second)
+        square = made
+        step //= 2
+    return square
+
+
+def shuffled(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
+    """Lanes of two vectors in another order, those of b counted on from those of a."""
+    mask = ir.Constant(ir.VectorType(_INT32, len(order)), order)
+    return builder.shuffle_vector(a, b, mask)
+
+
+def splatted(builder: Any, value: Any, lanes: LanesType) -> Any:
+    """A vector of one number."""
+    none = ir.Constant(lanes.vector, ir.Undefined)
+    single = builder.insert_element(none, value, ir.Constant(_INT32, 0))
+    return shuffled(builder, single, none, [0] * lanes.count)
+
+
+def fused(builder: Any, a: Any, b: Any, c: Any, lanes: LanesType) -> Any:
+    """``a * b + c`` of vectors."""
+    return called(builder, "fmuladd", lanes, [a, b, c])
+
+
+def called(builder: Any, name: str, lanes: LanesType, arguments: Any) -> Any:
+    """What LLVM's function of that name makes of vectors."""
+    vector = lanes.vector
+    kind = ir.FunctionType(vector, [vector] * len(arguments))
+    full = f"llvm.{name}.v{lanes.count}f{lanes.dtype.bitwidth}"
+    function = cgutils.get_or_insert_function(builder.module, kind, full)
+    return builder.call(function, arguments)

@@ -1,0 +1,269 @@
+"""Vectors of one cache line inside compiled functions: 16 float32 or 8 float64.
+
+numba's loops leave it to LLVM whether a loop becomes vector code; here a value of type ``Lanes`` is
+an LLVM vector, so sums stay in registers. LLVM splits it where the processor's are narrower.
+Indices are in elements of contiguous arrays. As in all compiled code they are checked only where it
+was compiled with ``NUMBA_BOUNDSCHECK=1``, which wants a ``NUMBA_CACHE_DIR`` of its own. What each
+function becomes is written by `esnlm.kernels.llvm_vectors`.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic as _numba_intrinsic
+from numba.extending import overload
+
+from esnlm.kernels.llvm_vectors import LanesType, Memory, called, fused, splatted, transposed
+
+# Seen by type checkers as what compiled code calls, without the typing context.
+intrinsic: Any = _numba_intrinsic
+
+
+@intrinsic
+def load(context: Any, array: Any, index: Any) -> Any:
+    """Lanes at ``array[index:]``."""
+    lanes = LanesType(array.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return Memory(context, builder, array, arguments[0]).load(arguments[1], lanes)
+
+    return lanes(array, types.intp), generate
+
+
+@intrinsic
+def store(context: Any, array: Any, index: Any, value: Any) -> Any:
+    """Write lanes to ``array[index:]``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        Memory(context, builder, array, arguments[0]).store(arguments[1], arguments[2], value)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, value), generate
+
+
+@intrinsic
+def splat(context: Any, value: Any) -> Any:
+    """Lanes that all hold one number."""
+    lanes = LanesType(value)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return splatted(builder, arguments[0], lanes)
+
+    return lanes(value), generate
+
+
+@intrinsic
+def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c``, rounded once where the processor can."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return called(builder, "fmuladd", a, arguments)
+
+    return a(a, a, a), generate
+
+
+@intrinsic
+def smaller(context: Any, a: Any, b: Any) -> Any:
+    """Elementwise ``a if a < b else b``."""
+    return a(a, a), _choice("<", a)
+
+
+@intrinsic
+def larger(context: Any, a: Any, b: Any) -> Any:
+    """Elementwise ``a if a > b else b``."""
+    return a(a, a), _choice(">", a)
+
+
+@intrinsic
+def where_smaller(context: Any, a: Any, b: Any, then: Any, otherwise: Any) -> Any:
+    """Elementwise ``then if a < b else otherwise``."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        first, second, yes, no = arguments
+        return builder.select(builder.fcmp_ordered("<", first, second), yes, no)
+
+    return a(a, a, a, a), generate
+
+
+@intrinsic
+def magnitude(context: Any, a: Any) -> Any:
+    """Elementwise absolute value."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return called(builder, "fabs", a, arguments)
+
+    return a(a), generate
+
+
+@intrinsic
+def nearest(context: Any, a: Any) -> Any:
+    """Elementwise nearest whole number, halves to even."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return called(builder, "rint", a, arguments)
+
+    return a(a), generate
+
+
+@intrinsic
+def power_of_two(context: Any, exponent: Any) -> Any:
+    """``2 ** exponent`` for float64 lanes of whole numbers from -1022 to 1023."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        wide = ir.VectorType(ir.IntType(64), exponent.count)
+        whole = builder.fptosi(arguments[0], wide)
+        biased = builder.add(whole, ir.Constant(wide, [1023] * exponent.count))
+        bits = builder.shl(biased, ir.Constant(wide, [52] * exponent.count))
+        return builder.bitcast(bits, exponent.vector)
+
+    return exponent(exponent), generate
+
+
+@intrinsic
+def load_each(context: Any, array: Any, index: Any, stride: Any, like: Any) -> Any:
+    """A tuple of lanes as long as ``like``: ``array[index:]``, ``array[index + stride:]`` ..."""
+    lanes = LanesType(array.dtype)
+    result = types.UniTuple(lanes, len(like))
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        memory, position = Memory(context, builder, array, arguments[0]), arguments[1]
+        loaded = []
+        for _ in range(len(like)):
+            loaded.append(memory.load(position, lanes))
+            position = builder.add(position, arguments[2])
+        return context.make_tuple(builder, result, loaded)
+
+    return result(array, types.intp, types.intp, like), generate
+
+
+@intrinsic
+def store_each(context: Any, array: Any, index: Any, stride: Any, values: Any) -> Any:
+    """Write a tuple of lanes where ``load_each`` reads it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        memory, position = Memory(context, builder, array, arguments[0]), arguments[1]
+        for value in cgutils.unpack_tuple(builder, arguments[3]):
+            memory.store(position, value, values.dtype)
+            position = builder.add(position, arguments[2])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, values), generate
+
+
+@intrinsic
+def fma_each(context: Any, weight: Any, array: Any, index: Any, stride: Any, sums: Any) -> Any:
+    """``sums`` plus ``weight`` times what ``load_each`` reads."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        factor, source, position, step, totals = arguments
+        memory = Memory(context, builder, array, source)
+        made = []
+        for total in cgutils.unpack_tuple(builder, totals):
+            read = memory.load(position, weight)
+            made.append(fused(builder, factor, read, total, weight))
+            position = builder.add(position, step)
+        return context.make_tuple(builder, sums, made)
+
+    return sums(weight, array, types.intp, types.intp, sums), generate
+
+
+@intrinsic
+def fma_grid(
+    context: Any,
+    weights: Any,
+    first: Any,
+    array: Any,
+    index: Any,
+    stride: Any,
+    like: Any,
+    sums: Any,
+) -> Any:
+    """Advance sums of several streams over several lanes of units.
+
+    Lanes ``[s * n + u]`` of sums get ``weights[first + u * count:]`` times
+    ``array[index + s * stride + u * count:]``, n lanes of units a stream being ``len(like)``.
+    """
+    lanes, n_units = sums.dtype, len(like)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        matrix, place, states, start, pitch, _, totals = arguments
+        matrix = Memory(context, builder, weights, matrix)
+        states = Memory(context, builder, array, states)
+        steps = [ir.Constant(place.type, u * lanes.count) for u in range(n_units)]
+        factors = [matrix.load(builder.add(place, step), lanes) for step in steps]
+        totals = cgutils.unpack_tuple(builder, totals)
+        made = []
+        for s in range(len(sums) // n_units):
+            for u in range(n_units):
+                read = states.load(builder.add(start, steps[u]), lanes)
+                made.append(fused(builder, factors[u], read, totals[s * n_units + u], lanes))
+            start = builder.add(start, pitch)
+        return context.make_tuple(builder, sums, made)
+
+    arguments = (weights, types.intp, array, types.intp, types.intp, like, sums)
+    return sums(*arguments), generate
+
+
+@intrinsic
+def transpose_rows(
+    context: Any, table: Any, rows: Any, first: Any, column: Any, out: Any, index: Any, stride: Any
+) -> Any:
+    """``out[index + u * stride + s] = table[rows[first + s], column + u]``, a square of lanes.
+
+    table is two-dimensional and contiguous, rows are intp.
+    """
+    lanes = LanesType(table.dtype)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, chosen, first, unit, target, position, pitch = arguments
+        source = Memory(context, builder, table, source)
+        chosen = Memory(context, builder, rows, chosen)
+        target = Memory(context, builder, out, target)
+        square = []
+        for s in range(lanes.count):
+            row = chosen.element(builder.add(first, ir.Constant(first.type, s)))
+            start = builder.add(builder.mul(row, source.width), unit)
+            square.append(source.load(start, lanes))
+        for vector in transposed(builder, square):
+            target.store(position, vector, lanes)
+            position = builder.add(position, pitch)
+        return context.get_dummy_value()
+
+    integers = types.intp, types.intp
+    return types.void(table, rows, *integers, out, *integers), generate
+
+
+def _choice(comparison: str, lanes: LanesType) -> Callable[..., Any]:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, b = arguments
+        return builder.select(builder.fcmp_ordered(comparison, a, b), a, b)
+
+    return generate
+
+
+def _define(symbol: Any, instruction: str) -> None:
+    """Give lanes an arithmetic operator."""
+
+    @intrinsic
+    def apply(context: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return getattr(builder, instruction)(*arguments)
+
+        return a(a, b), generate
+
+    @overload(symbol, inline="always")
+    def typed(a: Any, b: Any) -> Any:
+        def call(a: Any, b: Any) -> Any:
+            return apply(a, b)
+
+        return call if isinstance(a, LanesType) and isinstance(b, LanesType) else None
+
+
+_define(operator.add, "fadd")
+_define(operator.sub, "fsub")
+_define(operator.mul, "fmul")
+_define(operator.truediv, "fdiv")

@@ -1,0 +1,65 @@
+"""Model folders of every kind: a reservoir's language model, n-grams, or a network of torch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from esnlm.models.base import SequenceModel
+from esnlm.models.ngram import KIND, NgramLanguageModel
+from esnlm.models.reservoir import LanguageModel
+from esnlm.storage.model_folder import CONFIG
+
+
+def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
+    """The model that ``save`` wrote into ``folder``, of whichever kind, or transformers' GPT-2.
+
+    With ``device`` (auto, cpu, cuda or cuda:N) torch computes it there, a reservoir with a softmax
+    too. Without one, networks are computed where `esnlm.torch.device.chosen_device` finds best,
+    and all else by the core.
+
+    Raises
+    ------
+    ModelFormatError
+        The folder is missing, incomplete, altered or of another version.
+    ValueError
+        torch is needed and not installed, or it cannot compute the model or has no such device.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()) / "model"
+    >>> NgramLanguageModel(2).fit([[0, 1, 2]]).save(folder)
+    >>> load_model(folder).order
+    2
+    """
+    config = _config(Path(folder))
+    kind = config.get("kind")
+    if device is not None or kind == "torch" or config.get("model_type") == "gpt2":
+        return _on_device(folder, config, device or "auto")
+    if kind == KIND:
+        return NgramLanguageModel.load(folder)
+    return LanguageModel.load(folder)
+
+
+def _on_device(folder: str | Path, config: dict[str, Any], device: str) -> SequenceModel:
+    from esnlm.torch.optional import require_torch
+
+    require_torch(f"the model {folder}")
+    from esnlm.torch.device import chosen_device
+    from esnlm.torch.language_model import TorchLanguageModel
+    from esnlm.torch.pretrained_gpt2 import pretrained
+
+    place = chosen_device(device)
+    gpt2 = config.get("model_type") == "gpt2"
+    model = pretrained(folder) if gpt2 else TorchLanguageModel.load(folder)
+    model.network.to(place)
+    return model
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The configuration, unchecked: the class that loads the folder says what is wrong with it."""
+    try:
+        config = json.loads((folder / CONFIG).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return config if isinstance(config, dict) else {}

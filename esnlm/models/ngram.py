@@ -1,0 +1,167 @@
+"""An n-gram language model of text, with what a reservoir's `LanguageModel` offers."""
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from esnlm.models.base import SequenceModel
+from esnlm.models.saving import tokenizer_files, tokenizer_of
+from esnlm.ngrams.kneser_ney import KneserNey
+from esnlm.storage import model_folder as persistence
+from esnlm.text.boundaries import RESETS, as_documents, trained_tokenizer, vocabulary_size
+from esnlm.text.corpus import TokenStream
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.validation import check_choice, check_count
+from esnlm.utils.version import __version__
+
+#: What the configuration of a saved n-gram model calls its kind.
+KIND = "ngrams"
+_SETTINGS = ("order", "reset", "n_tokens", "discounts")
+
+
+class NgramLanguageModel(SequenceModel):
+    """Interpolated Kneser-Ney n-grams on documents: the baseline on the same tokens.
+
+    Documents, their framing and the predicted tokens are those of `esnlm.LanguageModel`, so the
+    log-probabilities of both compare, and mix, token by token. Contexts begin where a reservoir's
+    state would: at BOS of each sentence, of each document, or never anew.
+
+    Parameters
+    ----------
+    order : int
+        Longest n-gram.
+    tokenizer : Tokenizer, "word", "char" or None
+        A name trains one on the documents of `fit`.
+    reset : {"sentence", "document", "never"}
+        Where contexts begin anew; see `esnlm.LanguageModel`.
+    n_tokens : int, optional
+        Size of the vocabulary; default: the tokenizer's, or the largest token + 1.
+    discounts : {"modified", "single"}
+        See `esnlm.ngrams.kneser_ney.KneserNey`.
+
+    Attributes
+    ----------
+    ngrams_ : KneserNey
+    tokenizer_ : Tokenizer or None
+    n_tokens_ : int
+        V; every distribution has this many entries, the token's id its place.
+
+    Examples
+    --------
+    >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
+    >>> model = NgramLanguageModel(3, tokenizer="word").fit(docs)
+    >>> model.perplexity(docs) < 2
+    True
+    >>> model.tokenizer_.vocabulary[model.predict_proba("the boy sees").argmax()]
+    'the'
+    """
+
+    def __init__(
+        self,
+        order: int = 5,
+        tokenizer: Tokenizer | str | None = None,
+        reset: str = "sentence",
+        *,
+        n_tokens: int | None = None,
+        discounts: str = "modified",
+    ) -> None:
+        self.order = order
+        self.tokenizer = tokenizer
+        self.reset = reset
+        self.n_tokens = n_tokens
+        self.discounts = discounts
+
+    def fit(self, docs: Any, y: None = None) -> Self:
+        """Count the n-grams of documents (an iterable of str or int arrays) or a TokenStream.
+
+        Raises ``CorpusError`` where there is no token to predict, ValueError for tokens that are
+        no integers in ``[0, n_tokens)`` and parameters out of range.
+        """
+        check_choice("reset", self.reset, RESETS)
+        check_count("order", self.order)
+        if self.n_tokens is not None:
+            check_count("n_tokens", self.n_tokens)
+        if not isinstance(docs, TokenStream):
+            docs = as_documents(docs)
+        self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
+        n_tokens = vocabulary_size(self.n_tokens, self.tokenizer_)
+        stream = self._tokens(docs, n_tokens)
+        ngrams = KneserNey(self.order, n_tokens=n_tokens, discounts=self.discounts)
+        starts = [0] if stream.starts is None else stream.starts
+        self.ngrams_ = ngrams.fit(stream.tokens, starts=starts)
+        self.n_tokens_ = self.ngrams_.n_tokens_
+        return self
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of distinct n-grams of all orders."""
+        check_is_fitted(self, "ngrams_")
+        return self.ngrams_.n_parameters_
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
+
+        The folder appears whole or not at all; a model that was there is replaced.
+
+        Raises
+        ------
+        FileExistsError
+            ``folder`` is a file, or a folder with anything but a model in it.
+        """
+        check_is_fitted(self, "ngrams_")
+        told, texts = tokenizer_files(self.tokenizer_)
+        config = {
+            "esnlm": __version__,
+            "kind": KIND,
+            "n_tokens": self.n_tokens_,
+            "settings": {name: getattr(self, name) for name in _SETTINGS},
+            "tokenizer": told,
+        }
+        arrays = {persistence.WEIGHTS: self.ngrams_.to_arrays()}
+        persistence.write_model(Path(folder), config, arrays, texts)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The model that `save` wrote; its probabilities are identical.
+
+        Raises
+        ------
+        ModelFormatError
+            The folder is missing, incomplete, altered, of another version, or of another kind.
+        """
+        config, arrays, texts = persistence.read_model(Path(folder))
+        if config.get("kind") != KIND:
+            raise persistence.ModelFormatError(
+                f"{folder} holds no n-grams: load it with esnlm.loading.load_model"
+            )
+        try:
+            return cls._rebuilt(config, arrays[persistence.WEIGHTS], texts)
+        except (KeyError, TypeError, IndexError) as error:
+            raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
+
+    @classmethod
+    def _rebuilt(
+        cls, config: dict[str, Any], arrays: persistence.Arrays, texts: dict[str, str]
+    ) -> Self:
+        tokenizer = tokenizer_of(config, texts)
+        model = cls(tokenizer=tokenizer, **config["settings"])
+        model.tokenizer_ = tokenizer
+        model.n_tokens_ = int(config["n_tokens"])
+        params = {"order": model.order, "n_tokens": model.n_tokens, "discounts": model.discounts}
+        model.ngrams_ = KneserNey.from_arrays(params, arrays, model.n_tokens_)
+        return model
+
+    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+        return self.ngrams_.log_probabilities(stream.tokens, stream.starts)
+
+    def _read(self, ids: NDArray[Any], state: Any = None) -> NDArray[np.int64]:
+        """The last tokens (at most order - 1), which are all that a distribution depends on."""
+        before = np.empty(0, dtype=np.int64) if state is None else state
+        read = np.concatenate([before, ids]).astype(np.int64)
+        return read[max(0, len(read) - self.order + 1) :]
+
+    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]:
+        return np.log(self.ngrams_.next_token_distribution(state))

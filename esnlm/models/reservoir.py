@@ -1,0 +1,364 @@
+"""A tokenizer, a reservoir and a readout that together give the next token's distribution."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from esnlm.models.base import SequenceModel
+from esnlm.models.saving import model_files, model_of
+from esnlm.models.states import StateBlocks
+from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
+from esnlm.storage import model_folder as persistence
+from esnlm.text.boundaries import (
+    RESETS,
+    as_documents,
+    framed_prefix,
+    trained_tokenizer,
+    vocabulary_size,
+)
+from esnlm.text.corpus import CorpusError, TokenStream
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.validation import check_choice, check_count, check_seed
+
+
+class LanguageModel(SequenceModel):
+    """Next-token distributions from a reservoir's states.
+
+    Documents are strings where a tokenizer is set, else 1-D integer arrays; one string or one
+    array alone is one document. Integers are taken as they are, tokenizer or not. A corpus is
+    read as a stream of state blocks; only its tokens are held, at two or four bytes each.
+
+    Parameters
+    ----------
+    reservoir : Reservoir
+        Taken as it is where it has weights already; otherwise a copy is drawn for the vocabulary.
+    readout : a readout of this package
+        A copy is fitted.
+    tokenizer : Tokenizer, "word", "char" or None
+        A name trains one on the documents of `fit`.
+    features : WordFeatures, optional
+        Word features that drive the reservoir; a copy is fitted on the documents first, unless
+        they are fitted already.
+    reset : {"sentence", "document", "never"}
+        Where the state returns to zero. ``sentence``: text is cut in lines, each read as
+        BOS ... EOS; an integer array is one sentence. ``document``: at each document; its text is
+        BOS ... EOS, with an EOS after every line where the tokenizer drops line ends. ``never``:
+        documents are joined in one sequence and the state is carried; no BOS.
+    n_tokens : int, optional
+        Size of the vocabulary V; default: the tokenizer's, or the largest token + 1.
+    shuffle : bool
+        Read sentences (documents) in random order when fitting, which readouts that learn as they
+        read need. One order for all passes.
+    n_streams : int
+        Parallel streams that a corpus is cut into; see `Reservoir.harvest`.
+    random_state : int, optional
+        For the order of sentences.
+    verbose : bool
+        Show each pass over the corpus as a progress bar on standard error, if a person sees it.
+
+    Attributes
+    ----------
+    reservoir_, readout_, features_, tokenizer_ : what was fitted (None where there is none)
+    n_tokens_ : int
+        V; every distribution has this many entries, the token's id its place.
+    run_ : str or None
+        What `esnlm.models.training.Trainer` knows its runs by.
+
+    Notes
+    -----
+    Predicted tokens are those at which no sequence starts: ``doc[1:]`` of an integer array, and
+    every token after BOS of a sentence; with ``reset="never"`` all but the very first. The cut
+    in streams is exact with resets, and with ``never`` approximate as `Reservoir.harvest` says.
+
+    Examples
+    --------
+    >>> from esnlm import LanguageModel, Reservoir, RidgeReadout
+    >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
+    >>> model = LanguageModel(Reservoir(50, random_state=0), RidgeReadout(), tokenizer="word")
+    >>> model = model.fit(docs)
+    >>> model.perplexity(docs) < 2
+    True
+    >>> best = model.predict_proba("the boy sees").argmax()
+    >>> model.tokenizer_.vocabulary[best]
+    'the'
+    """
+
+    def __init__(
+        self,
+        reservoir: Any,
+        readout: Any,
+        tokenizer: Tokenizer | str | None = None,
+        features: Any = None,
+        reset: str = "sentence",
+        *,
+        n_tokens: int | None = None,
+        shuffle: bool = True,
+        n_streams: int = 64,
+        random_state: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.reservoir = reservoir
+        self.readout = readout
+        self.tokenizer = tokenizer
+        self.features = features
+        self.reset = reset
+        self.n_tokens = n_tokens
+        self.shuffle = shuffle
+        self.n_streams = n_streams
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, docs: Any, y: None = None, *, held_out: Any = None) -> Self:
+        """Fit tokenizer, features and readout, in this order, where they are not given fitted.
+
+        Parameters
+        ----------
+        docs : iterable of str or of int arrays, or a TokenStream
+        held_out : same kind, optional
+            Documents kept out of training, on which the readout chooses penalties and stops.
+
+        Raises
+        ------
+        CorpusError
+            There is no token to predict.
+        ValueError
+            Tokens are no integers in ``[0, n_tokens)``, or a parameter is out of range.
+        """
+        stream = self.read(docs)
+        self.draw(stream)
+        held = (
+            None
+            if held_out is None
+            else self._harvest(self._tokens(held_out, self.n_tokens_, "held_out"))
+        )
+        if self.shuffle:
+            stream = stream.shuffled(np.random.default_rng(self.random_state))
+        classes = np.arange(self.n_tokens_)
+        readout = clone(self.readout)
+        self.readout_ = readout.fit_blocks(self._harvest(stream), classes, held_out=held)
+        return self
+
+    def partial_fit(self, docs: Any, y: None = None) -> Self:
+        """Learn from more documents; with ``reset="never"`` they continue the earlier ones.
+
+        The first call needs ``n_tokens``, or a tokenizer that is not to be trained, unless its
+        documents hold the whole vocabulary.
+        """
+        if hasattr(self, "readout_"):
+            stream = self._tokens(docs, self.n_tokens_)
+        else:
+            stream = self.read(docs)
+            self.draw(stream)
+            self.readout_ = clone(self.readout)
+        if self.shuffle:
+            stream = stream.shuffled(np.random.default_rng(self.random_state))
+        classes = np.arange(self.n_tokens_)
+        for states, following in self._continued(stream):
+            self.readout_.partial_fit(states, following, classes=classes)
+        return self
+
+    def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
+        """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
+
+        A string is read after BOS where sentences or documents have one. With nothing read at
+        all the answer is the readout's at the zero state.
+        """
+        check_is_fitted(self, "readout_")
+        state = self._read(framed_prefix(prefix, self.tokenizer_, self.reset))
+        return np.asarray(self.readout_.predict_proba(state[None])[0], dtype=np.float64)
+
+    def read(self, docs: Any) -> TokenStream:
+        """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
+        self._check_parts()
+        self.run_: str | None = None
+        check_choice("reset", self.reset, RESETS)
+        check_seed("random_state", self.random_state)
+        if self.n_tokens is not None:
+            check_count("n_tokens", self.n_tokens)
+        if not isinstance(docs, TokenStream):
+            docs = as_documents(docs)
+        self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
+        n_tokens = vocabulary_size(self.n_tokens, self.tokenizer_)
+        if n_tokens is None:
+            if not isinstance(docs, TokenStream):
+                docs = self._joined(docs, None)
+            n_tokens = int(docs.tokens.max(initial=0)) + 1
+        self.n_tokens_ = n_tokens
+        return self._tokens(docs, self.n_tokens_)
+
+    def draw(self, stream: TokenStream) -> None:
+        """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
+        self._carried: tuple[Any, NDArray[np.int64]] | None = None
+        self._draw_reservoir(stream)
+
+    @property
+    def n_columns_(self) -> int:
+        """Columns that the readout reads: units, and last tokens with direct connections."""
+        return int(self.reservoir_.n_units) + self._n_last
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of trained parameters: the readout's, and the features'."""
+        check_is_fitted(self, "readout_")
+        embedded = 0 if self.features_ is None else int(self.features_.embedding_.size)
+        return int(self.readout_.n_parameters_) + embedded
+
+    def save(self, folder: str | Path, *, training: bool = False) -> None:
+        """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
+
+        The folder appears whole or not at all; a model that was there is replaced. With
+        ``training``, ``training.safetensors`` holds what `partial_fit` goes on from: the loaded
+        model then learns further documents as this one would.
+
+        Raises
+        ------
+        FileExistsError
+            ``folder`` is a file, or a folder with anything but a model in it.
+        ValueError
+            ``training`` is asked of a readout that was itself loaded without it.
+        """
+        check_is_fitted(self, "readout_")
+        persistence.write_model(Path(folder), *model_files(self, training=training))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The model that `save` wrote; its probabilities are identical.
+
+        Raises
+        ------
+        ModelFormatError
+            The folder is missing, incomplete, altered or of another version.
+        """
+        files = persistence.read_model(Path(folder))
+        try:
+            model: Self = model_of(cls, *files)
+            return model
+        except (KeyError, TypeError, IndexError) as error:
+            raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
+
+    @classmethod
+    def of_parts(
+        cls,
+        reservoir: Any,
+        readout: Any,
+        tokenizer: Tokenizer | None = None,
+        features: Any = None,
+        reset: str = "sentence",
+        **options: Any,
+    ) -> Self:
+        """A model that is fitted already: of a reservoir with weights and a fitted readout."""
+        model = cls(reservoir, readout, tokenizer, features, reset, **options)
+        model.reservoir_, model.readout_ = reservoir, readout
+        model.tokenizer_, model.features_ = tokenizer, features
+        model.n_tokens_ = len(readout.classes_)
+        model._carried, model.run_ = None, None
+        return model
+
+    def _check_parts(self) -> None:
+        for name, method, kind in (
+            ("reservoir", "harvest", "a Reservoir"),
+            ("readout", "fit_blocks", "a readout of this package, such as RidgeReadout()"),
+            ("features", "transform", "WordFeatures or None"),
+        ):
+            part = getattr(self, name)
+            if not hasattr(part, method) and (name, part) != ("features", None):
+                raise ValueError(f"{name} must be {kind}, got {part!r}")
+
+    def _draw_reservoir(self, stream: TokenStream) -> None:
+        given = self.features
+        n_inputs = self.n_tokens_ if given is None else int(given.n_features)
+        drawn = hasattr(self.reservoir, "W_")
+        self.reservoir_ = self.reservoir if drawn else clone(self.reservoir).fit(n_inputs=n_inputs)
+        if self.reservoir_.n_inputs_ != n_inputs:
+            raise ValueError(
+                f"the reservoir has {self.reservoir_.n_inputs_} inputs, expected {n_inputs}: draw"
+                f" its weights with fit(n_inputs={n_inputs}), or give one without weights"
+            )
+        self.features_ = given
+        if given is not None and not hasattr(given, "embedding_"):
+            self.features_ = clone(given).fit(
+                stream.tokens,
+                reservoir=self.reservoir_,
+                n_tokens=self.n_tokens_,
+                starts=stream.starts,
+            )
+        if self.features_ is not None and len(self.features_.embedding_) != self.n_tokens_:
+            raise ValueError(
+                f"features are fitted for {len(self.features_.embedding_)} tokens, expected"
+                f" {self.n_tokens_}"
+            )
+
+    def states_of(
+        self, stream: TokenStream, *, washout: int = 0, verbose: bool = False
+    ) -> StateBlocks:
+        """What the readout reads and predicts along a stream, as re-iterable blocks."""
+        return StateBlocks(
+            self.reservoir_,
+            stream,
+            self.features_,
+            self.n_streams,
+            verbose,
+            washout=washout,
+            n_last=self._n_last,
+        )
+
+    @property
+    def _n_last(self) -> int:
+        return int(getattr(self.readout, "n_direct", 0))
+
+    def _harvest(self, stream: TokenStream) -> StateBlocks:
+        if not stream.n_predicted:
+            raise CorpusError("docs hold no token to predict: each needs at least two tokens")
+        return self.states_of(stream, verbose=self.verbose)
+
+    def _continued(self, stream: TokenStream) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Blocks of (states, next tokens); without resets the state is carried over calls."""
+        if stream.starts is not None:
+            yield from self._harvest(stream)
+            return
+        state, tokens = None, stream.tokens
+        # The last token read comes with the next text, whose first token it predicts.
+        last = before = np.full(self._n_last + 1, NO_TOKEN)
+        if self._carried is not None:
+            state, last = self._carried
+            before = last[1:]
+            tokens = np.append(last[:1].astype(tokens.dtype), tokens)
+        if len(tokens) > 1:
+            blocks = self._harvest(TokenStream(tokens, None, np.array([0, len(tokens)])))
+            for states, following, positions in blocks.with_positions(state, before):
+                ends = np.flatnonzero(positions == len(tokens) - 2)
+                if len(ends):
+                    before_last = states[ends[0], : self.reservoir_.n_units].copy()
+                yield states, following
+            state = before_last
+        self._carried = (state, read_on(last, stream.tokens[-len(last) :]))
+
+    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+        check_is_fitted(self, "readout_")
+        scores = np.zeros(len(stream.tokens))
+        if not stream.n_predicted:
+            return scores
+        for states, following, positions in self._harvest(stream).with_positions():
+            scores[positions + 1] = self.readout_.predict_log_proba_of(states, following)
+        return scores
+
+    def _read(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
+        """What the readout reads (n_columns,) after ids (n,) were read from ``state``."""
+        n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
+        if state is None:
+            state = np.zeros(self.n_columns_, dtype=dtype)
+            state[n_units:] = NO_TOKEN
+        if not len(ids):
+            return np.asarray(state)
+        inputs = ids if self.features_ is None else self.features_.transform(ids)
+        after = self.reservoir_.transform(inputs, initial_state=state[:n_units])[-1]
+        last = read_on(state[n_units:].astype(np.int64), ids)
+        return np.concatenate([after, last.astype(dtype)])
+
+    def _next_log_probabilities(self, state: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(self.readout_.predict_log_proba(state[None])[0], dtype=np.float64)

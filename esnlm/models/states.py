@@ -1,0 +1,93 @@
+"""The states of a corpus, block by block, in as many passes as a readout asks for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from esnlm.readouts.base.last_tokens import beside, last_tokens
+from esnlm.text.corpus import TokenStream
+
+_LEAST_WARMUP = 256
+_LONGEST_WARMUP = 4096
+
+
+class StateBlocks:
+    """The states of a stream as a re-iterable of (states, next tokens) blocks in reused memory.
+
+    Parameters
+    ----------
+    reservoir : Reservoir
+        With weights.
+    stream : TokenStream
+    features : WordFeatures or None
+        Fitted features that drive the reservoir.
+    n_streams : int
+        Upper bound on parallel streams; see `Reservoir.harvest`.
+    verbose : bool
+        Show each pass as a progress bar on standard error, if a person sees it.
+    washout : int
+        Pairs left out at the beginning of each sequence.
+    n_last : int
+        Last tokens that stand as columns beside each state (`esnlm.readouts.base.last_tokens`).
+    """
+
+    def __init__(
+        self,
+        reservoir: Any,
+        stream: TokenStream,
+        features: Any,
+        n_streams: int,
+        verbose: bool,
+        washout: int = 0,
+        n_last: int = 0,
+    ) -> None:
+        self.reservoir = reservoir
+        self.stream = stream
+        self.n_rows = stream.n_predicted  # lets a readout schedule its first pass
+        self.verbose = verbose
+        self.n_last = n_last
+        self.options: dict[str, Any] = {
+            "starts": stream.starts,
+            "n_streams": n_streams,
+            "warmup": warmup_of(reservoir),
+            "washout": washout,
+        }
+        if features is not None:
+            dtype = self.reservoir.W_.dtype
+            self.options["features"] = features.embedding_.astype(dtype, copy=False)
+
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        hidden = None if self.verbose else True  # None: hidden where no terminal shows it
+        with tqdm(
+            total=self.stream.n_predicted, unit="tok", unit_scale=True, leave=False, disable=hidden
+        ) as bar:
+            for states, following, _ in self.with_positions():
+                yield states, following
+                bar.update(len(following))
+
+    def with_positions(
+        self, state: Any = None, before: NDArray[np.int64] | None = None
+    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Blocks of (states, next tokens, positions read), the first state given.
+
+        ``before`` (n_last,) are the tokens before the first one, the newest first.
+        """
+        stream = self.stream
+        for states, following, positions in self.reservoir.harvest(
+            stream.tokens, return_positions=True, initial_state=state, **self.options
+        ):
+            if self.n_last:
+                last = last_tokens(stream.tokens, positions, stream.starts, self.n_last, before)
+                yield beside(states, last), following, positions
+            else:
+                yield states, following, positions
+
+
+def warmup_of(reservoir: Any) -> int:
+    """Tokens after which a state has forgotten that it began at zero."""
+    # Slow units forget at the pace of their leak rate.
+    slowest = float(np.min(reservoir.leak_rate_))
+    return int(np.clip(16 / slowest, _LEAST_WARMUP, _LONGEST_WARMUP))

@@ -1,0 +1,1 @@
+"""N-gram counts and modified Kneser-Ney smoothing."""

@@ -1,0 +1,331 @@
+"""Interpolated Kneser-Ney n-grams on token sequences: the baseline every model stands beside."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+from esnlm.ngrams.counts import (
+    FALLBACK_DISCOUNTS,
+    Floats,
+    Ints,
+    Table,
+    estimate_discounts,
+    find,
+    next_order,
+    places,
+)
+
+__all__ = ["FALLBACK_DISCOUNTS", "MAX_ORDER", "KneserNey", "kneser_ney_perplexities"]
+
+Docs: TypeAlias = "NDArray[np.integer] | Sequence[ArrayLike]"
+
+#: Places in a document are kept in 16 bits up to the order.
+MAX_ORDER = 1_000
+_SCORED_AT_ONCE = 1 << 20
+
+
+class KneserNey(BaseEstimator):
+    """Interpolated Kneser-Ney n-gram model of tokens in ``range(n_tokens)``.
+
+    The lower orders count distinct left contexts. An n-gram at the very start of a document has
+    no left context and keeps its plain count, as in SRILM and KenLM. The unigrams are interpolated
+    with the uniform distribution over ``n_tokens``, so no token has probability zero.
+
+    The model predicts every token of a document but the first, from at most ``order - 1``
+    preceding tokens of the same document: the tokens that a ``LanguageModel`` predicts. Contexts
+    never cross documents; for contexts that cross sentences pass one long array.
+
+    Parameters
+    ----------
+    order : longest n-gram, at least 1.
+    n_tokens : size of the vocabulary; None takes the largest token of the fit plus one.
+    discounts : "modified", three per order, for counts 1, 2 and above (Chen & Goodman 1998), or
+        "single", one per order (Kneser & Ney 1995). Orders whose counts of counts are too few to
+        estimate them take 0.5, 1 and 1.5 ("single": 0.5).
+
+    Attributes
+    ----------
+    discounts_ : (order, 3) discounts of counts 1, 2 and above, unigrams first.
+    n_tokens_ : size of the vocabulary.
+    n_parameters_ : number of distinct n-grams of all orders.
+
+    References
+    ----------
+    S. F. Chen and J. Goodman (1998), An empirical study of smoothing techniques for language
+    modeling, equations 4.29 to 4.33.
+
+    Examples
+    --------
+    >>> model = KneserNey(order=3, n_tokens=4).fit([[0, 1, 2, 1, 2, 3], [0, 1, 2, 3]])
+    >>> after = model.next_token_distribution([1, 2])
+    >>> int(after.argmax()), round(float(after.sum()), 12)
+    (3, 1.0)
+    >>> [len(scores) for scores in model.log_likelihood([[0, 1, 2, 3], [0, 3]])]
+    [3, 1]
+    """
+
+    def __init__(
+        self, order: int = 5, *, n_tokens: int | None = None, discounts: str = "modified"
+    ) -> None:
+        self.order = order
+        self.n_tokens = n_tokens
+        self.discounts = discounts
+
+    def fit(self, docs: Docs, *, starts: ArrayLike | None = None) -> Self:
+        """Count the n-grams of ``docs``: integer arrays, or one long integer array.
+
+        With one long array ``starts`` (n,) may say where documents begin, 0 among them. Memory
+        peaks at about 120 bytes a token. Raises ValueError for an empty corpus, tokens that are
+        not integers or lie outside ``range(n_tokens)``.
+        """
+        self._check_parameters()
+        tokens, where = _joined(_as_arrays(docs)) if starts is None else _cut(docs, starts)
+        offsets = places(where, len(tokens), self.order)
+        if not np.any(offsets > 0):
+            raise ValueError("the corpus holds no token to predict: documents need two or more")
+        largest = int(tokens.max()) + 1
+        self.n_tokens_ = largest if self.n_tokens is None else int(self.n_tokens)
+        _check_range(tokens, self.n_tokens_)
+        self._tables: list[Table] = []
+        self.discounts_ = np.zeros((self.order, 3))
+        self._count(tokens, offsets)
+        return self
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of distinct n-grams of all orders."""
+        return sum(len(table.keys) for table in self._fitted())
+
+    def _check_parameters(self) -> None:
+        if not 1 <= self.order <= MAX_ORDER:
+            raise ValueError(f"order must lie in [1, {MAX_ORDER}], got {self.order}")
+        if self.discounts not in ("modified", "single"):
+            raise ValueError(f"discounts must be 'modified' or 'single', got {self.discounts!r}")
+        if self.n_tokens is not None and self.n_tokens < 1:
+            raise ValueError(f"n_tokens must be at least 1, got {self.n_tokens}")
+
+    def _count(self, tokens: Ints, offsets: Ints) -> None:
+        """Build the tables from short to long; the types of one order count for the one below."""
+        unigrams: Ints = np.unique(tokens[offsets > 0]).astype(np.int64)
+        keys, n_contexts = unigrams, 1
+        ids: Ints = tokens.astype(np.int32)
+        for order in range(2, self.order + 1):
+            longer_keys, longer_ids = next_order(ids, tokens, offsets, order, self.n_tokens_)
+            inside = offsets >= order - 1
+            below = np.empty(len(longer_keys), dtype=np.int32)
+            below[longer_ids[inside]] = ids[inside]
+            at_start = ids[offsets == order - 2] if order > 2 else ids[:0]
+            size = self.n_tokens_ if order == 2 else len(keys)
+            counts = np.bincount(below, minlength=size) + np.bincount(at_start, minlength=size)
+            if order == 2:
+                counts = counts[unigrams]
+            self._add_table(keys, counts, n_contexts)
+            n_contexts = size
+            keys, ids = longer_keys, longer_ids
+        ending = ids[offsets >= max(self.order - 1, 1)]
+        counts = np.bincount(ending, minlength=len(keys))
+        self._add_table(keys, counts[unigrams] if self.order == 1 else counts, n_contexts)
+
+    def _add_table(self, keys: Ints, counts: Ints, n_contexts: int) -> None:
+        row = self.discounts_[len(self._tables)]
+        row[:] = estimate_discounts(counts, self.discounts)
+        self._tables.append(Table.discounted(keys, counts, row, n_contexts, self.n_tokens_))
+
+    def log_likelihood(self, docs: Docs) -> list[Floats]:
+        """Natural-log probabilities of ``doc[1:]``, one array (len(doc) - 1,) per document."""
+        self._fitted()
+        arrays = _as_arrays(docs)
+        tokens, starts = _joined(arrays)
+        scores = self.log_probabilities(tokens, starts)
+        ends = np.cumsum([len(doc) for doc in arrays])
+        return [
+            scores[end - len(doc) + 1 : end] for doc, end in zip(arrays, ends.tolist(), strict=True)
+        ]
+
+    def log_probabilities(self, tokens: ArrayLike, starts: ArrayLike | None = None) -> Floats:
+        """Natural-log probability (T,) of each token given its document; 0 at first tokens.
+
+        ``starts`` (n,): where documents begin in ``tokens`` (T,), 0 among them; None: one does.
+        The memory used beyond the answer does not depend on T.
+
+        >>> model = KneserNey(order=2, n_tokens=3).fit([[0, 1, 2, 1, 2]])
+        >>> model.log_probabilities([0, 1, 2, 0, 1], starts=[0, 3]).round(3).tolist()
+        [0.0, -0.288, -0.405, 0.0, -0.288]
+        """
+        self._fitted()
+        words, where = _cut(tokens, [0] if starts is None else starts)
+        result = np.empty(len(words))
+        reach = max(self.order - 1, 1)
+        for first in range(0, len(words), _SCORED_AT_ONCE):
+            end = min(first + _SCORED_AT_ONCE, len(words))
+            early = max(first - reach, 0)
+            _check_range(words[early:end], self.n_tokens_)
+            low, high = np.searchsorted(where, [early, end])
+            # Documents that began before ``early`` count from there, which is far enough back.
+            near = np.union1d([early], where[low:high]) if first else where[low:high]
+            offsets = places(near - early, end - early, self.order)
+            scored = np.log(self._probabilities(words[early:end], offsets))
+            result[first:end] = scored[first - early :]
+        return result
+
+    def _probabilities(self, tokens: Ints, offsets: Ints) -> Floats:
+        """Probability (T,) of each token given its document so far; 1 for first tokens."""
+        tokens = tokens.astype(np.int64)
+        table = self._tables[0]
+        nowhere = np.zeros(len(tokens), dtype=np.int64)
+        ids = find(table.keys, tokens)
+        result = table.own(ids, nowhere) + table.left_over[0] / self.n_tokens_
+        ids = tokens
+        for order, table in enumerate(self._tables[1:], start=2):
+            contexts = np.concatenate([[-1], ids[:-1]])
+            contexts[offsets < order - 1] = -1
+            known = np.flatnonzero(contexts >= 0)
+            context = contexts[known]
+            found = find(table.keys, context * self.n_tokens_ + tokens[known])
+            ids = np.full(len(tokens), -1, dtype=np.int64)
+            ids[known] = found
+            own = table.own(found, context)
+            result[known] = own + table.left_over[context] * result[known]
+        result[offsets == 0] = 1.0
+        return result
+
+    def perplexity(self, docs: Docs) -> float:
+        """exp of the mean negative log-likelihood per predicted token."""
+        scores = np.concatenate([np.empty(0), *self.log_likelihood(docs)])
+        if not len(scores):
+            raise ValueError("perplexity needs at least one predicted token, got none")
+        return float(np.exp(-scores.mean()))
+
+    def next_token_distribution(self, context: ArrayLike) -> Floats:
+        """Probabilities (n_tokens,) of the token after ``context``, seen or not, empty or not."""
+        self._fitted()
+        history = np.asarray(context, dtype=np.int64)
+        _check_range(history, self.n_tokens_)
+        table = self._tables[0]
+        result = np.full(self.n_tokens_, table.left_over[0] / self.n_tokens_)
+        self._add_own(result, table, 0)
+        for length in range(1, min(self.order - 1, len(history)) + 1):
+            context_id = self._context_id(history[len(history) - length :])
+            if context_id < 0:
+                break
+            table = self._tables[length]
+            result *= table.left_over[context_id]
+            self._add_own(result, table, context_id)
+        return result
+
+    def _add_own(self, result: Floats, table: Table, context: int) -> None:
+        """Add to ``result`` (n_tokens,) what the n-grams of one context have of their own."""
+        bounds = np.array([context, context + 1], dtype=np.int64) * self.n_tokens_
+        ids = np.arange(*np.searchsorted(table.keys, bounds))
+        result[table.keys[ids] % self.n_tokens_] += table.own(ids, np.full(len(ids), context))
+
+    def _context_id(self, words: Ints) -> int:
+        """Position of an n-gram in its table, or -1."""
+        found = words[:1]
+        for table, word in zip(self._tables[1:], words[1:], strict=False):
+            found = find(table.keys, found * self.n_tokens_ + word)
+            if found[0] < 0:
+                break
+        return int(found[0])
+
+    def _fitted(self) -> list[Table]:
+        if not hasattr(self, "_tables"):
+            raise ValueError("this KneserNey has no counts yet: call fit first")
+        return self._tables
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """What `from_arrays` needs: tokens and counts of the n-grams, and children of contexts.
+
+        Of each order k: ``tokens.k`` (n_grams,), ``counts.k`` (n_grams,), ``children.k``
+        (n_contexts,), all unsigned and as narrow as they fit; ``discounts`` (order, 3).
+        """
+        arrays: dict[str, NDArray[Any]] = {"discounts": self.discounts_.copy()}
+        for order, table in enumerate(self._fitted(), start=1):
+            arrays[f"tokens.{order}"] = _narrow(table.keys % self.n_tokens_)
+            arrays[f"counts.{order}"] = _narrow(table.counts)
+            arrays[f"children.{order}"] = _narrow(table.children(self.n_tokens_))
+        return arrays
+
+    @classmethod
+    def from_arrays(
+        cls, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_tokens: int
+    ) -> Self:
+        """The model that `to_arrays` describes, over ``n_tokens``; its scores are identical."""
+        model = cls(**params)
+        model._check_parameters()
+        model.n_tokens_ = n_tokens
+        model.discounts_ = arrays["discounts"]
+        model._tables = []
+        for order, row in enumerate(model.discounts_, start=1):
+            children = arrays[f"children.{order}"]
+            keys = np.repeat(np.arange(len(children), dtype=np.int64) * n_tokens, children)
+            keys += arrays[f"tokens.{order}"]
+            counts = arrays[f"counts.{order}"].astype(np.int32)
+            table = Table.discounted(keys, counts, row, len(children), n_tokens)
+            model._tables.append(table)
+        return model
+
+
+def kneser_ney_perplexities(
+    train: Docs,
+    test: Docs,
+    *,
+    orders: Iterable[int] = range(1, 6),
+    n_tokens: int | None = None,
+) -> dict[int, float]:
+    """Order -> perplexity on ``test`` of the interpolated model fitted on ``train``.
+
+    >>> kneser_ney_perplexities([[0, 1, 0, 1, 0, 1]], [[0, 1, 0]], orders=[2], n_tokens=2)[2] < 2
+    True
+    """
+    return {
+        order: KneserNey(order, n_tokens=n_tokens).fit(train).perplexity(test) for order in orders
+    }
+
+
+def _as_arrays(docs: Docs) -> list[NDArray[np.integer]]:
+    if isinstance(docs, np.ndarray) and docs.dtype != object:
+        if docs.ndim != 1:
+            raise ValueError(f"docs must be 1-D integer arrays, got one {docs.ndim}-D array")
+        return [_integers(docs)]
+    if isinstance(docs, str):
+        raise ValueError("docs must be integer arrays, got a string: tokenize it first")
+    return [_integers(np.asarray(doc)) for doc in docs]
+
+
+def _integers(doc: NDArray[Any]) -> NDArray[np.integer]:
+    if doc.ndim != 1 or (doc.size and not np.issubdtype(doc.dtype, np.integer)):
+        raise ValueError(f"a document must be 1-D integers, got {doc.ndim}-D {doc.dtype}")
+    return doc
+
+
+def _joined(docs: list[NDArray[np.integer]]) -> tuple[Ints, Ints]:
+    """All tokens (T,), and where (n,) each document begins."""
+    starts = np.cumsum([0, *map(len, docs)])[:-1]
+    wide = (doc.astype(np.int64, copy=False) for doc in docs)
+    return np.concatenate([np.empty(0, dtype=np.int64), *wide]), starts
+
+
+def _cut(tokens: Any, starts: ArrayLike) -> tuple[Ints, Ints]:
+    """One long array (T,) and where (n,) documents begin in it, checked."""
+    words = _integers(np.asarray(tokens))
+    where = np.asarray(starts)
+    if len(words) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
+        raise ValueError(f"starts must begin at 0 and rise, got {where[:5].tolist()} and on")
+    return words, where
+
+
+def _narrow(values: Ints) -> Ints:
+    """The same numbers in the narrowest unsigned type that holds them, of at least 16 bits."""
+    top = int(values.max(initial=0))
+    return values.astype(np.uint16 if top < 1 << 16 else np.min_scalar_type(top))
+
+
+def _check_range(tokens: Ints, n_tokens: int) -> None:
+    if tokens.size and not (tokens.min() >= 0 and tokens.max() < n_tokens):
+        raise ValueError(
+            f"tokens must lie in [0, {n_tokens}), got {tokens.min()} to {tokens.max()}"
+        )

@@ -1,0 +1,1 @@
+"""What all readouts share: blocks of rows, moments, saved state."""

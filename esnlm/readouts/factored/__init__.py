@@ -1,0 +1,1 @@
+"""Readouts that predict a word's class, then the word in it."""

@@ -1,0 +1,1 @@
+"""Ridge regression, projected to distributions."""

@@ -1,0 +1,336 @@
+"""Closed-form linear readout: least squares to one-hot targets, projected to distributions."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from numbers import Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
+
+from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks, StreamingReadout, rows_within
+from esnlm.readouts.base.state_dict import after_start, with_start
+from esnlm.readouts.base.streamed import WITHOUT_STATE
+from esnlm.readouts.linear.simplex import floor_rows, least_output
+from esnlm.utils.validation import check_count, check_finite
+
+_PATH = np.logspace(-9, 0, 28)
+_OUTPUT_BYTES = 1 << 24
+# Eigenvalues below it count as zero: the square of their inverse would overflow.
+_LEAST_VALUE = 1e-130
+# Products that choosing a penalty may cost, those a class costs beside its outputs, and the rows
+# below which the choice would be noise.
+_JUDGING_WORK = 1 << 40
+_COST_OF_CLASS = 64
+_FEWEST_JUDGES = 512
+
+
+class RidgeReadout(StreamingReadout):
+    """Ridge regression to one-hot targets, solved from additive statistics (Rachez eq. 6-7).
+
+    Minimises ``|Y - X W - b|² + alpha |W|²`` over W (n_units, V) and b (V,), the intercept b
+    unpenalised: scikit-learn's ``Ridge``. Statistics are sums over rows, so chunks of any cut
+    give the same fit and memory does not depend on their number. The outputs sum to one but may
+    be negative: those below ``floor`` are set to ``floor`` (1e-3 in Rachez) and the row is
+    divided by its sum. Every penalty of the path comes from one eigendecomposition.
+
+    Parameters
+    ----------
+    alpha : float
+        Penalty when ``selection`` is None.
+    alphas : sequence of float, optional
+        Path of penalties. None: 28 values from 1e-9 to 1 times the largest eigenvalue of the
+        centred Gram matrix.
+    selection : "gcv", "held_out" or None
+        How the penalty is chosen from the path: least generalised cross-validation error
+        (Golub, Heath & Wahba 1979; closed form here), or least negative log-likelihood of held
+        out rows: those given to ``fit_blocks``, or ``validation_fraction`` of the rows of
+        ``fit``. ``held_out`` given to ``fit_blocks`` selects by likelihood whenever selection
+        is not None. ``partial_fit``, and ``fit_blocks`` without ``held_out``, hold nothing out
+        and use cross-validation.
+    floor : float or "auto"
+        Least output before renormalising. "auto": ``1e-3 * min(1, 24 / V)``: Rachez's value at
+        his 24 words, and never more than 0.024 of mass given away in all.
+    validation_fraction : float
+        Part of the rows of ``fit`` held out, the last of each run of ``1 / fraction`` rows;
+        the chosen penalty is then solved on all of them.
+    gram_rows : int, optional
+        Let only about this many rows into the Gram matrix, whose cost a row is n_units²; sums
+        by class use every row.
+
+    Attributes
+    ----------
+    coef_ : ndarray (V, n_units) float64
+    intercept_ : ndarray (V,) float64
+    alpha_ : float
+        Penalty chosen.
+    path_ : dict of ndarray (n_alphas,)
+        ``alphas`` and the ``scores`` they were chosen by (less is better), where chosen.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> readout = RidgeReadout(alpha=1e-6, selection=None).fit(X, ["a", "a", "b", "b"])
+    >>> readout.predict([[0.2], [2.9]])
+    array(['a', 'b'], dtype='<U1')
+    >>> readout.predict_proba([[1.5]])
+    array([[0.5, 0.5]])
+    """
+
+    scores_are_cheap: ClassVar[bool] = False
+    _parameters = ("coef_", "intercept_")
+    _state = ("alpha_",)
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        alphas: Sequence[float] | None = None,
+        selection: Literal["gcv", "held_out"] | None = "gcv",
+        floor: float | Literal["auto"] = "auto",
+        validation_fraction: float = 0.1,
+        gram_rows: int | None = None,
+    ) -> None:
+        self.alpha = alpha
+        self.alphas = alphas
+        self.selection = selection
+        self.floor = floor
+        self.validation_fraction = validation_fraction
+        self.gram_rows = gram_rows
+
+    def _start(self) -> None:
+        self._check_parameters()
+        self._moments: Moments | None = None
+        self._stale = False
+        self.path_: dict[str, NDArray[np.float64]] = {}
+
+    def _check_parameters(self) -> None:
+        check_finite("alpha", self.alpha)
+        check_finite("validation_fraction", self.validation_fraction)
+        if self.gram_rows is not None:
+            check_count("gram_rows", self.gram_rows)
+        if self.alphas is not None and np.ndim(self.alphas) != 1:
+            raise ValueError(f"alphas must be a list of penalties or None, got {self.alphas!r}")
+        penalties = [self.alpha] if self.alphas is None else [self.alpha, *self.alphas]
+        for penalty in penalties:
+            check_finite("a penalty", penalty)
+        if min(penalties) < 0:
+            raise ValueError(f"penalties must be finite and not negative, got {penalties}")
+        if self.alphas is not None and len(self.alphas) == 0:
+            raise ValueError("alphas is empty: give at least one penalty, or None")
+        if self.selection not in ("gcv", "held_out", None):
+            raise ValueError(f"selection must be 'gcv', 'held_out' or None, got {self.selection!r}")
+        if self.floor != "auto" and not (isinstance(self.floor, Real) and 0 < self.floor < 1):
+            raise ValueError(f"floor must lie in (0, 1) or be 'auto', got {self.floor!r}")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(
+                f"validation_fraction must lie in (0, 1), got {self.validation_fraction}"
+            )
+
+    def begin(self, *args: Any, **options: Any) -> Self:
+        super().begin(*args, **options)
+        for name in self._arrays():
+            self.__dict__.pop(name, None)
+        self._moments = Moments(self.n_features_in_, len(self.classes_), self.gram_rows)
+        return self
+
+    begin.__doc__ = StreamingReadout.begin.__doc__
+
+    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+        """Choose the penalty and solve; of many held-out rows, as many as a minute allows."""
+        work = (self.n_features_in_ + _COST_OF_CLASS) * len(self.classes_)
+        n_alphas = len(_PATH) if self.alphas is None else len(self.alphas)
+        rows = max(_FEWEST_JUDGES, _JUDGING_WORK // (work * n_alphas))
+        self._settle_with(None if held_out is None else _first_rows(held_out, rows))
+
+    def training_arrays(self) -> dict[str, NDArray[Any]]:
+        if self._moments is None:
+            raise ValueError(WITHOUT_STATE)
+        return with_start("moments.", self._moments.to_arrays())
+
+    training_arrays.__doc__ = StreamingReadout.training_arrays.__doc__
+
+    def restore_training(self, arrays: dict[str, NDArray[Any]]) -> None:
+        self._moments = Moments.from_arrays(after_start("moments.", arrays), self.gram_rows)
+        # Parameters that came from a model folder are those of the same rows.
+        self._stale = "coef_" not in self.__dict__ and self._moments.n > 0
+
+    restore_training.__doc__ = StreamingReadout.restore_training.__doc__
+
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:
+            kept, held_out = _split(blocks, self.validation_fraction)
+            if held_out is not None:
+                self._collect(kept)
+                self._settle_with(held_out)
+                self._collect(held_out)
+                self._set_solution(_Spectrum(self._collected()), self.alpha_)
+                return
+        self._collect(blocks)
+        self._settle_with(held_out)
+
+    def _collect(self, blocks: Blocks) -> None:
+        for X, codes in blocks:
+            self._absorb(X, codes)
+
+    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        if self._moments is None:
+            self._moments = Moments(self.n_features_in_, len(self.classes_), self.gram_rows)
+        self._moments.add(X, codes)
+        self._stale = True
+
+    def _settle(self) -> None:
+        if self._stale:
+            self._settle_with(None)
+
+    def _collected(self) -> Moments:
+        if self._moments is None or self._moments.n == 0:
+            raise ValueError("no rows to learn from: got 0 rows, give at least one")
+        return self._moments
+
+    def _settle_with(self, held_out: Iterable[Block] | None) -> None:
+        moments = self._collected()
+        if self.selection is None:
+            self._set_by_cholesky(moments, float(self.alpha))
+        else:
+            spectrum = _Spectrum(moments)
+            alphas = self._penalties(spectrum)
+            if held_out is None:
+                scores = np.array([spectrum.gcv(alpha) for alpha in alphas])
+            else:
+                scores = self._held_out_scores(spectrum, alphas, held_out)
+            best = int(np.argmin(scores))
+            self.path_ = {"alphas": alphas, "scores": scores}
+            self._set_solution(spectrum, float(alphas[best]))
+        self._stale = False
+
+    def _penalties(self, spectrum: "_Spectrum") -> NDArray[np.float64]:
+        if self.alphas is not None:
+            return np.asarray(self.alphas, dtype=np.float64)
+        return _PATH * max(spectrum.values[-1], np.finfo(np.float64).tiny)
+
+    def _set_solution(self, spectrum: "_Spectrum", alpha: float) -> None:
+        self.alpha_ = alpha
+        self.coef_ = spectrum.coefficients(alpha)
+        self.intercept_ = spectrum.frequencies - self.coef_ @ spectrum.mean
+        self._stale = False
+
+    def _set_by_cholesky(self, moments: Moments, alpha: float) -> None:
+        """One penalty needs no eigendecomposition; singular matrices fall back on it."""
+        gram = moments.centred_gram()
+        gram.flat[:: moments.n_units + 1] += alpha
+        try:
+            factor = linalg.cho_factor(gram, overwrite_a=True, check_finite=False)
+            if alpha == 0 and np.min(np.diag(factor[0])) ** 2 < 1e-12 * max(np.max(factor[0]), 1):
+                raise linalg.LinAlgError
+        except linalg.LinAlgError:
+            self._set_solution(_Spectrum(moments), alpha)
+            return
+        solved = linalg.cho_solve(factor, moments.centred_sums().T, check_finite=False)
+        self.alpha_ = alpha
+        self.coef_ = np.ascontiguousarray(solved.T)
+        self.intercept_ = moments.counts / moments.n - self.coef_ @ moments.mean
+
+    def _held_out_scores(
+        self, spectrum: "_Spectrum", alphas: NDArray[np.float64], held_out: Iterable[Block]
+    ) -> NDArray[np.float64]:
+        """Mean negative log-likelihood of the held-out rows under each penalty (n_alphas,)."""
+        total, n_rows = np.zeros(len(alphas)), 0
+        floor = self._floor()
+        at_once = rows_within(_OUTPUT_BYTES, len(self.classes_), np.float64)
+        for X, codes in held_out:
+            for start in range(0, len(X), at_once):
+                rows = slice(start, start + at_once)
+                rotated = (X[rows] - spectrum.mean) @ spectrum.vectors
+                at = np.arange(len(rotated)), codes[rows]
+                for k, alpha in enumerate(alphas):
+                    outputs = (rotated * spectrum.shrinkage(alpha)) @ spectrum.rotated_sums
+                    outputs += spectrum.frequencies
+                    total[k] -= np.log(floor_rows(outputs, floor)[at]).sum()
+            n_rows += len(codes)
+        if n_rows == 0:
+            raise ValueError("held_out has no rows: give some, or None")
+        return total / n_rows
+
+    def _floor(self) -> float:
+        return least_output(len(self.classes_)) if self.floor == "auto" else float(self.floor)
+
+    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        outputs = X @ self.coef_.T.astype(X.dtype, copy=False)
+        outputs += self.intercept_.astype(X.dtype, copy=False)
+        return floor_rows(outputs, self._floor())
+
+    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        weights = self.coef_.T.astype(dtype, copy=False)
+        intercept = self.intercept_.astype(dtype, copy=False)
+        return lambda X: np.log(floor_rows(X @ weights + intercept, self._floor()))
+
+    def partial_fit(
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
+    ) -> "RidgeReadout":
+        if hasattr(self, "coef_") and self.__dict__.get("_moments") is None:
+            raise ValueError(WITHOUT_STATE)
+        return super().partial_fit(X, y, classes)
+
+    partial_fit.__doc__ = StreamingReadout.partial_fit.__doc__
+
+
+class _Spectrum:
+    """Eigendecomposition of the centred Gram matrix, and what every penalty needs of it."""
+
+    def __init__(self, moments: Moments) -> None:
+        self.n = moments.n
+        self.mean = moments.mean
+        self.frequencies = moments.counts / moments.n
+        self.values, self.vectors = linalg.eigh(
+            moments.centred_gram(), overwrite_a=True, check_finite=False, driver="evd"
+        )
+        np.maximum(self.values, 0.0, out=self.values)
+        self.rotated_sums = self.vectors.T @ moments.centred_sums().T
+        self.power = np.einsum("jv,jv->j", self.rotated_sums, self.rotated_sums)
+        # tr(YᵀY) of one-hot targets is n; centring takes n_v² / n off for each class.
+        self.variation = moments.n - float(np.sum(moments.counts**2.0)) / moments.n
+
+    def shrinkage(self, alpha: float) -> NDArray[np.float64]:
+        """1 / (eigenvalue + alpha), zero where the matrix has no rank: (n_units,)."""
+        sums = self.values + alpha
+        least = np.finfo(np.float64).eps * len(sums) * max(self.values[-1], alpha, _LEAST_VALUE)
+        return np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > least)
+
+    def coefficients(self, alpha: float) -> NDArray[np.float64]:
+        """Coefficients (V, n_units) of one penalty."""
+        shrunk = self.shrinkage(alpha)[:, None] * self.rotated_sums
+        return np.ascontiguousarray((self.vectors @ shrunk).T)
+
+    def gcv(self, alpha: float) -> float:
+        """n RSS / (n - df)² of one penalty; df counts the intercept."""
+        inverse = self.shrinkage(alpha)
+        explained = self.power * (2 * inverse - self.values * inverse**2)
+        residual = max(self.variation - float(explained.sum()), 0.0)
+        left = self.n - 1 - float((self.values * inverse).sum())
+        if left < 1e-6 * self.n:
+            return math.inf
+        return self.n * residual / left**2
+
+
+def _first_rows(blocks: Iterable[Block], n_rows: int) -> Iterator[Block]:
+    """Blocks cut off after n_rows rows."""
+    for X, codes in blocks:
+        yield X[:n_rows], codes[:n_rows]
+        n_rows -= len(codes)
+        if n_rows <= 0:
+            return
+
+
+def _split(blocks: ArrayBlocks, fraction: float) -> tuple[ArrayBlocks, ArrayBlocks | None]:
+    """Every (1 / fraction)-th row apart from the others; None where that leaves no row."""
+    rows = np.arange(len(blocks.y))
+    period = max(2, round(1 / fraction))
+    held: NDArray[np.bool_] = rows % period == period - 1
+    if not held.any():
+        return blocks, None
+    return ArrayBlocks(blocks.X[~held], blocks.y[~held]), ArrayBlocks(
+        blocks.X[held], blocks.y[held]
+    )

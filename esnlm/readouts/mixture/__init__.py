@@ -1,0 +1,1 @@
+"""Mixture of experts, trained by expectation-maximisation."""

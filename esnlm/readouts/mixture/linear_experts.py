@@ -1,0 +1,206 @@
+"""A softmax gate over linear (Gaussian) experts: closed-form M-steps for the experts."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from esnlm.readouts.linear.simplex import floor_rows, least_output
+from esnlm.readouts.mixture.em import (
+    Expectation,
+    Experts,
+    Parameters,
+    Prior,
+    softmax_in_place,
+)
+from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
+from esnlm.readouts.mixture.whitening import Source, TrainingRows
+
+Floats = NDArray[Any]
+
+# Rounds of (experts given what they share, what they share given the experts).
+_COMMON_ROUNDS = 3
+
+
+class _Statistics(NamedTuple):
+    """Of one pass: weighted Grams (K, D, D), cross moments (K, V, D), gate's gradient (K, D)."""
+
+    grams: Floats
+    cross: Floats
+    gate_gradient: Floats
+    gate: list[Floats] | None
+
+
+class LinearExperts(Experts):
+    """Expert k says that the one-hot target is N(B_k x, σ² I); a softmax gate mixes the densities.
+
+    EM raises that density. Prediction is the mean of the mixture, Σ_k P(k|x) B_k x, which is the
+    model's expectation of the one-hot target; as in ridge, entries below a floor are set to it
+    and the row is divided by its sum.
+
+    σ² is fixed, and precisions of expert weights are in units of 1/σ²: their M-step is a weighted
+    ridge regression; the gate takes one Newton step.
+    """
+
+    def __init__(
+        self, n_experts: int, n_classes: int, prior: Prior, *, variance: float, n_conjugate: int
+    ) -> None:
+        super().__init__(n_experts, n_classes, prior, n_conjugate=n_conjugate)
+        self.variance = variance
+
+    def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Parameters:
+        """Class frequencies plus noise for experts, a random gate."""
+        K, V = self.n_experts, self.n_classes
+        width = rows.whitening.map.shape[0]
+        weights = np.zeros((K * V + K, width + 1))
+        frequency = rows.counts / rows.counts.sum()
+        weights[: K * V, :-1] = 0.01 * rows.whitening.draw(rng, K * V)
+        weights[: K * V, -1] = np.tile(frequency, K)
+        weights[K * V :, :-1] = 0.5 * rows.whitening.draw(rng, K)
+        return Parameters(weights.astype(rows.whitening.map.dtype))
+
+    def _posterior(
+        self, Z: Floats, codes: NDArray[Any], parameters: Parameters
+    ) -> tuple[Floats, Floats, Floats]:
+        """Gate (K, m), responsibilities (K, m) and log densities (m,) of one tile."""
+        K, V, m = self.n_experts, self.n_classes, len(Z)
+        outputs = parameters.weights @ Z.T
+        means = outputs[: K * V].reshape(K, V, m)
+        gate = softmax_in_place(outputs[K * V :], axis=0)
+        squared = 1.0 - 2.0 * means[:, codes, np.arange(m)] + np.einsum("kvm,kvm->km", means, means)
+        joint = np.log(gate) - squared / (2 * self.variance)
+        top = joint.max(axis=0)
+        joint -= top
+        np.exp(np.maximum(joint, -60.0, out=joint), out=joint)
+        total = joint.sum(axis=0)
+        joint /= total
+        constant = 0.5 * V * np.log(2 * np.pi * self.variance)
+        return gate, joint, np.log(total) + top - constant
+
+    def expect(self, source: Source, parameters: Parameters) -> Expectation:
+        """Log-density, and the responsibility-weighted moments of every expert."""
+        K, V = self.n_experts, self.n_classes
+        width = parameters.weights.shape[1]
+        keep = source.in_memory
+
+        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> Any:
+            gate, r, log_density = self._posterior(Z, codes, parameters)
+            m = len(Z)
+            targets = np.zeros((K, V, m), dtype=Z.dtype)
+            targets[:, codes, np.arange(m)] = r
+            grams = np.stack([(Z.T * r[k]) @ Z for k in range(K)])
+            cross = (targets.reshape(K * V, m) @ Z).reshape(K, V, width)
+            total = log_density.sum(dtype=np.float64)
+            curvature = (gate * (1 - gate)).sum(axis=1)
+            return total, curvature, grams, cross, r.sum(axis=1), (r - gate) @ Z, gate
+
+        log_density, curvature = 0.0, np.zeros(K)
+        grams, cross = np.zeros((K, width, width)), np.zeros((K, V, width))
+        shares, gate_gradient, gates = np.zeros(K), np.zeros((K, width)), []
+        for part in source.each(tile):
+            log_density += part[0]
+            sums = (curvature, grams, cross, shares, gate_gradient)
+            for total, addend in zip(sums, part[1:6], strict=True):
+                total += addend
+            if keep:
+                gates.append(part[6])
+        statistics = _Statistics(grams, cross, gate_gradient, gates if keep else None)
+        every = np.concatenate([np.repeat(shares, V), curvature])
+        experts_prior, gate_prior = self.prior.split_log_density(parameters.weights)
+        penalised = log_density + experts_prior / self.variance + gate_prior
+        return Expectation(log_density, penalised, None, every, statistics)
+
+    def maximise(
+        self,
+        source: Source,
+        parameters: Parameters,
+        expectation: Expectation,
+        memory: QuasiNewtonMemory,
+    ) -> Callable[[float], Parameters]:
+        """Experts in closed form; a Newton step for the gate, of any length."""
+        statistics: _Statistics = expectation.statistics
+        n_rows = self.n_experts * self.n_classes
+        old = np.asarray(parameters.weights, dtype=np.float64)
+        experts = self._closed_form(statistics, old)
+        direction = self._gate_direction(source, parameters, expectation)
+
+        def step_to(step: float) -> Parameters:
+            gate = old[n_rows:] + step * direction
+            weights = np.concatenate([experts, gate])
+            return Parameters(weights.astype(parameters.weights.dtype))
+
+        return step_to
+
+    def _closed_form(self, statistics: _Statistics, old: Floats) -> Floats:
+        """Ridge regression of every expert towards what they share: (n_experts * V, width)."""
+        K, V = self.n_experts, self.n_classes
+        precision = self.prior.precision[: K * V].reshape(K, V, -1)[:, 0]
+        factors = []
+        for gram, diagonal in zip(statistics.grams, precision, strict=True):
+            system = gram.copy()
+            system.flat[:: len(system) + 1] += diagonal
+            factors.append(cho_factor(system))
+        weights = old.copy()
+        for _ in range(_COMMON_ROUNDS):
+            centre = self.prior.centre(weights)[: K * V].reshape(K, V, -1)
+            solved = [
+                cho_solve(factor, (cross + diagonal * towards).T).T
+                for factor, cross, diagonal, towards in zip(
+                    factors, statistics.cross, precision, centre, strict=True
+                )
+            ]
+            weights[: K * V] = np.concatenate(solved)
+        return weights[: K * V]
+
+    def _gate_direction(
+        self, source: Source, parameters: Parameters, expectation: Expectation
+    ) -> Floats:
+        K, n_rows = self.n_experts, self.n_experts * self.n_classes
+        rows = parameters.weights[n_rows:]
+        precision = self.prior.precision[n_rows:]
+        gates = expectation.statistics.gate
+
+        def product(search: Floats) -> Floats:
+            narrow = search.astype(rows.dtype)
+
+            def tile(index: int, Z: Floats, codes: NDArray[Any]) -> Floats:
+                gate = softmax_in_place(rows @ Z.T, axis=0) if gates is None else gates[index]
+                change = narrow @ Z.T
+                change -= (gate * change).sum(axis=0)
+                change *= gate
+                return change @ Z
+
+            image = precision * search
+            for part in source.each(tile):
+                image += part
+            return image
+
+        gradient = expectation.statistics.gate_gradient
+        gradient = gradient + self.prior.gradient(parameters.weights)[n_rows:]
+        inverse = 1.0 / (expectation.curvature[n_rows:, None] + precision)
+        return conjugate_gradient(
+            gradient, product, inverse, np.zeros(K, dtype=np.intp), self.n_conjugate
+        )
+
+    def log_score(self, source: Source, parameters: Parameters) -> float:
+        """Sum of log P(code | x) of the predicted distributions."""
+
+        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> float:
+            predicted = self.distribution(Z, parameters)[np.arange(len(Z)), codes]
+            return float(np.log(predicted).sum(dtype=np.float64))
+
+        return sum(source.each(tile))
+
+    def distribution(self, Z: Floats, parameters: Parameters) -> Floats:
+        """P(y|x): Z (m, width) -> (m, n_classes), floored and normalised."""
+        K, V, m = self.n_experts, self.n_classes, len(Z)
+        outputs = parameters.weights @ Z.T
+        gate = softmax_in_place(outputs[K * V :], axis=0)
+        mean = np.einsum("km,kvm->mv", gate, outputs[: K * V].reshape(K, V, m))
+        return floor_rows(mean, least_output(V))
+
+    def joint(self, Z: Floats, codes: NDArray[Any], parameters: Parameters) -> Floats:
+        """P(k | x, y): Z (m, width), codes (m,) -> (m, n_experts)."""
+        return np.ascontiguousarray(self._posterior(Z, codes, parameters)[1].T)

@@ -1,0 +1,1 @@
+"""Softmax regression: Newton's method, stochastic gradient."""

@@ -1,0 +1,64 @@
+"""A softmax readout on states of mean 0 and variance 1, as Köster & Uchida's."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from esnlm.readouts.base.readout import Block
+from esnlm.readouts.softmax.softmax import SoftmaxReadout
+
+_EPSILON = 1e-5
+
+
+def normalised(states: NDArray[Any]) -> NDArray[Any]:
+    """LayerNorm without parameters: each row (n, n_units) to mean 0 and variance 1.
+
+    >>> normalised(np.array([[1.0, 3.0], [0.0, 0.0]])).round(3)
+    array([[-1.,  1.],
+           [ 0.,  0.]])
+    """
+    centred = np.ascontiguousarray(states - states.mean(axis=1, keepdims=True))
+    variance = np.einsum("ij,ij->i", centred, centred) / centred.shape[1]
+    centred /= np.sqrt(variance + _EPSILON).astype(centred.dtype)[:, None]
+    return centred
+
+
+class NormalisedSoftmaxReadout(SoftmaxReadout):
+    """`SoftmaxReadout` on `normalised` states.
+
+    >>> X = np.random.default_rng(0).standard_normal((200, 5))
+    >>> readout = NormalisedSoftmaxReadout().fit(X, X.argmax(axis=1))
+    >>> bool(np.allclose(readout.predict_proba(3 * X), readout.predict_proba(X), atol=1e-3))
+    True
+    """
+
+    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Normalised rows for the preconditioner."""
+        super().survey(normalised(X), codes)
+
+    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Steps on normalised rows."""
+        super().learn(normalised(X), codes)
+
+    def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
+        """Judge the pass on normalised rows."""
+        return super().end_pass(None if held_out is None else _Normalised(held_out))
+
+    def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:
+        states, labels = super()._checked(X, y, reset)
+        return normalised(states), labels
+
+    def _ready(self, X: ArrayLike) -> NDArray[Any]:
+        return normalised(super()._ready(X))
+
+
+class _Normalised:
+    """Blocks with normalised states."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self.blocks = blocks
+
+    def __iter__(self) -> Iterator[Block]:
+        return ((normalised(X), y) for X, y in self.blocks)

@@ -1,0 +1,342 @@
+"""Penalised multinomial likelihood: value, gradient, Hessian product, and Newton's method.
+
+Parameters are ``theta`` (n_units + 1, V) float64: a weight column for each class over an
+intercept row, in centred coordinates, ``logits = (x - centre) @ theta[:-1] + theta[-1]``. The
+objective is the mean over rows, ``sum_i w_i nll_i / W + penalty / (2 W) |theta[:-1]|²`` with
+``W = sum_i w_i``; scikit-learn's LogisticRegression with ``C = 1 / penalty`` has the same minimum
+(with two classes, where it fits one column for both, ``C = 2 / penalty``).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.kernels.multinomial import (
+    add_class_variances,
+    curvature_rows,
+    normalise_rows,
+    shift_rows,
+    subtract_targets,
+)
+from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.readout import rows_within
+
+Float = NDArray[np.float64]
+# (X (n, n_units), targets, weights): targets are columns (n,) or distributions (n, V);
+# weights (n,) or None.
+WeightedBlock = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
+
+_LOGIT_BYTES = 1 << 22
+# Matrix products are a quarter faster where the columns fill vectors.
+_COLUMNS = 8
+_NEVER = -1e4
+
+
+def softmax(Z: NDArray[Any]) -> NDArray[Any]:
+    """Logits Z (n, V) -> probabilities, in place; returns Z."""
+    shift_rows(Z)
+    np.exp(Z, out=Z)
+    normalise_rows(Z, np.empty(len(Z), dtype=Z.dtype))
+    return Z
+
+
+def log_softmax(Z: NDArray[Any]) -> NDArray[Any]:
+    """Logits Z (n, V) -> natural log-probabilities, in place; returns Z."""
+    Z -= Z.max(axis=1, keepdims=True)
+    Z -= np.log(np.exp(Z).sum(axis=1, keepdims=True))
+    return Z
+
+
+def logits(X: NDArray[Any], weights: NDArray[Any], intercept: NDArray[Any]) -> NDArray[Any]:
+    """X (n, n_units) @ weights (n_units, V) + intercept (V,), in X's dtype."""
+    Z = X @ weights.astype(X.dtype, copy=False)
+    Z += intercept.astype(X.dtype, copy=False)
+    return Z
+
+
+def log_likelihood(
+    X: NDArray[Any], codes: NDArray[np.intp], weights: NDArray[Any], intercept: NDArray[Any]
+) -> float:
+    """Sum of the log-probabilities (nats) of columns codes (n,) after states X (n, n_units).
+
+    Logits of a bounded part of the rows are in memory at a time.
+    """
+    total = 0.0
+    rows = rows_within(_LOGIT_BYTES, len(intercept), X.dtype)
+    for start in range(0, len(X), rows):
+        log_p = log_softmax(logits(X[start : start + rows], weights, intercept))
+        chosen = log_p[np.arange(len(log_p)), codes[start : start + rows]]
+        total += float(chosen.sum(dtype=np.float64))
+    return total
+
+
+def residuals(
+    Z: NDArray[Any], targets: NDArray[Any], weights: NDArray[Any]
+) -> tuple[float, NDArray[Any], NDArray[Any]]:
+    """Weighted negative log-likelihood of logits Z (n, V), and what its derivatives need.
+
+    Returns the summed loss, probabilities P (n, V) in Z's memory, and the residuals
+    ``w * (sum(t) P - t)`` (n, V) for targets t given as columns (n,) or as distributions (n, V).
+    """
+    shift_rows(Z)
+    sums = np.empty(len(Z), dtype=Z.dtype)
+    if targets.ndim == 1:
+        chosen = np.maximum(Z[np.arange(len(Z)), targets], _NEVER)
+        np.exp(Z, out=Z)
+        normalise_rows(Z, sums)
+        losses = np.log(sums) - chosen
+        R = Z.copy()
+        subtract_targets(R, targets, weights)
+    else:
+        mass = targets.sum(axis=1)
+        chosen = np.einsum("iv,iv->i", targets, np.maximum(Z, _NEVER))
+        np.exp(Z, out=Z)
+        normalise_rows(Z, sums)
+        losses = mass * np.log(sums) - chosen
+        R = Z * (mass * weights)[:, None].astype(Z.dtype, copy=False)
+        R -= targets * weights[:, None]
+    return float(np.dot(losses.astype(np.float64), weights)), Z, R
+
+
+class MultinomialLoss:
+    """Penalised mean negative log-likelihood of softmax regression over blocks of rows.
+
+    Parameters
+    ----------
+    blocks : re-iterable of (X, targets, weights)
+        See the module; each pass must give the same rows.
+    n_units, n_classes : int
+    penalty : float
+        Of half the squared weights, on the scale of the summed loss.
+    centre : ndarray (n_units,)
+        Subtracted from states; the minimum does not depend on it, the conditioning does.
+    stride : int
+        Hessian products come from every stride-th row, which is kept with its probabilities.
+    lasting : bool
+        Whether blocks stay as they are between passes; rows of others are copied to be kept.
+    fixed : ndarray (V,) bool, optional
+        Classes whose column keeps its initial value.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[WeightedBlock],
+        n_units: int,
+        n_classes: int,
+        penalty: float,
+        centre: Float | None = None,
+        stride: int = 1,
+        lasting: bool = True,
+        fixed: NDArray[np.bool_] | None = None,
+    ) -> None:
+        self.blocks = blocks
+        self.penalty = penalty
+        self.centre = np.zeros(n_units) if centre is None else centre
+        self.n_classes = n_classes
+        self.stride = stride
+        self.lasting = lasting
+        self.fixed = fixed
+        self.curvature = np.full(n_classes, 1 / n_classes)
+        self.weight = 0.0
+        self._sample: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+        self._sample_weight = 0.0
+
+    def evaluate(self, theta: Float) -> tuple[float, Float]:
+        """Objective and gradient (n_units + 1, V); Hessian products refer to this theta after."""
+        W, intercept = theta[:-1], theta[-1] - self.centre @ theta[:-1]
+        W, intercept = _padded(W, 0.0), _padded(intercept, 2 * _NEVER)
+        gradient = np.zeros((len(theta), len(intercept)))
+        variance = np.zeros(len(intercept))
+        loss, self.weight, self._sample_weight, self._sample = 0.0, 0.0, 0.0, []
+        for X, targets, weights in self._pieces():
+            if targets.ndim == 2:
+                targets = _padded(targets, 0.0)
+            part, P, R = residuals(logits(X, W, intercept), targets, weights)
+            loss += part
+            gradient[:-1] += (R.T @ X).T
+            gradient[-1] += R.sum(axis=0, dtype=np.float64)
+            add_class_variances(variance, P, weights)
+            self.weight += float(weights.sum(dtype=np.float64))
+            self._keep(X, P, weights)
+        if self.weight <= 0:
+            raise ValueError("no rows to learn from: the weights sum to 0")
+        self.curvature = variance[: self.n_classes] / self.weight
+        W, gradient = theta[:-1], gradient[:, : self.n_classes]
+        gradient[:-1] -= np.outer(self.centre, gradient[-1])
+        gradient[:-1] += self.penalty * W
+        value = (loss + 0.5 * self.penalty * float(np.sum(W * W))) / self.weight
+        return value, self._free(gradient / self.weight)
+
+    def hessian_product(self, direction: Float) -> Float:
+        """Hessian at the last evaluated theta times direction (n_units + 1, V).
+
+        Of a sample of rows when ``stride`` > 1; exact otherwise.
+        """
+        D, offset = direction[:-1], direction[-1] - self.centre @ direction[:-1]
+        padded, offset = _padded(D, 0.0), _padded(offset, 0.0)
+        product = np.zeros((len(direction), len(offset)))
+        for X, P, weights in self._sample:
+            U = logits(X, padded, offset)
+            curvature_rows(P, weights, U)
+            product[:-1] += (U.T @ X).T
+            product[-1] += U.sum(axis=0, dtype=np.float64)
+        product = product[:, : self.n_classes]
+        product[:-1] -= np.outer(self.centre, product[-1])
+        product /= self._sample_weight
+        product[:-1] += self.penalty / self.weight * D
+        return self._free(product)
+
+    def _keep(self, X: NDArray[Any], P: NDArray[Any], weights: NDArray[Any]) -> None:
+        """Keep every stride-th row for Hessian products: views of all rows where they last."""
+        if self.stride > 1:
+            X, P, weights = (a[:: self.stride].copy() for a in (X, P, weights))
+        elif not self.lasting:
+            X, weights = X.copy(), weights.copy()
+        self._sample.append((X, P, weights))
+        self._sample_weight += float(weights.sum(dtype=np.float64))
+
+    def _pieces(self) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        """Blocks cut so that the logits of a piece stay in cache."""
+        for X, targets, weights in self.blocks:
+            ones = np.ones(len(X), dtype=X.dtype) if weights is None else weights
+            rows = rows_within(_LOGIT_BYTES, self.n_classes, X.dtype)
+            for start in range(0, len(X), rows):
+                part = slice(start, start + rows)
+                yield X[part], targets[part], ones[part].astype(X.dtype, copy=False)
+
+    def _free(self, gradient: Float) -> Float:
+        if self.fixed is not None:
+            gradient[:, self.fixed] = 0.0
+        return gradient
+
+
+def _padded(columns: NDArray[Any], value: float) -> NDArray[Any]:
+    """Columns of a value after the last axis of ``columns``, to a multiple of ``_COLUMNS``."""
+    missing = -columns.shape[-1] % _COLUMNS
+    if not missing:
+        return columns
+    shape = (*columns.shape[:-1], missing)
+    return np.concatenate([columns, np.full(shape, value, dtype=columns.dtype)], axis=-1)
+
+
+class GramPreconditioner:
+    """Inverse of ``c_v S + a I`` for each class v: the Hessian if p(1-p) did not vary with x.
+
+    ``S = (X - centre)ᵀ(X - centre) / n`` is decomposed once; ``c_v`` is the present mean of
+    p_v (1 - p_v).
+    """
+
+    def __init__(self, moments: Moments) -> None:
+        gram = moments.centred_gram()
+        gram /= max(moments.n, 1)
+        values, self.vectors = np.linalg.eigh(gram)
+        # A direction without variance gets a small positive curvature in place of none.
+        self.values = np.maximum(values, 1e-10 * max(float(values[-1]), 1e-300))
+
+    def apply(self, gradient: Float, curvature: Float, ridge: float) -> Float:
+        """Preconditioned gradient (n_units + 1, V) for curvature (V,) and ridge = penalty / n."""
+        least = 1e-4 * float(curvature.max()) + 1e-12
+        scale = np.maximum(curvature, least)
+        step = np.empty_like(gradient)
+        rotated = self.vectors.T @ gradient[:-1]
+        rotated /= self.values[:, None] * scale + ridge
+        step[:-1] = self.vectors @ rotated
+        step[-1] = gradient[-1] / scale
+        return step
+
+
+@dataclass
+class NewtonResult:
+    """Where `newton_cg` ended: theta, objective after each iteration, and whether it converged."""
+
+    theta: Float
+    history: list[float] = field(default_factory=list)
+    converged: bool = False
+
+
+def newton_cg(
+    loss: MultinomialLoss,
+    theta: Float,
+    preconditioner: GramPreconditioner,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 50,
+    max_products: int = 200,
+    forcing: float = 0.2,
+    monitor: Callable[[Float], bool] | None = None,
+) -> NewtonResult:
+    """Minimise ``loss`` by Newton's method, each step from truncated conjugate gradient.
+
+    Stops when half the Newton decrement, an estimate of what is left to gain, is below
+    ``tol`` (nats a row); the objective never rises from one iteration to the next. ``monitor``
+    is called with theta after each step and stops the search by returning True.
+    """
+    value, gradient = loss.evaluate(theta)
+    result = NewtonResult(theta, [value])
+    for _ in range(max_iter):
+        step = _truncated_cg(loss, gradient, preconditioner, forcing, max_products)
+        slope = float(np.sum(gradient * step))
+        if -slope / 2 <= tol * 1e-3 or not np.isfinite(slope):
+            result.converged = bool(np.isfinite(slope))
+            break
+        found = _line_search(loss, result.theta, step, value, slope)
+        if found is None:
+            result.converged = -slope / 2 <= 10 * tol
+            break
+        result.theta, value, gradient = found
+        result.history.append(value)
+        if monitor is not None and monitor(result.theta):
+            break
+        if -slope / 2 <= tol:
+            result.converged = True
+            break
+    return result
+
+
+def _truncated_cg(
+    loss: MultinomialLoss,
+    gradient: Float,
+    preconditioner: GramPreconditioner,
+    forcing: float,
+    max_products: int,
+) -> Float:
+    """Approximate -H⁻¹ gradient; stops at ``forcing`` times the first residual."""
+    ridge = loss.penalty / loss.weight
+    step = np.zeros_like(gradient)
+    residual = -gradient
+    z = preconditioner.apply(residual, loss.curvature, ridge)
+    direction = z.copy()
+    power = float(np.sum(residual * z))
+    enough = forcing**2 * power
+    for _ in range(max_products):
+        if power <= enough:
+            break
+        product = loss.hessian_product(direction)
+        curvature = float(np.sum(direction * product))
+        if curvature <= 0:
+            break
+        rate = power / curvature
+        step += rate * direction
+        residual -= rate * product
+        z = preconditioner.apply(residual, loss.curvature, ridge)
+        power, last = float(np.sum(residual * z)), power
+        direction *= power / last
+        direction += z
+    return step if step.any() else z
+
+
+def _line_search(
+    loss: MultinomialLoss, theta: Float, step: Float, value: float, slope: float
+) -> tuple[Float, float, Float] | None:
+    """First of the steps 1, 1/2, 1/4 ... that lowers the objective enough (Armijo), or None."""
+    rate = 1.0
+    for _ in range(25):
+        trial = theta + rate * step
+        new_value, gradient = loss.evaluate(trial)
+        if new_value <= value + 1e-4 * rate * slope:
+            return trial, new_value, gradient
+        rate /= 2
+    return None

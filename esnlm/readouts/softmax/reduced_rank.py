@@ -1,0 +1,101 @@
+"""Softmax readout whose weights are a product of two thin matrices (Ueda et al. 2025, §2.1)."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
+from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.utils.validation import check_count
+
+
+class ReducedRankSoftmaxReadout(SoftmaxReadout):
+    """``P(y|x) = softmax(x A B + b)`` with A (n_units, rank) and B (rank, V).
+
+    What `esnlm.torch` trains by gradient through both factors loads as this readout, and predicts
+    without torch. Fitted here, it is a `SoftmaxReadout` whose weights are then replaced by the
+    nearest of that rank (in the sum of squares): exact where the rank reaches that of the weights.
+
+    Parameters
+    ----------
+    rank : int
+        At most ``min(n_units, V)`` is kept.
+    alpha, solver, tol, max_iter, n_passes, learning_rate, momentum, buffer_size
+        See `SoftmaxReadout`.
+
+    Attributes
+    ----------
+    down_ : ndarray (n_units, rank)
+    up_ : ndarray (rank, V)
+    intercept_ : ndarray (V,)
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [3.0, 0.0]])
+    >>> readout = ReducedRankSoftmaxReadout(1, alpha=0.1).fit(X, ["a", "a", "b", "b"])
+    >>> readout.predict([[0.2, 0.5], [2.9, 0.5]])
+    array(['a', 'b'], dtype='<U1')
+    >>> readout.down_.shape, readout.up_.shape
+    ((2, 1), (1, 2))
+    """
+
+    _parameters: ClassVar[tuple[str, ...]] = ("down_", "up_", "intercept_")
+
+    def __init__(
+        self,
+        rank: int = 512,
+        *,
+        alpha: float = 1.0,
+        solver: Literal["auto", "newton-cg", "incremental"] = "auto",
+        tol: float = 1e-4,
+        max_iter: int = 100,
+        n_passes: int = 2,
+        learning_rate: float = 0.05,
+        momentum: float = 0.9,
+        buffer_size: int = 65536,
+    ) -> None:
+        super().__init__(
+            alpha,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            n_passes=n_passes,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            buffer_size=buffer_size,
+        )
+        self.rank = rank
+
+    @property
+    def coef_(self) -> NDArray[Any]:
+        """Weights (V, n_units): the product of the factors."""
+        return (self.down_ @ self.up_).T
+
+    @coef_.setter
+    def coef_(self, weights: NDArray[Any]) -> None:
+        left, scale, right = np.linalg.svd(weights, full_matrices=False)
+        kept = slice(0, min(self.rank, len(scale)))
+        root = np.sqrt(scale[kept])
+        self.down_ = np.ascontiguousarray(right[kept].T * root)
+        self.up_ = np.ascontiguousarray((left[:, kept] * root).T)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_count("rank", self.rank)
+
+    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        return softmax(self._logits(X))
+
+    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        return log_softmax(self._logits(X))
+
+    def _logits(self, X: NDArray[Any]) -> NDArray[Any]:
+        return logits(X @ self.down_.astype(X.dtype, copy=False), self.up_, self.intercept_)
+
+    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        down, up, intercept = (
+            array.astype(dtype, copy=False) for array in (self.down_, self.up_, self.intercept_)
+        )
+        return lambda X: log_softmax(logits(X @ down, up, intercept))

@@ -1,0 +1,309 @@
+"""Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from esnlm.readouts.base.buffer import BufferedReadout
+from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks
+from esnlm.readouts.base.state_dict import after_start, with_start
+from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
+from esnlm.readouts.softmax.newton import newton_solution
+from esnlm.readouts.softmax.sgd import IncrementalSolver, batch_rows
+from esnlm.readouts.softmax.softmax_incremental import (
+    descend,
+    frequencies_of,
+    mean_loss,
+    sampled_solver,
+)
+from esnlm.readouts.softmax.softmax_passes import (
+    Rates,
+    SoftmaxPasses,
+    restored_solver,
+    solver_arrays,
+)
+from esnlm.utils.validation import check_count, check_finite
+
+Float = NDArray[np.float64]
+
+# Bytes of rows that "auto" holds for Newton's method, and operations (rows x units x classes)
+# up to which it is preferred: about a minute on two cores.
+_AUTO_BYTES = 1 << 28
+_AUTO_WORK = 1 << 31
+
+
+class SoftmaxReadout(BufferedReadout):
+    """Softmax regression of the next token on the state (Rachez §3.3; eq. 33 for one expert).
+
+    Minimises ``sum_i -log p(y_i | x_i) + alpha / 2 |W|²``, intercepts unpenalised: the
+    objective of scikit-learn's ``LogisticRegression(C=1 / alpha)`` (two classes: ``C = 2 /
+    alpha``). A class without rows keeps zero weights and the intercept of half an occurrence.
+
+    Parameters
+    ----------
+    alpha : float
+        L2 penalty on the weights, on the scale of the summed loss.
+    solver : "auto", "newton-cg" or "incremental"
+        "newton-cg": Newton's method, each step from conjugate gradient preconditioned by the
+        Gram matrix, to ``tol``; its Hessian products come from a sample of rows when there are
+        many. "incremental": ``n_passes`` passes of `IncrementalSolver`; memory does not depend
+        on the number of rows. "auto": Newton for data that fits 256 MiB and takes about a
+        minute at most, incremental beyond.
+    tol : float
+        Newton's method stops after a step whose estimated gain is below ``tol`` nats a row;
+        the optimum is then usually a tenth of that away.
+    max_iter : int
+        Most Newton steps.
+    n_passes : int
+        Passes of the incremental solver; the rate falls linearly to zero over them.
+    learning_rate : float
+        Of the incremental solver; see `IncrementalSolver`.
+    momentum : float
+        Of the incremental solver.
+    buffer_size : int
+        Rows that ``partial_fit`` keeps before it streams; see `BufferedReadout`.
+
+    Attributes
+    ----------
+    coef_ : ndarray (V, n_units) float64
+    intercept_ : ndarray (V,) float64, of mean zero
+    n_iter_ : int
+        Newton steps, or passes.
+    history_ : list of float
+        Newton: objective (nats a row) at the start and after each step. Incremental: held-out
+        negative log-likelihood after each pass, where rows were held out.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> readout = SoftmaxReadout(alpha=0.1).fit(X, ["a", "a", "b", "b"])
+    >>> readout.predict([[0.2], [2.9]])
+    array(['a', 'b'], dtype='<U1')
+    >>> readout.predict_proba([[1.5]]).round(3)
+    array([[0.5, 0.5]])
+    """
+
+    _parameters: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
+    _state: ClassVar[tuple[str, ...]] = ("n_iter_",)
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        solver: Literal["auto", "newton-cg", "incremental"] = "auto",
+        tol: float = 1e-4,
+        max_iter: int = 100,
+        n_passes: int = 2,
+        learning_rate: float = 0.05,
+        momentum: float = 0.9,
+        buffer_size: int = 65536,
+    ) -> None:
+        self.alpha = alpha
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_passes = n_passes
+        self.learning_rate = learning_rate
+        self.momentum = momentum
+        self.buffer_size = buffer_size
+
+    def _start(self) -> None:
+        self._check_parameters()
+        self._incremental: IncrementalSolver | None = None
+        self._passes: SoftmaxPasses | None = None
+        self._n_seen = 0
+        self.history_: list[float] = []
+
+    def _check_parameters(self) -> None:
+        if self.solver not in ("auto", "newton-cg", "incremental"):
+            raise ValueError(
+                f"solver must be 'auto', 'newton-cg' or 'incremental', got {self.solver!r}"
+            )
+        for name in ("alpha", "tol", "learning_rate", "momentum"):
+            check_finite(name, getattr(self, name))
+        for name in ("alpha", "tol"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"{name} must be finite and not negative, got {getattr(self, name)}"
+                )
+        for name in ("max_iter", "n_passes", "buffer_size"):
+            check_count(name, getattr(self, name))
+        if self.learning_rate <= 0:
+            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+
+    @property
+    def training_passes(self) -> int:
+        """Passes over the corpus that it wants."""
+        return self.n_passes
+
+    @property
+    def survey_rows(self) -> int:
+        """Rows that the preconditioner is made from."""
+        return 0 if self._passes is None else self._passes.survey_rows
+
+    def begin(
+        self,
+        classes: ArrayLike,
+        n_units: int,
+        *,
+        n_rows: int,
+        counts: NDArray[np.int64] | None = None,
+        dtype: str = "float32",
+    ) -> Self:
+        """See `StreamingReadout.begin`; rows are then learned by the incremental solver."""
+        super().begin(classes, n_units, n_rows=n_rows, counts=counts, dtype=dtype)
+        if self.solver == "newton-cg":
+            raise ValueError(
+                "solver 'newton-cg' reads every row at each step, got a corpus in passes: choose"
+                " 'incremental' or 'auto'"
+            )
+        self._streaming = True
+        sizes = n_units, len(self.classes_), n_rows, self.n_passes
+        self._passes = SoftmaxPasses(*sizes, counts, self._rates())
+        return self
+
+    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Rows for the preconditioner."""
+        self._pass().survey(X, codes.astype(np.intp, copy=False))
+
+    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Steps on the next block of the pass."""
+        self._pass().learn(X, codes.astype(np.intp, copy=False))
+        self._stale = True
+
+    def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
+        """Keep the parameters of the pass that held-out rows like best."""
+        passes = self._pass()
+        last = passes.n_seen >= passes.n_rows * passes.n_passes
+        if held_out is not None:
+            solver = passes.solver
+            score = mean_loss(held_out, solver.weights, solver.intercept)
+            self.history_.append(score)
+            passes.judge(score, last)
+            self._stale = True
+        return True
+
+    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+        """Make the parameters final; later rows are learned as in `partial_fit`."""
+        passes = self._pass()
+        self._settle()
+        self._incremental, self._n_seen, self._passes = passes.solver, passes.n_seen, None
+        self.n_iter_ = self.n_passes
+
+    def _pass(self) -> SoftmaxPasses:
+        assert self._passes is not None, "begin comes first"
+        return self._passes
+
+    def _settle(self) -> None:
+        if self._passes is None:
+            super()._settle()
+        elif self._stale:
+            self._set_from(self._passes.solver)
+            self.n_iter_, self._stale = self.n_passes, False
+
+    def _rates(self) -> Rates:
+        return Rates(self.alpha, self.learning_rate, self.momentum)
+
+    def _learner_arrays(self) -> dict[str, NDArray[Any]]:
+        if self._passes is not None:
+            return with_start("passes.", self._passes.to_arrays())
+        arrays = super()._learner_arrays()
+        arrays["n_seen"] = np.asarray(self._n_seen)
+        if self._incremental is not None:
+            arrays |= with_start("solver.", solver_arrays(self._incremental))
+        return arrays
+
+    def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
+        super()._restore_learner(arrays)
+        if passes := after_start("passes.", arrays):
+            self._passes = SoftmaxPasses.from_arrays(passes, self._rates())
+            return
+        self._n_seen = int(arrays["n_seen"])
+        if solver := after_start("solver.", arrays):
+            self._incremental = restored_solver(solver, self.momentum)
+
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        rows: Blocks | None = self._held(blocks) if self.solver == "auto" else blocks
+        if self.solver == "incremental" or rows is None:
+            self._solve_incremental(blocks, held_out)
+        else:
+            self._solve_newton(rows, held_out)
+
+    def _held(self, blocks: Blocks) -> ArrayBlocks | None:
+        """The rows in memory if Newton's method is the choice for so many, else None."""
+        parts: list[Block] = []
+        rows = 0
+        for X, codes in [(blocks.X, blocks.y)] if isinstance(blocks, ArrayBlocks) else blocks:
+            rows += len(X)
+            work = rows * X.shape[1] * len(self.classes_)
+            if work > _AUTO_WORK or rows * X.shape[1] * X.itemsize > _AUTO_BYTES:
+                return None
+            parts.append((X, codes) if isinstance(blocks, ArrayBlocks) else (X.copy(), codes))
+        if not parts:
+            raise ValueError("no rows to learn from: got 0 rows, give at least one")
+        if len(parts) == 1:
+            return ArrayBlocks(*parts[0])
+        return ArrayBlocks(
+            np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
+        )
+
+    def _solve_newton(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        sizes = self.n_features_in_, len(self.classes_)
+        theta, centre, self.history_ = newton_solution(
+            blocks, *sizes, self._rates(), held_out, tol=self.tol, max_iter=self.max_iter
+        )
+        self.n_iter_ = max(1, len(self.history_) - 1)
+        self._set(theta, centre)
+
+    def _solve_incremental(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        sizes = self.n_features_in_, len(self.classes_)
+        solver = sampled_solver(blocks, *sizes, self._rates())
+        self._n_seen, self.history_ = descend(
+            solver, blocks, self.n_passes, self._rates(), held_out
+        )
+        self._incremental, self.n_iter_ = solver, self.n_passes
+        self._set_from(solver)
+
+    def _set_from(self, solver: IncrementalSolver) -> None:
+        self.coef_ = np.ascontiguousarray(solver.weights.T, dtype=np.float64)
+        self.intercept_ = solver.intercept - solver.intercept.mean()
+
+    def _set(self, theta: Float, centre: Float) -> None:
+        intercept = theta[-1] - centre @ theta[:-1]
+        self.coef_ = np.ascontiguousarray(theta[:-1].T)
+        self.intercept_ = intercept - intercept.mean()
+
+    def _batch_rows(self) -> int:
+        return max(4096, batch_rows(self.n_features_in_))
+
+    def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        """Steps at a rate that falls as the root of the rows seen."""
+        if self._incremental is None:
+            self._incremental = self._resumed(X, codes)
+        solver = self._incremental
+        self._n_seen += len(X)
+        part = (1 + self._n_seen / (20 * solver.batch)) ** -0.5
+        solver.learn(X, codes, self.learning_rate * part, self.alpha / self._n_seen)
+        self._set_from(solver)
+
+    def _resumed(self, X: NDArray[Any], codes: NDArray[np.intp]) -> IncrementalSolver:
+        """A solver that starts at the present parameters."""
+        moments = Moments(self.n_features_in_, len(self.classes_)).add(X, codes)
+        weights = self.coef_.T, self.intercept_
+        return IncrementalSolver(moments, frequencies_of(moments), self.momentum, *weights)
+
+    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        return softmax(logits(X, self.coef_.T, self.intercept_))
+
+    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        return log_softmax(logits(X, self.coef_.T, self.intercept_))
+
+    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        weights = self.coef_.T.astype(dtype, copy=False)
+        intercept = self.intercept_.astype(dtype, copy=False)
+        return lambda X: log_softmax(logits(X, weights, intercept))

@@ -1,0 +1,1 @@
+"""A softmax for each token read last."""

@@ -1,0 +1,213 @@
+"""Gram-preconditioned stochastic gradient of many softmax regressions, each on rows of its own."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.readout import rows_within
+from esnlm.readouts.softmax.loss import residuals
+from esnlm.readouts.softmax.sgd import batch_rows
+
+Arrays = dict[str, NDArray[Any]]
+
+_LOGIT_BYTES = 1 << 24
+_GRAM_DAMPING = 1e-3
+_GRAM_ROWS_A_UNIT = 6
+_CURVATURE_MEMORY = 0.05
+_LEAST_CURVATURE = 1e-6
+_WARM_UP = 20
+# Steps that a rare gate makes in a pass, and the fewest rows of one.
+_STEPS_A_PASS, _LEAST_BATCH = 50, 32
+_ARRAYS = (
+    "inverse", "centre", "weights", "offset", "velocity", "offset_velocity", "variances",
+    "gradient", "offset_gradient", "waiting_variances", "waiting", "steps", "batch", "rows",
+)  # fmt: skip
+
+
+class GateMoments:
+    """`Moments` of the rows of each gate: states X (n, n_units), gates (n,) below ``n_gates``."""
+
+    def __init__(self, n_gates: int, n_units: int) -> None:
+        most = _GRAM_ROWS_A_UNIT * n_units
+        self.of = [Moments(n_units, 1, gram_rows=most) for _ in range(n_gates)]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Rows of each gate (G,)."""
+        return np.array([moments.n for moments in self.of])
+
+    def add(self, X: NDArray[Any], gates: NDArray[np.intp]) -> None:
+        """Absorb rows."""
+        for gate in np.unique(gates):
+            rows = X[gates == gate]
+            self.of[gate].add(rows, np.zeros(len(rows), dtype=np.intp))
+
+    def means(self) -> NDArray[np.float32]:
+        """Mean state of each gate (G, n_units); of all rows where it has none."""
+        counts = self.counts
+        sums = np.concatenate([moments.sums for moments in self.of])
+        common = sums.sum(axis=0) / max(counts.sum(), 1)
+        means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], common)
+        return means.astype(np.float32)
+
+    def inverses(self, ridges: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Damped inverses (G, n_units, n_units) of the states' covariance within each gate.
+
+        That of a gate with few rows is drawn towards the mean over gates, by as many rows as there
+        are units; ``ridges`` (G,) is added to its diagonal.
+        """
+        n_units = self.of[0].n_units
+        total = sum(moments.centred_gram() for moments in self.of) / max(self.counts.sum(), 1)
+        found = np.empty((len(self.of), n_units, n_units), dtype=np.float32)
+        for gate, moments in enumerate(self.of):
+            share = moments.n_gram / (moments.n_gram + n_units)
+            covariance = moments.centred_gram() * (share / max(moments.n, 1))
+            covariance += (1 - share) * total
+            damping = _GRAM_DAMPING * float(np.trace(covariance)) / n_units
+            covariance.flat[:: n_units + 1] += max(damping, 1e-12) + ridges[gate]
+            found[gate] = np.linalg.inv(covariance)
+        return found
+
+    def to_arrays(self) -> Arrays:
+        """Everything, by the number of the gate."""
+        return {
+            f"{gate}.{name}": array
+            for gate, moments in enumerate(self.of)
+            for name, array in moments.to_arrays().items()
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "GateMoments":
+        """What `to_arrays` described."""
+        made = cls.__new__(cls)
+        count = 1 + max(int(name.partition(".")[0]) for name in arrays)
+        parts: list[Arrays] = [{} for _ in range(count)]
+        for name, array in arrays.items():
+            gate, _, rest = name.partition(".")
+            parts[int(gate)][rest] = array
+        most = _GRAM_ROWS_A_UNIT * parts[0]["sums"].shape[1]
+        made.of = [Moments.from_arrays(part, most) for part in parts]
+        return made
+
+
+class GatedPasses:
+    """G softmax regressions, a row going to the one that its gate names.
+
+    Steps are those of `IncrementalSolver`, each gate with a preconditioner of its own. A
+    regression's gradients add up until they are of ``batch`` rows, then it makes a step: what came
+    in one block or in many is the same.
+
+    Parameters
+    ----------
+    moments : GateMoments
+        Of a sample of rows.
+    counts : ndarray (G,)
+        Rows of each gate in a pass.
+    frequencies : ndarray (V,)
+        Relative frequencies of the targets, all positive: the first intercepts.
+    alpha : float
+        Penalty on the squared weights of each regression, on the scale of its summed loss.
+    momentum : float
+    """
+
+    def __init__(
+        self,
+        moments: GateMoments,
+        counts: NDArray[Any],
+        frequencies: NDArray[Any],
+        alpha: float,
+        momentum: float,
+    ) -> None:
+        n_gates, n_units, n_classes = len(counts), moments.of[0].n_units, len(frequencies)
+        self.alpha, self.momentum = alpha, momentum
+        self.rows = np.maximum(np.asarray(counts, dtype=np.float64), 1)
+        variance = float((frequencies * (1 - frequencies)).mean()) + 1e-12
+        self.centre = moments.means()
+        self.inverse = moments.inverses(alpha / self.rows / variance)
+        self.weights = np.zeros((n_gates, n_units, n_classes), dtype=np.float32)
+        self.offset = np.tile(np.log(frequencies).astype(np.float32), (n_gates, 1))
+        self.velocity, self.offset_velocity = map(np.zeros_like, (self.weights, self.offset))
+        self.variances = np.tile(frequencies * (1 - frequencies), (n_gates, 1))
+        # What has come since a regression's last step.
+        self.gradient, self.offset_gradient = map(np.zeros_like, (self.weights, self.offset))
+        self.waiting_variances = np.zeros_like(self.variances)
+        self.waiting = np.zeros(n_gates, dtype=np.int64)
+        self.steps = np.zeros(n_gates, dtype=np.int64)
+        few = (self.rows // _STEPS_A_PASS).astype(np.int64)
+        self.batch = np.clip(few, _LEAST_BATCH, batch_rows(n_units))
+
+    @property
+    def intercept(self) -> NDArray[np.float32]:
+        """Intercepts (G, V) for states that are not centred."""
+        return self.offset - np.einsum("gn,gnv->gv", self.centre, self.weights)
+
+    def learn(
+        self, X: NDArray[Any], gates: NDArray[np.intp], codes: NDArray[np.intp], rate: float
+    ) -> None:
+        """Rows X (n, n_units), their gates (n,) and target columns (n,)."""
+        order = np.argsort(gates, kind="stable")
+        bounds = np.searchsorted(gates[order], np.arange(len(self.batch) + 1))
+        for gate in range(len(self.batch)):
+            rows = order[bounds[gate] : bounds[gate + 1]]
+            while len(rows):
+                room = int(self.batch[gate] - self.waiting[gate])
+                part, rows = rows[:room], rows[room:]
+                self._add(gate, X[part], codes[part])
+                if self.waiting[gate] >= self.batch[gate]:
+                    self._step(gate, rate)
+
+    def _add(self, gate: int, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        """Gradient sums of rows; the weights do not change until the step."""
+        weights = self.weights[gate]
+        shift = self.offset[gate] - self.centre[gate] @ weights
+        most = rows_within(_LOGIT_BYTES, weights.shape[1], np.float32)
+        for start in range(0, len(X), most):
+            x = np.asarray(X[start : start + most], dtype=np.float32)
+            Z = x @ weights
+            Z += shift
+            c = codes[start : start + most]
+            _, P, R = residuals(Z, c, np.ones(len(c), dtype=np.float32))
+            self.gradient[gate] += (R.T @ x).T
+            self.offset_gradient[gate] += R.sum(axis=0)
+            self.waiting_variances[gate] += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
+        self.waiting[gate] += len(X)
+
+    def _step(self, gate: int, rate: float) -> None:
+        n, n_units = int(self.waiting[gate]), self.weights.shape[1]
+        gradient, offset_gradient = self.gradient[gate], self.offset_gradient[gate]
+        gradient -= np.outer(self.centre[gate], offset_gradient)
+        gradient /= n
+        offset_gradient /= n
+        gradient += np.float32(self.alpha / self.rows[gate]) * self.weights[gate]
+        memory = max(_CURVATURE_MEMORY, 1 / (int(self.steps[gate]) + 2))
+        self.variances[gate] += memory * (self.waiting_variances[gate] / n - self.variances[gate])
+        warm = min(1, (int(self.steps[gate]) + 1) / _WARM_UP)
+        scale = rate * min(1.0, n / n_units) * warm
+        scales = (scale / np.sqrt(self.variances[gate] + _LEAST_CURVATURE)).astype(np.float32)
+        move = self.inverse[gate] @ gradient
+        move *= scales
+        for velocity, change, what in (
+            (self.velocity, move, self.weights),
+            (self.offset_velocity, offset_gradient * scales, self.offset),
+        ):
+            velocity[gate] *= np.float32(self.momentum)
+            velocity[gate] -= change
+            what[gate] += velocity[gate]
+        for waiting in (self.gradient, self.offset_gradient, self.waiting_variances, self.waiting):
+            waiting[gate] = 0
+        self.steps[gate] += 1
+
+    def to_arrays(self) -> Arrays:
+        """Everything that further rows change or need, as views."""
+        return {name: getattr(self, name) for name in _ARRAYS}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, alpha: float, momentum: float) -> "GatedPasses":
+        """What `to_arrays` described; the arrays are taken over."""
+        made = cls.__new__(cls)
+        made.alpha, made.momentum = alpha, momentum
+        for name in _ARRAYS:
+            setattr(made, name, arrays[name])
+        return made

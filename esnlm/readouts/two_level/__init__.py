@@ -1,0 +1,1 @@
+"""Classes and words in them, learned together on components of the state."""

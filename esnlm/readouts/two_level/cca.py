@@ -1,0 +1,149 @@
+"""Directions of states that say most about the next word: canonical correlations, closed form."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+from sklearn.utils.extmath import randomized_svd
+
+from esnlm.readouts.base.moments import Moments
+from esnlm.utils.threads import one_blas_thread, tile_map
+
+# Of the mean variance of a unit, added to every direction's.
+_DAMPING = 1e-3
+_ROUNDING = 1e-6
+# A word of n rows weighs as much as n - 3 would: it takes some rows to know its mean state.
+_DOUBT = 3.0
+_WORDS_AT_ONCE = 4096
+# More units than this, and so many to a direction: directions are not solved exactly.
+_EXACT, _MANY = 4096, 16
+# Rows that one thread works on at a time: a block of 16 384 units has 512. Products of fewer
+# operations are not worth threads.
+_TILE = 128
+_WORTH_THREADS = 1 << 24
+
+
+def canonical_directions(
+    moments: Moments, n_components: int
+) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Directions (n_units, P) along which states tell the next words apart best, and how well.
+
+    The leading canonical variables of states and one-hot next words (Hotelling 1936; for word
+    vectors Dhillon, Foster & Ungar 2015): with states whitened, the principal directions of the
+    words' mean states, each word weighted by its rows. ``(x - mean) @ directions`` has about
+    unit covariance, and among linear maps of rank P it keeps most of what a linear readout on
+    x could use. Words of few rows weigh less, by n / (n + 3). The second array (P,) holds the
+    canonical correlations, falling from at most one.
+
+    P is ``n_components``, but ``n_units`` at most.
+
+    Examples
+    --------
+    The second unit alone tells the words apart:
+
+    >>> X = np.array([[5.0, 0.0], [-5.0, 0.0], [5.0, 1.0], [-5.0, 1.0]] * 9)
+    >>> moments = Moments(2, 2).add(X, np.array([0, 0, 1, 1] * 9))
+    >>> directions, correlations = canonical_directions(moments, 1)
+    >>> np.abs(directions).round(1)
+    array([[0.],
+           [2.]], dtype=float32)
+    >>> correlations.round(1)
+    array([0.9])
+    """
+    n_units = moments.n_units
+    covariance = moments.centred_gram() / max(moments.n, 1)
+    variance = float(np.trace(covariance)) / n_units
+    # Without variance there is rounding, of the size of the squared mean.
+    rounding = _ROUNDING * float(moments.mean @ moments.mean)
+    covariance.flat[:: n_units + 1] += max(_DAMPING * variance, rounding, 1e-12)
+    root = linalg.cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
+    root32 = root.astype(np.float32)
+    between = np.zeros((n_units, n_units))
+    for words, offsets in _offsets(moments):
+        counts = moments.counts[words]
+        offsets *= (1 / np.sqrt(moments.n * (counts + _DOUBT)))[:, None]
+        whitened = linalg.solve_triangular(
+            root32, offsets.T.astype(np.float32), lower=True, overwrite_b=True, check_finite=False
+        )
+        between += whitened @ whitened.T
+    values, axes = _leading(between, min(n_components, n_units))
+    directions = linalg.solve_triangular(root, axes, trans="T", lower=True, check_finite=False)
+    # Eigenvectors come with either sign.
+    directions *= np.where(
+        directions[np.abs(directions).argmax(axis=0), range(len(axes.T))] < 0, -1, 1
+    )
+    correlations = np.sqrt(np.clip(values, 0, 1))
+    return np.ascontiguousarray(directions, dtype=np.float32), correlations
+
+
+def _leading(matrix: NDArray[Any], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The n largest eigenvalues (n,), falling, of a symmetric matrix; vectors as columns.
+
+    Few of many by randomised subspace iteration (Halko, Martinsson & Tropp 2011), in fewer
+    operations: which of nearly equal directions come last is then not exact, and matters little.
+    """
+    size = len(matrix)
+    if size <= _EXACT or size < _MANY * n:
+        values, axes = linalg.eigh(
+            matrix, subset_by_index=[size - n, size - 1], overwrite_a=True, check_finite=False
+        )
+        return values[::-1], np.ascontiguousarray(axes[:, ::-1])
+    axes, values, _ = randomized_svd(
+        matrix.astype(np.float32),
+        n,
+        n_oversamples=n,
+        n_iter=8,
+        power_iteration_normalizer="QR",
+        random_state=0,
+    )
+    return values.astype(np.float64), np.ascontiguousarray(axes, dtype=np.float64)
+
+
+def canonical_variables(
+    X: NDArray[Any], directions: NDArray[Any], shift: NDArray[Any]
+) -> NDArray[Any]:
+    """Components (n, P) of states X (n, n_units) along directions, less shift (P,); X's dtype.
+
+    By tiles of rows, of which no thread waits for another's: BLAS's own threads are several times
+    slower than one where something else runs on a core.
+    """
+    along, less = directions.astype(X.dtype, copy=False), shift.astype(X.dtype, copy=False)
+    Z = np.empty((len(X), along.shape[1]), dtype=X.dtype)
+
+    def tile(start: int) -> None:
+        part = slice(start, start + _TILE)
+        np.matmul(X[part], along, out=Z[part])
+        Z[part] -= less
+
+    if len(X) * along.size < _WORTH_THREADS:
+        for start in range(0, len(X), _TILE):
+            tile(start)
+        return Z
+    with one_blas_thread(), tile_map() as over:
+        over(tile, range(0, len(X), _TILE))
+    return Z
+
+
+def word_vectors(
+    moments: Moments, directions: NDArray[np.float32], prior_rows: float = 5.0
+) -> NDArray[np.float32]:
+    """Mean state before each word along ``directions`` (n_units, P): (V, P), shrunken to zero.
+
+    A mean of n rows counts n / (n + prior_rows); words without rows have zeros.
+    """
+    vectors = np.zeros((moments.n_classes, directions.shape[1]), dtype=np.float32)
+    for words, offsets in _offsets(moments):
+        weights = 1 / (moments.counts[words] + prior_rows)
+        vectors[words] = (offsets * weights[:, None]).astype(np.float32) @ directions
+    return vectors
+
+
+def _offsets(moments: Moments) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+    """Words that occurred, some at a time, and the sums (n, n_units) of their centred states."""
+    mean = moments.mean
+    seen = np.flatnonzero(moments.counts)
+    for start in range(0, len(seen), _WORDS_AT_ONCE):
+        words = seen[start : start + _WORDS_AT_ONCE]
+        yield words, moments.sums[words] - np.outer(moments.counts[words], mean)

@@ -1,0 +1,198 @@
+"""Direct connections from the last tokens to the components of a readout."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from esnlm.readouts.base.last_tokens import NO_TOKEN
+
+Tokens = NDArray[np.integer[Any]]
+
+_LEAST_ROOT = np.float32(1e-4)
+_MERGED = 1 << 17
+
+
+class DirectConnections:
+    """Trained vectors of the last tokens and of frequent pairs of them, added to components z.
+
+    ``z += Σ_k C_k[token read k steps ago] + D[the last two tokens]``. The first sum is the direct
+    connection from input to output of an echo state network (Jaeger 2001, section 2.1), with
+    tapped delays and of the rank of the components that it is added to, as in a log-bilinear
+    model (Mnih & Hinton 2007). The second has a row for each of some pairs and nothing for the
+    others: what n-gram features in the output layer are to RNNME (Mikolov et al. 2011).
+
+    Trained by AdaGrad (Duchi et al. 2011), each weight by its own sum of squared gradients:
+    what a rare token says of a component is learned as fast as what a frequent one says.
+
+    Parameters
+    ----------
+    n_direct, n_tokens, n_components : int
+    pairs : ndarray (n_pairs,) int64, optional
+        Pairs with a row of their own, as `pair_keys` numbers them, sorted. Needs
+        ``n_direct >= 2``.
+
+    Attributes
+    ----------
+    coef : ndarray (n_direct, n_tokens + 1, n_components) float32
+        The last row of each table is that of no token.
+    pair_coef : ndarray (n_pairs, n_components) float32
+    squares, pair_squares : ndarrays of the same shapes
+        Sums of squared gradients.
+
+    Examples
+    --------
+    >>> direct = DirectConnections(1, 3, 2)
+    >>> Z = np.zeros((2, 2), dtype=np.float32)
+    >>> direct.step(np.array([[0], [-1]]), np.array([[1, 0], [0, -1]], dtype=np.float32), 0.1)
+    >>> direct.add_to(Z, np.array([[0], [-1]]))
+    >>> Z.round(2)
+    array([[-0.1,  0. ],
+           [ 0. ,  0.1]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        n_direct: int,
+        n_tokens: int,
+        n_components: int,
+        pairs: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.pairs = np.empty(0, dtype=np.int64) if pairs is None else pairs
+        shape, pair_shape = (n_direct, n_tokens + 1, n_components), (len(self.pairs), n_components)
+        self.coef = np.zeros(shape, dtype=np.float32)
+        self.pair_coef = np.zeros(pair_shape, dtype=np.float32)
+        # Zeros take no memory until they are written to: what is only read has no squares.
+        self.squares = np.zeros(shape, dtype=np.float32)
+        self.pair_squares = np.zeros(pair_shape, dtype=np.float32)
+
+    def add_to(self, Z: NDArray[Any], last: Tokens) -> None:
+        """Add to components Z (n, P) what the last tokens (n, n_direct) say, in place."""
+        for table, _, rows, where in self._tables(last):
+            Z[where] += table[rows]
+
+    def step(self, last: Tokens, gradient: NDArray[Any], rate: float) -> None:
+        """A step down the gradient (n, P) of the summed loss with respect to components."""
+        for table, squares, rows, where in self._tables(last):
+            distinct, places = np.unique(rows % len(table), return_inverse=True)
+            chosen = (np.ones(len(rows), dtype=np.float32), (places, np.arange(len(rows))))
+            sums = scipy.sparse.csr_matrix(chosen, (len(distinct), len(rows))) @ gradient[where]
+            totals = squares[distinct]
+            totals += sums * sums
+            squares[distinct] = totals
+            np.sqrt(totals, out=totals)
+            totals += _LEAST_ROOT
+            sums /= totals
+            sums *= np.float32(rate)
+            table[distinct] -= sums
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that `step` goes on from."""
+        names = "coef", "squares", "pairs", "pair_coef", "pair_squares"
+        return {name: getattr(self, name) for name in names} if len(self.coef) else {}
+
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Take over what `to_arrays` gave."""
+        for name, array in arrays.items():
+            setattr(self, name, array)
+
+    def _tables(self, last: Tokens) -> Iterator[tuple[Any, Any, Any, Any]]:
+        """Weights, their squares, and which of their rows belong to which rows of ``last``."""
+        for k, (table, squares) in enumerate(zip(self.coef, self.squares, strict=True)):
+            yield table, squares, last[:, k], slice(None)
+        if len(self.pairs):
+            where, rows = self._known_pairs(last)
+            yield self.pair_coef, self.pair_squares, rows, where
+
+    def _known_pairs(self, last: Tokens) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        keys = pair_keys(last, self.coef.shape[1] - 1)
+        rows = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
+        where = np.flatnonzero(self.pairs[rows] == keys)
+        return where, rows[where]
+
+
+def pair_keys(last: Tokens, n_tokens: int) -> NDArray[np.int64]:
+    """A number for the last two tokens of each row (n, n_direct): (n,), -1 where one is missing.
+
+    Examples
+    --------
+    >>> pair_keys(np.array([[3, 1], [3, -1]]), 10)
+    array([13, -1])
+    """
+    newest, before = last[:, 0].astype(np.int64), last[:, 1].astype(np.int64)
+    missing = (newest == NO_TOKEN) | (before == NO_TOKEN)
+    return np.where(missing, NO_TOKEN, before * n_tokens + newest)
+
+
+def split_last_tokens(
+    X: NDArray[Any], n_direct: int, n_tokens: int
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """States (n, n_units) and last tokens (n, n_direct), which are the last columns of X.
+
+    Examples
+    --------
+    >>> states, last = split_last_tokens(np.array([[0.5, 3.0, -1.0]]), 2, 10)
+    >>> states.tolist(), last.tolist()
+    ([[0.5]], [[3, -1]])
+    """
+    if not n_direct:
+        return X, np.empty((len(X), 0), dtype=np.int64)
+    given = X[:, -n_direct:]
+    last = given.astype(np.int64)
+    if (last != given).any() or (last < NO_TOKEN).any() or (last >= n_tokens).any():
+        raise ValueError(
+            f"the last {n_direct} columns of X must be tokens, whole numbers from"
+            f" {NO_TOKEN} (none) to {n_tokens - 1}, got {given.min()} to {given.max()}"
+        )
+    return X[:, :-n_direct], last
+
+
+class PairCounts:
+    """How often pairs of last tokens were met, of which the most frequent are asked for.
+
+    Examples
+    --------
+    >>> counts = PairCounts(10)
+    >>> counts.add(np.array([[3, 1], [4, 1], [3, 1], [3, -1]]))
+    >>> counts.most_frequent(1)
+    array([13])
+    """
+
+    def __init__(self, n_tokens: int) -> None:
+        self.n_tokens = n_tokens
+        self.restore(np.empty((2, 0), dtype=np.int64))
+
+    def add(self, last: Tokens) -> None:
+        """Count the pairs of last tokens (n, n_direct)."""
+        keys = pair_keys(last, self.n_tokens)
+        self._waiting.append(keys[keys != NO_TOKEN])
+        # Merging costs as much as there are pairs already: many rows are merged at once.
+        if sum(map(len, self._waiting)) > max(_MERGED, len(self._keys)):
+            self._merge()
+
+    def totals(self) -> NDArray[np.int64]:
+        """Keys, sorted, and how often each was met: (2, n)."""
+        self._merge()
+        return np.stack([self._keys, self._counts])
+
+    def restore(self, totals: NDArray[np.int64]) -> None:
+        """Take over what `totals` gave."""
+        self._keys, self._counts = totals
+        self._waiting: list[NDArray[np.int64]] = []
+
+    def most_frequent(self, n: int) -> NDArray[np.int64]:
+        """Keys of the n most frequent pairs that were met twice at least, sorted."""
+        keys, counts = self.totals()
+        order = np.argsort(-counts, kind="stable")[:n]
+        return np.sort(keys[order[counts[order] > 1]])
+
+    def _merge(self) -> None:
+        met = [np.unique(keys, return_counts=True) for keys in self._waiting]
+        self._waiting = []
+        keys = np.concatenate([self._keys, *(keys for keys, _ in met)])
+        self._keys, places = np.unique(keys, return_inverse=True)
+        counts = np.concatenate([self._counts, *(counts for _, counts in met)])
+        self._counts = np.zeros(len(self._keys), dtype=np.int64)
+        np.add.at(self._counts, places, counts)

@@ -1,0 +1,230 @@
+"""Word factors P(w | class(w), x) of all classes at once: one linear map, normalised by class.
+
+Words are laid out class by class, so that a class is a run of columns.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.readout import rows_within
+from esnlm.readouts.linear.simplex import floor_rows
+from esnlm.readouts.softmax.loss import log_softmax
+from esnlm.utils.threads import one_blas_thread, tile_map
+
+_PATH = np.logspace(-8, 1, 28)
+# Eigenvalues below it count as zero: the square of their inverse would overflow.
+_LEAST_VALUE = 1e-130
+_CHUNK_BYTES = 1 << 24
+# Classes are shared out among so many tasks, where rows are many enough for threads.
+_TASKS, _WORTH_THREADS = 16, 256
+# Of a word's frequency in its class: the least output of its ridge factor.
+_LEAST_SHARE = 0.2
+
+
+class ClassLayout:
+    """Order of V words by class: word w of class c stands at column ``position[w]`` of a run.
+
+    Attributes
+    ----------
+    word_class, position, order : ndarray (V,) intp
+        ``order[position[w]] == w``.
+    runs : list of slice, one a class
+    starts, sizes : ndarray (n_classes,)
+        Of the runs; none is empty.
+
+    Examples
+    --------
+    >>> layout = ClassLayout(np.array([1, 0, 1]))
+    >>> layout.order.tolist(), layout.runs
+    ([1, 0, 2], [slice(0, 1, None), slice(1, 3, None)])
+    """
+
+    def __init__(self, word_class: NDArray[np.intp]) -> None:
+        self.word_class = word_class
+        self.order = np.argsort(word_class, kind="stable")
+        self.position = np.empty_like(self.order)
+        self.position[self.order] = np.arange(len(word_class))
+        bounds = np.searchsorted(word_class[self.order], np.arange(int(word_class.max()) + 2))
+        self.runs = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
+        self.starts, self.sizes = bounds[:-1], np.diff(bounds)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return len(self.runs)
+
+    def words(self, c: int) -> NDArray[np.intp]:
+        """Columns of the vocabulary that belong to class c, ascending."""
+        return self.order[self.runs[c]]
+
+    def rows_by_class(self, classes: NDArray[np.intp]) -> list[tuple[int, NDArray[np.intp]]]:
+        """(class, rows of that class) for every class that occurs among the rows' classes."""
+        if not len(classes):
+            return []
+        order = np.argsort(classes, kind="stable")
+        present, first = np.unique(classes[order], return_index=True)
+        return [(int(c), rows) for c, rows in zip(present, np.split(order, first[1:]), strict=True)]
+
+
+class WordFactors:
+    """Linear word factors: X (n, n_units) -> outputs (n, V), normalised within each class.
+
+    Parameters
+    ----------
+    layout : ClassLayout
+    coef : ndarray (V, n_units)
+    intercept : ndarray (V,)
+        Both in the layout's order.
+    floor : ndarray (V,), optional
+        Least output of each word; outputs are floored and divided by their sum. None: softmax.
+    """
+
+    def __init__(
+        self,
+        layout: ClassLayout,
+        coef: NDArray[Any],
+        intercept: NDArray[Any],
+        floor: NDArray[Any] | None = None,
+    ) -> None:
+        self.layout = layout
+        self.coef = coef
+        self.intercept = intercept
+        self.floor = floor
+
+    def log_probabilities(self, X: NDArray[Any], log_class: NDArray[Any]) -> NDArray[Any]:
+        """log P(c|x) (n, n_classes) -> log P(c|x) + log P(w|c, x), (n, V) in vocabulary order."""
+        out = np.empty((len(X), len(self.coef)), dtype=X.dtype)
+        coef = self.coef.T.astype(X.dtype, copy=False)
+        step = rows_within(_CHUNK_BYTES, len(self.coef), X.dtype)
+
+        def chunk(start: int) -> None:
+            rows = slice(start, start + step)
+            Z = self._outputs(X[rows], coef, slice(None))
+            self._normalise(Z, log_class[rows])
+            np.take(Z, self.layout.position, axis=1, out=out[rows], mode="clip")
+
+        if len(X) <= step:  # a few rows: the product alone may have threads
+            chunk(0)
+            return out
+        with one_blas_thread(), tile_map() as over:
+            over(chunk, range(0, len(X), step))
+        return out
+
+    def log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
+        """log P(w|class(w), x) (n,) of one word a row: only that word's class is computed."""
+        layout = self.layout
+        out = np.empty(len(X), dtype=X.dtype)
+        parts = layout.rows_by_class(layout.word_class[words])
+
+        def classes(first: int) -> None:
+            for c, rows in parts[first::_TASKS]:
+                run = layout.runs[c]
+                coef = self.coef[run].T.astype(X.dtype, copy=False)
+                Z = self._outputs(X[rows], coef, run)
+                self._normalise_class(Z, run)
+                out[rows] = Z[np.arange(len(rows)), layout.position[words[rows]] - run.start]
+
+        n_tasks = min(_TASKS, len(parts))
+        with one_blas_thread(), tile_map(None if len(X) >= _WORTH_THREADS else 1) as over:
+            over(classes, range(n_tasks))
+        return out
+
+    def _outputs(self, X: NDArray[Any], coef: NDArray[Any], run: slice) -> NDArray[Any]:
+        """Outputs (n, n_words) of the words at `run`, whose coef is (n_units, n_words)."""
+        Z: NDArray[Any] = X @ coef
+        Z += self.intercept[run].astype(Z.dtype, copy=False)
+        return Z
+
+    def _normalise(self, Z: NDArray[Any], log_class: NDArray[Any]) -> None:
+        """Outputs (n, V) -> log-probabilities, each class's by themselves, in place."""
+        starts, sizes = self.layout.starts, self.layout.sizes
+        if self.floor is None:
+            Z -= np.repeat(np.maximum.reduceat(Z, starts, axis=1), sizes, axis=1)
+            total = np.add.reduceat(np.exp(Z), starts, axis=1)
+        else:
+            np.maximum(Z, self.floor.astype(Z.dtype, copy=False), out=Z)
+            total = np.add.reduceat(Z, starts, axis=1)
+            np.log(Z, out=Z)
+        Z += np.repeat(log_class - np.log(total), sizes, axis=1)
+
+    def _normalise_class(self, Z: NDArray[Any], run: slice) -> None:
+        """Outputs (n, n_words) of the class at `run` -> log-probabilities, in place."""
+        if self.floor is None:
+            log_softmax(Z)
+        else:
+            np.log(floor_rows(Z, self.floor[run].astype(Z.dtype, copy=False)), out=Z)
+
+
+def shared_ridge(
+    moments: Moments,
+    layout: ClassLayout,
+    alpha: float | None,
+    doubt: NDArray[np.float64] | float = 0.5,
+) -> tuple[WordFactors, float]:
+    """Ridge word factors of every class from one matrix of products, and the penalty used.
+
+    The centred product of class c, of which there would be n_classes, is taken to be the part
+    n_c / n of their sum: one matrix (n_units, n_units) whatever the number of classes, and a
+    steadier one where a class has fewer rows than units. Frequencies of words are those of
+    ``doubt`` (V,) more occurrences than there were. ``alpha=None`` chooses the penalty by
+    generalised cross-validation over all classes together.
+
+    Relative to its frequency, the output for a word of n_w rows carries noise of variance
+    df / n_w, df the degrees of freedom of its class: coefficients are shrunk by
+    n_w / (n_w + df), and outputs floored at a fifth of the word's frequency in its class.
+    (Without both, the factors of 10 000 words of Penn Treebank were 0.6 nats a word worse.)
+    """
+    order = layout.order
+    counts = moments.counts[order].astype(np.float64)
+    sums = moments.sums[order]
+    starts, sizes = layout.starts, layout.sizes
+    n_rows = np.add.reduceat(counts, starts)
+    means = np.add.reduceat(sums, starts) / np.maximum(n_rows, 1)[:, None]
+    mass = counts + (np.ones(len(counts)) * doubt)[order]
+    frequencies = mass / np.repeat(np.add.reduceat(mass, starts), sizes)
+    offsets = (means - moments.mean) * np.sqrt(n_rows)[:, None]
+    values, vectors = linalg.eigh(moments.centred_gram() - offsets.T @ offsets, driver="evd")
+    np.maximum(values, 0, out=values)
+    for c, run in enumerate(layout.runs):
+        sums[run] -= np.outer(counts[run], means[c])
+    rotated = sums @ vectors
+    spectrum = np.outer(n_rows / moments.n, values)
+    if alpha is None:
+        power = np.array([np.square(rotated[run]).sum(axis=0) for run in layout.runs])
+        variation = float(counts.sum() - np.add.reduceat(counts**2, starts) @ _inverse(n_rows))
+        path = _PATH * max(values[-1], np.finfo(np.float64).tiny)
+        scores = [_gcv(a, spectrum, power, variation, moments.n) for a in path]
+        alpha = float(path[int(np.argmin(scores))])
+    inverse = _inverse(spectrum + alpha)
+    freedom = np.repeat((spectrum * inverse).sum(axis=1), sizes)
+    for c, run in enumerate(layout.runs):
+        rotated[run] *= inverse[c]
+    rotated *= (counts / np.maximum(counts + freedom, 1))[:, None]
+    coef = np.matmul(rotated, vectors.T, out=sums)
+    shifts = [coef[run] @ means[c] for c, run in enumerate(layout.runs)]
+    intercept = frequencies - np.concatenate(shifts)
+    return WordFactors(layout, coef, intercept, _LEAST_SHARE * frequencies), alpha
+
+
+def _inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    least = np.finfo(np.float64).eps * max(float(values.max()), _LEAST_VALUE) * len(values)
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > least)
+
+
+def _gcv(
+    alpha: float,
+    spectrum: NDArray[np.float64],
+    power: NDArray[np.float64],
+    variation: float,
+    n: int,
+) -> float:
+    """n RSS / (n - df)² of regressions with eigenvalues and rotated sums (n_classes, n_units)."""
+    inverse = _inverse(spectrum + alpha)
+    residual = max(variation - float((power * (2 * inverse - spectrum * inverse**2)).sum()), 0.0)
+    left = n - len(spectrum) - float((spectrum * inverse).sum())
+    return np.inf if left < 1e-6 * n else n * residual / left**2

@@ -1,0 +1,1 @@
+"""The reservoir: tokens or vectors in, states out."""

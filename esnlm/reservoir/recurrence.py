@@ -1,0 +1,335 @@
+"""Recurrence of a reservoir over one stream or over tiles of parallel streams."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.kernels import advance as branches
+from esnlm.kernels import recurrence as kernels
+from esnlm.kernels.activations import IDENTITY, RELU, TANH
+from esnlm.kernels.llvm_vectors import LINE_BYTES
+from esnlm.reservoir.input_drive import Drive
+from esnlm.reservoir.parallel_streams import Step
+from esnlm.utils.threads import TileMap
+
+_CODES = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
+# Beyond this size float32 sums of squares of states lose all meaning.
+_LIMIT = 1e8
+# Streams of a tile and lanes in a block of units; 16 sums stay in registers.
+_CYCLIC_TILE = 4
+_CYCLIC_UNITS = 4
+_CYCLIC_UNITS_ALONE = 8
+# Rows that one thread advances at a time where streams branch.
+_BRANCH_ROWS = 128
+
+BlockRun = Callable[[Drive, NDArray[Any], Step, TileMap], tuple[NDArray[Any], NDArray[np.int64]]]
+
+
+class Recurrence(Protocol):
+    """W and leak rates in the form that the kernels of one pattern of connections read."""
+
+    activation: str
+
+    def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+        """States (T, n_units) of one stream from ``state`` (n_units,)."""
+        ...
+
+    def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
+        """A function that advances streams by a block of at most ``n_steps`` steps.
+
+        It returns the states kept (n, n_units), a view into memory that the next call overwrites,
+        and the positions (n,) of their tokens. ``initial_state`` is the first stream's.
+        """
+        ...
+
+    def branch(
+        self,
+        drive: Drive,
+        tokens: NDArray[Any],
+        states: NDArray[Any],
+        sources: NDArray[np.intp],
+        out: NDArray[Any],
+        over: TileMap,
+    ) -> None:
+        """Fill out (n, n_units): states[sources] after one more token each."""
+        ...
+
+
+def recurrence_of(W: Any, leak: NDArray[Any], activation: str) -> Recurrence:
+    """The fastest form of W (n_units, n_units) CSR with sorted indices."""
+    offsets = cyclic_offsets(W)
+    if offsets is None:
+        return GatheredRecurrence(W, leak, activation)
+    return CyclicRecurrence(W, offsets, leak, activation)
+
+
+def bounded(states: NDArray[Any], activation: str) -> bool:
+    """Whether states are numbers of reasonable size; tanh of finite drives always is."""
+    if activation == "tanh":
+        return True
+    by_rows = states if states.strides[0] >= states.strides[1] else states.T
+    return bool(kernels.all_within(by_rows, _LIMIT))
+
+
+def cyclic_offsets(W: Any) -> NDArray[np.int64] | None:
+    """Offsets s (degree,) if every unit i is connected to units (i + s_k) mod n_units alone."""
+    n = W.shape[0]
+    degree = int(W.indptr[1])
+    if not degree or not (np.diff(W.indptr) == degree).all():
+        return None
+    expected = np.sort(W.indices[:degree].astype(np.int64))
+    for first in range(0, n, 4096):
+        units = np.arange(first, min(first + 4096, n), dtype=np.int64)[:, None]
+        columns = W.indices[first * degree : (first + len(units)) * degree].reshape(-1, degree)
+        if not (np.sort((columns - units) % n, axis=1) == expected).all():
+            return None
+    return expected
+
+
+class GatheredRecurrence:
+    """Any sparse W: rows of a (n_units, 16 streams) state are gathered, a cache line each."""
+
+    def __init__(self, W: Any, leak: NDArray[Any], activation: str) -> None:
+        self.activation = activation
+        self._leak, self._n_units = leak.copy(), W.shape[0]
+        narrow = np.uint16 if W.shape[0] <= 1 << 16 else np.uint32
+        self._W = (W.indptr.astype(np.uint32), W.indices.astype(narrow), W.data.copy())
+        self._count = LINE_BYTES // leak.itemsize
+
+    def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+        out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
+        if len(tokens):
+            table, rows = drive.rows(tokens)
+            padded = -(-self._n_units // self._count) * self._count
+            old, work, leak = (_padded(x, padded) for x in (state, state, self._leak))
+            code = _CODES[self.activation]
+            kernels.run_rows(*self._W, table, rows, leak, code, old, work, out)
+        return out
+
+    def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
+        width, dtype, n_units = kernels.TILE, self._leak.dtype, self._n_units
+        n_tiles = -(-n_streams // width)
+        state = aligned((n_tiles, n_units * width), dtype)
+        if initial_state is not None:
+            state[0, ::width] = initial_state
+        work = aligned(state.shape, dtype)
+        # A cache line more than the block: rows of a power of two would share cache sets.
+        out = aligned((n_units, n_tiles * width * n_steps + self._count), dtype)
+        like = (0,) * (width // self._count)
+
+        def run(
+            drive: Drive, text: NDArray[Any], step: Step, over: TileMap
+        ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+            positions, keep, carry = _tiled(step, n_tiles, width, dtype)
+            table, rows = drive.rows(text[positions])
+
+            def advance(tile: int) -> None:
+                tile_rows = rows[tile], carry[tile], self._leak, _CODES[self.activation]
+                column = tile * rows.shape[1]
+                kernels.run_gathered(
+                    *self._W, table, *tile_rows, state[tile], work[tile], out, column, like
+                )
+
+            over(advance, range(n_tiles))
+            kept = np.flatnonzero(keep)
+            if len(kept) < keep.size:
+                parts = _parts(n_units, n_tiles)
+                over(lambda part: kernels.compact_columns(out[part], kept), parts)
+            return out[:, : len(kept)].T, positions.ravel()[kept]
+
+        return run
+
+    def branch(
+        self,
+        drive: Drive,
+        tokens: NDArray[Any],
+        states: NDArray[Any],
+        sources: NDArray[np.intp],
+        out: NDArray[Any],
+        over: TileMap,
+    ) -> None:
+        width, code = kernels.TILE, _CODES[self.activation]
+        table, rows = drive.rows(tokens)
+        like = (0,) * (width // self._count)
+
+        def fill(part: slice) -> None:
+            work = aligned((3, self._n_units * width), self._leak.dtype)
+            settings: Any = self._leak, code, states, sources, out, part.start, part.stop
+            arguments: Any = *self._W, table, rows, *settings, work, like
+            branches.branch_gathered(*arguments)
+
+        over(fill, _parts(len(out), 1 + len(out) // _BRANCH_ROWS))
+
+
+class CyclicRecurrence:
+    """W[i, (i + s_k) mod n_units]: every read is contiguous and sums run over units."""
+
+    def __init__(
+        self, W: Any, offsets: NDArray[np.int64], leak: NDArray[Any], activation: str
+    ) -> None:
+        self.activation = activation
+        self._leak, self._n_units, self._offsets = leak, W.shape[0], offsets
+        units = np.arange(W.shape[0])[:, None]
+        order = np.argsort((W.indices.reshape(len(units), -1) - units) % len(units), axis=1)
+        self._weights = np.take_along_axis(W.data.reshape(order.shape), order, axis=1)
+        self._count = LINE_BYTES // leak.itemsize
+        self._blocked: dict[int, NDArray[Any]] = {}
+
+    def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+        out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
+        table, rows = drive.rows(tokens)
+        carry = np.ones(len(tokens) + 1, dtype=out.dtype)
+        size = _CYCLIC_UNITS_ALONE * self._count
+        old, work = self._states(1, size)
+        self._begin(old, state, size)
+        self._advance(1, table, rows, carry, old, work, out, np.arange(len(tokens)))
+        return out
+
+    def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
+        width = 1 if n_streams == 1 else _CYCLIC_TILE
+        dtype, n_tiles = self._leak.dtype, -(-n_streams // width)
+        size = self._lanes(width) * self._count
+        states = [self._states(width, size) for _ in range(n_tiles)]
+        if initial_state is not None:
+            self._begin(states[0][0], initial_state, size)
+        out = aligned((n_streams * n_steps, self._n_units), dtype)
+
+        def run(
+            drive: Drive, text: NDArray[Any], step: Step, over: TileMap
+        ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+            positions, keep, carry = _tiled(step, n_tiles, width, dtype)
+            table, rows = drive.rows(text[positions])
+            targets = np.where(keep, np.cumsum(keep).reshape(keep.shape) - 1, -1)
+
+            def advance(tile: int) -> None:
+                self._advance(
+                    width, table, rows[tile], carry[tile], *states[tile], out, targets[tile]
+                )
+
+            over(advance, range(n_tiles))
+            kept = positions[keep]
+            return out[: len(kept)], kept
+
+        return run
+
+    def branch(
+        self,
+        drive: Drive,
+        tokens: NDArray[Any],
+        states: NDArray[Any],
+        sources: NDArray[np.intp],
+        out: NDArray[Any],
+        over: TileMap,
+    ) -> None:
+        width, code = _CYCLIC_TILE, _CODES[self.activation]
+        lanes = self._lanes(width)
+        weights, leak = self._in_blocks(lanes)
+        table, rows = drive.rows(tokens)
+        shapes = (0,) * (lanes * width), (0,) * lanes
+
+        def fill(part: slice) -> None:
+            work = self._states(width, lanes * self._count)
+            settings: Any = leak, code, states, sources, out, part.start, part.stop
+            arguments: Any = self._offsets, weights, table, rows, *settings, *work, *shapes
+            branches.branch_cyclic(*arguments)
+
+        over(fill, _parts(len(out), 1 + len(out) // _BRANCH_ROWS))
+
+    def _advance(self, width: int, table: Any, rows: Any, carry: Any, *arrays: Any) -> None:
+        lanes = self._lanes(width)
+        weights, leak = self._in_blocks(lanes)
+        settings: Any = carry, leak, _CODES[self.activation]
+        shapes = (0,) * (lanes * width), (0,) * lanes
+        arguments: Any = (self._offsets, weights, table, rows, *settings, *arrays, *shapes)
+        kernels.run_cyclic(*arguments)
+
+    @staticmethod
+    def _lanes(width: int) -> int:
+        return _CYCLIC_UNITS_ALONE if width == 1 else _CYCLIC_UNITS
+
+    def _states(self, width: int, size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        pitch = (-(-self._n_units // size) + 1) * size
+        # Pitches of a power of two would put all streams into the same cache sets.
+        pitch += self._count if pitch * self._leak.itemsize % 1024 == 0 else 0
+        shape = (width * pitch,)
+        return aligned(shape, self._leak.dtype), aligned(shape, self._leak.dtype)
+
+    def _begin(self, states: NDArray[Any], state: NDArray[Any], size: int) -> None:
+        states[: self._n_units + size] = np.resize(state, self._n_units + size)
+
+    def _in_blocks(self, lanes: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Weights block of units by block, and leak rates, padded with zeros."""
+        if lanes not in self._blocked:
+            size = lanes * self._count
+            n_blocks, degree = -(-self._n_units // size), len(self._offsets)
+            padded = np.zeros((n_blocks * size, degree), dtype=self._leak.dtype)
+            padded[: self._n_units] = self._weights
+            blocks = aligned((n_blocks, degree, size), self._leak.dtype)
+            blocks[:] = padded.reshape(n_blocks, size, degree).transpose(0, 2, 1)
+            self._blocked[lanes] = blocks.ravel()
+        weights = self._blocked[lanes]
+        return weights, _padded(self._leak, len(weights) // len(self._offsets))
+
+
+def check_branches(
+    states: NDArray[Any], tokens: NDArray[Any], sources: NDArray[Any], out: NDArray[Any]
+) -> None:
+    """Refuse arrays that compiled branching, which checks no index, must not be given."""
+    n, n_units = out.shape if out.ndim == 2 else (-1, -1)
+    if states.ndim != 2 or states.shape[1] != n_units:
+        raise ValueError(f"states must have shape (n, {n_units}), got {states.shape}")
+    if not (len(tokens) == len(sources) == n and sources.ndim == 1):
+        raise ValueError(
+            f"there must be a state a token: got {len(sources)} states, {len(tokens)} tokens and"
+            f" {n} rows to fill"
+        )
+    if n and not 0 <= sources.min() <= sources.max() < len(states):
+        raise ValueError(f"sources must lie in [0, {len(states)}), the rows of states")
+    if out.dtype != states.dtype or not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError(f"out must be a writeable C-ordered array of {states.dtype}")
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Zeros that begin at a cache line, so that no aligned group of lanes straddles two."""
+    n_bytes = int(np.prod(shape)) * dtype.itemsize
+    memory = np.zeros(n_bytes + LINE_BYTES, dtype=np.uint8)
+    skip = -memory.ctypes.data % LINE_BYTES
+    return memory[skip : skip + n_bytes].view(dtype).reshape(shape)
+
+
+def _padded(vector: NDArray[Any], size: int) -> NDArray[Any]:
+    out = aligned((size,), vector.dtype)
+    out[: len(vector)] = vector
+    return out
+
+
+def _by_tile(array: NDArray[Any], n_tiles: int, width: int) -> NDArray[Any]:
+    """(n_streams, n_steps) -> (n_tiles, n_steps, width), zeros for streams that do not exist."""
+    padded = np.zeros((n_tiles * width, array.shape[1]), dtype=array.dtype)
+    padded[: len(array)] = array
+    return np.ascontiguousarray(padded.reshape(n_tiles, width, -1).transpose(0, 2, 1))
+
+
+def _tiled(
+    step: Step, n_tiles: int, width: int, dtype: np.dtype[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[Any]]:
+    """Positions and keep (n_tiles, steps * width) of a step, and what is carried.
+
+    The last is the factor of the state before each step and after the last, 0 or 1,
+    (n_tiles, (steps + 1) * width).
+    """
+    positions, keep, restart = (
+        _by_tile(array, n_tiles, width).reshape(n_tiles, -1)
+        for array in (step.positions, step.keep, step.restart)
+    )
+    after = np.zeros((n_tiles, width), dtype=np.bool_)
+    carry = 1 - np.concatenate((restart, after), axis=1).astype(dtype)
+    return positions, keep, carry
+
+
+def _parts(n: int, count: int) -> list[slice]:
+    bounds = [n * part // count for part in range(count + 1)]
+    return [slice(a, b) for a, b in pairwise(bounds)]

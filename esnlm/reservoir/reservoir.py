@@ -1,0 +1,452 @@
+"""The reservoir: a fixed random recurrence that turns tokens into states."""
+
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from esnlm.reservoir import weights as _weights
+from esnlm.reservoir.harvest import DivergenceError, harvest_blocks, usual_block
+from esnlm.reservoir.input_drive import Drive
+from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
+from esnlm.reservoir.recurrence import bounded, check_branches, recurrence_of
+from esnlm.utils.threads import tile_map
+from esnlm.utils.validation import (
+    check_choice,
+    check_count,
+    check_seed,
+    checked_tokens,
+    checked_vectors,
+    counted_inputs,
+)
+
+_ACTIVATIONS = ("tanh", "relu", "identity")
+# Places of a compiled row are int32.
+_MOST_UNITS = 2**31 - 1
+
+
+class Reservoir(BaseEstimator):
+    """Leaky echo state network: ``h[t] = (1-a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)``.
+
+    Tokens (T,) integers or vectors (T, n_inputs) -> states (T, n_units) of ``dtype``. A token is
+    one column of ``W_in``; a one-hot matrix is never formed. The state starts at zero.
+
+    Parameters
+    ----------
+    n_units : int
+        Number of units.
+    spectral_radius : float
+        Largest modulus of the eigenvalues of ``W``, exact to 1e-6. ``delay_line`` has no
+        eigenvalue but zero: there it is the weight of every connection.
+    input_scaling : float
+        Standard deviation of the input weights.
+    degree : int
+        Recurrent connections into a unit (at most ``n_units``) for the topologies random,
+        offsets and small_world (rounded down to an even number there).
+    leak_rate : float, array (n_units,), ("uniform", low, high) or ("inverse_gamma", alpha)
+        Rates in (0, 1]; 1 keeps nothing of the last state. ``inverse_gamma`` takes quantiles of
+        timescales T ~ InverseGamma(alpha, 1), ``a = 1 - exp(-1/T)`` (Mahto et al. 2021), in an
+        order drawn by the seed.
+    activation : {"tanh", "relu", "identity"}
+        In float32, tanh is a rational function with an error of 3e-7.
+    topology : {"random", "offsets", "ring", "small_world", "orthogonal", "delay_line"}
+        ``offsets`` connects unit i to units (i + s_k) mod n_units for ``degree`` random offsets:
+        faster than ``random``, every read being contiguous. The others are
+        reservoirpy's generators.
+    bias_scaling : float
+        Standard deviation of the Gaussian bias.
+    input_degree : int, optional
+        Units that an input drives. None: all of them.
+    dtype : {"float32", "float64"}
+    random_state : int, optional
+        The same seed gives the same weights on every machine.
+
+    Attributes
+    ----------
+    W_ : CSR matrix (n_units, n_units)
+    W_in_ : array (n_units, n_inputs), or CSC matrix where ``input_degree`` is set
+    bias_, leak_rate_ : arrays (n_units,)
+    spectral_radius_ : float
+        Measured on ``W_`` as stored (0 for ``delay_line``).
+    n_inputs_ : int
+
+    Examples
+    --------
+    >>> reservoir = Reservoir(50, random_state=0).fit(n_inputs=3)
+    >>> reservoir.transform([0, 2, 1, 1]).shape
+    (4, 50)
+    >>> round(reservoir.spectral_radius_, 6)
+    0.97
+    """
+
+    def __init__(
+        self,
+        n_units: int,
+        *,
+        spectral_radius: float = 0.97,
+        input_scaling: float = 1.0,
+        degree: int = 32,
+        leak_rate: Any = 1.0,
+        activation: str = "tanh",
+        topology: str = "random",
+        bias_scaling: float = 0.0,
+        input_degree: int | None = None,
+        dtype: str = "float32",
+        random_state: int | None = None,
+    ) -> None:
+        self.n_units = n_units
+        self.spectral_radius = spectral_radius
+        self.input_scaling = input_scaling
+        self.degree = degree
+        self.leak_rate = leak_rate
+        self.activation = activation
+        self.topology = topology
+        self.bias_scaling = bias_scaling
+        self.input_degree = input_degree
+        self.dtype = dtype
+        self.random_state = random_state
+
+    def fit(
+        self, X: ArrayLike | None = None, y: Any = None, *, n_inputs: int | None = None
+    ) -> "Reservoir":
+        """Draw the weights.
+
+        Parameters
+        ----------
+        X : tokens (T,) integers, or vectors (T, n_inputs), optional
+            Only their number of inputs is used: ``max + 1`` for tokens.
+        y : ignored
+        n_inputs : int, optional
+            Size of the vocabulary or of an input vector; goes before X.
+        """
+        self._check_parameters()
+        if n_inputs is None:
+            n_inputs = counted_inputs(X)
+        check_count("n_inputs", n_inputs)
+        dtype = np.dtype(self.dtype)
+        recurrent, inputs, leak, bias = (
+            np.random.default_rng(seed)
+            for seed in np.random.SeedSequence(self.random_state).spawn(4)
+        )
+        self.leak_rate_ = _weights.leak_rates(self.leak_rate, self.n_units, dtype, leak)
+        self.W_, self.spectral_radius_ = _weights.recurrent_weights(
+            self.topology, self.n_units, self.degree, self.spectral_radius, dtype, recurrent
+        )
+        self.W_in_ = _weights.input_weights(
+            self.n_units, n_inputs, self.input_scaling, self.input_degree, dtype, inputs
+        )
+        self.bias_ = (self.bias_scaling * bias.standard_normal(self.n_units)).astype(dtype)
+        self._complete()
+        return self
+
+    def transform(
+        self,
+        X: ArrayLike,
+        *,
+        initial_state: ArrayLike | None = None,
+        features: ArrayLike | None = None,
+    ) -> NDArray[Any]:
+        """States of one sequence: tokens (T,) or vectors (T, n_inputs) -> (T, n_units).
+
+        Parameters
+        ----------
+        initial_state : array (n_units,), optional
+            State before the first input; zero where it is None.
+        features : array (n_tokens, n_inputs), optional
+            The row of a token is the vector that drives the reservoir.
+        """
+        inputs = np.asarray(X)
+        self._fit_on_first_use(inputs, features)
+        state = self._initial(initial_state)
+        if inputs.ndim == 2:
+            drive, rows = self._vector_drive(inputs)
+        else:
+            drive, rows = self._drive(features), checked_tokens(inputs, self._n_tokens(features))
+        states = self._recurrence.run(drive, rows, state)
+        self._check_states(states)
+        return states
+
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[Any]:
+        """Draw the weights for X and return its states."""
+        return self.fit(X).transform(X)
+
+    def advance(
+        self, state: ArrayLike, token: int, *, features: ArrayLike | None = None
+    ) -> NDArray[Any]:
+        """State (n_units,) after one more token."""
+        check_is_fitted(self, "W_")
+        return self.transform([token], initial_state=state, features=features)[0]
+
+    def advance_many(
+        self,
+        states: ArrayLike,
+        tokens: ArrayLike,
+        *,
+        features: ArrayLike | None = None,
+        n_threads: int | None = None,
+    ) -> NDArray[Any]:
+        """States (n, n_units) after one more token each, tokens (n,): each as `advance` gives it.
+
+        Examples
+        --------
+        >>> reservoir = Reservoir(20, random_state=0).fit(n_inputs=5)
+        >>> reservoir.advance_many(np.zeros((3, 20)), [0, 4, 4]).shape
+        (3, 20)
+        """
+        with self.branching(features=features, n_threads=n_threads) as advance:
+            return advance(states, tokens)
+
+    @contextmanager
+    def branching(
+        self, *, features: ArrayLike | None = None, n_threads: int | None = None
+    ) -> Iterator[Callable[..., NDArray[Any]]]:
+        """`advance_many` again and again: threads and drives are made once.
+
+        The function takes states (m, n_units), tokens (n,) and, where states are not one a token,
+        sources (n,): the row of the state before each token. Where ``out`` is given, C-ordered
+        (n, n_units) of the reservoir's dtype, results are written there; it may be other rows of
+        the array that holds the states.
+        """
+        check_is_fitted(self, "W_")
+        drive = self._drive(features)
+        with tile_map(n_threads) as over:
+
+            def advance(
+                states: ArrayLike,
+                tokens: ArrayLike,
+                sources: ArrayLike | None = None,
+                out: NDArray[Any] | None = None,
+            ) -> NDArray[Any]:
+                before = np.require(states, dtype=self.W_.dtype, requirements=["C", "W"])
+                read = checked_tokens(tokens, self._n_tokens(features))
+                rows = np.arange(len(before)) if sources is None else np.asarray(sources)
+                after = np.empty((len(read), self.n_units), before.dtype) if out is None else out
+                check_branches(before, read, rows, after)
+                self._recurrence.branch(drive, read, before, rows.astype(np.intp), after, over)
+                self._check_states(after)
+                return after
+
+            yield advance
+
+    def harvest(
+        self,
+        tokens: ArrayLike,
+        *,
+        starts: ArrayLike | None = None,
+        n_streams: int = 64,
+        block_size: int | None = None,
+        washout: int = 0,
+        warmup: int = 256,
+        features: ArrayLike | None = None,
+        n_threads: int | None = None,
+        return_positions: bool = False,
+        initial_state: ArrayLike | None = None,
+    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Blocks of (states (n, n_units), next tokens (n,)) of a whole corpus, in parallel streams.
+
+        Every pair is yielded once, in an order of the streams', not of the text. A block is a view
+        into memory that the next block uses again: absorb or copy it.
+
+        Parameters
+        ----------
+        tokens : array (T,) of integers
+            A memory map is read block by block.
+        starts : sorted array of positions, optional
+            Where the state restarts from zero (sentences, documents); position 0 is implied. A
+            pair whose next token is a start is not yielded. Sequences go to streams whole, so
+            states are those of ``transform`` whatever ``n_streams``. None: one long sequence,
+            cut into streams that each begin ``warmup`` tokens early from a zero state; with the
+            default, a spectral radius up to 1 and no slow leak rates the states differ from those
+            of one stream by about 1e-5 at most. ``n_streams=1`` is exact.
+        n_streams : int
+            Upper bound; short corpora use fewer.
+        block_size : int, optional
+            About how many pairs a block holds. Default: 32 MiB of states.
+        washout : int
+            Pairs dropped at the beginning of each sequence.
+        warmup : int
+            See ``starts``. Longer for slow leak rates.
+        features : array (n_tokens, n_inputs), optional
+            The row of a token is the vector that drives the reservoir.
+        n_threads : int, optional
+            Results do not depend on it. Default: every core available.
+        return_positions : bool
+            Also yield positions (n,) int64 of the tokens just read.
+        initial_state : array (n_units,), optional
+            State before position 0.
+
+        Raises
+        ------
+        DivergenceError
+            Where states grow without bound.
+
+        Examples
+        --------
+        >>> reservoir = Reservoir(20, random_state=0).fit(n_inputs=5)
+        >>> tokens = np.array([0, 1, 2, 0, 3, 4])
+        >>> for states, following in reservoir.harvest(tokens, starts=[0, 3]):
+        ...     print(states.shape, following)
+        (4, 20) [1 3 2 4]
+        """
+        text = np.asarray(tokens)
+        self._fit_on_first_use(text, features)
+        text = checked_tokens(text, self._n_tokens(features))
+        check_count("n_streams", n_streams)
+        check_count("washout", washout, least=0)
+        check_count("warmup", warmup, least=0)
+        if block_size is not None:
+            check_count("block_size", block_size)
+        plan = StreamPlan(len(text), checked_starts(starts, len(text)), n_streams, warmup, washout)
+        state = None if initial_state is None else self._initial(initial_state)
+        blocks = harvest_blocks(
+            self._recurrence,
+            self._drive(features),
+            text,
+            plan,
+            block_size=block_size or usual_block(self.n_units, self.W_.dtype),
+            initial_state=state,
+            n_threads=n_threads,
+            check=self._check_states,
+        )
+        return blocks if return_positions else (block[:2] for block in blocks)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The weights as plain arrays, sparse ones as data, indices and indptr."""
+        check_is_fitted(self, "W_")
+        arrays = {"bias": self.bias_, "leak_rate": self.leak_rate_}
+        return arrays | _weights.to_arrays(self.W_, self.W_in_)
+
+    @classmethod
+    def from_arrays(
+        cls, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    ) -> "Reservoir":
+        """A fitted reservoir from its parameters and the arrays of ``to_arrays``."""
+        made = cls(**params)
+        made._check_parameters()
+        made.W_, made.W_in_ = _weights.from_arrays(arrays, made.n_units)
+        made.bias_, made.leak_rate_ = arrays["bias"], arrays["leak_rate"]
+        made._complete()
+        made.spectral_radius_ = _weights.radius_of(made.topology, made.W_)
+        return made
+
+    @classmethod
+    def from_reservoirpy(cls, node: Any) -> "Reservoir":
+        """The reservoir of an initialised reservoirpy ``Reservoir`` node, in float64.
+
+        Examples
+        --------
+        >>> from reservoirpy.nodes import Reservoir as Node
+        >>> node = Node(20, lr=0.3, sr=0.9, seed=1)
+        >>> states = node.run(np.ones((5, 2)))
+        >>> bool(np.allclose(Reservoir.from_reservoirpy(node).transform(np.ones((5, 2))), states))
+        True
+        """
+        from esnlm.reservoir.reservoirpy import reservoir_from_node
+
+        return reservoir_from_node(cls, node)
+
+    def to_reservoirpy(self) -> Any:
+        """This fitted reservoir as an initialised reservoirpy ``Reservoir`` node, in float64."""
+        from esnlm.reservoir.reservoirpy import node_from_reservoir
+
+        return node_from_reservoir(self)
+
+    def __rshift__(self, other: Any) -> Any:
+        """``reservoir >> readout`` or ``reservoir >> node``: a reservoirpy ``Model``."""
+        from esnlm.reservoir.reservoirpy import link
+
+        return link(self, other)
+
+    def set_weights(
+        self, W: Any, W_in: Any, bias: NDArray[Any], leak_rate: NDArray[Any]
+    ) -> "Reservoir":
+        """Take given weights instead of drawn ones; cast to ``dtype``."""
+        self._check_parameters()
+        dtype = np.dtype(self.dtype)
+        self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype)
+        if scipy.sparse.issparse(W_in):
+            self.W_in_ = scipy.sparse.csc_matrix(W_in, dtype=dtype)
+        else:
+            self.W_in_ = np.ascontiguousarray(np.asarray(W_in, dtype=dtype).T).T
+        self.bias_ = np.array(np.broadcast_to(bias, (self.n_units,)), dtype=dtype)
+        self.leak_rate_ = _weights.given_leak_rates(leak_rate, self.n_units, dtype)
+        self._complete()
+        self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
+        return self
+
+    def _complete(self) -> None:
+        # First of all: an index out of range makes sparse products write to foreign memory.
+        _weights.check_shapes(self.n_units, self.W_, self.W_in_, self.bias_, self.leak_rate_)
+        self.W_.sort_indices()
+        self.n_inputs_ = int(self.W_in_.shape[1])
+        self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
+        self._token_drive: Drive | None = None
+
+    def _check_parameters(self) -> None:
+        check_count("n_units", self.n_units)
+        if self.n_units > _MOST_UNITS:
+            raise ValueError(f"n_units must be at most {_MOST_UNITS}, got {self.n_units}")
+        check_count("degree", self.degree)
+        if self.input_degree is not None:
+            check_count("input_degree", self.input_degree)
+        for name in ("spectral_radius", "input_scaling", "bias_scaling"):
+            value = getattr(self, name)
+            if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
+                raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+        check_choice("activation", self.activation, _ACTIVATIONS)
+        check_choice("topology", self.topology, _weights.TOPOLOGIES)
+        check_choice("dtype", _name_of(self.dtype), ("float32", "float64"))
+        check_seed("random_state", self.random_state)
+
+    def _fit_on_first_use(self, inputs: NDArray[Any], features: ArrayLike | None) -> None:
+        if hasattr(self, "W_"):
+            return
+        self.fit(n_inputs=None if features is None else np.shape(features)[1], X=inputs)
+
+    def _n_tokens(self, features: ArrayLike | None) -> int:
+        return self.n_inputs_ if features is None else len(np.asarray(features))
+
+    def _drive(self, features: ArrayLike | None) -> Drive:
+        if features is not None:
+            vectors = checked_vectors("features", features, self.n_inputs_)
+            return Drive(self.W_in_, self.bias_, features=vectors)
+        if self._token_drive is None:
+            self._token_drive = Drive(self.W_in_, self.bias_)
+        return self._token_drive
+
+    def _vector_drive(self, inputs: NDArray[Any]) -> tuple[Drive, NDArray[Any]]:
+        vectors = checked_vectors("X", inputs, self.n_inputs_)
+        return Drive(self.W_in_, self.bias_, features=vectors), np.arange(len(vectors))
+
+    def _initial(self, state: ArrayLike | None) -> NDArray[Any]:
+        if state is None:
+            return np.zeros(self.n_units, dtype=self.W_.dtype)
+        given = np.array(state, dtype=self.W_.dtype)
+        if given.shape != (self.n_units,):
+            raise ValueError(f"initial_state must have shape ({self.n_units},), got {given.shape}")
+        if not np.isfinite(given).all():
+            raise ValueError("initial_state must hold finite numbers, got NaN or infinity")
+        return given
+
+    def _check_states(self, states: NDArray[Any]) -> None:
+        if not bounded(states, self.activation):
+            raise DivergenceError(
+                f"the states of the reservoir diverge with spectral_radius={self.spectral_radius},"
+                f" activation={self.activation!r} and leak_rate={reprlib.repr(self.leak_rate)}:"
+                " lower spectral_radius or leak_rate, or take activation='tanh'"
+            )
+
+
+def _name_of(dtype: Any) -> Any:
+    """What numpy calls the dtype; itself where numpy knows none such."""
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return dtype

@@ -1,0 +1,190 @@
+"""Word features from a singular value decomposition of bigram counts: no descent, one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.extmath import randomized_svd
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
+
+from esnlm.reservoir.parallel_streams import checked_starts
+from esnlm.utils.validation import check_count, checked_tokens
+
+# Pairs that are counted at once, and iterations of the randomised decomposition.
+_PIECE = 1 << 22
+_ITERATIONS = 3
+
+
+class SpectralWordFeatures(TransformerMixin, BaseEstimator):
+    """Dense word features from the company that words keep, in closed form.
+
+    Words that stand before and after the same words get similar features, so a reservoir that
+    they drive is in similar states after them, and what a readout learns of one word holds for
+    the others. One-hot words give a reservoir of N units V unrelated directions, which for
+    N << V are not even far apart.
+
+    With c(u, v) the number of times v follows u, the rows of ``[A, Aᵀ]``,
+    ``A[u, v] = sqrt(c(u, v)) / (c(u) c(v))^¼``, are cut to their F leading singular directions,
+    which keep a word's next and previous words: the canonical correlations of neighbouring
+    words on square-rooted counts of Stratos, Collins & Hsu (2015, sections 4 and 5). Directions
+    are weighted by the root of their singular values (Levy, Goldberg & Dagan 2015, section 3.3)
+    and each word's features scaled to length one.
+
+    Parameters
+    ----------
+    n_features : int
+        Dimensions of a word's features, F; at most the size of the vocabulary.
+    random_state : int, RandomState instance or None
+        Starts the randomised decomposition.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n_tokens, n_features), float32
+        Row v is the feature vector of token v, of length one; zero for words without a neighbour.
+    singular_values_ : ndarray of shape (n_features,), float64
+        Falling.
+
+    Examples
+    --------
+    Words 0 and 1 are always followed by 2 or 3, and these by 0 or 1:
+
+    >>> import numpy as np
+    >>> from esnlm import SpectralWordFeatures
+    >>> tokens = np.random.default_rng(0).choice([0, 1], 2000)
+    >>> tokens[1::2] += 2
+    >>> words = SpectralWordFeatures(2, random_state=0).fit(tokens)
+    >>> np.abs(words.embedding_ @ words.embedding_.T).round(1)
+    array([[1., 1., 0., 0.],
+           [1., 1., 0., 0.],
+           [0., 0., 1., 1.],
+           [0., 0., 1., 1.]], dtype=float32)
+    """
+
+    def __init__(
+        self, n_features: int = 128, *, random_state: int | np.random.RandomState | None = None
+    ) -> None:
+        self.n_features = n_features
+        self.random_state = random_state
+
+    def fit(
+        self,
+        tokens: ArrayLike,
+        y: None = None,
+        *,
+        reservoir: Any = None,
+        n_tokens: int | None = None,
+        starts: ArrayLike | None = None,
+    ) -> SpectralWordFeatures:
+        """Learn the features from tokens (T,).
+
+        Parameters
+        ----------
+        tokens : array-like of int, shape (T,)
+            A memory map is read piece by piece.
+        y, reservoir : ignored
+            The features do not depend on what they will drive.
+        n_tokens : int, optional
+            Size of the vocabulary; default: the largest token + 1.
+        starts : sorted array-like of int, optional
+            Positions whose token follows nothing (beginnings of sentences).
+
+        Raises
+        ------
+        ValueError
+            For tokens that are no whole numbers within the vocabulary, no two neighbouring ones,
+            or more features than words.
+        """
+        check_count("n_features", self.n_features)
+        ids = checked_tokens(tokens, n_tokens)
+        size = int(ids.max(initial=0)) + 1 if n_tokens is None else int(n_tokens)
+        if self.n_features > size:
+            raise ValueError(
+                f"n_features must be at most the {size} words of the vocabulary,"
+                f" got {self.n_features}"
+            )
+        counts = pair_counts(ids, size, checked_starts(starts, len(ids)))
+        if not counts.nnz:
+            raise ValueError("no token follows another, so words have no neighbours to learn from")
+        scaled = _scaled(counts)
+        # One thread: sums in one order, so the features are those of the seed on any machine.
+        with threadpool_limits(1):
+            left, values, _ = randomized_svd(
+                scipy.sparse.hstack([scaled, scaled.T], format="csr"),
+                self.n_features,
+                n_iter=_ITERATIONS,
+                random_state=check_random_state(self.random_state),
+            )
+        rows = left * np.sqrt(values)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        known = lengths[:, 0] > 1e-12 * float(lengths.max())
+        rows[known] /= lengths[known]
+        rows[~known] = 0
+        self.embedding_ = rows.astype(np.float32)
+        self.singular_values_ = values.astype(np.float64)
+        return self
+
+    def transform(self, tokens: ArrayLike) -> NDArray[np.float32]:
+        """The features of tokens (T,) int, as an array (T, n_features) float32."""
+        check_is_fitted(self, "embedding_")
+        return self.embedding_[checked_tokens(tokens, len(self.embedding_))]
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The learned arrays by name, for saving."""
+        check_is_fitted(self, "embedding_")
+        return {"embedding": self.embedding_, "singular_values": self.singular_values_}
+
+    @classmethod
+    def from_arrays(
+        cls, params: dict[str, Any], arrays: dict[str, NDArray[Any]]
+    ) -> SpectralWordFeatures:
+        """What ``to_arrays`` and ``get_params`` came from."""
+        features = cls(**params)
+        features.embedding_ = np.asarray(arrays["embedding"])
+        features.singular_values_ = np.asarray(arrays["singular_values"])
+        return features
+
+
+def pair_counts(
+    tokens: NDArray[Any], n_tokens: int, starts: NDArray[np.int64] | None = None
+) -> scipy.sparse.csr_matrix:
+    """How often v follows u: tokens (T,) -> (n_tokens, n_tokens) float64, row u, column v.
+
+    Pairs whose second token stands at one of ``starts`` are not counted. Memory beside the
+    result is that of some million pairs, whatever T.
+
+    Examples
+    --------
+    >>> pair_counts(np.array([0, 1, 1, 0, 1]), 2, np.array([0, 3])).toarray()
+    array([[0., 2.],
+           [0., 1.]])
+    """
+    total = scipy.sparse.csr_matrix((n_tokens, n_tokens), dtype=np.float64)
+    if not len(tokens):
+        return total
+    follows = np.ones(len(tokens), dtype=bool)
+    follows[0 if starts is None else starts] = False
+    for first in range(0, len(tokens) - 1, _PIECE):
+        piece = np.asarray(tokens[first : first + _PIECE + 1]).astype(np.int64)
+        keys = (piece[:-1] * n_tokens + piece[1:])[follows[first + 1 : first + len(piece)]]
+        pairs, times = np.unique(keys, return_counts=True)
+        total += scipy.sparse.csr_matrix(
+            (times.astype(np.float64), np.divmod(pairs, n_tokens)), shape=total.shape
+        )
+    return total
+
+
+def _scaled(counts: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
+    """Square-rooted counts over the root of the geometric mean of both words' counts plus one."""
+    scaled = counts.sqrt()
+    before, after = counts.sum(axis=1), counts.sum(axis=0)
+    left, right = (
+        scipy.sparse.diags_array((np.asarray(sums).ravel() + 1.0) ** -0.25)
+        for sums in (before, after)
+    )
+    return scipy.sparse.csr_matrix(left @ scaled @ right)

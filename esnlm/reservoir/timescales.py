@@ -1,0 +1,151 @@
+"""Timescales of units that forget exponentially (Mahto et al. 2021, paper 002).
+
+A unit of timescale T keeps exp(-1/T) of what it holds from one token to the next. All times are
+in tokens.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gammaincc, ndtr
+
+from esnlm.reservoir.weights import inverse_gamma_decay
+
+#: Shapes that `closest_inverse_gamma` tries.
+SHAPES = tuple(np.round(np.arange(0.1, 5.01, 0.02), 2).tolist())
+
+
+def forget_bias(timescales: ArrayLike) -> NDArray[np.float64]:
+    """Bias of a forget gate that keeps exp(-1/T): ``-log(exp(1/T) - 1)`` (equation 5).
+
+    Examples
+    --------
+    >>> forget_bias([0.5, 3.0, 1000.0]).round(4).tolist()
+    [-1.8546, 0.9273, 6.9073]
+    """
+    rates = 1 / _positive("timescales", timescales)
+    return -rates - np.log(-np.expm1(-rates))
+
+
+def timescales_of_bias(bias: ArrayLike) -> NDArray[np.float64]:
+    """``1 / log(1 + exp(-b))``, the timescale of a forget gate's bias (equation 2).
+
+    Examples
+    --------
+    >>> timescales_of_bias(forget_bias([0.5, 3.0, 1000.0])).round(9).tolist()
+    [0.5, 3.0, 1000.0]
+    """
+    return 1 / np.logaddexp(0.0, -np.asarray(bias, dtype=np.float64))
+
+
+def estimated_timescales(mean_forget_gate: ArrayLike) -> NDArray[np.float64]:
+    """``-1 / log f``, of forget gates averaged over a text, in (0, 1) (equation 3).
+
+    Examples
+    --------
+    >>> estimated_timescales([np.exp(-1 / 20)]).round(9).tolist()
+    [20.0]
+    """
+    gates = np.asarray(mean_forget_gate, dtype=np.float64)
+    if not ((gates > 0) & (gates < 1)).all():
+        raise ValueError("mean forget gates must lie in (0, 1)")
+    return -1 / np.log(gates)
+
+
+def inverse_gamma_timescales(alpha: float, n_units: int) -> NDArray[np.float64]:
+    """The quantiles (i + 1/2) / n_units of InverseGamma(alpha, 1), rising, (n_units,).
+
+    A mixture of exponential decays whose timescales follow this law decays as t^-alpha
+    (equation 4).
+
+    Examples
+    --------
+    >>> inverse_gamma_timescales(0.56, 5).round(2).tolist()
+    [0.68, 1.61, 3.57, 9.92, 74.59]
+    """
+    return 1 / inverse_gamma_decay(alpha, n_units)
+
+
+def ks_inverse_gamma(timescales: ArrayLike, alpha: float) -> float:
+    """Kolmogorov-Smirnov distance of timescales (n,) to InverseGamma(alpha, 1), in [0, 1].
+
+    Examples
+    --------
+    >>> round(ks_inverse_gamma(inverse_gamma_timescales(0.56, 50), 0.56), 9)
+    0.01
+    """
+    return float(_distances_to_inverse_gammas(timescales, [alpha])[0])
+
+
+def ks_gaussian(timescales: ArrayLike, mean: float, width: float = 0.1) -> float:
+    """Kolmogorov-Smirnov distance of timescales (n,) to a narrow Gaussian, in [0, 1].
+
+    It stands for units that all have one timescale, as Markovian text asks for (section 3.2.1).
+    """
+    return float(_distances_to_gaussians(timescales, [mean], width)[0])
+
+
+def closest_inverse_gamma(
+    timescales: ArrayLike, shapes: Sequence[float] = SHAPES
+) -> tuple[float, float]:
+    """The shape alpha of the smallest `ks_inverse_gamma`, and that distance (figure 1, right).
+
+    Examples
+    --------
+    >>> alpha, distance = closest_inverse_gamma(inverse_gamma_timescales(1.5, 200))
+    >>> alpha, round(distance, 4)
+    (1.5, 0.0025)
+    """
+    distances = _distances_to_inverse_gammas(timescales, shapes)
+    best = int(np.argmin(distances))
+    return float(shapes[best]), float(distances[best])
+
+
+def closest_gaussian(timescales: ArrayLike, width: float = 0.1) -> tuple[float, float]:
+    """The mean of the smallest `ks_gaussian`, in steps of 0.05 tokens, and that distance.
+
+    Examples
+    --------
+    >>> mean, distance = closest_gaussian([1.9, 2.0, 2.1])
+    >>> round(mean, 2), distance < 0.2
+    (2.0, True)
+    """
+    times = _positive("timescales", timescales)
+    means = np.arange(
+        max(0.05, round(float(np.min(times)), 2)), np.quantile(times, 0.9) + 0.1, 0.05
+    )
+    distances = _distances_to_gaussians(times, means, width)
+    best = int(np.argmin(distances))
+    return round(float(means[best]), 2), float(distances[best])
+
+
+def _distances_to_inverse_gammas(
+    timescales: ArrayLike, shapes: Sequence[float]
+) -> NDArray[np.float64]:
+    times = np.sort(_positive("timescales", timescales).ravel())
+    return _distances(gammaincc(np.asarray(shapes)[:, None], 1 / times))
+
+
+def _distances_to_gaussians(
+    timescales: ArrayLike, means: Sequence[float] | NDArray[np.float64], width: float
+) -> NDArray[np.float64]:
+    times = np.sort(_positive("timescales", timescales).ravel())
+    return _distances(ndtr((times - np.asarray(means)[:, None]) / width))
+
+
+def _distances(below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Kolmogorov-Smirnov distances (m,) of n sorted values to laws, given P(T <= value) (m, n)."""
+    n = below.shape[1]
+    above = np.arange(1, n + 1) / n - below
+    under = below - np.arange(n) / n
+    largest: NDArray[np.float64] = np.maximum(above.max(axis=1), under.max(axis=1))
+    return largest
+
+
+def _positive(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    array = np.asarray(values, dtype=np.float64)
+    wrong = array[~(np.isfinite(array) & (array > 0))]
+    if wrong.size:
+        raise ValueError(f"{name} must be positive and finite, got {wrong[0]:g}")
+    return array

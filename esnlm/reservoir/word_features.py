@@ -1,0 +1,262 @@
+"""Word features in front of the recurrence (Rachez & Hagiwara 2014, sections 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from esnlm.kernels import features as kernels
+from esnlm.kernels.activations import IDENTITY, RELU, TANH
+from esnlm.reservoir.parallel_streams import checked_starts
+from esnlm.utils.validation import check_count, check_finite, checked_tokens
+
+# Compiled functions carry no types of their own.
+_advance: Any = kernels.advance
+_backpropagate: Any = kernels.backpropagate
+_descend: Any = kernels.descend
+
+_ACTIVATIONS = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
+# Online least squares with step η‖x‖² converges below 2; a tenth keeps its gradient noise small
+# at every reservoir size (with 0.01 the paper's rate is above it from about 30 units on).
+_LARGEST_STEP = 0.1
+_INITIAL_SCALE = 0.1
+
+
+class WordFeatures(TransformerMixin, BaseEstimator):
+    """Dense word features f(u) = W_f u that drive a reservoir in place of one-hot words (eq. 8-11).
+
+    ``W_f`` and a provisional linear readout ``W_out`` descend the squared error of the next word
+    (eq. 12), one update per word of the text in its order. The error of a prediction reaches the
+    features of the word just read only: it passes through the reservoir's units once and never
+    through its recurrent weights, as the echo state property makes older words count
+    geometrically less (eq. 19-29). The features then stay fixed, the provisional readout is
+    dropped, and any readout is fitted on the states that the features drive.
+
+    Parameters
+    ----------
+    n_features : int
+        Dimensions of a word's features, F; the paper has 2.
+    n_passes : int
+        Passes over the tokens.
+    learning_rate, readout_learning_rate : float
+        Step sizes for ``W_f`` and ``W_out``; the paper has 0.05 and 0.01. A readout step on
+        a state x is held at or below ``0.1 / ‖x‖²``, which keeps large reservoirs stable.
+    random_state : int, RandomState instance or None
+        Draws the initial features.
+
+    Attributes
+    ----------
+    embedding_ : ndarray of shape (n_tokens, n_features), float64
+        Row v is the feature vector of token v: the transpose of W_f. It starts as Gaussian noise
+        of standard deviation 0.1 (the paper does not say): small, so that what tells words apart
+        is what was learned. Words that never occur keep their initial row.
+    coef_ : ndarray of shape (n_tokens, n_units), float64
+        The provisional W_out, which starts at zero.
+    loss_history_ : ndarray of shape (n_passes,), float64
+        Mean over predictions of half the squared error, measured before each update.
+    n_predictions_ : int
+        Predictions in one pass.
+
+    Notes
+    -----
+    A pass costs n_units * (n_tokens + in-degree) operations per word, in one thread: the updates
+    depend on one another.
+
+    Examples
+    --------
+    Words 0 and 1 are always followed by 2, so their features come to agree:
+
+    >>> import numpy as np
+    >>> from esnlm import Reservoir, WordFeatures
+    >>> tokens = np.random.default_rng(0).choice([0, 1], 2000)
+    >>> tokens[1::2] = 2
+    >>> reservoir = Reservoir(20, random_state=0).fit(n_inputs=2)
+    >>> words = WordFeatures(2, random_state=0).fit(tokens, reservoir=reservoir)
+    >>> a, b, c = words.embedding_
+    >>> bool(np.linalg.norm(a - b) < 0.5 * np.linalg.norm(a - c))
+    True
+    >>> words.transform([2, 0]).shape
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        n_features: int = 2,
+        *,
+        n_passes: int = 10,
+        learning_rate: float = 0.05,
+        readout_learning_rate: float = 0.01,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.n_features = n_features
+        self.n_passes = n_passes
+        self.learning_rate = learning_rate
+        self.readout_learning_rate = readout_learning_rate
+        self.random_state = random_state
+
+    def fit(
+        self,
+        tokens: ArrayLike,
+        y: None = None,
+        *,
+        reservoir: Any,
+        n_tokens: int | None = None,
+        starts: ArrayLike | None = None,
+    ) -> WordFeatures:
+        """Learn the features on tokens (T,), in their order.
+
+        Parameters
+        ----------
+        tokens : array-like of int, shape (T,)
+        y : ignored
+        reservoir : Reservoir
+            The reservoir that the features will drive, with ``n_inputs_ == n_features``; one
+            without weights is fitted. It is read, not changed.
+        n_tokens : int, optional
+            Size of the vocabulary; default: the largest token + 1.
+        starts : sorted array-like of int, optional
+            Positions at which the state returns to zero, and whose token is not predicted
+            (beginnings of sentences). Default: one long sequence, as in the paper.
+
+        Raises
+        ------
+        ValueError
+            For tokens that are no whole numbers within the vocabulary, fewer than two of them,
+            a reservoir of another input size, or features that diverged.
+        """
+        self._check_parameters()
+        ids = checked_tokens(tokens, n_tokens).astype(np.int64, copy=False)
+        if len(ids) < 2:
+            raise ValueError(f"word features need at least two tokens, got {len(ids)}")
+        size = int(ids.max()) + 1 if n_tokens is None else int(n_tokens)
+        weights = self._reservoir_weights(reservoir)
+        random = check_random_state(self.random_state)
+        embedding = random.standard_normal((size, self.n_features)) * _INITIAL_SCALE
+        coef = np.zeros((size, reservoir.n_units))
+        restart = _restarts(len(ids), starts)
+        rates = (float(self.learning_rate), float(self.readout_learning_rate), _LARGEST_STEP)
+        history = np.empty(self.n_passes)
+        count = 0
+        for i in range(self.n_passes):
+            total, count = _descend(ids, restart, *weights, embedding, coef, *rates)
+            if not (np.isfinite(total) and np.isfinite(embedding).all()):
+                raise ValueError(
+                    f"word features diverged in pass {i + 1}: lower learning_rate "
+                    f"(got {self.learning_rate}) or the reservoir's spectral radius"
+                )
+            history[i] = total / max(count, 1)
+        if count == 0:
+            raise ValueError("every token begins a sequence, so there is nothing to predict")
+        self.embedding_ = embedding
+        self.coef_ = coef
+        self.loss_history_ = history
+        self.n_predictions_ = count
+        return self
+
+    def transform(self, tokens: ArrayLike) -> NDArray[np.float64]:
+        """The features of tokens (T,) int, as an array (T, n_features) float64."""
+        check_is_fitted(self, "embedding_")
+        return self.embedding_[checked_tokens(tokens, len(self.embedding_))]
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The learned arrays by name, for saving."""
+        check_is_fitted(self, "embedding_")
+        return {
+            "embedding": self.embedding_,
+            "coef": self.coef_,
+            "loss_history": self.loss_history_,
+            "n_predictions": np.array(self.n_predictions_, dtype=np.int64),
+        }
+
+    @classmethod
+    def from_arrays(cls, params: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> WordFeatures:
+        """What ``to_arrays`` and ``get_params`` came from."""
+        features = cls(**params)
+        features.embedding_ = np.asarray(arrays["embedding"])
+        features.coef_ = np.asarray(arrays["coef"])
+        features.loss_history_ = np.asarray(arrays["loss_history"])
+        features.n_predictions_ = int(arrays["n_predictions"])
+        return features
+
+    def _check_parameters(self) -> None:
+        for name in ("n_features", "n_passes"):
+            check_count(name, getattr(self, name))
+        for name in ("learning_rate", "readout_learning_rate"):
+            value = getattr(self, name)
+            check_finite(name, value)
+            if value <= 0:
+                raise ValueError(f"{name} must be positive, got {value!r}")
+
+    def _reservoir_weights(self, reservoir: Any) -> tuple[Any, ...]:
+        """CSR arrays, input weights, bias, leak rate and activation code, for the kernels."""
+        if not hasattr(reservoir, "W_"):
+            reservoir.fit(n_inputs=self.n_features)
+        if reservoir.n_inputs_ != self.n_features:
+            raise ValueError(
+                f"the reservoir has {reservoir.n_inputs_} inputs for {self.n_features} features: "
+                f"make its weights with Reservoir(...).fit(n_inputs={self.n_features})"
+            )
+        recurrent = reservoir.W_.tocsr()
+        inputs = reservoir.W_in_
+        inputs = inputs.toarray() if hasattr(inputs, "toarray") else inputs
+        return (
+            recurrent.indptr.astype(np.int64),
+            recurrent.indices.astype(np.int64),
+            recurrent.data.astype(np.float64),
+            np.ascontiguousarray(inputs, dtype=np.float64),
+            np.ascontiguousarray(reservoir.bias_, dtype=np.float64),
+            np.ascontiguousarray(reservoir.leak_rate_, dtype=np.float64),
+            _ACTIVATIONS[reservoir.activation],
+        )
+
+
+def one_step_gradient(
+    embedding: ArrayLike,
+    coef: ArrayLike,
+    reservoir: Any,
+    state: ArrayLike,
+    token: int,
+    target: int,
+) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
+    """Loss of one prediction, and its gradient by the token's features and by W_out.
+
+    Parameters
+    ----------
+    embedding : array-like of shape (n_tokens, n_features)
+    coef : array-like of shape (n_tokens, n_units)
+    reservoir : fitted Reservoir with ``n_inputs_ == n_features``
+    state : array-like of shape (n_units,)
+        The state before the token is read, held constant (the truncation after eq. 29).
+    token, target : int
+        The word that is read, and the one that follows it.
+
+    Returns
+    -------
+    loss : float
+        ``½ ‖W_out x - u‖²`` (a term of eq. 12).
+    feature_gradient : ndarray of shape (n_features,)
+        ``W_inᵀ (W_outᵀ error * dx/da)`` (eq. 19, 24).
+    coef_gradient : ndarray of shape (n_tokens, n_units)
+    """
+    rows = np.ascontiguousarray(embedding, dtype=np.float64)
+    readout = np.ascontiguousarray(coef, dtype=np.float64)
+    *weights, activation = WordFeatures(rows.shape[1])._reservoir_weights(reservoir)
+    after = np.array(state, dtype=np.float64)
+    slope, delta = np.empty_like(after), np.empty_like(after)
+    _advance(*weights, activation, rows[token], after, slope)
+    error, gradient = np.empty(len(readout)), np.empty(rows.shape[1])
+    loss = _backpropagate(weights[3], readout, after, slope, target, error, delta, gradient)
+    return float(loss), gradient, np.outer(error, after)
+
+
+def _restarts(length: int, starts: ArrayLike | None) -> NDArray[np.bool_]:
+    """Marks (length,) of the positions at which the state is zero; position 0 is one."""
+    restart = np.zeros(length, dtype=np.bool_)
+    positions = checked_starts(starts, length)
+    restart[0 if positions is None else positions] = True
+    return restart

@@ -1,0 +1,1 @@
+"""Text: corpora, tokenizers, sentences, shards on disk."""

@@ -1,0 +1,223 @@
+"""Token shards: a prepared corpus as a folder of memory-mapped arrays, every byte checked.
+
+The folder holds ``manifest.json`` (counts, settings, the SHA-256 of every file and of itself),
+``tokenizer.json``, and three little-endian arrays: ``tokens.bin`` (T,) of uint16, or uint32 where
+the vocabulary needs it, ``starts.bin`` (n_sentences,) int64, the places where sentences begin, and
+``bounds.bin`` (n_documents + 1,) int64, those where documents begin, and T.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.storage.tensor_file import file_digest
+from esnlm.text.corpus import TokenStream
+from esnlm.text.shuffling import ChunkOrder
+from esnlm.text.tokenizers import Tokenizer
+
+FORMAT = "esnlm-shards"
+VERSION = 1
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
+TOKENS, STARTS, BOUNDS = "tokens.bin", "starts.bin", "bounds.bin"
+FILES = {MANIFEST, TOKENIZER, TOKENS, STARTS, BOUNDS}
+#: Type of a place in the tokens, on disk.
+PLACE = np.dtype("<i8")
+_CHECKED = 1 << 24
+
+
+class ShardsError(ValueError):
+    """A folder that is not a whole, unaltered set of shards."""
+
+
+class Shards:
+    """A corpus that ``esnlm prepare`` made, its tokens left on the disk.
+
+    Parameters
+    ----------
+    folder : path
+        What `esnlm.text.prepare.prepare_shards` wrote.
+    verify : bool
+        Compare the SHA-256 of every file with the manifest's, and check that tokens and places
+        are in range; otherwise only the manifest, the tokenizer and the sizes are checked.
+
+    Attributes
+    ----------
+    tokenizer : Tokenizer
+    n_tokens_vocab : int
+        Entries of the vocabulary.
+    n_tokens, n_documents : int
+        What the corpus holds; ``len()`` is the number of sentences.
+    manifest : dict
+        All of ``manifest.json``; ``manifest["totals"]`` has further counts.
+
+    Raises
+    ------
+    ShardsError
+        A file is missing, truncated or altered, or the format is another one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from esnlm.text.prepare import prepare_shards
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.txt").write_text("the boy\\nthe dog\\n")
+    >>> shards = prepare_shards(folder / "a.txt", folder / "a", "word")
+    >>> len(shards), shards.n_tokens, shards.stream().tokens.tolist()
+    (2, 8, [1, 3, 4, 2, 1, 3, 5, 2])
+    """
+
+    def __init__(self, folder: str | Path, *, verify: bool = True) -> None:
+        self.folder = Path(folder)
+        self.manifest = read_manifest(self.folder)
+        try:
+            self._open(verify)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ShardsError(
+                f"{self.folder / MANIFEST} does not describe whole shards: {error!r}"
+            ) from error
+
+    def _open(self, verify: bool) -> None:
+        """Check and map what the manifest names."""
+        for name in (TOKENIZER, TOKENS, STARTS, BOUNDS):
+            self._check_file(name, self.manifest["files"][name], verify)
+        self.tokenizer = Tokenizer.from_json(
+            (self.folder / TOKENIZER).read_text(encoding="utf-8"),
+            bos=self.manifest["bos"],
+            eos=self.manifest["eos"],
+        )
+        totals = self.manifest["totals"]
+        self.n_tokens_vocab = int(self.manifest["n_tokens_vocab"])
+        self.n_tokens, self.n_documents = totals["tokens"], totals["documents"]
+        dtype = self._token_type()
+        self._stream = TokenStream(
+            self._mapped(TOKENS, dtype, self.n_tokens),
+            self._mapped(STARTS, PLACE, totals["sentences"]),
+            self._mapped(BOUNDS, PLACE, self.n_documents + 1),
+        )
+        if verify:
+            self._check_values()
+
+    def __len__(self) -> int:
+        """Number of sentences."""
+        return int(self.manifest["totals"]["sentences"])
+
+    def __repr__(self) -> str:
+        return (
+            f"Shards({str(self.folder)!r}): {self.n_tokens} tokens, {len(self)} sentences,"
+            f" {self.n_documents} documents, vocabulary of {self.n_tokens_vocab}"
+        )
+
+    def stream(self) -> TokenStream:
+        """The whole corpus, memory-mapped and read-only; every sentence begins anew."""
+        return self._stream
+
+    def shuffled_streams(
+        self, rng: np.random.Generator, n_tokens: int = 1 << 20
+    ) -> Iterator[TokenStream]:
+        """One pass in an order of the sentences drawn by ``rng``, ``n_tokens`` or so at a time."""
+        order = ChunkOrder(self._stream, n_tokens, rng)
+        for index in range(len(order)):
+            yield order.chunk(index)[0].stream
+
+    def _check_file(self, name: str, about: Mapping[str, Any], verify: bool) -> None:
+        path = self.folder / name
+        if not path.is_file():
+            raise ShardsError(f"{self.folder} is not a whole set of shards: {name} is missing")
+        size = path.stat().st_size
+        if size != about["bytes"]:
+            what = "truncated" if size < about["bytes"] else "altered"
+            raise ShardsError(
+                f"{path} is {what}: it has {size} bytes, expected {about['bytes']}; copy or"
+                " prepare the shards again"
+            )
+        if (verify or name == TOKENIZER) and file_digest(path) != about["sha256"]:
+            raise ShardsError(
+                f"{path} is altered, or does not belong to these shards: its checksum differs from"
+                f" the one in {MANIFEST}; copy or prepare the shards again"
+            )
+
+    def _token_type(self) -> np.dtype[Any]:
+        name, size = self.manifest["dtype"], self.n_tokens_vocab
+        if name not in ("uint16", "uint32"):
+            raise ShardsError(f"{self.folder} has tokens of type {name!r}, expected uint16, uint32")
+        dtype = np.dtype(name).newbyteorder("<")
+        if size > np.iinfo(dtype).max + 1:
+            raise ShardsError(
+                f"{self.folder} has a vocabulary of {size} entries, more than {name} can number:"
+                " prepare the shards again"
+            )
+        if len(self.tokenizer) != size:
+            raise ShardsError(
+                f"the tokenizer of {len(self.tokenizer)} entries does not belong to the shards in"
+                f" {self.folder}, whose vocabulary has {size}"
+            )
+        return dtype
+
+    def _mapped(self, name: str, dtype: np.dtype[Any], length: int) -> NDArray[Any]:
+        size = (self.folder / name).stat().st_size
+        if size != length * dtype.itemsize:
+            raise ShardsError(
+                f"{self.folder / name} has {size} bytes, expected {length} items of {dtype.name}"
+            )
+        return np.memmap(self.folder / name, dtype=dtype, mode="r", shape=(length,))
+
+    def _check_values(self) -> None:
+        """Checksums show altered bytes; this shows shards that were written wrongly."""
+        tokens, starts, bounds = self._stream.tokens, self._stream.starts, self._stream.bounds
+        assert starts is not None
+        for first in range(0, len(tokens), _CHECKED):
+            largest = int(tokens[first : first + _CHECKED].max())
+            if largest >= self.n_tokens_vocab:
+                raise ShardsError(
+                    f"{self.folder} holds the token {largest}, expected less than the vocabulary's"
+                    f" {self.n_tokens_vocab}"
+                )
+        for name, places in ((STARTS, np.append(starts, len(tokens))), (BOUNDS, bounds)):
+            if places[0] != 0 or places[-1] != len(tokens) or (np.diff(places) <= 0).any():
+                raise ShardsError(
+                    f"{self.folder / name} must rise from 0 to the {len(tokens)} tokens"
+                )
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """``manifest.json`` of a folder of shards, its own checksum found right.
+
+    Raises
+    ------
+    ShardsError
+        It is missing, altered, or describes something else.
+    """
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise ShardsError(f"no such folder of shards: {folder}")
+    if not path.is_file():
+        raise ShardsError(f"{folder} is not a folder of shards: {MANIFEST} is missing")
+    data = path.read_bytes()
+    try:
+        manifest = json.loads(data)
+    except ValueError as error:
+        raise ShardsError(f"{path} is not JSON: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise ShardsError(f"{path} does not describe token shards of esnlm")
+    if manifest.get("version") != VERSION:
+        raise ShardsError(
+            f"{folder} has version {manifest.get('version')!r} of the shard format, expected"
+            f" {VERSION}: prepare the text again"
+        )
+    digest = manifest.pop("manifest_sha256", None)
+    if sealed(manifest)[1] != data or digest != sealed(manifest)[0]:
+        raise ShardsError(f"{path} was altered: its checksum differs")
+    return manifest
+
+
+def sealed(manifest: Mapping[str, Any]) -> tuple[str, bytes]:
+    """The SHA-256 of a manifest, and the bytes of the file, which has it."""
+    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    full = {**manifest, "manifest_sha256": digest}
+    return digest, (json.dumps(full, indent=2) + "\n").encode()

@@ -1,0 +1,177 @@
+"""The Dyck-2 pair of Mahto et al. (paper 002): which closers may come next, by one LSTM layer."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from esnlm.grammars.dyck import BRACKETS, PAIRS, allowed_closers
+from esnlm.reservoir.timescales import estimated_timescales, inverse_gamma_timescales
+from esnlm.torch.networks.lstm_layer import GatedLayer
+
+#: Training stops where the loss on validation sequences falls below this, as in the authors' code.
+CONVERGED = 1e-4
+_SEQUENCES_AT_ONCE = 256
+
+
+class Brackets(NamedTuple):
+    """Sequences as tensors, padded at their ends.
+
+    ``tokens`` (n, L) int64; ``allowed`` (n, L, 2) bool, the closers that may come next; ``inside``
+    (n, L) bool, false where a sequence has ended.
+    """
+
+    tokens: Tensor
+    allowed: Tensor
+    inside: Tensor
+
+    @classmethod
+    def of(cls, sequences: Sequence[str], device: str | torch.device = "cpu") -> "Brackets":
+        """The tensors of sequences of brackets.
+
+        >>> Brackets.of(["()", "[[]]"]).inside.sum(dim=1).tolist()
+        [2, 4]
+        """
+        shape = (len(sequences), max(map(len, sequences), default=0))
+        tokens, inside = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
+        allowed = np.zeros((*shape, len(PAIRS)), dtype=bool)
+        for row, sequence in enumerate(sequences):
+            tokens[row, : len(sequence)] = [BRACKETS.index(bracket) for bracket in sequence]
+            allowed[row, : len(sequence)] = allowed_closers(sequence)
+            inside[row, : len(sequence)] = True
+        return cls(*(torch.from_numpy(part).to(device) for part in (tokens, allowed, inside)))
+
+    def take(self, rows: Tensor) -> "Brackets":
+        """Some of the sequences, cut to the longest of them."""
+        longest = int(self.inside[rows].sum(dim=1).max())
+        return Brackets(*(part[rows, :longest] for part in self))
+
+    def batches(self, order: Tensor, size: int) -> Iterator["Brackets"]:
+        """The sequences in an order, so many at a time."""
+        for rows in order.split(size):
+            yield self.take(rows)
+
+
+class DyckLSTM(nn.Module):
+    """One-hot brackets -> LSTM -> a number in (0, 1) for each kind of closer.
+
+    Parameters
+    ----------
+    n_units : int
+    alpha : float, optional
+        Fix the timescales of the layer to the quantiles of an inverse gamma distribution of this
+        shape: the multi-timescale model (1.5 in the paper). None: the baseline, whose trained
+        parameters are 4 H (4 + H + 2) + 2 (H + 1).
+
+    Examples
+    --------
+    >>> network = DyckLSTM(8, alpha=1.5)
+    >>> network(torch.zeros((3, 5), dtype=torch.int64)).shape
+    torch.Size([3, 5, 2])
+    """
+
+    def __init__(self, n_units: int = 256, alpha: float | None = None) -> None:
+        super().__init__()
+        self.timescales = None if alpha is None else inverse_gamma_timescales(alpha, n_units)
+        self.layer = GatedLayer(len(BRACKETS), n_units, self.timescales)
+        self.output = nn.Linear(n_units, len(PAIRS))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Tokens (B, T) int64 -> how far each closer is allowed next (B, T, 2), in (0, 1)."""
+        outputs, _ = self.layer(self._one_hot(tokens))
+        scores: Tensor = self.output(outputs).sigmoid()
+        return scores
+
+    def forget_gates(self, tokens: Tensor) -> Tensor:
+        """Forget gates (B, T, H) on tokens (B, T)."""
+        inputs = self._one_hot(tokens)
+        gates: Tensor = self.layer.gates(inputs, self.layer(inputs)[0])[1]
+        return gates
+
+    def _one_hot(self, tokens: Tensor) -> Tensor:
+        return functional.one_hot(tokens, len(BRACKETS)).to(self.output.weight.dtype)
+
+
+def train(
+    network: DyckLSTM,
+    sequences: Brackets,
+    validation: Brackets,
+    *,
+    n_epochs: int = 2000,
+    batch_size: int = 32,
+    learning_rate: float = 1e-4,
+    clip: float = 1.0,
+    told: Callable[[int, float, float], None] = lambda epoch, loss, held_out: None,
+) -> int:
+    """Minimise the mean squared error by Adam; the number of epochs that were run.
+
+    Batches are drawn by torch's global generator. ``told(epoch, loss, held_out)`` is called after
+    each epoch; training ends early once the held-out loss is below `CONVERGED`.
+    """
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    optimiser = torch.optim.Adam(trained, lr=learning_rate)
+    for epoch in range(1, n_epochs + 1):
+        network.train()
+        losses = []
+        order = torch.randperm(len(sequences.tokens)).to(sequences.tokens.device)
+        for batch in sequences.batches(order, batch_size):
+            error = squared_error(network, batch)
+            optimiser.zero_grad()
+            error.backward()
+            nn.utils.clip_grad_norm_(trained, clip)
+            optimiser.step()
+            losses.append(error.detach())
+        held_out = mean_squared_error(network, validation)
+        told(epoch, float(torch.stack(losses).mean()), held_out)
+        if held_out < CONVERGED:
+            return epoch
+    return n_epochs
+
+
+def squared_error(network: DyckLSTM, batch: Brackets) -> Tensor:
+    """Mean over steps and closers of the squared difference to what is allowed, 0 or 1."""
+    errors = (network(batch.tokens) - batch.allowed.to(torch.float32)).square()
+    return errors[batch.inside].mean()
+
+
+@torch.inference_mode()
+def mean_squared_error(network: DyckLSTM, sequences: Brackets) -> float:
+    """`squared_error` of all sequences, every step with the same weight."""
+    network.eval()
+    total = 0.0
+    for batch in sequences.batches(_by_length(sequences), _SEQUENCES_AT_ONCE):
+        total += float(squared_error(network, batch)) * int(batch.inside.sum())
+    return total / int(sequences.inside.sum())
+
+
+@torch.inference_mode()
+def right_sequences(network: DyckLSTM, sequences: Brackets) -> NDArray[np.bool_]:
+    """Whether the allowed closers are those above 1/2 at every step of a sequence, (n,)."""
+    network.eval()
+    order = _by_length(sequences)
+    found = [
+        (((network(batch.tokens) > 0.5) == batch.allowed).all(dim=2) | ~batch.inside).all(dim=1)
+        for batch in sequences.batches(order, _SEQUENCES_AT_ONCE)
+    ]
+    right = np.empty(len(order), dtype=bool)
+    right[order.cpu().numpy()] = torch.cat(found).cpu().numpy()
+    return right
+
+
+@torch.inference_mode()
+def measured_timescales(network: DyckLSTM, sequences: Brackets) -> NDArray[np.float64]:
+    """Timescales (H,) from the mean forget gates over all steps (equation 3)."""
+    network.eval()
+    total: Tensor = torch.zeros((), dtype=torch.float64)
+    for batch in sequences.batches(_by_length(sequences), _SEQUENCES_AT_ONCE):
+        gates = network.forget_gates(batch.tokens)[batch.inside]
+        total = total + gates.double().sum(dim=0).cpu()
+    return estimated_timescales((total / int(sequences.inside.sum())).numpy())
+
+
+def _by_length(sequences: Brackets) -> Tensor:
+    return sequences.inside.sum(dim=1).argsort(stable=True)

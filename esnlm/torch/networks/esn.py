@@ -1,0 +1,237 @@
+"""Echo state networks trained by cross-entropy: with low-rank output, or trained embedding."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from esnlm.models.reservoir import LanguageModel
+from esnlm.readouts.softmax.reduced_rank import ReducedRankSoftmaxReadout
+from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.reservoir.reservoir import Reservoir
+from esnlm.storage.model_folder import describe, rebuild
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.torch.device import on_device
+from esnlm.torch.networks.input_weights import TokenInputs
+from esnlm.torch.networks.network import Network, State
+from esnlm.torch.networks.output_layer import core_readout, output_layer, set_output
+from esnlm.torch.networks.packing import Packing
+from esnlm.torch.networks.recurrence import Recurrence
+
+
+class EchoStateNetwork(Network):
+    """A frozen `esnlm.Reservoir` and a trained softmax of low rank (Ueda et al. 2025, eq. 1-4).
+
+    Parameters
+    ----------
+    n_tokens : int
+    reservoir : Reservoir or mapping, optional
+        One with weights for ``n_tokens`` inputs is taken as it is; otherwise weights are drawn.
+        A mapping holds parameters of `esnlm.Reservoir` that differ from the paper's: 4096 units of
+        degree 32, radius 0.99, leak rates uniform in (0, 1), each token driving 32 units.
+    rank : int or None
+        Of the output matrix; at most the number of units. None: a full matrix.
+    dropout : float
+        Share of a state's units that are left out before the output, in training.
+
+    Attributes
+    ----------
+    reservoir : Reservoir
+        The core's, with its weights.
+
+    Examples
+    --------
+    >>> network = EchoStateNetwork(7, reservoir={"n_units": 20, "random_state": 0}, rank=3)
+    >>> hidden, state = network.encode(torch.tensor([[1, 2, 3], [4, 5, 6]]))
+    >>> hidden.shape, state.shape, network.head(hidden).shape
+    (torch.Size([2, 3, 20]), torch.Size([2, 20]), torch.Size([2, 3, 7]))
+    >>> states = torch.from_numpy(network.reservoir.transform([4, 5, 6]))
+    >>> torch.allclose(hidden[1], states, atol=1e-5)
+    True
+    """
+
+    reads_ahead: ClassVar[bool] = True
+    RESERVOIR: ClassVar[dict[str, Any]] = {
+        "n_units": 4096, "degree": 32, "input_degree": 32, "spectral_radius": 0.99,
+        "leak_rate": ("uniform", 0.0, 1.0),
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        n_tokens: int,
+        *,
+        reservoir: Reservoir | Mapping[str, Any] | None = None,
+        rank: int | None = 512,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.n_tokens, self.rank, self.dropout = n_tokens, rank, dropout
+        self.reservoir = self._with_weights(reservoir)
+        made = self.reservoir
+        self.recurrence = Recurrence(made.W_, made.leak_rate_, made.activation)
+        self.inputs = TokenInputs(made.W_in_, made.bias_)
+        self.drop = nn.Dropout(dropout)
+        self.output = output_layer(made.n_units, n_tokens, rank, self.inputs.bias.dtype)
+
+    @classmethod
+    def of_core(cls, model: LanguageModel) -> "EchoStateNetwork":
+        """The network of a model whose states are driven by tokens and read by a softmax.
+
+        Raises
+        ------
+        ValueError
+            The model has word features, or its readout is no softmax of full or reduced rank.
+        """
+        readout = model.readout_
+        if model.features_ is not None or not isinstance(readout, SoftmaxReadout):
+            kind = type(readout).__name__
+            raise ValueError(f"torch does not compute word features, nor a {kind}: use the core")
+        rank = len(readout.up_) if isinstance(readout, ReducedRankSoftmaxReadout) else None
+        network = cls(model.n_tokens_, reservoir=model.reservoir_, rank=rank)
+        set_output(network.output, readout)
+        return network
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "n_tokens": self.n_tokens,
+            "reservoir": describe(self.reservoir)["params"],
+            "rank": self.rank,
+            "dropout": self.dropout,
+        }
+
+    def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
+        start = self.recurrence.start(len(tokens)) if state is None else state.t().contiguous()
+        drive = self.inputs.drive(tokens.t())
+        states = self.recurrence.harvest(tokens.shape[1], drive, start)
+        return states.permute(2, 0, 1), states[-1].t().clone()
+
+    def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
+        packing = Packing.of(starts, len(tokens))
+        ids, restart, target = (
+            on_device(array, self.device)
+            for array in (tokens[packing.source], packing.restart, packing.target)
+        )
+        drive = self.inputs.drive(ids)
+        return self.recurrence.harvest_packed(drive, restart, target, len(tokens))
+
+    def head(self, hidden: Tensor) -> Tensor:
+        logits: Tensor = self.output(self.drop(hidden))
+        return logits
+
+    def frozen_weights(self) -> tuple[int, int]:
+        kept = self.reservoir
+        return _entries(kept.W_, kept.W_in_, kept.leak_rate_)
+
+    def language_model(self, tokenizer: Tokenizer | None, reset: str) -> LanguageModel:
+        """The same model as the core's, which scores, saves and exports without torch."""
+        readout = core_readout(self.output)
+        return LanguageModel.of_parts(self.core_reservoir(), readout, tokenizer, reset=reset)
+
+    def core_reservoir(self) -> Reservoir:
+        """The reservoir as the core takes it."""
+        return self.reservoir
+
+    def _with_weights(self, given: Reservoir | Mapping[str, Any] | None) -> Reservoir:
+        if isinstance(given, Reservoir):
+            made = given
+        else:
+            made = Reservoir(**self._merged(given or {}))
+        if not hasattr(made, "W_"):
+            made.fit(n_inputs=self.n_tokens)
+        if made.n_inputs_ != self.n_tokens:
+            raise ValueError(
+                f"the reservoir has {made.n_inputs_} inputs, expected n_tokens={self.n_tokens}"
+            )
+        return made
+
+    def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        merged = self.RESERVOIR | {name: rebuild(value) for name, value in given.items()}
+        if merged.get("random_state") is None:  # drawn as all other weights are
+            merged["random_state"] = int(torch.randint(2**31 - 1, ()))
+        return merged
+
+
+class EchoStateNetworkWithEmbedding(EchoStateNetwork):
+    """ESN+i: a frozen recurrence whose input weights are trained too (Ueda et al. 2025b).
+
+    The gradient runs back through the frozen recurrence; states after it are a full softmax's.
+
+    Parameters
+    ----------
+    n_tokens : int
+    reservoir : Reservoir or mapping, optional
+        As for `EchoStateNetwork`; its input weights are where training begins. The paper's: 512
+        units, ReLU, radius 0.993, leak rate 0.8, half the recurrent weights zero, input weights
+        N(0, 1).
+    rank : int or None
+    dropout : float
+        After the embedding and before the output.
+    truncate : int, optional
+        The gradient goes no further back than to the last step whose number is a multiple of it.
+
+    Examples
+    --------
+    >>> network = EchoStateNetworkWithEmbedding(7, reservoir={"n_units": 6, "random_state": 0})
+    >>> hidden, _ = network.encode(torch.tensor([[1, 2, 3]]))
+    >>> network.loss(hidden[:, -1], torch.tensor([4])).sum().backward()
+    >>> network.embedding.weight.grad.abs().sum(1).bool().tolist()
+    [False, True, True, True, False, False, False]
+    """
+
+    reads_ahead: ClassVar[bool] = False
+    RESERVOIR: ClassVar[dict[str, Any]] = {
+        "n_units": 512, "spectral_radius": 0.993, "leak_rate": 0.8, "activation": "relu",
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        n_tokens: int,
+        *,
+        reservoir: Reservoir | Mapping[str, Any] | None = None,
+        rank: int | None = None,
+        dropout: float = 0.1,
+        truncate: int | None = None,
+    ) -> None:
+        super().__init__(n_tokens, reservoir=reservoir, rank=rank, dropout=dropout)
+        if truncate is not None and truncate < 1:
+            raise ValueError(f"truncate must be at least 1, got {truncate}")
+        self.truncate = truncate
+        start = self.reservoir.W_in_.T
+        if scipy.sparse.issparse(start):
+            start = start.toarray()
+        self.embedding = nn.Embedding.from_pretrained(torch.tensor(start), freeze=False)
+        del self.inputs.weights
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | {"truncate": self.truncate}
+
+    def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
+        start = self.recurrence.start(len(tokens)) if state is None else state.t().contiguous()
+        vectors = self.drop(self.embedding(tokens)).permute(1, 2, 0)
+        drives = (vectors + self.inputs.bias).contiguous()
+        states = self.recurrence(drives, start, self.truncate)
+        return states.permute(2, 0, 1), states[-1].t()
+
+    def frozen_weights(self) -> tuple[int, int]:
+        return _entries(self.reservoir.W_, self.reservoir.leak_rate_)
+
+    def core_reservoir(self) -> Reservoir:
+        kept = self.reservoir
+        trained = self.embedding.weight.detach().cpu().numpy().T
+        parameters = kept.get_params() | {"input_degree": None}
+        return Reservoir(**parameters).set_weights(kept.W_, trained, kept.bias_, kept.leak_rate_)
+
+    def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        parameters = super()._merged(given)
+        return {"degree": max(1, parameters["n_units"] // 2)} | parameters
+
+
+def _entries(*matrices: Any) -> tuple[int, int]:
+    """Entries of matrices, all and those that are not zero."""
+    sizes = [int(matrix.shape[0]) * int((*matrix.shape, 1)[1]) for matrix in matrices]
+    stored = [m.data if scipy.sparse.issparse(m) else m for m in matrices]
+    return sum(sizes), sum(int((values != 0).sum()) for values in stored)

@@ -1,0 +1,81 @@
+"""How long the units of a trained LSTM remember: forget gates on a text, and their timescales."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from esnlm.reservoir.timescales import estimated_timescales
+from esnlm.torch.networks.lstm import LSTM
+from esnlm.torch.networks.multi_timescale_lstm import AWDLSTM
+from esnlm.torch.networks.network import Network, State
+
+_TOKENS_AT_ONCE = 1024
+
+
+@torch.inference_mode()
+def forget_gates(
+    network: LSTM | AWDLSTM, tokens: Tensor, state: State = None
+) -> tuple[list[Tensor], State]:
+    """Forget gates (B, T, units) of each layer on tokens (B, T), and the state after them.
+
+    Those of evaluation: nothing is dropped, and the network is left in that mode.
+    """
+    hidden = network.eval().embedding(tokens)
+    gates, reached = [], []
+    for i, layer in enumerate(network.layers):
+        before = None if state is None else state[i]
+        outputs, after = layer(hidden, before)
+        gates.append(layer.gates(hidden, outputs, before)[1])
+        reached.append(after)
+        hidden = outputs
+    return gates, tuple(reached)
+
+
+def is_lstm(network: Network) -> bool:
+    """Whether the network is one whose layers' gates and cells can be looked at."""
+    return isinstance(network, LSTM | AWDLSTM)
+
+
+@torch.inference_mode()
+def cell_states(network: LSTM | AWDLSTM, tokens: NDArray[np.integer]) -> list[NDArray[np.float32]]:
+    """Cells (B, T, units) of each layer after each of the tokens (B, T), from the start state.
+
+    Nothing is dropped, and the network is left in that mode.
+    """
+    ids = torch.from_numpy(np.asarray(tokens).astype(np.int64)).to(network.device)
+    hidden = network.eval().embedding(ids)
+    found = []
+    for layer in network.layers:
+        state, outputs, cells = None, [], []
+        for t in range(hidden.shape[1]):  # torch tells the cell after the last token alone
+            output, state = layer(hidden[:, t : t + 1], state)
+            outputs.append(output)
+            cells.append(state[1])
+        hidden = torch.cat(outputs, dim=1)
+        found.append(torch.stack(cells, dim=1).cpu().numpy())
+    return found
+
+
+def measured_timescales(
+    network: LSTM | AWDLSTM, texts: Iterable[NDArray[np.integer]]
+) -> list[NDArray[np.float64]]:
+    """Timescales (units,) of each layer from its mean forget gates over texts (T,).
+
+    Equation 3 of Mahto et al. (2021). Each text is read from the start state.
+    """
+    sums = [torch.zeros(layer.n_units, dtype=torch.float64) for layer in network.layers]
+    n_read = 0
+    for text in texts:
+        state = None
+        tokens = torch.from_numpy(np.asarray(text).astype(np.int64)).to(network.device)
+        for part in tokens.split(_TOKENS_AT_ONCE):
+            gates, state = forget_gates(network, part[None], state)
+            for total, layer in zip(sums, gates, strict=True):
+                total += layer[0].double().sum(dim=0).cpu()
+            n_read += len(part)
+    if not n_read:
+        raise ValueError("timescales need text, got none")
+    return [estimated_timescales((total / n_read).numpy()) for total in sums]

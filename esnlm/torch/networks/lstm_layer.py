@@ -1,0 +1,123 @@
+"""One layer of an LSTM, with torch's weights and gates that can be looked at and fixed."""
+
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+from torch.nn import functional
+
+from esnlm.reservoir.timescales import forget_bias
+from esnlm.torch.device import full_precision
+
+LayerState = tuple[Tensor, Tensor]
+
+
+class GatedLayer(nn.Module):
+    """Inputs (B, T, D) -> outputs (B, T, H) of an LSTM (Hochreiter & Schmidhuber 1997).
+
+    ::
+
+        i, f, o = sigmoid(W_x x[t] + W_h h[t-1] + b),  g = tanh(alike)
+        c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t])
+
+    The weights are those of ``torch.nn.LSTM``, in its order (i, f, g, o) and with its two biases,
+    uniform in ±1/√H.
+
+    Parameters
+    ----------
+    n_inputs, n_units : int
+        Sizes D and H. Parameters: 4 H (D + H + 2).
+    timescales : array (n_units,), optional
+        Fix the bias of the forget gates to ``-log(exp(1/T) - 1)`` (equation 5 of paper 002) and
+        that of the input gates to its negative; neither is trained. Parameters: 2 H fewer, as
+        a fixed bias is stored once; 4 H of them trained no more.
+    weight_drop : float
+        Share of recurrent weights left out in training, the same for a whole batch (Merity et
+        al. 2018).
+
+    Examples
+    --------
+    >>> layer = GatedLayer(3, 4)
+    >>> outputs, (h, c) = layer(torch.zeros(2, 5, 3))
+    >>> outputs.shape, h.shape, c.shape
+    (torch.Size([2, 5, 4]), torch.Size([2, 4]), torch.Size([2, 4]))
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        n_units: int,
+        timescales: ArrayLike | None = None,
+        weight_drop: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.n_units = n_units
+        self.weight_drop = weight_drop
+        n_biases = (4 if timescales is None else 2) * n_units
+        self.weight_ih = nn.Parameter(torch.empty(4 * n_units, n_inputs))
+        self.weight_hh = nn.Parameter(torch.empty(4 * n_units, n_units))
+        self.bias_ih = nn.Parameter(torch.empty(n_biases))
+        self.bias_hh = nn.Parameter(torch.empty(n_biases))
+        bound = 1 / math.sqrt(n_units)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+        self.gate_bias: nn.Parameter | None = None
+        if timescales is not None:
+            forget = torch.as_tensor(forget_bias(timescales)).float()
+            self.gate_bias = nn.Parameter(torch.cat([-forget, forget]), requires_grad=False)
+
+    def weights(self) -> list[Tensor]:
+        """Recurrent and input weights and both biases, as ``torch.lstm`` takes them."""
+        recurrent = functional.dropout(self.weight_hh, self.weight_drop, self.training)
+        if self.gate_bias is None:
+            return [self.weight_ih, recurrent, self.bias_ih, self.bias_hh]
+        first = torch.cat([self.gate_bias, self.bias_ih])
+        second = torch.cat([torch.zeros_like(self.gate_bias), self.bias_hh])
+        return [self.weight_ih, recurrent, first, second]
+
+    def forward(self, inputs: Tensor, state: LayerState | None = None) -> tuple[Tensor, LayerState]:
+        """Outputs (B, T, H), and h and c (B, H) after the last input; state None: zeros.
+
+        In the weights' precision always: in bfloat16 a gate of a timescale above 256 would be 1,
+        and cuDNN would take float16, in which small gradients are 0.
+        """
+        with full_precision(inputs):
+            read = inputs.to(self.weight_ih.dtype)
+            before = self.start(read) if state is None else state
+            with _without_layout_warning(inputs.is_cuda):
+                outputs, h, c = torch.lstm(
+                    read, [part[None] for part in before], self.weights(), True, 1, 0.0,
+                    self.training, False, True,
+                )  # fmt: skip
+        return outputs, (h[0], c[0])
+
+    def start(self, inputs: Tensor) -> LayerState:
+        """The zero state for inputs (B, T, D)."""
+        zeros = inputs.new_zeros((len(inputs), self.n_units))
+        return zeros, zeros
+
+    def gates(
+        self, inputs: Tensor, outputs: Tensor, state: LayerState | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """i, f, g and o (B, T, H) at each step of `forward`, whose outputs are given."""
+        first = (self.start(inputs) if state is None else state)[0]
+        before = torch.cat([first[:, None], outputs[:, :-1]], dim=1)
+        weight_ih, weight_hh, bias_ih, bias_hh = self.weights()
+        sums = inputs @ weight_ih.T + before @ weight_hh.T + (bias_ih + bias_hh)
+        i, f, g, o = sums.chunk(4, dim=-1)
+        return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+
+
+@contextmanager
+def _without_layout_warning(on_gpu: bool) -> Iterator[None]:
+    """Let cuDNN gather the weights without a word: the copy is small beside the products."""
+    if not on_gpu:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "RNN module weights are not part of single", UserWarning)
+        yield

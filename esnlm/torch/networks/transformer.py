@@ -1,0 +1,120 @@
+"""The character transformer of Köster & Uchida (paper 004)."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from esnlm.torch.networks.windows import WindowedNetwork
+from esnlm.utils.validation import check_count
+
+#: (n_hidden, n_heads, n_layers) of paper 004, from about 15 000 to 155 000 trained parameters.
+SIZES = ((64, 4, 4), (72, 8, 8), (128, 8, 8), (356, 8, 8), (256, 16, 16))
+
+
+class CharacterTransformer(WindowedNetwork):
+    """Transformer encoder over a window of characters, read out at the last one.
+
+    Embedding and sinusoidal positions (Vaswani et al. 2017), layers of attention over the whole
+    window and a rectified feed-forward net, each followed by LayerNorm, then a linear map of the
+    last position's vector to logits. Nothing is masked: a window serves one prediction. A text
+    shorter than the window has the last of its positions, so that the distance to the predicted
+    character is what it is in training.
+
+    Parameters
+    ----------
+    n_tokens : int
+        Size of the vocabulary V.
+    n_hidden : int
+        Size F of the feed-forward nets.
+    n_heads, n_layers : int
+        Trained parameters, with D dimensions: n_layers (4 D² + 9 D + 2 D F + F) + 2 D V + V.
+    n_dims : int
+        Dimensions D of the embedding, a multiple of ``n_heads`` and of 2.
+    context : int
+        Characters that a prediction reads.
+    dropout : float
+
+    Examples
+    --------
+    >>> network = CharacterTransformer(60, n_hidden=64, n_heads=4, n_layers=4)
+    >>> sum(p.numel() for p in network.parameters())
+    15100
+    """
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        n_tokens: int,
+        *,
+        n_hidden: int = 64,
+        n_heads: int = 4,
+        n_layers: int = 4,
+        n_dims: int = 16,
+        context: int = 32,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        sizes = {"n_tokens": n_tokens, "n_hidden": n_hidden, "n_heads": n_heads}
+        for name, size in (sizes | {"n_layers": n_layers, "context": context}).items():
+            check_count(name, size)
+        if n_dims % n_heads or n_dims % 2:
+            raise ValueError(f"n_dims must be a multiple of n_heads={n_heads} and 2, got {n_dims}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
+        self.n_tokens = n_tokens
+        self.n_hidden = n_hidden
+        self.n_heads = n_heads
+        self.n_layers = n_layers
+        self.n_dims = n_dims
+        self.window = context
+        self.dropout = dropout
+        self.embedding = nn.Embedding(n_tokens, n_dims)
+        self.register_buffer("positions", sinusoids(context, n_dims), persistent=False)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(n_dims, n_heads, n_hidden, dropout, batch_first=True)
+            for _ in range(n_layers)
+        )
+        self.output = nn.Linear(n_dims, n_tokens)
+
+    def settings(self) -> dict[str, Any]:
+        """Constructor arguments by name."""
+        names = ("n_tokens", "n_hidden", "n_heads", "n_layers", "n_dims", "dropout")
+        return {name: getattr(self, name) for name in names} | {"context": self.window}
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """The last position's vector (n, D) of tokens (n, L)."""
+        hidden = self.embedding(tokens) + self.positions[self.window - tokens.shape[1] :]
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden)
+        return _at_the_last(self.layers[-1], hidden)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Hidden (..., D) -> logits (..., V)."""
+        logits: Tensor = self.output(hidden)
+        return logits
+
+
+def _at_the_last(layer: nn.TransformerEncoderLayer, hidden: Tensor) -> Tensor:
+    """The last position (n, D) of ``layer(hidden)``, and no other."""
+    asking = hidden[:, -1:]
+    attended, _ = layer.self_attn(asking, hidden, hidden, need_weights=False)
+    x = layer.norm1(asking + layer.dropout1(attended))
+    units = layer.dropout(layer.activation(layer.linear1(x)))
+    found: Tensor = layer.norm2(x + layer.dropout2(layer.linear2(units)))
+    return found[:, 0]
+
+
+def sinusoids(n_positions: int, n_dims: int) -> Tensor:
+    """Positions (n_positions, n_dims) of Vaswani et al.: sines and cosines, wavelengths to 2π 10⁴.
+
+    Examples
+    --------
+    >>> sinusoids(3, 4)[0]
+    tensor([0., 1., 0., 1.])
+    """
+    rates = torch.exp(torch.arange(0, n_dims, 2) * (-math.log(10_000) / n_dims))
+    angles = torch.arange(n_positions)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)

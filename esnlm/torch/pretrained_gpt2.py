@@ -1,0 +1,111 @@
+"""GPT-2 from a local folder of transformers."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+
+from esnlm.storage.model_folder import ModelFormatError
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.torch.language_model import TorchLanguageModel
+from esnlm.torch.networks.gpt2 import GPT2, SIZES
+from esnlm.torch.optional import require_transformers
+
+END_OF_TEXT = "<|endoftext|>"
+#: Settings that change the function and are not offered here: they must be transformers' defaults.
+_FIXED = (
+    "activation_function", "layer_norm_epsilon", "n_inner", "scale_attn_weights",
+    "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention",
+    "tie_word_embeddings",
+)  # fmt: skip
+
+
+def pretrained(folder: str | Path) -> TorchLanguageModel:
+    """The language model of a folder of transformers: GPT-2 and its tokenizer.
+
+    The folder has ``config.json``, ``model.safetensors`` and ``tokenizer.json``, or ``vocab.json``
+    and ``merges.txt``. Nothing is downloaded and nothing in it is run. Sentences begin and end
+    with ``<|endoftext|>``.
+
+    Raises
+    ------
+    ModelFormatError
+        The folder holds no GPT-2, or one with settings that `GPT2` does not have.
+    """
+    require_transformers(f"the model {folder}")
+    from transformers import GPT2Config
+
+    place = Path(folder)
+    config = _config(place)
+    default = GPT2Config()
+    for name in _FIXED:
+        if config.get(name, getattr(default, name)) != getattr(default, name):
+            raise ModelFormatError(
+                f"{folder} has {name} = {config[name]!r}, expected {getattr(default, name)!r}"
+            )
+    if not list(place.glob("*.safetensors")):
+        raise ModelFormatError(f"{folder} has no weights in safetensors: convert them first")
+    loaded = _loaded(place)
+    sizes = {name: getattr(loaded.config, key) for name, key in SIZES.items()}
+    network = GPT2(loaded.config.vocab_size, dropout=loaded.config.resid_pdrop, **sizes)
+    network.transformer.load_state_dict(loaded.transformer.state_dict())
+    return TorchLanguageModel(network.eval(), _tokenizer(place, network.n_tokens), "sentence")
+
+
+def _loaded(folder: Path) -> Any:
+    """The model as transformers loads it."""
+    from transformers import GPT2LMHeadModel
+
+    try:
+        loaded, told = GPT2LMHeadModel.from_pretrained(
+            str(folder),
+            local_files_only=True,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelFormatError(f"{folder} is not a whole model: {error}") from error
+    missing = sorted(told["missing_keys"])
+    if missing:
+        raise ModelFormatError(f"{folder} is not a whole model: it lacks {missing[0]}")
+    return loaded
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelFormatError(f"{folder} holds no model of transformers: {error}") from error
+    if not isinstance(config, dict) or config.get("model_type") != "gpt2":
+        raise ModelFormatError(f"{folder} holds no GPT-2: its config.json says otherwise")
+    return config
+
+
+def _tokenizer(folder: Path, n_tokens: int) -> Tokenizer:
+    """The tokenizer of the folder, with `END_OF_TEXT` for both ends."""
+    path = folder / "tokenizer.json"
+    if path.exists():
+        tokenizer = Tokenizer.from_file(path, bos=END_OF_TEXT, eos=END_OF_TEXT)
+    else:
+        tokenizer = _byte_pairs(folder)
+    if len(tokenizer) != n_tokens:
+        raise ModelFormatError(
+            f"the tokenizer in {folder} has {len(tokenizer)} tokens, the model {n_tokens}"
+        )
+    return tokenizer
+
+
+def _byte_pairs(folder: Path) -> Tokenizer:
+    from tokenizers import AddedToken
+    from tokenizers.implementations import ByteLevelBPETokenizer
+
+    files = [folder / name for name in ("vocab.json", "merges.txt")]
+    for path in files:
+        if not path.exists():
+            raise ModelFormatError(f"{folder} has no tokenizer.json and no {path.name}")
+    made = ByteLevelBPETokenizer.from_file(*map(str, files))
+    made.add_special_tokens([AddedToken(END_OF_TEXT)])
+    return Tokenizer(made._tokenizer, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()

@@ -1,0 +1,1 @@
+"""Training of networks: batches, plan, optimiser, checkpoints."""

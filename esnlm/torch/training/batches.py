@@ -1,0 +1,221 @@
+"""A corpus as the batches of each pass, any of which can be made without those before it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.text.corpus import CorpusError, TokenStream
+from esnlm.torch.training.plan import Plan
+
+Places = NDArray[np.int64]
+
+# Of pieces whose lengths are drawn (Merity et al. 2018, and their code for the least).
+_SHORT_SHARE, _LENGTH_DEVIATION, _LEAST_PIECE = 0.05, 5.0, 5
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tokens (B, T) int64 to read, those that follow, and which of these count (B, T) bool.
+
+    ``continues``: its rows go on where those of the batch before ended.
+    """
+
+    tokens: NDArray[np.int64]
+    following: NDArray[np.int64]
+    counted: NDArray[np.bool_]
+    continues: bool = False
+
+    def share(self, part: int, n_parts: int) -> "Batch":
+        """The rows of one of several processes."""
+        rows = slice(part, None, n_parts)
+        arrays = (self.tokens[rows], self.following[rows], self.counted[rows])
+        return Batch(*arrays, self.continues)
+
+
+class Batches(ABC):
+    """The batches of every pass: ``of_pass(number)`` -> a list-like of `Batch`, made on demand.
+
+    ``n_batches``, ``n_predicted`` and ``n_read`` (tokens) are those of one pass; ``from_start``:
+    every row is read from the start state.
+    """
+
+    n_batches: int
+    n_predicted: int
+    n_read: int
+    from_start: bool
+
+    @abstractmethod
+    def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of pass ``number``, from batch ``first`` on."""
+
+
+class PieceBatches(Batches):
+    """Pieces of the text, each from the start state, in an order drawn for each pass.
+
+    Pieces are sequences (those longer than ``plan.length`` cut, the last token of a part being the
+    first of the next) or windows.
+
+    Examples
+    --------
+    >>> stream = TokenStream(np.arange(7), np.array([0, 4]), np.array([0, 7]))
+    >>> batches = PieceBatches(stream, Plan(batch_size=2), 2)
+    >>> (batch,) = batches.of_pass(0)
+    >>> order = batch.tokens[:, 0].argsort()
+    >>> batch.tokens[order].tolist(), batch.following[order].tolist()
+    ([[0, 1, 2], [4, 5, 0]], [[1, 2, 3], [5, 6, 0]])
+    >>> batches.n_batches, batches.n_predicted
+    (1, 5)
+    """
+
+    from_start = True
+
+    def __init__(self, stream: TokenStream, plan: Plan, rows: int) -> None:
+        self.stream, self.plan, self.rows = stream, plan, rows
+        self.last_only = plan.last_only and plan.batching == "windows"
+        if plan.batching == "windows":
+            self.first, self.length = _windows(len(stream.tokens), plan)
+        else:
+            starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
+            self.first, self.length = _parts(np.asarray(starts), len(stream.tokens), plan.length)
+        self.n_batches = -(-len(self.first) // rows)
+        self.n_read = int(self.length.sum())
+        self.n_predicted = len(self.first) if self.last_only else self.n_read
+
+    def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
+        order = self._order(np.random.default_rng([self.plan.seed, number]))
+        for index in range(first, self.n_batches):
+            yield self._batch(order[index])
+
+    def _order(self, rng: np.random.Generator) -> list[Places]:
+        """The pieces of each batch."""
+        order = rng.permutation(len(self.first))
+        if self.plan.pool == 1:
+            return np.split(order, np.arange(self.rows, len(order), self.rows))
+        batches: list[Places] = []
+        size = self.plan.pool * self.rows
+        for begin in range(0, len(order), size):
+            pool = order[begin : begin + size]
+            pool = pool[np.argsort(self.length[pool], kind="stable")]
+            batches += np.split(pool, _even_cuts(self.length[pool], -(-len(pool) // self.rows)))
+        return [batches[place] for place in rng.permutation(len(batches))]
+
+    def _batch(self, pieces: Places) -> Batch:
+        first, length = self.first[pieces], self.length[pieces]
+        steps = np.arange(int(length.max()))
+        inside = steps < length[:, None]
+        places = np.where(inside, first[:, None] + steps, 0)
+        tokens = np.where(inside, self.stream.tokens[places], 0).astype(np.int64)
+        following = np.where(inside, self.stream.tokens[places + 1], 0).astype(np.int64)
+        counted = inside & (steps == length[:, None] - 1) if self.last_only else inside
+        return Batch(tokens, following, counted)
+
+
+class StreamBatches(Batches):
+    """The corpus as one text in parallel streams that are read on from batch to batch.
+
+    Tokens at the end that do not fill a row of all streams are left out.
+
+    Examples
+    --------
+    >>> stream = TokenStream(np.arange(9), None, np.array([0, 9]))
+    >>> batches = StreamBatches(stream, Plan(batching="streams", length=3), 2)
+    >>> [(batch.tokens.tolist(), batch.continues) for batch in batches.of_pass(0)]
+    [([[0, 1, 2], [4, 5, 6]], False), ([[3], [7]], True)]
+    """
+
+    from_start = False
+
+    def __init__(self, stream: TokenStream, plan: Plan, rows: int) -> None:
+        self.tokens, self.plan = stream.tokens, plan
+        self.rows = min(rows, len(stream.tokens) - 1)
+        self.steps = (len(stream.tokens) - 1) // max(1, self.rows)
+        self.lengths = (_drawn_lengths if plan.vary_length else _equal_lengths)(self.steps, plan)
+        self.n_batches = len(self.lengths)
+        self.n_predicted = self.n_read = self.rows * self.steps
+
+    def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
+        begins = np.arange(self.rows)[:, None] * self.steps
+        cuts = self._cuts(number)
+        for index in range(first, self.n_batches):
+            places = begins + np.arange(cuts[index], cuts[index + 1])
+            tokens, following = (
+                np.asarray(self.tokens[where]).astype(np.int64) for where in (places, places + 1)
+            )
+            yield Batch(tokens, following, np.ones(places.shape, dtype=bool), index > 0)
+
+    def _cuts(self, number: int) -> Places:
+        """Where the batches of a pass begin, and the last ends."""
+        lengths = self.lengths
+        if self.plan.vary_length:
+            lengths = np.random.default_rng([self.plan.seed, number]).permutation(lengths)
+        return np.append(0, np.cumsum(lengths))
+
+
+def batches_of(stream: TokenStream, plan: Plan, n_processes: int = 1) -> Batches:
+    """The batches of a corpus, of ``plan.batch_size`` rows for each of so many processes.
+
+    Raises
+    ------
+    CorpusError
+        There is no token to predict, or no whole window.
+    """
+    rows = plan.batch_size * n_processes
+    kind: Any = StreamBatches if plan.batching == "streams" else PieceBatches
+    batches: Batches = kind(stream, plan, rows)
+    if batches.n_predicted < 1:
+        raise CorpusError("the corpus holds no token to predict, or no whole window")
+    return batches
+
+
+def _parts(starts: Places, n_tokens: int, most: int) -> tuple[Places, Places]:
+    """First places and lengths (of tokens read) of sequences, the longer ones in parts."""
+    lengths = np.diff(np.append(starts, n_tokens)) - 1
+    n_parts = -(-lengths // most)
+    part = np.arange(int(n_parts.sum())) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
+    first = np.repeat(starts, n_parts) + part * most
+    return first, np.minimum(np.repeat(lengths, n_parts) - part * most, most)
+
+
+def _even_cuts(lengths: Places, n_parts: int) -> Places:
+    """Where pieces are cut into parts of about as many tokens, none of them empty.
+
+    Parts of as many pieces would give a token of a short piece the weight of several of long ones.
+
+    Examples
+    --------
+    >>> _even_cuts(np.array([1, 1, 1, 1, 2, 2, 4]), 3).tolist()
+    [4, 6]
+    """
+    ends, number = np.cumsum(lengths), np.arange(1, n_parts)
+    cuts = np.searchsorted(ends * n_parts, ends[-1] * number) + 1
+    cuts = number + np.maximum.accumulate(np.maximum(cuts - number, 0))
+    return np.minimum(cuts, len(lengths) - n_parts + number)
+
+
+def _windows(n_tokens: int, plan: Plan) -> tuple[Places, Places]:
+    first = np.arange(0, n_tokens - plan.length, plan.stride or plan.length, dtype=np.int64)
+    return first, np.full(len(first), plan.length, dtype=np.int64)
+
+
+def _equal_lengths(n_steps: int, plan: Plan) -> Places:
+    """Lengths of pieces that make up so many steps: all the same, but for the last."""
+    return np.diff(np.append(np.arange(0, n_steps, plan.length), n_steps))
+
+
+def _drawn_lengths(n_steps: int, plan: Plan) -> Places:
+    """Lengths of pieces that make up so many steps."""
+    rng = np.random.default_rng(plan.seed)
+    most = n_steps // _LEAST_PIECE + 1
+    about = plan.length * np.where(rng.random(most) < _SHORT_SHARE, 0.5, 1.0)
+    drawn = np.maximum(_LEAST_PIECE, rng.normal(about, _LENGTH_DEVIATION)).astype(np.int64)
+    ends = np.cumsum(drawn)
+    whole = drawn[: np.searchsorted(ends, n_steps, side="right")]
+    rest = n_steps - int(whole.sum())
+    if rest >= _LEAST_PIECE or not len(whole):
+        return np.append(whole, rest)
+    whole[-1] += rest
+    return whole

@@ -1,0 +1,1 @@
+"""Checks of input, threads and BLAS."""
