@@ -29,7 +29,12 @@ SIDEWAYS = {
     ("reservoir", "text"),
 }
 #: Folders of `esnlm.readouts`, from the top.
-READOUT_FLOORS = (("factored",), ("two_level", "token_gated", "mixture"), ("softmax", "linear"), ("base",))  # fmt: skip
+READOUT_FLOORS = (
+    ("factored",),
+    ("two_level", "token_gated", "mixture"),
+    ("softmax", "linear"),
+    ("base",),
+)
 READOUT_LEVEL = {room: level for level, rooms in enumerate(READOUT_FLOORS) for room in rooms}
 
 #: What only a few rooms may import, and these.

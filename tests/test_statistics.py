@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from esnlm.readouts.base import moments as statistics
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import moments as statistics
 
 
 def rows(n: int, n_units: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -1,17 +1,87 @@
 """Checks of what callers give, with messages that say what was got and what was expected."""
 
+import math
+from collections.abc import Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raise ValueError unless ``value`` is an integer of at least ``least``.
+class Count(NamedTuple):
+    """An integer of at least ``least``; None too where ``none``."""
+
+    least: int = 1
+    none: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ValueError unless ``value`` is one."""
+        if not (self.none and value is None):
+            check_count(name, value, self.least)
+
+
+class Number(NamedTuple):
+    """A finite number in an interval, whose ends belong to it unless they are ``open``.
 
     Examples
     --------
+    >>> Number(0, 1, open="high").check("momentum", 1.0)
+    Traceback (most recent call last):
+    ValueError: momentum must lie in [0, 1), got 1.0
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    open: Literal["", "low", "high", "both"] = ""
+    none: bool = False
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ValueError unless ``value`` is one."""
+        if self.none and value is None:
+            return
+        check_finite(name, value)
+        above = value > self.low if self.open in ("low", "both") else value >= self.low
+        below = value < self.high if self.open in ("high", "both") else value <= self.high
+        if above and below:
+            return
+        if (self.low, self.high) == (0, math.inf):
+            rule = "be positive" if self.open in ("low", "both") else "not be negative"
+        else:
+            left = "(" if self.open in ("low", "both") else "["
+            right = ")" if self.open in ("high", "both") else "]"
+            rule = f"lie in {left}{self.low}, {self.high}{right}"
+        raise ValueError(f"{name} must {rule}, got {value}")
+
+
+class Choice(NamedTuple):
+    """One of some values."""
+
+    values: tuple[Any, ...]
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ValueError unless ``value`` is one of them."""
+        check_choice(name, value, self.values)
+
+
+def check_parameters(owner: Any, table: Mapping[str, Any]) -> None:
+    """Raise ValueError unless each attribute of ``owner`` is what a table of constraints allows.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> owner = SimpleNamespace(alpha=-1.0, solver="auto")
+    >>> check_parameters(owner, {"solver": Choice(("auto", "newton-cg")), "alpha": Number(0)})
+    Traceback (most recent call last):
+    ValueError: alpha must not be negative, got -1.0
+    """
+    for name, constraint in table.items():
+        constraint.check(name, getattr(owner, name))
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise ValueError unless ``value`` is an integer of at least ``least``.
+
     >>> check_count("n_units", 2.5)
     Traceback (most recent call last):
     ValueError: n_units must be an integer of at least 1, got 2.5
@@ -21,48 +91,27 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
 
 
 def check_finite(name: str, value: Any) -> None:
-    """Raise ValueError unless ``value`` is a finite number.
-
-    Examples
-    --------
-    >>> check_finite("tol", "0.1")
-    Traceback (most recent call last):
-    ValueError: tol must be a finite number, got '0.1'
-    """
+    """Raise ValueError unless ``value`` is a finite number."""
     if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
         raise ValueError(f"{name} must be a finite number, got {value!r}")
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Raise ValueError unless ``value`` is True or False: any text would count as true.
-
-    Examples
-    --------
-    >>> check_flag("bf16", "no")
-    Traceback (most recent call last):
-    ValueError: bf16 must be true or false, got 'no'
-    """
+    """Raise ValueError unless ``value`` is True or False: any text would count as true."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
 def check_seed(name: str, value: Any) -> None:
-    """Raise ValueError unless ``value`` is None or an integer of at least 0.
-
-    Examples
-    --------
-    >>> check_seed("random_state", -1)
-    Traceback (most recent call last):
-    ValueError: random_state must be None or an integer of at least 0, got -1
-    """
+    """Raise ValueError unless ``value`` is None or an integer of at least 0."""
     if value is not None and (not isinstance(value, int | np.integer) or value < 0):
         raise ValueError(f"{name} must be None or an integer of at least 0, got {value!r}")
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raise ValueError unless ``value`` is one of ``choices``."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
 
 
 def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> NDArray[Any]:
