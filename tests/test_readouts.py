@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
+import esnlm
 from esnlm import (
     ClassFactoredReadout,
     LowRankReadout,
@@ -20,6 +21,7 @@ from esnlm import (
     RidgeReadout,
     SoftmaxReadout,
 )
+from esnlm.readouts import registry
 from esnlm.readouts.base.readout import ArrayBlocks, encode_labels
 
 #: Every readout on its defaults, and the other ways in which it is fitted.
@@ -261,6 +263,12 @@ def test_bad_input_is_named(readout: Any) -> None:
         clone(readout).fit_blocks([(X, y)], [])
     with pytest.raises(ValueError, match="row"):
         clone(readout).fit_blocks([], np.arange(4))
+
+
+def test_every_readout_is_registered_and_public() -> None:
+    for entry in registry.READOUTS:
+        assert entry.load() is getattr(esnlm, entry.class_name)
+    assert {type(readout).__name__ for readout in READOUTS.values()} <= set(registry.BY_CLASS)
 
 
 def test_classes_may_be_a_set() -> None:

@@ -1,0 +1,15 @@
+from .grammars.elman import ElmanGrammar as ElmanGrammar
+from .models.ngram import NgramLanguageModel as NgramLanguageModel
+from .models.reservoir import LanguageModel as LanguageModel
+from .readouts.factored.factored import ClassFactoredReadout as ClassFactoredReadout
+from .readouts.factored.low_rank import LowRankReadout as LowRankReadout
+from .readouts.linear.ridge import RidgeReadout as RidgeReadout
+from .readouts.mixture.mixture import MixtureOfExpertsReadout as MixtureOfExpertsReadout
+from .readouts.softmax.layer_norm import NormalisedSoftmaxReadout as NormalisedSoftmaxReadout
+from .readouts.softmax.reduced_rank import ReducedRankSoftmaxReadout as ReducedRankSoftmaxReadout
+from .readouts.softmax.softmax import SoftmaxReadout as SoftmaxReadout
+from .readouts.token_gated.token_gated import TokenGatedReadout as TokenGatedReadout
+from .reservoir.reservoir import Reservoir as Reservoir
+from .reservoir.spectral_features import SpectralWordFeatures as SpectralWordFeatures
+from .reservoir.word_features import WordFeatures as WordFeatures
+from .utils.version import __version__ as __version__
