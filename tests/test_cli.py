@@ -234,7 +234,7 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --activation step", "activation must be one of"),
         ("train text --out m --spectral-radius nan", "spectral_radius must be a finite number"),
         ("train text --out m --spectral-radius inf", "spectral_radius must be a finite number"),
-        ("train text --out m --input-scaling -1", "input_scaling must be a finite number"),
+        ("train text --out m --input-scaling -1", "input_scaling must not be negative, got -1"),
         ("train text --out m --leak-rate 0", "leak_rate must lie in"),
         ("train text --out m --leak-rate nan", "leak_rate must lie in"),
         ("train text --out m --leak-rate uniform:1", "expected a number, uniform:LOW:HIGH"),

@@ -3,8 +3,7 @@
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -19,17 +18,16 @@ from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import bounded, check_branches, recurrence_of
 from esnlm.utils.threads import tile_map
 from esnlm.utils.validation import (
-    check_choice,
+    Choice,
+    Count,
+    Float,
+    Number,
     check_count,
-    check_seed,
+    check_parameters,
     checked_tokens,
     checked_vectors,
     counted_inputs,
 )
-
-_ACTIVATIONS = ("tanh", "relu", "identity")
-# Places of a compiled row are int32.
-_MOST_UNITS = 2**31 - 1
 
 
 class Reservoir(BaseEstimator):
@@ -86,6 +84,20 @@ class Reservoir(BaseEstimator):
     0.97
     """
 
+    _constraints: ClassVar[dict[str, Any]] = {
+        # Places in a compiled row are int32.
+        "n_units": Count(most=2**31 - 1),
+        "degree": Count(),
+        "input_degree": Count(none=True),
+        "spectral_radius": Number(0),
+        "input_scaling": Number(0),
+        "bias_scaling": Number(0),
+        "activation": Choice(("tanh", "relu", "identity")),
+        "topology": Choice(_weights.TOPOLOGIES),
+        "dtype": Float(),
+        "random_state": Count(0, none=True),
+    }
+
     def __init__(
         self,
         n_units: int,
@@ -126,7 +138,7 @@ class Reservoir(BaseEstimator):
         n_inputs : int, optional
             Size of the vocabulary or of an input vector; goes before X.
         """
-        self._check_parameters()
+        check_parameters(self, self._constraints)
         if n_inputs is None:
             n_inputs = counted_inputs(X)
         check_count("n_inputs", n_inputs)
@@ -329,7 +341,7 @@ class Reservoir(BaseEstimator):
     ) -> "Reservoir":
         """A fitted reservoir from its parameters and the arrays of ``to_arrays``."""
         made = cls(**params)
-        made._check_parameters()
+        check_parameters(made, cls._constraints)
         made.W_, made.W_in_ = _weights.from_arrays(arrays, made.n_units)
         made.bias_, made.leak_rate_ = arrays["bias"], arrays["leak_rate"]
         made._complete()
@@ -368,7 +380,7 @@ class Reservoir(BaseEstimator):
         self, W: Any, W_in: Any, bias: NDArray[Any], leak_rate: NDArray[Any]
     ) -> "Reservoir":
         """Take given weights instead of drawn ones; cast to ``dtype``."""
-        self._check_parameters()
+        check_parameters(self, self._constraints)
         dtype = np.dtype(self.dtype)
         self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype)
         if scipy.sparse.issparse(W_in):
@@ -388,22 +400,6 @@ class Reservoir(BaseEstimator):
         self.n_inputs_ = int(self.W_in_.shape[1])
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self._token_drive: Drive | None = None
-
-    def _check_parameters(self) -> None:
-        check_count("n_units", self.n_units)
-        if self.n_units > _MOST_UNITS:
-            raise ValueError(f"n_units must be at most {_MOST_UNITS}, got {self.n_units}")
-        check_count("degree", self.degree)
-        if self.input_degree is not None:
-            check_count("input_degree", self.input_degree)
-        for name in ("spectral_radius", "input_scaling", "bias_scaling"):
-            value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 <= float(value) < np.inf):
-                raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
-        check_choice("activation", self.activation, _ACTIVATIONS)
-        check_choice("topology", self.topology, _weights.TOPOLOGIES)
-        check_choice("dtype", _name_of(self.dtype), ("float32", "float64"))
-        check_seed("random_state", self.random_state)
 
     def _fit_on_first_use(self, inputs: NDArray[Any], features: ArrayLike | None) -> None:
         if hasattr(self, "W_"):
@@ -442,11 +438,3 @@ class Reservoir(BaseEstimator):
                 f" activation={self.activation!r} and leak_rate={reprlib.repr(self.leak_rate)}:"
                 " lower spectral_radius or leak_rate, or take activation='tanh'"
             )
-
-
-def _name_of(dtype: Any) -> Any:
-    """What numpy calls the dtype; itself where numpy knows none such."""
-    try:
-        return np.dtype(dtype).name
-    except TypeError:
-        return dtype

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import randomized_svd
-from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from esnlm.reservoir.parallel_streams import checked_starts
+from esnlm.reservoir.word_features import LearnedFeatures
 from esnlm.utils.validation import check_count, checked_tokens
 
 # Pairs that are counted at once, and iterations of the randomised decomposition.
@@ -21,7 +20,7 @@ _PIECE = 1 << 22
 _ITERATIONS = 3
 
 
-class SpectralWordFeatures(TransformerMixin, BaseEstimator):
+class SpectralWordFeatures(LearnedFeatures):
     """Dense word features from the company that words keep, in closed form.
 
     Words that stand before and after the same words get similar features, so a reservoir that
@@ -65,6 +64,8 @@ class SpectralWordFeatures(TransformerMixin, BaseEstimator):
            [0., 0., 1., 1.],
            [0., 0., 1., 1.]], dtype=float32)
     """
+
+    _learned = ("embedding", "singular_values")
 
     def __init__(
         self, n_features: int = 128, *, random_state: int | np.random.RandomState | None = None
@@ -128,26 +129,6 @@ class SpectralWordFeatures(TransformerMixin, BaseEstimator):
         self.embedding_ = rows.astype(np.float32)
         self.singular_values_ = values.astype(np.float64)
         return self
-
-    def transform(self, tokens: ArrayLike) -> NDArray[np.float32]:
-        """The features of tokens (T,) int, as an array (T, n_features) float32."""
-        check_is_fitted(self, "embedding_")
-        return self.embedding_[checked_tokens(tokens, len(self.embedding_))]
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The learned arrays by name, for saving."""
-        check_is_fitted(self, "embedding_")
-        return {"embedding": self.embedding_, "singular_values": self.singular_values_}
-
-    @classmethod
-    def from_arrays(
-        cls, params: dict[str, Any], arrays: dict[str, NDArray[Any]]
-    ) -> SpectralWordFeatures:
-        """What ``to_arrays`` and ``get_params`` came from."""
-        features = cls(**params)
-        features.embedding_ = np.asarray(arrays["embedding"])
-        features.singular_values_ = np.asarray(arrays["singular_values"])
-        return features
 
 
 def pair_counts(

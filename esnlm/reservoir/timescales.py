@@ -4,11 +4,13 @@ A unit of timescale T keeps exp(-1/T) of what it holds from one token to the nex
 in tokens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaincc, ndtr
+from scipy.stats import ks_1samp
 
 from esnlm.reservoir.weights import inverse_gamma_decay
 
@@ -70,12 +72,10 @@ def inverse_gamma_timescales(alpha: float, n_units: int) -> NDArray[np.float64]:
 def ks_inverse_gamma(timescales: ArrayLike, alpha: float) -> float:
     """Kolmogorov-Smirnov distance of timescales (n,) to InverseGamma(alpha, 1), in [0, 1].
 
-    Examples
-    --------
     >>> round(ks_inverse_gamma(inverse_gamma_timescales(0.56, 50), 0.56), 9)
     0.01
     """
-    return float(_distances_to_inverse_gammas(timescales, [alpha])[0])
+    return _ks(_positive("timescales", timescales), lambda t: gammaincc(alpha, 1 / t))
 
 
 def ks_gaussian(timescales: ArrayLike, mean: float, width: float = 0.1) -> float:
@@ -83,7 +83,7 @@ def ks_gaussian(timescales: ArrayLike, mean: float, width: float = 0.1) -> float
 
     It stands for units that all have one timescale, as Markovian text asks for (section 3.2.1).
     """
-    return float(_distances_to_gaussians(timescales, [mean], width)[0])
+    return _ks(_positive("timescales", timescales), lambda t: ndtr((t - mean) / width))
 
 
 def closest_inverse_gamma(
@@ -97,9 +97,9 @@ def closest_inverse_gamma(
     >>> alpha, round(distance, 4)
     (1.5, 0.0025)
     """
-    distances = _distances_to_inverse_gammas(timescales, shapes)
+    distances = [ks_inverse_gamma(timescales, shape) for shape in shapes]
     best = int(np.argmin(distances))
-    return float(shapes[best]), float(distances[best])
+    return float(shapes[best]), distances[best]
 
 
 def closest_gaussian(timescales: ArrayLike, width: float = 0.1) -> tuple[float, float]:
@@ -112,35 +112,15 @@ def closest_gaussian(timescales: ArrayLike, width: float = 0.1) -> tuple[float, 
     (2.0, True)
     """
     times = _positive("timescales", timescales)
-    means = np.arange(
-        max(0.05, round(float(np.min(times)), 2)), np.quantile(times, 0.9) + 0.1, 0.05
-    )
-    distances = _distances_to_gaussians(times, means, width)
+    lowest = max(0.05, round(float(np.min(times)), 2))
+    means = np.arange(lowest, np.quantile(times, 0.9) + 0.1, 0.05)
+    distances = [ks_gaussian(times, mean, width) for mean in means]
     best = int(np.argmin(distances))
-    return round(float(means[best]), 2), float(distances[best])
+    return round(float(means[best]), 2), distances[best]
 
 
-def _distances_to_inverse_gammas(
-    timescales: ArrayLike, shapes: Sequence[float]
-) -> NDArray[np.float64]:
-    times = np.sort(_positive("timescales", timescales).ravel())
-    return _distances(gammaincc(np.asarray(shapes)[:, None], 1 / times))
-
-
-def _distances_to_gaussians(
-    timescales: ArrayLike, means: Sequence[float] | NDArray[np.float64], width: float
-) -> NDArray[np.float64]:
-    times = np.sort(_positive("timescales", timescales).ravel())
-    return _distances(ndtr((times - np.asarray(means)[:, None]) / width))
-
-
-def _distances(below: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Kolmogorov-Smirnov distances (m,) of n sorted values to laws, given P(T <= value) (m, n)."""
-    n = below.shape[1]
-    above = np.arange(1, n + 1) / n - below
-    under = below - np.arange(n) / n
-    largest: NDArray[np.float64] = np.maximum(above.max(axis=1), under.max(axis=1))
-    return largest
+def _ks(times: NDArray[np.float64], law: Callable[[Any], Any]) -> float:
+    return float(ks_1samp(times.ravel(), law, method="asymp").statistic)
 
 
 def _positive(name: str, values: ArrayLike) -> NDArray[np.float64]:

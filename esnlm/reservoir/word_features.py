@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.kernels import features as kernels
 from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.reservoir.parallel_streams import checked_starts
-from esnlm.utils.validation import check_count, check_finite, checked_tokens
+from esnlm.utils.validation import Count, Number, check_parameters, checked_tokens
 
 # Compiled functions carry no types of their own.
 _advance: Any = kernels.advance
@@ -27,7 +27,33 @@ _LARGEST_STEP = 0.1
 _INITIAL_SCALE = 0.1
 
 
-class WordFeatures(TransformerMixin, BaseEstimator):
+class LearnedFeatures(TransformerMixin, BaseEstimator):
+    """A table of word vectors, ``embedding_`` (n_tokens, n_features), that drives a reservoir."""
+
+    embedding_: NDArray[Any]
+    _learned: ClassVar[tuple[str, ...]] = ()
+
+    def transform(self, tokens: ArrayLike) -> NDArray[Any]:
+        """The features of tokens (T,) int, as an array (T, n_features)."""
+        check_is_fitted(self, "embedding_")
+        return self.embedding_[checked_tokens(tokens, len(self.embedding_))]
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The learned arrays by name, for saving."""
+        check_is_fitted(self, "embedding_")
+        return {name: np.asarray(getattr(self, f"{name}_")) for name in self._learned}
+
+    @classmethod
+    def from_arrays(cls, params: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+        """Fitted features from their parameters and the arrays of `to_arrays`."""
+        features = cls(**params)
+        for name in cls._learned:
+            array = np.asarray(arrays[name])
+            setattr(features, f"{name}_", array if array.ndim else array.item())
+        return features
+
+
+class WordFeatures(LearnedFeatures):
     """Dense word features f(u) = W_f u that drive a reservoir in place of one-hot words (eq. 8-11).
 
     ``W_f`` and a provisional linear readout ``W_out`` descend the squared error of the next word
@@ -84,6 +110,14 @@ class WordFeatures(TransformerMixin, BaseEstimator):
     (2, 2)
     """
 
+    _learned = ("embedding", "coef", "loss_history", "n_predictions")
+    _constraints: ClassVar[dict[str, Any]] = {
+        "n_features": Count(),
+        "n_passes": Count(),
+        "learning_rate": Number(0, open="low"),
+        "readout_learning_rate": Number(0, open="low"),
+    }
+
     def __init__(
         self,
         n_features: int = 2,
@@ -129,7 +163,7 @@ class WordFeatures(TransformerMixin, BaseEstimator):
             For tokens that are no whole numbers within the vocabulary, fewer than two of them,
             a reservoir of another input size, or features that diverged.
         """
-        self._check_parameters()
+        check_parameters(self, self._constraints)
         ids = checked_tokens(tokens, n_tokens).astype(np.int64, copy=False)
         if len(ids) < 2:
             raise ValueError(f"word features need at least two tokens, got {len(ids)}")
@@ -157,40 +191,6 @@ class WordFeatures(TransformerMixin, BaseEstimator):
         self.loss_history_ = history
         self.n_predictions_ = count
         return self
-
-    def transform(self, tokens: ArrayLike) -> NDArray[np.float64]:
-        """The features of tokens (T,) int, as an array (T, n_features) float64."""
-        check_is_fitted(self, "embedding_")
-        return self.embedding_[checked_tokens(tokens, len(self.embedding_))]
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The learned arrays by name, for saving."""
-        check_is_fitted(self, "embedding_")
-        return {
-            "embedding": self.embedding_,
-            "coef": self.coef_,
-            "loss_history": self.loss_history_,
-            "n_predictions": np.array(self.n_predictions_, dtype=np.int64),
-        }
-
-    @classmethod
-    def from_arrays(cls, params: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> WordFeatures:
-        """What ``to_arrays`` and ``get_params`` came from."""
-        features = cls(**params)
-        features.embedding_ = np.asarray(arrays["embedding"])
-        features.coef_ = np.asarray(arrays["coef"])
-        features.loss_history_ = np.asarray(arrays["loss_history"])
-        features.n_predictions_ = int(arrays["n_predictions"])
-        return features
-
-    def _check_parameters(self) -> None:
-        for name in ("n_features", "n_passes"):
-            check_count(name, getattr(self, name))
-        for name in ("learning_rate", "readout_learning_rate"):
-            value = getattr(self, name)
-            check_finite(name, value)
-            if value <= 0:
-                raise ValueError(f"{name} must be positive, got {value!r}")
 
     def _reservoir_weights(self, reservoir: Any) -> tuple[Any, ...]:
         """CSR arrays, input weights, bias, leak rate and activation code, for the kernels."""

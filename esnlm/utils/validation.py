@@ -10,15 +10,28 @@ from numpy.typing import ArrayLike, NDArray
 
 
 class Count(NamedTuple):
-    """An integer of at least ``least``; None too where ``none``."""
+    """An integer of at least ``least`` and at most ``most``; None too where ``none``.
+
+    Examples
+    --------
+    >>> Count(0, none=True).check("random_state", -1)
+    Traceback (most recent call last):
+    ValueError: random_state must be None or an integer of at least 0, got -1
+    """
 
     least: int = 1
+    most: int | None = None
     none: bool = False
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless ``value`` is one."""
-        if not (self.none and value is None):
-            check_count(name, value, self.least)
+        if self.none and value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < self.least:
+            kind = "None or an integer" if self.none else "an integer"
+            raise ValueError(f"{name} must be {kind} of at least {self.least}, got {value!r}")
+        if self.most is not None and value > self.most:
+            raise ValueError(f"{name} must be at most {self.most}, got {value}")
 
 
 class Number(NamedTuple):
@@ -79,6 +92,18 @@ def check_parameters(owner: Any, table: Mapping[str, Any]) -> None:
         constraint.check(name, getattr(owner, name))
 
 
+class Float(NamedTuple):
+    """A dtype of single or double precision, in any form that numpy takes."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ValueError unless ``value`` is one."""
+        try:
+            known: Any = np.dtype(value).name
+        except TypeError:
+            known = value
+        check_choice(name, known, ("float32", "float64"))
+
+
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise ValueError unless ``value`` is an integer of at least ``least``.
 
@@ -86,8 +111,7 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     Traceback (most recent call last):
     ValueError: n_units must be an integer of at least 1, got 2.5
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    Count(least).check(name, value)
 
 
 def check_finite(name: str, value: Any) -> None:
@@ -104,8 +128,7 @@ def check_flag(name: str, value: Any) -> None:
 
 def check_seed(name: str, value: Any) -> None:
     """Raise ValueError unless ``value`` is None or an integer of at least 0."""
-    if value is not None and (not isinstance(value, int | np.integer) or value < 0):
-        raise ValueError(f"{name} must be None or an integer of at least 0, got {value!r}")
+    Count(0, none=True).check(name, value)
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
