@@ -23,7 +23,8 @@ import numpy as np  # noqa: E402
 from _report import report  # noqa: E402
 
 from esnlm import ClassFactoredReadout, LanguageModel, Reservoir  # noqa: E402
-from esnlm.evaluation.minimal_pairs import Pair, read_pairs, score_pairs, sentence_log_likelihoods  # noqa: E402
+from esnlm.evaluation.minimal_pairs.pairs import Pair, read_pairs  # noqa: E402
+from esnlm.evaluation.minimal_pairs.scores import score_pairs, sentence_log_likelihoods  # noqa: E402
 from esnlm.loading import load_model  # noqa: E402
 from esnlm.text.tokenizers import Tokenizer  # noqa: E402
 

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from esnlm import LanguageModel
-from esnlm.evaluation.minimal_pairs import read_pairs, score_pairs
+from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+from esnlm.evaluation.minimal_pairs.scores import score_pairs
 from esnlm.interop.huggingface import export_model
 
 TOLERANCE = 1e-4

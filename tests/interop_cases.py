@@ -20,7 +20,7 @@ from esnlm import (
     SpectralWordFeatures,
     WordFeatures,
 )
-from esnlm.evaluation.minimal_pairs import sentence_log_likelihoods
+from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
 from esnlm.text.tokenizers import Tokenizer
 
 NOUNS = ("boy", "girl", "cat", "dog")

@@ -20,17 +20,10 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.__main__ import main
-from esnlm.evaluation.minimal_pairs import (
-    Pair,
-    PairScores,
-    PairsError,
-    likelihood,
-    read_pairs,
-    read_published,
-    score_pairs,
-    sentence_log_likelihoods,
-    tabulate,
-)
+from esnlm.evaluation.minimal_pairs import scores as scoring
+from esnlm.evaluation.minimal_pairs.pairs import Pair, PairsError, read_pairs
+from esnlm.evaluation.minimal_pairs.scores import PairScores, score_pairs, sentence_log_likelihoods
+from esnlm.evaluation.minimal_pairs.table import read_published, tabulate
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.text.tokenizers import Tokenizer
 
@@ -140,11 +133,10 @@ def test_characters(reset: str):
     np.testing.assert_allclose(found, [scores[:end].sum() for scores in expected], atol=1e-4)
 
 
-def test_room_for_few_states_changes_nothing(model: LanguageModel, monkeypatch):
+def test_scores_do_not_depend_on_the_batch(model: LanguageModel, monkeypatch):
     many = [f"{a} {b}" for a in SENTENCES for b in SENTENCES]
     wide = sentence_log_likelihoods(model, many)
-    monkeypatch.setattr(likelihood, "_STATE_BYTES", 1)
-    monkeypatch.setattr(likelihood, "_MOST_TOKENS", 100)
+    monkeypatch.setattr(scoring, "_BATCH", 7)
     np.testing.assert_allclose(sentence_log_likelihoods(model, many), wide, atol=1e-4)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir
-from esnlm.evaluation.minimal_pairs import sentence_log_likelihoods
+from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
 from esnlm.readouts.base.last_tokens import NO_TOKEN, last_tokens, read_on
 from esnlm.readouts.two_level.direct_connections import PairCounts
 from esnlm.readouts.two_level.two_level import Rates, Rows, TwoLevelSolver

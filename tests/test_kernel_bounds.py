@@ -142,13 +142,6 @@ def harvest() -> Iterator[Any]:
             yield [(states.copy(), following) for states, following in blocks]
 
 
-def branches() -> Iterator[Any]:
-    for reservoir, rng in reservoirs():
-        for n in (1, 3, 16, 21, 150):
-            states = rng.standard_normal((n, reservoir.n_units)).astype(reservoir.dtype)
-            yield reservoir.advance_many(states, rng.integers(0, 5, n), n_threads=1)
-
-
 def statistics() -> Iterator[Any]:
     from esnlm.readouts.base.moments import Moments
 
@@ -189,7 +182,7 @@ def features() -> Iterator[Any]:
         yield one_step_gradient(rows, np.ones((7, n_units)), reservoir, np.ones(n_units), 3, 6)
 
 
-CASES = {case.__name__: case for case in (harvest, branches, statistics, readouts, features)}
+CASES = {case.__name__: case for case in (harvest, statistics, readouts, features)}
 
 
 def stray() -> None:

@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
-from esnlm.evaluation.minimal_pairs.likelihood import sentence_log_likelihoods
+from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
 from esnlm.loading import load_model
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey

@@ -392,7 +392,6 @@ def test_arrays_there_and_back(settings):
     "call",
     [
         lambda reservoir: reservoir.advance(np.zeros(4), 1),
-        lambda reservoir: reservoir.advance_many(np.zeros((1, 4)), [1]),
         lambda reservoir: reservoir.to_arrays(),
     ],
 )

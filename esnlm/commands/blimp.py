@@ -57,14 +57,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score and print; the exit status."""
-    from esnlm.evaluation.minimal_pairs import (
+    from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+    from esnlm.evaluation.minimal_pairs.scores import score_pairs
+    from esnlm.evaluation.minimal_pairs.table import (
         COLUMNS,
-        read_pairs,
+        PAIR_COLUMNS,
+        pair_rows,
         read_published,
-        score_pairs,
         tabulate,
     )
-    from esnlm.evaluation.minimal_pairs.table import PAIR_COLUMNS, pair_rows
     from esnlm.experiments.common.minimal_pairs_plot import accuracy_plot
     from esnlm.storage.atomic import check_results, write_rows, write_whole
 

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.kernels import advance as branches
 from esnlm.kernels import recurrence as kernels
 from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.kernels.llvm_vectors import LINE_BYTES
@@ -22,8 +21,6 @@ _LIMIT = 1e8
 _CYCLIC_TILE = 4
 _CYCLIC_UNITS = 4
 _CYCLIC_UNITS_ALONE = 8
-# Rows that one thread advances at a time where streams branch.
-_BRANCH_ROWS = 128
 
 BlockRun = Callable[[Drive, NDArray[Any], Step, TileMap], tuple[NDArray[Any], NDArray[np.int64]]]
 
@@ -43,18 +40,6 @@ class Recurrence(Protocol):
         It returns the states kept (n, n_units), a view into memory that the next call overwrites,
         and the positions (n,) of their tokens. ``initial_state`` is the first stream's.
         """
-        ...
-
-    def branch(
-        self,
-        drive: Drive,
-        tokens: NDArray[Any],
-        states: NDArray[Any],
-        sources: NDArray[np.intp],
-        out: NDArray[Any],
-        over: TileMap,
-    ) -> None:
-        """Fill out (n, n_units): states[sources] after one more token each."""
         ...
 
 
@@ -142,27 +127,6 @@ class GatheredRecurrence:
 
         return run
 
-    def branch(
-        self,
-        drive: Drive,
-        tokens: NDArray[Any],
-        states: NDArray[Any],
-        sources: NDArray[np.intp],
-        out: NDArray[Any],
-        over: TileMap,
-    ) -> None:
-        width, code = kernels.TILE, _CODES[self.activation]
-        table, rows = drive.rows(tokens)
-        like = (0,) * (width // self._count)
-
-        def fill(part: slice) -> None:
-            work = aligned((3, self._n_units * width), self._leak.dtype)
-            settings: Any = self._leak, code, states, sources, out, part.start, part.stop
-            arguments: Any = *self._W, table, rows, *settings, work, like
-            branches.branch_gathered(*arguments)
-
-        over(fill, _parts(len(out), 1 + len(out) // _BRANCH_ROWS))
-
 
 class CyclicRecurrence:
     """W[i, (i + s_k) mod n_units]: every read is contiguous and sums run over units."""
@@ -215,29 +179,6 @@ class CyclicRecurrence:
 
         return run
 
-    def branch(
-        self,
-        drive: Drive,
-        tokens: NDArray[Any],
-        states: NDArray[Any],
-        sources: NDArray[np.intp],
-        out: NDArray[Any],
-        over: TileMap,
-    ) -> None:
-        width, code = _CYCLIC_TILE, _CODES[self.activation]
-        lanes = self._lanes(width)
-        weights, leak = self._in_blocks(lanes)
-        table, rows = drive.rows(tokens)
-        shapes = (0,) * (lanes * width), (0,) * lanes
-
-        def fill(part: slice) -> None:
-            work = self._states(width, lanes * self._count)
-            settings: Any = leak, code, states, sources, out, part.start, part.stop
-            arguments: Any = self._offsets, weights, table, rows, *settings, *work, *shapes
-            branches.branch_cyclic(*arguments)
-
-        over(fill, _parts(len(out), 1 + len(out) // _BRANCH_ROWS))
-
     def _advance(self, width: int, table: Any, rows: Any, carry: Any, *arrays: Any) -> None:
         lanes = self._lanes(width)
         weights, leak = self._in_blocks(lanes)
@@ -272,24 +213,6 @@ class CyclicRecurrence:
             self._blocked[lanes] = blocks.ravel()
         weights = self._blocked[lanes]
         return weights, _padded(self._leak, len(weights) // len(self._offsets))
-
-
-def check_branches(
-    states: NDArray[Any], tokens: NDArray[Any], sources: NDArray[Any], out: NDArray[Any]
-) -> None:
-    """Refuse arrays that compiled branching, which checks no index, must not be given."""
-    n, n_units = out.shape if out.ndim == 2 else (-1, -1)
-    if states.ndim != 2 or states.shape[1] != n_units:
-        raise ValueError(f"states must have shape (n, {n_units}), got {states.shape}")
-    if not (len(tokens) == len(sources) == n and sources.ndim == 1):
-        raise ValueError(
-            f"there must be a state a token: got {len(sources)} states, {len(tokens)} tokens and"
-            f" {n} rows to fill"
-        )
-    if n and not 0 <= sources.min() <= sources.max() < len(states):
-        raise ValueError(f"sources must lie in [0, {len(states)}), the rows of states")
-    if out.dtype != states.dtype or not out.flags.c_contiguous or not out.flags.writeable:
-        raise ValueError(f"out must be a writeable C-ordered array of {states.dtype}")
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -1,8 +1,7 @@
 """The reservoir: a fixed random recurrence that turns tokens into states."""
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,8 +14,7 @@ from esnlm.reservoir import weights as _weights
 from esnlm.reservoir.harvest import DivergenceError, harvest_blocks, usual_block
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
-from esnlm.reservoir.recurrence import bounded, check_branches, recurrence_of
-from esnlm.utils.threads import tile_map
+from esnlm.reservoir.recurrence import bounded, recurrence_of
 from esnlm.utils.validation import (
     Choice,
     Count,
@@ -195,57 +193,6 @@ class Reservoir(BaseEstimator):
         """State (n_units,) after one more token."""
         check_is_fitted(self, "W_")
         return self.transform([token], initial_state=state, features=features)[0]
-
-    def advance_many(
-        self,
-        states: ArrayLike,
-        tokens: ArrayLike,
-        *,
-        features: ArrayLike | None = None,
-        n_threads: int | None = None,
-    ) -> NDArray[Any]:
-        """States (n, n_units) after one more token each, tokens (n,): each as `advance` gives it.
-
-        Examples
-        --------
-        >>> reservoir = Reservoir(20, random_state=0).fit(n_inputs=5)
-        >>> reservoir.advance_many(np.zeros((3, 20)), [0, 4, 4]).shape
-        (3, 20)
-        """
-        with self.branching(features=features, n_threads=n_threads) as advance:
-            return advance(states, tokens)
-
-    @contextmanager
-    def branching(
-        self, *, features: ArrayLike | None = None, n_threads: int | None = None
-    ) -> Iterator[Callable[..., NDArray[Any]]]:
-        """`advance_many` again and again: threads and drives are made once.
-
-        The function takes states (m, n_units), tokens (n,) and, where states are not one a token,
-        sources (n,): the row of the state before each token. Where ``out`` is given, C-ordered
-        (n, n_units) of the reservoir's dtype, results are written there; it may be other rows of
-        the array that holds the states.
-        """
-        check_is_fitted(self, "W_")
-        drive = self._drive(features)
-        with tile_map(n_threads) as over:
-
-            def advance(
-                states: ArrayLike,
-                tokens: ArrayLike,
-                sources: ArrayLike | None = None,
-                out: NDArray[Any] | None = None,
-            ) -> NDArray[Any]:
-                before = np.require(states, dtype=self.W_.dtype, requirements=["C", "W"])
-                read = checked_tokens(tokens, self._n_tokens(features))
-                rows = np.arange(len(before)) if sources is None else np.asarray(sources)
-                after = np.empty((len(read), self.n_units), before.dtype) if out is None else out
-                check_branches(before, read, rows, after)
-                self._recurrence.branch(drive, read, before, rows.astype(np.intp), after, over)
-                self._check_states(after)
-                return after
-
-            yield advance
 
     def harvest(
         self,

@@ -1,4 +1,4 @@
-"""Minimal pairs (BLiMP; Warstadt et al. 2020): read, score, tabulate, plot.
+"""Minimal pairs (BLiMP; Warstadt et al. 2020): read them, score them, tabulate accuracies.
 
 A model judges a pair rightly if it finds the acceptable sentence more probable than the other. The
 score of a sentence is the sum of the natural-log probabilities of its tokens after BOS. EOS is not
@@ -8,21 +8,3 @@ and "The" are different tokens. (The stock BLiMP task of lm-evaluation-harness p
 which asks a model about beginnings that it has never seen.) A tie counts half, and ties are
 reported; outside scorers may count them as right.
 """
-
-from esnlm.evaluation.minimal_pairs.likelihood import sentence_log_likelihoods
-from esnlm.evaluation.minimal_pairs.pairs import Pair, PairsError, read_pairs
-from esnlm.evaluation.minimal_pairs.published import read_published
-from esnlm.evaluation.minimal_pairs.scores import PairScores, score_pairs
-from esnlm.evaluation.minimal_pairs.table import COLUMNS, tabulate
-
-__all__ = [
-    "COLUMNS",
-    "Pair",
-    "PairScores",
-    "PairsError",
-    "read_pairs",
-    "read_published",
-    "score_pairs",
-    "sentence_log_likelihoods",
-    "tabulate",
-]

@@ -2,16 +2,14 @@
 
 import io
 import json
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
-#: RuntimeError: a zip that is encrypted, or compressed in a way that is not known here.
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
+from esnlm.text.archives import unpacked
+from esnlm.text.corpus import CorpusError
+
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 #: Terms of the data files that belong to another of the twelve phenomena, as in the paper.
 PHENOMENA = {"s-selection": "argument_structure"}
@@ -101,36 +99,18 @@ def _only_archive(folder: Path) -> Path:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, str, Iterable[bytes]]]:
-    opened = _zipped if archive.name.endswith(".zip") else _tarred
     count = 0
+    files = unpacked(archive)
     try:
-        for name, data in opened(archive):
+        for name, data in sorted(files) if archive.name.endswith(".zip") else files:
             base = PurePosixPath(name).name
             if base.endswith(".jsonl") and not base.startswith("."):
                 count += 1
-                # Read whole, so that damage is told from faults in the lines.
-                yield f"{archive}/{name}", base.removesuffix(".jsonl"), io.BytesIO(data.read())
-    except _DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
+                yield f"{archive}/{name}", base.removesuffix(".jsonl"), io.BytesIO(data)
+    except (CorpusError, RuntimeError) as error:  # RuntimeError: a zip that is encrypted
         raise PairsError(f"{archive} is truncated or not an archive: {error}") from error
     if not count:
         raise PairsError(f"{archive} holds no .jsonl files")
-
-
-def _tarred(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with tarfile.open(archive) as opened:
-        for member in opened:
-            data = opened.extractfile(member) if member.isfile() else None
-            if data is not None:
-                yield member.name, data
-
-
-def _zipped(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    with zipfile.ZipFile(archive) as opened:
-        for name in sorted(opened.namelist()):
-            with opened.open(name) as data:
-                yield name, data
 
 
 def _pair(place: str, stem: str, number: int, line: bytes) -> Pair:

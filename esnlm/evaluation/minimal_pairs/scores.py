@@ -1,4 +1,4 @@
-"""Scores of minimal pairs under a model: which sentence of each it prefers."""
+"""Log-probabilities of sentences, and which sentence of each minimal pair a model prefers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,34 +6,42 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
-from esnlm.evaluation.minimal_pairs.likelihood import reads_bos, sentence_log_likelihoods
 from esnlm.evaluation.minimal_pairs.pairs import Pair
+from esnlm.models.base import SequenceModel
+from esnlm.text.corpus import join_sequences
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.validation import check_choice
 
+Floats = NDArray[np.float64]
+
+REDUCTIONS = ("sum", "mean")
 #: Scores that differ by less, relative to their size, are equal: sums of the same numbers in
 #: another order differ by 1e-15, while the models' own arithmetic has seven digits.
 TIE = 1e-9
+_BATCH = 4096
 
 
 @dataclass(frozen=True)
 class PairScores:
-    """Log-probabilities of n pairs: ``good`` (n,) and ``bad`` (n,), and how they were made."""
+    """Log-probabilities of n pairs: ``good`` (n,) and ``bad`` (n,), and the options used."""
 
-    good: NDArray[np.float64]
-    bad: NDArray[np.float64]
+    good: Floats
+    bad: Floats
     bos: bool
     reduction: str
 
     @property
     def ties(self) -> NDArray[np.bool_]:
-        """Whether the two sentences are as probable as each other (n,)."""
+        """Whether the two sentences are equally probable (n,)."""
         size = np.maximum(np.abs(self.good), np.abs(self.bad))
         with np.errstate(invalid="ignore"):
             near = np.abs(self.good - self.bad) <= TIE * size
         return np.asarray((self.good == self.bad) | (near & np.isfinite(size)))
 
     @property
-    def credit(self) -> NDArray[np.float64]:
+    def credit(self) -> Floats:
         """1 for a right choice, 0.5 for a tie, 0 for a wrong one (n,)."""
         return np.where(self.ties, 0.5, self.good > self.bad)
 
@@ -60,4 +68,105 @@ def score_pairs(
     if np.isnan(scores).any():
         worst = sentences[int(np.argmax(np.isnan(scores)))]
         raise FloatingPointError(f"the model's score of {worst!r} is not a number")
-    return PairScores(scores[::2], scores[1::2], reads_bos(model, bos), reduction)
+    return PairScores(scores[::2], scores[1::2], _reads_bos(model, bos), reduction)
+
+
+def sentence_log_likelihoods(
+    model: Any,
+    sentences: Sequence[str],
+    *,
+    eos: bool = False,
+    bos: bool | None = None,
+    reduction: str = "sum",
+    verbose: bool = False,
+) -> Floats:
+    """Natural-log probability (n,) of each of n sentences, read from a zero state.
+
+    Equal to the sums of ``model.log_likelihood`` of each sentence alone, apart from EOS. A
+    sentence that occurs several times is scored once.
+
+    Parameters
+    ----------
+    model : SequenceModel, or a model with ``tokenizer_`` and ``log_likelihood``
+        The latter scores documents that are integer arrays, ``doc[1:]`` of each.
+    sentences : n strings of one line each
+    eos : bool
+        Score the end of the sentence too.
+    bos : bool, optional
+        Read BOS first, whereby the first token is scored. None: as the model was trained, with
+        BOS unless it has none or never resets its state.
+    reduction : {"sum", "mean"}
+        Mean: over the tokens scored; 0 where there is none.
+    verbose : bool
+        Show progress on standard error if it is a terminal.
+
+    Raises
+    ------
+    ValueError
+        A sentence is no string of one line, or the tokenizer lacks the boundary asked for.
+
+    Examples
+    --------
+    >>> from esnlm import LanguageModel, Reservoir, RidgeReadout
+    >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
+    >>> model = LanguageModel(Reservoir(50, random_state=0), RidgeReadout(), tokenizer="word")
+    >>> good, bad = sentence_log_likelihoods(model.fit(docs), ["the boy sees", "sees the boy"])
+    >>> bool(good > bad)
+    True
+    """
+    check_choice("reduction", reduction, REDUCTIONS)
+    for place, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise ValueError(
+                f"sentences must be strings, got {type(sentence).__name__} as number {place}"
+            )
+        if len(sentence.splitlines()) > 1:
+            raise ValueError(f"a sentence must be one line, got {sentence!r}")
+    tokenizer = _tokenizer(model)
+    before = [_boundary(tokenizer.bos_id, "BOS")] if _reads_bos(model, bos) else []
+    after = [_boundary(tokenizer.eos_id, "EOS")] if eos else []
+    framed = [(*before, *ids.tolist(), *after) for ids in tokenizer.encode_batches(sentences)]
+    sums = _sums(model, framed, verbose)
+    if reduction == "sum":
+        return sums
+    return sums / np.maximum([len(ids) - 1 for ids in framed], 1)
+
+
+def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Floats:
+    """Summed log-probability (n,) of ``ids[1:]`` for each sequence of ids."""
+    # In lexicographic order: a model may read the beginning that neighbours share once.
+    distinct = sorted({ids for ids in sequences if len(ids) > 1})
+    sums = dict.fromkeys(sequences, 0.0)
+    for first in tqdm(
+        range(0, len(distinct), _BATCH),
+        unit="sentence",
+        unit_scale=_BATCH,
+        leave=False,
+        disable=None if verbose else True,  # None: hidden unless a terminal shows it
+    ):
+        batch = distinct[first : first + _BATCH]
+        docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
+        if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset
+            docs = join_sequences(([doc] for doc in docs), n_tokens=model.n_tokens_, reset=True)
+        for ids, scores in zip(batch, model.log_likelihood(docs), strict=True):
+            sums[ids] = float(np.sum(scores, dtype=np.float64))
+    return np.array([sums[ids] for ids in sequences], dtype=np.float64)
+
+
+def _reads_bos(model: Any, bos: bool | None) -> bool:
+    if bos is not None:
+        return bos
+    return _tokenizer(model).bos_id is not None and getattr(model, "reset", None) != "never"
+
+
+def _tokenizer(model: Any) -> Tokenizer:
+    tokenizer: Tokenizer | None = getattr(model, "tokenizer_", None)
+    if tokenizer is None:
+        raise ValueError("the model was trained on integers and has no tokenizer to read text with")
+    return tokenizer
+
+
+def _boundary(token: int | None, name: str) -> int:
+    if token is None:
+        raise ValueError(f"the tokenizer of the model has no {name}: score sentences without it")
+    return token

@@ -1,11 +1,13 @@
-"""Accuracies by paradigm, by phenomenon and overall."""
+"""Accuracies by paradigm, by phenomenon and overall: of a model, and as others published them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from esnlm.evaluation.minimal_pairs.pairs import Pair
+from esnlm.evaluation.minimal_pairs.pairs import PHENOMENA, Pair
 from esnlm.evaluation.minimal_pairs.scores import PairScores
 
 COLUMNS = (
@@ -21,11 +23,19 @@ COLUMNS = (
     "reduction",
 )
 PAIR_COLUMNS = ("model", "paradigm", "phenomenon", "pair", "good", "bad", "credit")
-LEVELS = ("paradigm", "phenomenon", "overall")
-_SEVERAL = "all"
 _OVERALL = "overall"
+_SEVERAL = "all"
+#: What columns of published tables call a model -> what plots call it.
+_NAMES = {
+    "5gram": "5-gram",
+    "lstm": "LSTM",
+    "transformer_xl": "Transformer-XL",
+    "gpt2_large": "GPT-2 large",
+    "human_individual_agreement": "human",
+}
 
 Row = dict[str, Any]
+Accuracies = dict[str, float]
 
 
 def tabulate(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]:
@@ -42,57 +52,102 @@ def tabulate(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]
     >>> [(row["level"], row["accuracy"], row["ties"]) for row in tabulate(pairs, scores, "m")]
     [('paradigm', 0.625, 1), ('phenomenon', 0.625, 1), ('overall', 0.625, 1)]
     """
-    members: dict[tuple[str, str, str], list[int]] = {}
-    for place, pair in enumerate(pairs):
-        members.setdefault((pair.phenomenon, pair.paradigm, pair.field), []).append(place)
-    credit, ties = scores.credit, scores.ties
-    shared = {"model": model, "bos": scores.bos, "reduction": scores.reduction}
-    rows = [
-        shared
-        | {
-            "level": "paradigm",
-            "paradigm": paradigm,
-            "field": field,
-            "phenomenon": phenomenon,
-            "n_pairs": len(places),
-            "accuracy": float(credit[places].mean()),
-            "ties": int(ties[places].sum()),
-        }
-        for (phenomenon, paradigm, field), places in sorted(members.items())
-    ]
-    for phenomenon in dict.fromkeys(row["phenomenon"] for row in rows):
-        parts = [r for r in rows if (r["level"], r["phenomenon"]) == ("paradigm", phenomenon)]
-        fields = {row["field"] for row in parts}
-        field = fields.pop() if len(fields) == 1 else _SEVERAL
-        names = {"paradigm": _SEVERAL, "field": field, "phenomenon": phenomenon}
-        rows.append(shared | {"level": "phenomenon"} | names | _together(parts))
-    names = dict.fromkeys(("level", "paradigm", "field", "phenomenon"), _OVERALL)
-    parts = [row for row in rows if row["level"] == "paradigm"]
-    rows.append(shared | names | _together(parts))
-    return rows
+    sums: Any = {"n_pairs": "sum", "accuracy": _mean, "ties": "sum"}
+    table = _of_pairs(pairs).assign(n_pairs=1, accuracy=scores.credit, ties=scores.ties)
+    paradigms = table.groupby(["phenomenon", "paradigm", "field"], as_index=False).agg(sums)
+    phenomena = paradigms.groupby("phenomenon", as_index=False).agg(sums | {"field": _common})
+    overall = paradigms.assign(phenomenon=_OVERALL).groupby("phenomenon", as_index=False).agg(sums)
+    levels = (
+        paradigms.assign(level="paradigm"),
+        phenomena.assign(level="phenomenon", paradigm=_SEVERAL),
+        overall.assign(level=_OVERALL, paradigm=_OVERALL, field=_OVERALL),
+    )
+    rows = pd.concat(levels).assign(model=model, bos=scores.bos, reduction=scores.reduction)
+    return _records(rows[list(COLUMNS)])
 
 
 def pair_rows(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]:
     """Rows of `PAIR_COLUMNS`: the log-probabilities of both sentences of each pair."""
-    values = zip(pairs, scores.good, scores.bad, scores.credit, strict=True)
-    return [
-        {
-            "model": model,
-            "paradigm": pair.paradigm,
-            "phenomenon": pair.phenomenon,
-            "pair": pair.name,
-            "good": float(good),
-            "bad": float(bad),
-            "credit": float(credit),
+    rows = _of_pairs(pairs).rename(columns={"name": "pair"})
+    rows = rows.assign(model=model, good=scores.good, bad=scores.bad, credit=scores.credit)
+    return _records(rows[list(PAIR_COLUMNS)])
+
+
+def read_published(path: str | Path) -> dict[str, Accuracies]:
+    """Model -> phenomenon, or ``"overall"``, -> accuracy in [0, 1].
+
+    Two kinds of CSV are read. One holds the rows of `tabulate`. The other has the columns
+    ``level`` (paradigm, phenomenon, overall), ``linguistics_term`` (the phenomenon) and a column
+    of accuracies for each model; columns with anything but numbers in [0, 1] are no models. Where
+    a model has no figure for a phenomenon or overall, it is the mean over its paradigms.
+
+    Raises
+    ------
+    ValueError
+        The file is of neither kind, or holds no accuracies.
+    """
+    try:
+        table = pd.read_csv(path, dtype=str, index_col=False, keep_default_na=False).fillna("")
+    except pd.errors.EmptyDataError:
+        table = pd.DataFrame()
+    except (UnicodeDecodeError, pd.errors.ParserError) as error:
+        raise ValueError(f"{path} is not a CSV: {str(error).strip()}") from error
+    if {"model", "level", "phenomenon", "accuracy"} <= set(table.columns):
+        found = {
+            str(model): _accuracies(rows["accuracy"], rows["level"], rows["phenomenon"])
+            for model, rows in table.groupby("model", sort=False)
         }
-        for pair, good, bad, credit in values
-    ]
+    elif {"level", "linguistics_term"} <= set(table.columns):
+        found = {
+            _NAMES.get(name, name): _accuracies(
+                table[name], table["level"], table["linguistics_term"]
+            )
+            for name in table.columns.drop(["level", "linguistics_term"])
+            if not name.startswith("Unnamed:")
+        }
+    else:
+        raise ValueError(
+            f"{path} holds no published accuracies: expected the columns level and"
+            " linguistics_term with one of accuracies for each model, or a CSV that"
+            " `esnlm blimp --csv` wrote"
+        )
+    found = {name: accuracies for name, accuracies in found.items() if accuracies}
+    if not found:
+        raise ValueError(f"{path} holds no published accuracies: no column of numbers in [0, 1]")
+    return found
 
 
-def _together(rows: Sequence[Row]) -> Row:
-    """Counts summed, and the mean accuracy of paradigms."""
-    return {
-        "n_pairs": sum(row["n_pairs"] for row in rows),
-        "accuracy": float(np.mean([row["accuracy"] for row in rows])),
-        "ties": sum(row["ties"] for row in rows),
-    }
+def _accuracies(column: "pd.Series[str]", levels: Any, phenomena: Any) -> Accuracies:
+    """Accuracy by phenomenon and overall; nothing unless the column holds accuracies."""
+    try:
+        values = column[column.str.strip() != ""].astype(float)
+    except ValueError:
+        return {}
+    if not values.between(0, 1).all():
+        return {}
+    phenomena = phenomena.replace(PHENOMENA)
+    at = {level: values[levels == level] for level in ("paradigm", "phenomenon", _OVERALL)}
+    found = at["paradigm"].groupby(phenomena).agg(_mean).to_dict()
+    if len(at["paradigm"]):
+        found[_OVERALL] = _mean(at["paradigm"])
+    for level in ("phenomenon", _OVERALL):
+        found |= at[level].groupby(phenomena).first().to_dict()
+    return {str(name): float(value) for name, value in found.items()}
+
+
+def _of_pairs(pairs: Sequence[Pair]) -> pd.DataFrame:
+    names = ["paradigm", "field", "phenomenon", "name"]
+    return pd.DataFrame([[getattr(pair, name) for name in names] for pair in pairs], columns=names)
+
+
+def _records(table: pd.DataFrame) -> list[Row]:
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(values.to_numpy()))  # summed as numpy does, whatever pandas does
+
+
+def _common(values: Any) -> str:
+    """The value that all have, or "all"."""
+    return str(values.iloc[0]) if values.nunique() == 1 else _SEVERAL

@@ -5,7 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from esnlm.evaluation.minimal_pairs import read_pairs, score_pairs, tabulate
+from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+from esnlm.evaluation.minimal_pairs.scores import score_pairs
+from esnlm.evaluation.minimal_pairs.table import tabulate
 
 PHENOMENA = (
     "anaphor_agreement",
