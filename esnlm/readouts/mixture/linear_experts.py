@@ -8,24 +8,16 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from esnlm.readouts.linear.simplex import floor_rows, least_output
-from esnlm.readouts.mixture.em import (
-    Expectation,
-    Experts,
-    Parameters,
-    Prior,
-    softmax_in_place,
-)
+from esnlm.readouts.mixture.experts import Expectation, Experts, Floats, Prior, softmax_in_place
 from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
-from esnlm.readouts.mixture.whitening import Source, TrainingRows
-
-Floats = NDArray[Any]
+from esnlm.readouts.mixture.whitening import Source
 
 # Rounds of (experts given what they share, what they share given the experts).
 _COMMON_ROUNDS = 3
 
 
 class _Statistics(NamedTuple):
-    """Of one pass: weighted Grams (K, D, D), cross moments (K, V, D), gate's gradient (K, D)."""
+    """Weighted Grams (K, D, D), cross moments (K, V, D), the gate's gradient (K, D) and shares."""
 
     grams: Floats
     cross: Floats
@@ -44,29 +36,23 @@ class LinearExperts(Experts):
     ridge regression; the gate takes one Newton step.
     """
 
+    spread = 0.01
+
     def __init__(
         self, n_experts: int, n_classes: int, prior: Prior, *, variance: float, n_conjugate: int
     ) -> None:
         super().__init__(n_experts, n_classes, prior, n_conjugate=n_conjugate)
         self.variance = variance
 
-    def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Parameters:
-        """Class frequencies plus noise for experts, a random gate."""
-        K, V = self.n_experts, self.n_classes
-        width = rows.whitening.map.shape[0]
-        weights = np.zeros((K * V + K, width + 1))
-        frequency = rows.counts / rows.counts.sum()
-        weights[: K * V, :-1] = 0.01 * rows.whitening.draw(rng, K * V)
-        weights[: K * V, -1] = np.tile(frequency, K)
-        weights[K * V :, :-1] = 0.5 * rows.whitening.draw(rng, K)
-        return Parameters(weights.astype(rows.whitening.map.dtype))
+    def _intercepts(self, counts: NDArray[np.int64]) -> Floats:
+        return counts / counts.sum()
 
-    def _posterior(
-        self, Z: Floats, codes: NDArray[Any], parameters: Parameters
+    def posterior(
+        self, Z: Floats, codes: NDArray[Any], weights: Floats
     ) -> tuple[Floats, Floats, Floats]:
         """Gate (K, m), responsibilities (K, m) and log densities (m,) of one tile."""
         K, V, m = self.n_experts, self.n_classes, len(Z)
-        outputs = parameters.weights @ Z.T
+        outputs = weights @ Z.T
         means = outputs[: K * V].reshape(K, V, m)
         gate = softmax_in_place(outputs[K * V :], axis=0)
         squared = 1.0 - 2.0 * means[:, codes, np.arange(m)] + np.einsum("kvm,kvm->km", means, means)
@@ -79,14 +65,14 @@ class LinearExperts(Experts):
         constant = 0.5 * V * np.log(2 * np.pi * self.variance)
         return gate, joint, np.log(total) + top - constant
 
-    def expect(self, source: Source, parameters: Parameters) -> Expectation:
+    def e_step(self, source: Source, weights: Floats) -> Expectation:
         """Log-density, and the responsibility-weighted moments of every expert."""
         K, V = self.n_experts, self.n_classes
-        width = parameters.weights.shape[1]
+        width = weights.shape[1]
         keep = source.in_memory
 
         def tile(_: int, Z: Floats, codes: NDArray[Any]) -> Any:
-            gate, r, log_density = self._posterior(Z, codes, parameters)
+            gate, r, log_density = self.posterior(Z, codes, weights)
             m = len(Z)
             targets = np.zeros((K, V, m), dtype=Z.dtype)
             targets[:, codes, np.arange(m)] = r
@@ -107,29 +93,24 @@ class LinearExperts(Experts):
             if keep:
                 gates.append(part[6])
         statistics = _Statistics(grams, cross, gate_gradient, gates if keep else None)
-        every = np.concatenate([np.repeat(shares, V), curvature])
-        experts_prior, gate_prior = self.prior.split_log_density(parameters.weights)
+        experts_prior, gate_prior = self.prior.log_density(weights)
         penalised = log_density + experts_prior / self.variance + gate_prior
-        return Expectation(log_density, penalised, None, every, statistics)
+        curvature = np.concatenate([np.repeat(shares, V), curvature])
+        return Expectation(log_density, penalised, None, curvature, statistics)
 
-    def maximise(
-        self,
-        source: Source,
-        parameters: Parameters,
-        expectation: Expectation,
-        memory: QuasiNewtonMemory,
-    ) -> Callable[[float], Parameters]:
+    def m_step(
+        self, source: Source, weights: Floats, expected: Expectation, memory: QuasiNewtonMemory
+    ) -> Callable[[float], Floats]:
         """Experts in closed form; a Newton step for the gate, of any length."""
-        statistics: _Statistics = expectation.statistics
+        statistics: _Statistics = expected.statistics
         n_rows = self.n_experts * self.n_classes
-        old = np.asarray(parameters.weights, dtype=np.float64)
+        old = np.asarray(weights, dtype=np.float64)
         experts = self._closed_form(statistics, old)
-        direction = self._gate_direction(source, parameters, expectation)
+        direction = self._gate_direction(source, weights, expected)
 
-        def step_to(step: float) -> Parameters:
+        def step_to(step: float) -> Floats:
             gate = old[n_rows:] + step * direction
-            weights = np.concatenate([experts, gate])
-            return Parameters(weights.astype(parameters.weights.dtype))
+            return np.concatenate([experts, gate]).astype(weights.dtype)
 
         return step_to
 
@@ -154,13 +135,11 @@ class LinearExperts(Experts):
             weights[: K * V] = np.concatenate(solved)
         return weights[: K * V]
 
-    def _gate_direction(
-        self, source: Source, parameters: Parameters, expectation: Expectation
-    ) -> Floats:
+    def _gate_direction(self, source: Source, weights: Floats, expected: Expectation) -> Floats:
         K, n_rows = self.n_experts, self.n_experts * self.n_classes
-        rows = parameters.weights[n_rows:]
+        rows = weights[n_rows:]
         precision = self.prior.precision[n_rows:]
-        gates = expectation.statistics.gate
+        gates = expected.statistics.gate
 
         def product(search: Floats) -> Floats:
             narrow = search.astype(rows.dtype)
@@ -177,30 +156,27 @@ class LinearExperts(Experts):
                 image += part
             return image
 
-        gradient = expectation.statistics.gate_gradient
-        gradient = gradient + self.prior.gradient(parameters.weights)[n_rows:]
-        inverse = 1.0 / (expectation.curvature[n_rows:, None] + precision)
+        gradient = expected.statistics.gate_gradient
+        gradient = gradient + self.prior.gradient(weights)[n_rows:]
+        inverse = 1.0 / (expected.curvature[n_rows:, None] + precision)
         return conjugate_gradient(
             gradient, product, inverse, np.zeros(K, dtype=np.intp), self.n_conjugate
         )
 
-    def log_score(self, source: Source, parameters: Parameters) -> float:
-        """Sum of log P(code | x) of the predicted distributions."""
-
+    def log_score(self, source: Source, weights: Floats) -> float:
         def tile(_: int, Z: Floats, codes: NDArray[Any]) -> float:
-            predicted = self.distribution(Z, parameters)[np.arange(len(Z)), codes]
+            predicted = self.distribution(Z, weights)[np.arange(len(Z)), codes]
             return float(np.log(predicted).sum(dtype=np.float64))
 
         return sum(source.each(tile))
 
-    def distribution(self, Z: Floats, parameters: Parameters) -> Floats:
+    def distribution(self, Z: Floats, weights: Floats) -> Floats:
         """P(y|x): Z (m, width) -> (m, n_classes), floored and normalised."""
         K, V, m = self.n_experts, self.n_classes, len(Z)
-        outputs = parameters.weights @ Z.T
+        outputs = weights @ Z.T
         gate = softmax_in_place(outputs[K * V :], axis=0)
         mean = np.einsum("km,kvm->mv", gate, outputs[: K * V].reshape(K, V, m))
         return floor_rows(mean, least_output(V))
 
-    def joint(self, Z: Floats, codes: NDArray[Any], parameters: Parameters) -> Floats:
-        """P(k | x, y): Z (m, width), codes (m,) -> (m, n_experts)."""
-        return np.ascontiguousarray(self._posterior(Z, codes, parameters)[1].T)
+    def responsibilities(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+        return np.ascontiguousarray(self.posterior(Z, codes, weights)[1].T)

@@ -12,18 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.readout import Blocks, rows_within
 from esnlm.readouts.mixture.convergence import ConvergenceMonitor
-from esnlm.readouts.mixture.em import Experts, Parameters, Prior, iterate, run_em
+from esnlm.readouts.mixture.experts import Experts, Prior
 from esnlm.readouts.mixture.linear_experts import LinearExperts
 from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
 from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
-from esnlm.readouts.mixture.whitening import Source, TrainingRows, Whitening, prepare
+from esnlm.readouts.mixture.whitening import Source, Whitening, prepare
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
-from esnlm.utils.validation import check_choice, check_count, check_finite
+from esnlm.utils.validation import Choice, Count, Number, check_parameters
 
-# Fewer held-out rows than this say too little about when to stop.
-_FEWEST_HELD_OUT = 256
+# Steps of EM that the quasi-Newton correction remembers.
+_MEMORY = 10
 _PREDICTION_BYTES = 1 << 22
-_EXPERTS = ("linear", "softmax")
 
 
 class MixtureOfExpertsReadout(BufferedReadout):
@@ -111,6 +110,24 @@ class MixtureOfExpertsReadout(BufferedReadout):
     scores_are_cheap: ClassVar[bool] = False
     _parameters = ("expert_coef_", "gate_coef_")
     _state = ("whitening_mean_", "whitening_map_", "curvature_", "n_iter_")
+    _constraints: ClassVar[dict[str, Any]] = {
+        "experts": Choice(("linear", "softmax")),
+        "n_experts": Count(),
+        "max_iter": Count(),
+        "n_conjugate": Count(),
+        "n_restarts": Count(),
+        "patience": Count(),
+        "buffer_size": Count(),
+        "alpha": Number(0),
+        "common_alpha": Number(0),
+        "gate_alpha": Number(0),
+        "tol": Number(0),
+        "variance": Number(0, open="low"),
+        "validation_fraction": Number(0, 0.5, open="low"),
+    }
+
+    monitor_: ConvergenceMonitor
+    monitors_: list[ConvergenceMonitor]
 
     def __init__(
         self,
@@ -152,113 +169,89 @@ class MixtureOfExpertsReadout(BufferedReadout):
         self.verbose = verbose
 
     def gate_proba(self, X: ArrayLike) -> NDArray[Any]:
-        """P(z|x), what the gate says before the label is seen: X (n, n_units) -> (n, n_experts)."""
+        """P(z|x), of the gate before the label is seen: X (n, n_units) -> (n, n_experts)."""
         states = self._ready(X)
-        model, parameters = self._model(), self._fitted()
-        return np.concatenate([model.gate(Z, parameters) for _, Z in self._tiles(states)])
+        experts, weights = self._experts(), self._weights()
+        return np.concatenate([experts.gate(Z, weights) for _, Z in self._tiles(states)])
 
     def responsibilities(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
         """P(z|x, y), which expert explains each label: X (n, n_units), y (n,) -> (n, n_experts)."""
         states, codes = self._ready_pairs(X, y)
-        model, parameters = self._model(), self._fitted()
+        experts, weights = self._experts(), self._weights()
         return np.concatenate(
-            [model.joint(Z, codes[tile], parameters) for tile, Z in self._tiles(states)]
+            [experts.responsibilities(Z, codes[i], weights) for i, Z in self._tiles(states)]
         )
 
     def _start(self) -> None:
-        self._check_parameters()
+        check_parameters(self, self._constraints)
         for name in (*self._arrays(), "monitor_", "monitors_"):
             self.__dict__.pop(name, None)
 
-    def _check_parameters(self) -> None:
-        check_choice("experts", self.experts, _EXPERTS)
-        counts = "n_experts", "max_iter", "n_conjugate", "n_restarts", "patience", "buffer_size"
-        for name in counts:
-            check_count(name, getattr(self, name))
-        for name in ("alpha", "common_alpha", "gate_alpha", "tol"):
-            check_finite(name, getattr(self, name))
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
-        for name in ("variance", "validation_fraction"):
-            check_finite(name, getattr(self, name))
-        if self.variance <= 0:
-            raise ValueError(f"variance must be positive, got {self.variance}")
-        if not 0 < self.validation_fraction <= 0.5:
-            raise ValueError(
-                f"validation_fraction must lie in (0, 0.5], got {self.validation_fraction}"
-            )
-
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        """Expectation-maximisation, from several random starts."""
         with self._workers() as over:
-            rows = self._prepare(blocks, held_out, over)
-            self.whitening_mean_ = rows.whitening.mean
-            self.whitening_map_ = rows.whitening.map
-            model = self._model()
-            rng = check_random_state(self.random_state)
-            self.monitors_: list[ConvergenceMonitor] = []
-            best = -np.inf
-            for _ in range(self.n_restarts):
-                monitor = ConvergenceMonitor(self.tol, self.max_iter, self.patience, self.verbose)
-                parameters, curvature = run_em(model, rows, monitor, rng)
-                self.monitors_.append(monitor)
-                if monitor.score > best:
-                    best, self.monitor_ = monitor.score, monitor
-                    self._keep(parameters, curvature)
-        self.n_iter_ = max(self.monitor_.n_iter, 1)
-
-    def _prepare(self, blocks: Blocks, held_out: Blocks | None, over: TileMap) -> TrainingRows:
-        if not self.early_stopping:
-            held_out = None
-
-        def rows(every: int) -> TrainingRows:
-            return prepare(
+            rows = prepare(
                 blocks,
-                held_out,
+                held_out if self.early_stopping else None,
                 n_classes=len(self.classes_),
-                capacity=self._kept_rows,
-                hold_out_every=every,
+                buffer_size=self.buffer_size,
+                hold_out_every=round(1 / self.validation_fraction) if self.early_stopping else 0,
                 over=over,
             )
-
-        ready = rows(round(1 / self.validation_fraction) if self.early_stopping else 0)
-        if held_out is None and ready.held_out is not None and ready.held_out.n < _FEWEST_HELD_OUT:
-            return rows(0)
-        return ready
-
-    def _kept_rows(self, n_units: int, dtype: Any) -> int:
-        return min(int(self.buffer_size), rows_within(1 << 30, n_units, dtype))
+            self.whitening_mean_ = rows.whitening.mean
+            self.whitening_map_ = rows.whitening.map
+            experts, rng = self._experts(), check_random_state(self.random_state)
+            self.monitors_ = []
+            for _ in range(self.n_restarts):
+                monitor = ConvergenceMonitor(self.tol, self.max_iter, self.patience, self.verbose)
+                memory = QuasiNewtonMemory(_MEMORY)
+                weights = experts.start(rows, rng)
+                expected = experts.e_step(rows.train, weights)
+                monitor.report(*experts.scores(rows, weights, expected))
+                best, curvature = weights, expected.curvature
+                while not monitor.done:
+                    step_to = experts.m_step(rows.train, weights, expected, memory)
+                    weights, expected = experts.ascend(
+                        rows.train, weights, expected, step_to, memory
+                    )
+                    monitor.report(*experts.scores(rows, weights, expected))
+                    if monitor.is_best:
+                        best, curvature = weights, expected.curvature
+                if not self.monitors_ or monitor.score > self.monitor_.score:
+                    self.monitor_ = monitor
+                    self._keep(best, curvature)
+                self.monitors_.append(monitor)
+        self.n_iter_ = max(self.monitor_.n_iter, 1)
 
     def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        """A step on new rows, with what was learned as their prior (running Laplace)."""
-        fitted = self._fitted()
-        prior = self._weight_prior()
-        precision = prior.precision + self.curvature_[:, None]
-        prior = Prior(precision, self.n_experts, mean=fitted.weights)
-        model = self._model(prior)
-        Z = self._whitening()(X)
+        """One step of EM on new rows, the earlier weights being the prior (running Laplace)."""
+        weights = self._weights()
+        precision = self._prior().precision + self.curvature_[:, None]
+        experts = self._experts(Prior(precision, self.n_experts, mean=weights))
+        Z, memory = self._whitening()(X), QuasiNewtonMemory(0)
         with self._workers() as over:
-            batch = Source(lambda: iter([(Z, codes)]), len(Z), over, True)
-            expectation = model.expect(batch, fitted)
-            memory = QuasiNewtonMemory(0)
-            parameters, expectation = iterate(model, batch, fitted, expectation, memory)
-        self._keep(parameters, self.curvature_ + expectation.curvature)
+            batch = Source([(Z, codes)], len(Z), over)
+            expected = experts.e_step(batch, weights)
+            step_to = experts.m_step(batch, weights, expected, memory)
+            weights, expected = experts.ascend(batch, weights, expected, step_to, memory)
+        self._keep(weights, self.curvature_ + expected.curvature)
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        model, parameters = self._model(), self._fitted()
+        experts, weights, whitening = self._experts(), self._weights(), self._whitening()
         P = np.empty((len(X), len(self.classes_)), dtype=X.dtype)
+
+        def fill(tile: slice) -> None:
+            P[tile] = experts.distribution(whitening(X[tile]), weights)
+
         with self._workers() as over:
-
-            def fill(tile: slice) -> None:
-                P[tile] = model.distribution(self._whitening()(X[tile]), parameters)
-
-            over(fill, list(self._slices(len(X))))
+            over(fill, self._slices(len(X)))
         P /= P.sum(axis=1, keepdims=True)
         return P
 
-    def _slices(self, n: int) -> Iterator[slice]:
+    def _slices(self, n: int) -> list[slice]:
         logits = self.n_experts * len(self.classes_)
         step = min(1024, rows_within(_PREDICTION_BYTES, logits, np.float32))
-        return (slice(start, start + step) for start in range(0, n, step))
+        return [slice(start, start + step) for start in range(0, n, step)]
 
     def _tiles(self, X: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
         whitening = self._whitening()
@@ -273,7 +266,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     def _whitening(self) -> Whitening:
         return Whitening(self.whitening_mean_, self.whitening_map_)
 
-    def _weight_prior(self) -> Prior:
+    def _prior(self) -> Prior:
         return Prior.of_weights(
             self.n_experts,
             len(self.classes_),
@@ -283,24 +276,22 @@ class MixtureOfExpertsReadout(BufferedReadout):
             gate_alpha=self.gate_alpha,
         )
 
-    def _model(self, prior: Prior | None = None) -> Experts:
+    def _experts(self, prior: Prior | None = None) -> Experts:
         sizes = self.n_experts, len(self.classes_)
-        prior = prior or self._weight_prior()
+        prior = prior or self._prior()
         if self.experts == "linear":
             return LinearExperts(
                 *sizes, prior, variance=self.variance, n_conjugate=self.n_conjugate
             )
         return SoftmaxExperts(*sizes, prior, n_conjugate=self.n_conjugate)
 
-    def _keep(self, parameters: Parameters, curvature: NDArray[np.float64]) -> None:
+    def _keep(self, weights: NDArray[Any], curvature: NDArray[np.float64]) -> None:
         n_rows = self.n_experts * len(self.classes_)
-        weights = parameters.weights
         self.expert_coef_ = weights[:n_rows].reshape(self.n_experts, -1, weights.shape[1])
         self.gate_coef_ = weights[n_rows:]
         self.curvature_ = curvature
 
-    def _fitted(self) -> Parameters:
+    def _weights(self) -> NDArray[Any]:
         check_is_fitted(self, "expert_coef_")
         width = self.gate_coef_.shape[1]
-        weights = np.concatenate([self.expert_coef_.reshape(-1, width), self.gate_coef_])
-        return Parameters(weights)
+        return np.concatenate([self.expert_coef_.reshape(-1, width), self.gate_coef_])

@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.mixture.em import Expectation, Experts, Parameters, softmax_in_place
+from esnlm.readouts.mixture.experts import Expectation, Experts, Floats, softmax_in_place
 from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
-from esnlm.readouts.mixture.whitening import Source, TrainingRows
-
-Floats = NDArray[Any]
+from esnlm.readouts.mixture.whitening import Source
 
 # Bytes of posteriors kept from the E-step for the products of the M-step.
 _KEPT_BYTES = 1 << 28
@@ -28,30 +26,21 @@ class Posterior(NamedTuple):
 class SoftmaxExperts(Experts):
     """P(y|x) = Σ_k P(k|x) P(y|x, k), all factors softmax (Rachez & Hagiwara, eq. 30-33)."""
 
-    def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Parameters:
-        """Class frequencies in the intercepts, small random weights."""
-        K, V = self.n_experts, self.n_classes
-        width = rows.whitening.map.shape[0]
-        weights = np.zeros((K * V + K, width + 1))
-        weights[: K * V, :-1] = 0.1 * rows.whitening.draw(rng, K * V)
-        weights[K * V :, :-1] = 0.5 * rows.whitening.draw(rng, K)
-        weights[: K * V, -1] = np.tile(np.log(rows.counts + 1.0), K)
-        return Parameters(weights.astype(rows.whitening.map.dtype))
+    spread = 0.1
+
+    def _intercepts(self, counts: NDArray[np.int64]) -> Floats:
+        return np.log(counts + 1.0)
 
     def posterior(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Posterior:
-        """E-step of one tile: Z (m, width), codes (m,)."""
-        K, V, m = self.n_experts, self.n_classes, len(Z)
-        logits = weights @ Z.T
-        experts = softmax_in_place(logits[: K * V].reshape(K, V, m), axis=1)
-        gate = softmax_in_place(logits[K * V :], axis=0)
-        joint = gate * experts[:, codes, np.arange(m)]
+        """Responsibilities of one tile, by Bayes' rule: Z (m, width), codes (m,)."""
+        experts, gate = self._factors(Z, weights)
+        joint = gate * experts[:, codes, np.arange(len(Z))]
         total = joint.sum(axis=0)
         joint /= total
         return Posterior(experts, gate, joint, np.log(total))
 
-    def expect(self, source: Source, parameters: Parameters) -> Expectation:
+    def e_step(self, source: Source, weights: Floats) -> Expectation:
         """Log-likelihood, gradient of Q (and of the likelihood), curvature of each logit."""
-        weights = parameters.weights
         keep = source.in_memory and source.n * len(weights) * weights.itemsize <= _KEPT_BYTES
 
         def tile(_: int, Z: Floats, codes: NDArray[Any]) -> Any:
@@ -70,7 +59,7 @@ class SoftmaxExperts(Experts):
             curvature += part_curvature
             posteriors.append(posterior)
         gradient += self.prior.gradient(weights)
-        penalised = log_likelihood + self.prior.log_density(weights)
+        penalised = log_likelihood + sum(self.prior.log_density(weights))
         kept = posteriors if keep else None
         return Expectation(log_likelihood, penalised, gradient, curvature, kept)
 
@@ -93,17 +82,12 @@ class SoftmaxExperts(Experts):
         np.subtract(r, gate, out=residual[K * V :])
         return residual @ Z, curvature
 
-    def maximise(
-        self,
-        source: Source,
-        parameters: Parameters,
-        expectation: Expectation,
-        memory: QuasiNewtonMemory,
-    ) -> Callable[[float], Parameters]:
+    def m_step(
+        self, source: Source, weights: Floats, expected: Expectation, memory: QuasiNewtonMemory
+    ) -> Callable[[float], Floats]:
         """Newton step on Q for all experts and the gate, corrected by the steps before it."""
-        weights = parameters.weights
-        kept: list[Posterior] | None = expectation.statistics
-        inverse = 1.0 / (expectation.curvature[:, None] + self.prior.precision)
+        kept: list[Posterior] | None = expected.statistics
+        inverse = 1.0 / (expected.curvature[:, None] + self.prior.precision)
         # Experts share a prior, so they are one system; the gate is another.
         systems = np.zeros(len(weights), dtype=np.intp)
         systems[-self.n_experts :] = 1
@@ -116,8 +100,8 @@ class SoftmaxExperts(Experts):
         def solve(gradient: Floats) -> Floats:
             return conjugate_gradient(gradient, product, inverse, systems, self.n_conjugate)
 
-        direction = memory.direction(np.asarray(expectation.gradient), solve)
-        return lambda step: Parameters((weights + step * direction).astype(weights.dtype))
+        direction = memory.direction(np.asarray(expected.gradient), solve)
+        return lambda step: (weights + step * direction).astype(weights.dtype)
 
     def _curved(
         self, source: Source, weights: Floats, kept: list[Posterior] | None, search: Floats
@@ -143,23 +127,22 @@ class SoftmaxExperts(Experts):
             image += part
         return image
 
-    def log_score(self, source: Source, parameters: Parameters) -> float:
-        """Sum of log P(code | x)."""
-
+    def log_score(self, source: Source, weights: Floats) -> float:
         def tile(_: int, Z: Floats, codes: NDArray[Any]) -> float:
-            posterior = self.posterior(Z, codes, parameters.weights)
-            return float(posterior.log_probability.sum(dtype=np.float64))
+            return float(self.posterior(Z, codes, weights).log_probability.sum(dtype=np.float64))
 
         return sum(source.each(tile))
 
-    def distribution(self, Z: Floats, parameters: Parameters) -> Floats:
-        """P(y|x): Z (m, width) -> (m, n_classes)."""
-        K, V = self.n_experts, self.n_classes
-        logits = parameters.weights @ Z.T
-        experts = softmax_in_place(logits[: K * V].reshape(K, V, len(Z)), axis=1)
-        gate = softmax_in_place(logits[K * V :], axis=0)
+    def distribution(self, Z: Floats, weights: Floats) -> Floats:
+        experts, gate = self._factors(Z, weights)
         return np.einsum("km,kvm->mv", gate, experts)
 
-    def joint(self, Z: Floats, codes: NDArray[Any], parameters: Parameters) -> Floats:
-        """P(k | x, y): Z (m, width), codes (m,) -> (m, n_experts)."""
-        return np.ascontiguousarray(self.posterior(Z, codes, parameters.weights).responsibilities.T)
+    def responsibilities(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+        return np.ascontiguousarray(self.posterior(Z, codes, weights).responsibilities.T)
+
+    def _factors(self, Z: Floats, weights: Floats) -> tuple[Floats, Floats]:
+        """P(y | x, k) (K, V, m) and P(k | x) (K, m)."""
+        K, V = self.n_experts, self.n_classes
+        logits = weights @ Z.T
+        experts = softmax_in_place(logits[: K * V].reshape(K, V, len(Z)), axis=1)
+        return experts, softmax_in_place(logits[K * V :], axis=0)

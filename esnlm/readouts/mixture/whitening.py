@@ -1,4 +1,4 @@
-"""Rows for expectation-maximisation: whitened tiles, kept in memory or streamed again each pass."""
+"""Training rows of the mixture: whitened tiles, kept in memory or whitened again in each pass."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import Block, Blocks
+from esnlm.readouts.base.readout import Block, Blocks, rows_within
 from esnlm.utils.threads import TileMap
 
 Result = TypeVar("Result")
@@ -20,8 +20,11 @@ TILE = 1024
 _WAVE = 16
 # Consecutive rows, some ten sentences, that go to training or to the held-out part together.
 _STRETCH = 64
+# Fewer held-out rows than this say too little about when to stop.
+_FEWEST_HELD_OUT = 256
 # Directions whose variance is below this share of the mean one are not blown up to unit variance.
 _VARIANCE_FLOOR = 1e-4
+_KEPT_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class Whitening:
     def draw(self, rng: np.random.RandomState, n_rows: int) -> NDArray[np.float64]:
         """Standard normal weights (n_rows, n_units) on whitened coordinates.
 
-        They are drawn along the units and turned, so that they do not depend on the signs and
-        the order in which the decomposition happened to give the directions.
+        They are drawn along the units and rotated, so that they do not depend on the signs and
+        the order of the directions that the decomposition happened to return.
         """
         directions = self.map / np.sqrt(np.sum(np.square(self.map, dtype=np.float64), axis=0))
         return rng.standard_normal((n_rows, len(self.mean))) @ directions
@@ -82,32 +85,27 @@ def in_held_out(first: int, n: int, every: int) -> NDArray[np.bool_]:
     return (np.arange(first, first + n) // _STRETCH) % every == every - 1
 
 
+@dataclass(frozen=True)
 class Source:
-    """Whitened rows (Z, codes) of one part of the training blocks, tile by tile.
+    """n whitened rows (Z (n, n_units + 1), codes (n,)), in tiles.
 
-    Parameters
-    ----------
-    batches : callable that starts a pass over (Z (n, n_units + 1), codes (n,)) batches
-    n : int
-        Rows of one pass.
-    over : TileMap
-        Maps a function over tiles, in order.
-    in_memory : bool
-        Whether batches stay what and where they are from one pass to the next.
+    ``batches`` is a list where the rows are kept in memory, else whitens them anew in each pass;
+    ``over`` maps a function over tiles, in order.
     """
 
-    def __init__(
-        self, batches: Callable[[], Iterator[Block]], n: int, over: TileMap, in_memory: bool
-    ) -> None:
-        self._batches = batches
-        self.n = n
-        self.over = over
-        self.in_memory = in_memory
+    batches: Blocks
+    n: int
+    over: TileMap
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether every pass has the same batches."""
+        return isinstance(self.batches, list)
 
     def each(self, function: Callable[[int, NDArray[Any], NDArray[Any]], Result]) -> Iterator[Any]:
         """Results of ``function(index, Z, codes)`` for every tile, in order, on the threads."""
         index = 0
-        for Z, codes in self._batches():
+        for Z, codes in self.batches:
             starts = range(0, len(Z), TILE)
             tiles = [
                 (index + i, Z[s : s + TILE], codes[s : s + TILE]) for i, s in enumerate(starts)
@@ -118,8 +116,28 @@ class Source:
 
 
 @dataclass(frozen=True)
+class _Streamed:
+    """Blocks of states as whitened batches: the held-out rows of the blocks, or the others."""
+
+    blocks: Blocks
+    whitening: Whitening
+    every: int = 0
+    held: bool = False
+
+    def __iter__(self) -> Iterator[Block]:
+        first = 0
+        for X, codes in self.blocks:
+            chosen = in_held_out(first, len(X), self.every) == self.held
+            first += len(X)
+            if chosen.all():
+                yield self.whitening(X), codes
+            elif chosen.any():
+                yield self.whitening(X[chosen]), codes[chosen]
+
+
+@dataclass(frozen=True)
 class TrainingRows:
-    """What one fit runs on: the whitening, both parts, and counts of the labels."""
+    """Rows to fit and to judge by, their whitening, and counts (V,) of the labels."""
 
     whitening: Whitening
     train: Source
@@ -132,7 +150,7 @@ def prepare(
     held_out: Blocks | None,
     *,
     n_classes: int,
-    capacity: Callable[[int, Any], int],
+    buffer_size: int,
     hold_out_every: int,
     over: TileMap,
 ) -> TrainingRows:
@@ -141,37 +159,41 @@ def prepare(
     Parameters
     ----------
     blocks, held_out : re-iterables of (X (n, n_units), codes (n,))
-    capacity : (n_units, dtype) -> rows that may be kept in memory
+    buffer_size : int
+        Rows kept in memory, 1 GiB at most; more rows are streamed.
     hold_out_every : int
         Where ``held_out`` is None: one of so many stretches of rows is held out; 0 for none.
     """
-    kept, moments, dtype = _first_pass(blocks, n_classes, capacity)
+    kept, moments, dtype = _first_pass(blocks, n_classes, buffer_size)
     whitening = Whitening.from_moments(moments, dtype)
     every = hold_out_every if held_out is None else 0
-    n_held = int(in_held_out(0, moments.n, every).sum())
-    if kept is not None:
+    if in_held_out(0, moments.n, every).sum() < _FEWEST_HELD_OUT:
+        every = 0
+    out = in_held_out(0, moments.n, every)
+    parts: list[Blocks]
+    if kept is None:
+        parts = [_Streamed(blocks, whitening, every, held) for held in (False, True)]
+    else:
         rows = [(whitening(X), codes) for X, codes in kept]
         del kept
-        Z = np.concatenate([block for block, _ in rows])
-        codes = np.concatenate([codes for _, codes in rows])
+        Z, codes = (np.concatenate(column) for column in zip(*rows, strict=True))
         del rows
-        out = in_held_out(0, len(Z), every)
-        train = _kept_source(Z[~out], codes[~out], over)
-        inner = _kept_source(Z[out], codes[out], over)
-    else:
-        train = Source(
-            lambda: _part(blocks, whitening, every, False), moments.n - n_held, over, False
-        )
-        inner = Source(lambda: _part(blocks, whitening, every, True), n_held, over, False)
+        parts = [[(Z[part], codes[part])] for part in (~out, out)]
+    train, inner = (
+        Source(part, int(chosen.sum()), over)
+        for part, chosen in zip(parts, (~out, out), strict=True)
+    )
     if held_out is not None:
-        n_held, inner = _held_out_source(
-            held_out, whitening, capacity(len(whitening.mean), dtype), over
-        )
-    return TrainingRows(whitening, train, inner if n_held else None, moments.counts)
+        inner = _held_out_source(held_out, whitening, buffer_size, over)
+    return TrainingRows(whitening, train, inner if inner.n else None, moments.counts)
+
+
+def _capacity(X: NDArray[Any], buffer_size: int) -> int:
+    return min(int(buffer_size), rows_within(_KEPT_BYTES, X.shape[1], X.dtype))
 
 
 def _first_pass(
-    blocks: Blocks, n_classes: int, capacity: Callable[[int, Any], int]
+    blocks: Blocks, n_classes: int, buffer_size: int
 ) -> tuple[list[Block] | None, Moments, Any]:
     """Moments of every row, and the rows themselves while they fit."""
     kept: list[Block] | None = []
@@ -181,7 +203,7 @@ def _first_pass(
         if moments is None:
             moments, dtype = Moments(X.shape[1], n_classes), X.dtype
         moments.add(X, codes)
-        if kept is not None and moments.n <= capacity(X.shape[1], dtype):
+        if kept is not None and moments.n <= _capacity(X, buffer_size):
             kept.append((X.copy(), codes.copy()))
         else:
             kept = None
@@ -191,34 +213,15 @@ def _first_pass(
 
 
 def _held_out_source(
-    blocks: Blocks, whitening: Whitening, capacity: int, over: TileMap
-) -> tuple[int, Source]:
-    """Held-out rows and their number: whitened once where they fit, else in every pass."""
+    blocks: Blocks, whitening: Whitening, buffer_size: int, over: TileMap
+) -> Source:
+    """Held-out rows: whitened once where they fit, else in every pass."""
     n = 0
     kept: list[Block] | None = []
     for X, codes in blocks:
         n += len(codes)
-        if kept is not None and n <= capacity:
+        if kept is not None and n <= _capacity(X, buffer_size):
             kept.append((whitening(X), codes.copy()))
         else:
             kept = None
-    if kept:
-        rows = kept
-        return n, Source(lambda: iter(rows), n, over, True)
-    return n, Source(lambda: _part(blocks, whitening, 0, False), n, over, False)
-
-
-def _kept_source(Z: NDArray[Any], codes: NDArray[Any], over: TileMap) -> Source:
-    return Source(lambda: iter([(Z, codes)]), len(Z), over, True)
-
-
-def _part(blocks: Blocks, whitening: Whitening, every: int, held: bool) -> Iterator[Block]:
-    """Whitened rows of the held-out part, or of the rest."""
-    first = 0
-    for X, codes in blocks:
-        chosen = in_held_out(first, len(X), every) == held
-        first += len(X)
-        if chosen.all():
-            yield whitening(X), codes
-        elif chosen.any():
-            yield whitening(X[chosen]), codes[chosen]
+    return Source(kept or _Streamed(blocks, whitening), n, over)

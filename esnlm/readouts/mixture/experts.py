@@ -1,0 +1,220 @@
+"""What softmax and linear experts share: a softmax gate, a Gaussian prior, the steps of EM."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
+from esnlm.readouts.mixture.whitening import Source, TrainingRows
+
+Floats = NDArray[Any]
+
+_SHORTEST_STEP = 2.0**-8
+# Keeps the intercepts of classes that never occur finite; too weak to matter elsewhere.
+_INTERCEPT_ALPHA = 1e-3
+# exp of this is the smallest share a softmax gives: products of three stay normal floats, whose
+# matrix products do not slow down as those of denormal ones do.
+_LOWEST_LOGIT = -25.0
+
+
+def softmax_in_place(logits: Floats, axis: int) -> Floats:
+    """Softmax along ``axis``, no share below about 1e-11."""
+    logits -= logits.max(axis=axis, keepdims=True)
+    np.maximum(logits, _LOWEST_LOGIT, out=logits)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=axis, keepdims=True)
+    return logits
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Gaussian prior of the weights: experts vary around common weights, which vary around zero.
+
+    Weights of expert k are ``common + deviation_k`` with precisions ``common_alpha`` and
+    ``alpha``; the common weights are always at their best given the experts, so the energy is
+    ½ alpha Σ_k |W_k - c|² + ½ common_alpha |c|² at its least over c.
+
+    Parameters
+    ----------
+    precision : ndarray (n_experts * n_classes + n_experts, width)
+        Of the deviations, and of the gate's weights.
+    n_experts : int
+    share : float
+        c = share · mean_k W_k; 0 makes experts independent. Intercepts always are.
+    mean : ndarray like precision, optional
+        Mode of the prior; zero when left out.
+    """
+
+    precision: NDArray[np.float64]
+    n_experts: int
+    share: float = 0.0
+    mean: Floats | None = None
+
+    @classmethod
+    def of_weights(
+        cls,
+        n_experts: int,
+        n_classes: int,
+        shares: NDArray[np.float64],
+        *,
+        alpha: float,
+        common_alpha: float,
+        gate_alpha: float,
+    ) -> "Prior":
+        """The prior with its mode at zero, in whitened coordinates.
+
+        It is isotropic in the states, scaled to a total variance of one, so that 1/alpha is the
+        prior variance of a logit whatever the number of units. Along a coordinate whose variance
+        is s (n_units,) times the mean one, precision is alpha * n_units / s. Recent words lie in
+        the directions of large variance, so they count for more before any evidence.
+        """
+        n_rows = n_experts * n_classes
+        precision = np.full((n_rows + n_experts, len(shares) + 1), float(alpha))
+        precision[n_rows:] = gate_alpha
+        precision[:, :-1] *= len(shares) / shares
+        precision[:, -1] = _INTERCEPT_ALPHA
+        total = n_experts * alpha + common_alpha
+        return cls(precision, n_experts, n_experts * alpha / total if total else 0.0)
+
+    def centre(self, weights: Floats) -> NDArray[np.float64]:
+        """Mode of each row of ``weights`` (rows, width), given what the experts share."""
+        centre = np.zeros(self.precision.shape)
+        if self.mean is not None:
+            centre += self.mean
+        if self.share:
+            width = self.precision.shape[-1]
+            experts = centre[: -self.n_experts].reshape(self.n_experts, -1, width)
+            away = (weights - centre)[: -self.n_experts].reshape(experts.shape)
+            experts[:, :, :-1] += self.share * away[:, :, :-1].mean(axis=0)
+        return centre
+
+    def product(self, direction: Floats) -> NDArray[np.float64]:
+        """Second derivative of the energy times ``direction``."""
+        if not self.share:
+            return self.precision * direction
+        centre = Prior(self.precision, self.n_experts, self.share).centre(direction)
+        return self.precision * (direction - centre)
+
+    def gradient(self, weights: Floats) -> NDArray[np.float64]:
+        """Gradient of the log-density."""
+        return self.precision * (self.centre(weights) - weights)
+
+    def log_density(self, weights: Floats) -> tuple[float, float]:
+        """Log-density of the experts' weights, and of the gate's, up to constants."""
+        away = weights if self.mean is None else weights - self.mean
+        energy = 0.5 * np.einsum("ij,ij->i", away, -self.gradient(weights))
+        return -float(energy[: -self.n_experts].sum()), -float(energy[-self.n_experts :].sum())
+
+
+class Expectation(NamedTuple):
+    """Result of an E-step.
+
+    log_likelihood and penalised are sums over rows; gradient is that of penalised (and of Q) in
+    the weights, or None where the M-step does not need it; curvature (rows of the weights,) is
+    the sum of -∂²Q over the square of each logit; statistics are the experts' own.
+    """
+
+    log_likelihood: float
+    penalised: float
+    gradient: NDArray[np.float64] | None
+    curvature: NDArray[np.float64]
+    statistics: Any
+
+
+class Experts(ABC):
+    """K experts over V classes and a softmax gate over them.
+
+    Weights are (K * V + K, n_units + 1): the experts' rows, then the gate's; columns are whitened
+    coordinates Z (m, n_units + 1), the intercept last.
+
+    Parameters
+    ----------
+    n_experts, n_classes : int
+    prior : Prior
+    n_conjugate : int
+        Steps of conjugate gradient in one Newton step.
+    """
+
+    #: Standard deviation of the experts' first weights, on coordinates of unit variance.
+    spread: ClassVar[float]
+
+    def __init__(self, n_experts: int, n_classes: int, prior: Prior, *, n_conjugate: int) -> None:
+        self.n_experts = n_experts
+        self.n_classes = n_classes
+        self.prior = prior
+        self.n_conjugate = n_conjugate
+
+    def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Floats:
+        """First weights: class frequencies in the intercepts, random elsewhere."""
+        K, V = self.n_experts, self.n_classes
+        width = rows.whitening.map.shape[0]
+        weights = np.zeros((K * V + K, width + 1))
+        weights[: K * V, :-1] = self.spread * rows.whitening.draw(rng, K * V)
+        weights[K * V :, :-1] = 0.5 * rows.whitening.draw(rng, K)
+        weights[: K * V, -1] = np.tile(self._intercepts(rows.counts), K)
+        return weights.astype(rows.whitening.map.dtype)
+
+    def ascend(
+        self,
+        source: Source,
+        weights: Floats,
+        expected: Expectation,
+        step_to: Callable[[float], Floats],
+        memory: QuasiNewtonMemory,
+    ) -> tuple[Floats, Expectation]:
+        """Halve a step until the penalised log-likelihood does not fall; the weights and E-step."""
+        step = 1.0
+        while step >= _SHORTEST_STEP:
+            candidate = step_to(step)
+            fresh = self.e_step(source, candidate)
+            if fresh.penalised >= expected.penalised:
+                if fresh.gradient is not None and expected.gradient is not None:
+                    moved = candidate - np.asarray(weights, dtype=np.float64)
+                    memory.update(moved, expected.gradient - fresh.gradient)
+                return candidate, fresh
+            step /= 2
+        return weights, expected
+
+    def scores(
+        self, rows: TrainingRows, weights: Floats, expected: Expectation
+    ) -> tuple[float, float, float | None]:
+        """Penalised, training and held-out log-likelihood a row (nats)."""
+        n, held_out = rows.train.n, None
+        if rows.held_out is not None:
+            held_out = self.log_score(rows.held_out, weights) / rows.held_out.n
+        return expected.penalised / n, expected.log_likelihood / n, held_out
+
+    def gate(self, Z: Floats, weights: Floats) -> Floats:
+        """P(k | x): Z (m, width) -> (m, K)."""
+        rows = weights[self.n_experts * self.n_classes :]
+        return np.ascontiguousarray(softmax_in_place(rows @ Z.T, axis=0).T)
+
+    @abstractmethod
+    def _intercepts(self, counts: NDArray[np.int64]) -> Floats:
+        """First intercepts (V,) of an expert, from the counts of the classes."""
+
+    @abstractmethod
+    def responsibilities(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+        """P(k | x, y): Z (m, width), codes (m,) -> (m, K)."""
+
+    @abstractmethod
+    def distribution(self, Z: Floats, weights: Floats) -> Floats:
+        """P(y|x): Z (m, width) -> (m, V)."""
+
+    @abstractmethod
+    def log_score(self, source: Source, weights: Floats) -> float:
+        """Sum of the predicted log-probabilities of the labels."""
+
+    @abstractmethod
+    def e_step(self, source: Source, weights: Floats) -> Expectation:
+        """Responsibilities of every row, summed to the likelihood and the M-step's statistics."""
+
+    @abstractmethod
+    def m_step(
+        self, source: Source, weights: Floats, expected: Expectation, memory: QuasiNewtonMemory
+    ) -> Callable[[float], Floats]:
+        """Weights for a step length in (0, 1]; Q rises for every one that is short enough."""
