@@ -22,7 +22,6 @@ from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
 from _report import report  # noqa: E402
-from sklearn.base import BaseEstimator  # noqa: E402
 
 from esnlm import (  # noqa: E402
     ClassFactoredReadout,
@@ -35,7 +34,7 @@ from esnlm import (  # noqa: E402
 )
 from esnlm.models.training import Trainer, TrainingPlan  # noqa: E402
 from esnlm.ngrams.kneser_ney import KneserNey  # noqa: E402
-from esnlm.readouts.base.streamed import StreamedTraining  # noqa: E402
+from esnlm.readouts.base.readout import StreamingReadout  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
 from esnlm.text.shards import Shards  # noqa: E402
 from esnlm.text.shuffling import evenly_spaced  # noqa: E402
@@ -127,7 +126,7 @@ def rows(
         yield {"benchmark": "training", "setting": setting, "ours": minutes, "unit": "CPU min"}
 
 
-class Together(StreamedTraining, BaseEstimator):
+class Together(StreamingReadout):
     """Readouts that learn from the same states, and the processor seconds of each."""
 
     def __init__(self, readouts: list[Any]) -> None:

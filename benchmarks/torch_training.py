@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from _report import report
 
-from esnlm.models.training import StoppedError
+from esnlm.models.resumable_run import StoppedError
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shards import Shards
 from esnlm.torch.networks.esn import EchoStateNetworkWithEmbedding

@@ -5,7 +5,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import LanguageModel, Reservoir
-from esnlm.models.training import StoppedError, Trainer, TrainingPlan
+from esnlm.models.resumable_run import StoppedError
+from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of, with_token_code
 from esnlm.readouts.token_gated.token_gated import TokenGatedReadout
 from esnlm.reservoir.recurrence import CyclicRecurrence

@@ -21,7 +21,7 @@ from test_torch_training import PLANS, V, corpus  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from esnlm.models.training import StoppedError  # noqa: E402
+from esnlm.models.resumable_run import StoppedError  # noqa: E402
 from esnlm.storage.checkpoints import Checkpoints  # noqa: E402
 from esnlm.torch.device import on_device, share_of_memory  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402

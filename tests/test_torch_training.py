@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from esnlm.models.training import StoppedError  # noqa: E402
+from esnlm.models.resumable_run import StoppedError  # noqa: E402
 from esnlm.models.training_log import TrainingLog  # noqa: E402
 from esnlm.storage.checkpoints import CheckpointError, Checkpoints  # noqa: E402
 from esnlm.text.corpus import CorpusError, TokenStream  # noqa: E402

@@ -25,7 +25,8 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.__main__ import main
-from esnlm.models.training import StoppedError, Trainer, TrainingPlan
+from esnlm.models.resumable_run import StoppedError
+from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.models.training_log import TrainingLog
 from esnlm.storage import checkpoints as checkpoints_module
 from esnlm.storage.checkpoints import CheckpointError, Checkpoints

@@ -1,23 +1,22 @@
 """Training in passes over a corpus that is never held: resumable to the last bit."""
 
 import hashlib
-import json
-import time
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from tqdm import tqdm
 
 from esnlm.models.reservoir import LanguageModel
+from esnlm.models.resumable_run import ResumableRun, stream_digest
 from esnlm.models.states import StateBlocks, warmup_of
-from esnlm.models.training_log import TrainingLog
-from esnlm.storage.checkpoints import Checkpoint, CheckpointError, Checkpoints
-from esnlm.storage.model_folder import describe, under_prefix, with_prefix
+from esnlm.readouts.base.readout import Arrays, Block
+from esnlm.storage.checkpoints import Checkpoint
+from esnlm.storage.model_folder import describe
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, Piece, evenly_spaced, target_counts
+from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import check_count
 from esnlm.utils.version import __version__
 
@@ -53,11 +52,7 @@ class TrainingPlan:
             check_count("score_every", self.score_every, least=0)
 
 
-class StoppedError(Exception):
-    """A run was asked to stop, and did at the end of a step; a checkpoint was saved if any are."""
-
-
-class Trainer:
+class Trainer(ResumableRun):
     """Learns a language model from a stream of tokens in passes, in bounded memory.
 
     A pass reads all sequences in an order of its own, shuffled over the whole corpus, a chunk at
@@ -102,63 +97,8 @@ class Trainer:
         self.n_rows = len(stream.tokens) - n_sequences
         if self.n_rows < 1:
             raise CorpusError("the corpus holds no token to predict")
-        self.step = 0
-        self.tokens = 0
-        self.last_score: float | None = None
 
-    def run(
-        self,
-        checkpoints: Checkpoints | None = None,
-        *,
-        resume: bool = False,
-        save_every: float = 600.0,
-        log: TrainingLog | None = None,
-        stop: Callable[[], bool] = lambda: False,
-        verbose: bool = False,
-    ) -> LanguageModel:
-        """Train to the end; the fitted model.
-
-        Parameters
-        ----------
-        checkpoints : Checkpoints, optional
-            Where to save them.
-        resume : bool
-            Go on from the newest checkpoint, if there is one.
-        save_every : float
-            Seconds from one checkpoint to the next; 0 saves one after each step.
-        log : TrainingLog, optional
-            Gets the held-out scores.
-        stop : callable
-            Asked after each step; True saves a last checkpoint and raises `StoppedError`.
-        verbose : bool
-            Show a progress line on standard error, if a person sees it.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint is of a run with other settings or another corpus.
-        """
-        self._checkpoints, self._save_every = checkpoints, save_every
-        self._log, self._stop = log or TrainingLog(None), stop
-        found = checkpoints.latest() if checkpoints is not None and resume else None
-        self._settings = self._described()
-        if found is not None:
-            self._check_same(found.facts["settings"])
-        self._saved_at = self._began = time.monotonic()
-        self._prepare(found)
-        hidden = None if verbose else True  # None: hidden where no terminal shows it
-        total = self.n_rows * self._n_passes
-        with tqdm(total=total, unit="tok", unit_scale=True, disable=hidden) as self._bar:
-            self._bar.update(self.tokens)
-            self._pass_all()
-        self.model.run_ = self.digest()
-        return self.model
-
-    def digest(self) -> str:
-        """What this run is known by: it stands for all that the result depends on."""
-        return _digest(json.dumps(self._described(), sort_keys=True).encode())
-
-    def _prepare(self, found: Checkpoint | None) -> None:
+    def _begin(self, found: Checkpoint | None) -> int:
         """Reservoir, features and readout, new or as they were at the checkpoint."""
         model = self.model
         features = {} if found is None else under_prefix("features", found.arrays)
@@ -166,84 +106,57 @@ class Trainer:
             params = model.features.get_params(deep=False)
             model.features = type(model.features).from_arrays(params, features)
         model.draw(self.stream)
-        self.readout = clone(model.readout)
-        model.readout_ = self.readout
-        self.readout.begin(
-            np.arange(model.n_tokens_),
-            model.n_columns_,
-            n_rows=self.n_rows,
-            counts=target_counts(self.stream, model.n_tokens_),
-            dtype=model.reservoir_.W_.dtype.name,
-        )
-        self._n_passes = self.readout.training_passes
-        self._position = (0, 0)
-        self._seconds_before = 0.0
-        rows = 0
+        self.readout = model.readout_ = clone(model.readout)
+        counts = target_counts(self.stream, model.n_tokens_)
+        classes = np.arange(model.n_tokens_)
+        self.readout.begin(classes, model.n_columns_, n_rows=self.n_rows, counts=counts)
+        self.first = self._chunk = 0
         if found is not None:
             self.readout.restore_training(under_prefix("readout", found.arrays))
-            facts = found.facts
-            self._position = (facts["phase"], facts["chunk"])
-            self._seconds_before = facts["seconds"]
-            self.step, self.tokens, rows = found.step, facts["tokens"], facts["log_rows"]
-        self._log.begin(rows)
+            self.first, self._chunk = found.facts["phase"], found.facts["chunk"]
+        self._number = self.first
+        return self.n_rows * self.readout.training_passes
 
-    def _pass_all(self) -> None:
-        """The survey (phase 0), the passes, and what makes the parameters final."""
-        readout = self.readout
-        phase, first = self._position
-        for number in range(phase, self._n_passes + 1):
-            if number > 0 or readout.survey_rows:
-                self._read(number, first)
-            first = 0
-            if number == 0:
-                if readout.survey_rows:
-                    readout.end_survey()
-                continue
-            go_on = readout.end_pass(self._held_states())
-            if number == self._n_passes or not go_on:
-                break
-            self._score(number)
-        readout.finish(self._held_states())
-        self._score(number)
-
-    def _read(self, number: int, first: int) -> None:
-        """The chunks of one phase from ``first`` on."""
-        order = self._order(number)
-        n_chunks = self._chunks_wanted(number, order)
-        take = self.readout.learn if number else self.readout.survey
-        for chunk in range(first, n_chunks):
-            before = self.tokens
-            for piece in order.chunk(chunk):
-                for states, following in self._states(piece):
-                    take(states, following)
-                    if number:
-                        self.tokens += len(following)
-                        self._bar.update(len(following))
-            self.step += 1
-            self._position = (number, chunk + 1)
-            if number and chunk + 1 < n_chunks and self._due(before):
+    def _steps(self) -> Iterator[None]:
+        tokens = self.tokens
+        for number, ended in self.readout.train(self, self._held_states()):
+            if ended:
                 self._score(number)
-            self._pause()
+                continue
+            self.step += 1
+            self._chunk += 1
+            if self._chunk < self._n_chunks and self._score_is_due(tokens):
+                self._score(number)
+            tokens = self.tokens
+            yield
+        self._score(self.readout.training_passes)
 
-    def _order(self, number: int) -> ChunkOrder:
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
+        """Chunks of states of pass ``number``, after those that were read before a checkpoint."""
         rng = np.random.default_rng([self.plan.seed, number])
         warmup = warmup_of(self.model.reservoir_)
-        return ChunkOrder(self.stream, self.plan.chunk_tokens, rng, warmup)
+        order = ChunkOrder(self.stream, self.plan.chunk_tokens, rng, warmup)
+        self._n_chunks = len(order)
+        if n_rows is not None:
+            wanted = int(np.ceil(n_rows / self.n_rows * len(order)))
+            self._n_chunks = min(len(order), wanted)
+        if number != self._number:
+            self._number, self._chunk = number, 0
+        for chunk in range(self._chunk, self._n_chunks):
+            yield self._blocks(order.chunk(chunk), number)
 
-    def _chunks_wanted(self, number: int, order: ChunkOrder) -> int:
-        """All, or as many as the survey needs."""
-        if number:
-            return len(order)
-        share = self.readout.survey_rows / self.n_rows
-        return min(len(order), int(np.ceil(share * len(order))))
-
-    def _states(self, piece: Piece) -> StateBlocks:
-        return self.model.states_of(piece.stream, washout=piece.washout)
+    def _blocks(self, pieces: list[Piece], number: int) -> Iterator[Block]:
+        for piece in pieces:
+            for states, following in self.model.states_of(piece.stream, washout=piece.washout):
+                yield states, following
+                if number:
+                    self.tokens += len(following)
+                    self._bar.update(len(following))
 
     def _held_states(self) -> StateBlocks | None:
-        return None if self.held_out is None else self._states(Piece(self.held_out))
+        return None if self.held_out is None else self.model.states_of(self.held_out)
 
-    def _due(self, before: int) -> bool:
+    def _score_is_due(self, before: int) -> bool:
         """Whether a held-out score is due after a step that began at ``before`` tokens."""
         every = self.plan.score_every
         if every is None:
@@ -251,7 +164,7 @@ class Trainer:
         return every > 0 and self.tokens // every > before // every
 
     def _score(self, number: int) -> None:
-        """Mean held-out loss (nats a token), to the log and the progress line."""
+        """Mean held-out loss (nats a token), to the log and the progress bar."""
         blocks = self._held_states()
         if blocks is None:
             return
@@ -263,86 +176,28 @@ class Trainer:
         if not n:
             raise CorpusError("the held-out text holds no token to predict")
         self.last_score = total / n
-        all_tokens = self.n_rows * self._n_passes
-        self._log.add(number, self.tokens, all_tokens, self.last_score, self.seconds)
-        self._bar.set_postfix_str(f"held-out {self.last_score:.4f} nats")
+        self._record(number)
 
-    @property
-    def seconds(self) -> float:
-        """Seconds of training so far, those before an interruption among them."""
-        return self._seconds_before + time.monotonic() - self._began
-
-    def _pause(self) -> None:
-        """Between two steps: a checkpoint when it is time, and the end when it is asked for."""
-        stop = self._stop()
-        now = time.monotonic()
-        if self._checkpoints is not None and (stop or now - self._saved_at >= self._save_every):
-            self._save(self._checkpoints)
-            self._saved_at = time.monotonic()
-        if stop:
-            raise StoppedError
-
-    def _save(self, checkpoints: Checkpoints) -> None:
+    def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
         arrays = with_prefix("readout", self.readout.training_arrays())
         if self.model.features_ is not None:
             arrays |= with_prefix("features", self.model.features_.to_arrays())
-        phase, chunk = self._position
-        facts = {
-            "settings": self._settings,
-            "phase": phase,
-            "chunk": chunk,
-            "tokens": self.tokens,
-            "log_rows": self._log.n_rows,
-            "seconds": self.seconds,
-        }
-        checkpoints.save(self.step, facts, arrays)
+        return {"phase": self._number, "chunk": self._chunk}, arrays
+
+    def _finish(self) -> LanguageModel:
+        self.model.run_ = self.digest()
+        return self.model
 
     def _described(self) -> dict[str, Any]:
-        """All that the result depends on, as JSON can hold it."""
-        model = self.model
-        tokenizer = model.tokenizer_ and _digest(model.tokenizer_.to_json().encode())
+        model, tokenizer = self.model, self.model.tokenizer_
         settings = {
             "esnlm": __version__,
             "reservoir": describe(model.reservoir),
             "readout": describe(model.readout),
             "features": None if model.features is None else describe(model.features),
             "reset": model.reset,
-            "tokenizer": tokenizer,
+            "tokenizer": tokenizer and hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
             "corpus": stream_digest(self.stream),
             "held-out text": None if self.held_out is None else stream_digest(self.held_out),
         }
         return settings | asdict(self.plan)
-
-    def _check_same(self, saved: dict[str, Any]) -> None:
-        for name, now in self._settings.items():
-            then = saved.get(name)
-            if then != now:
-                raise CheckpointError(difference_told(name, then, now))
-
-
-def difference_told(name: str, then: Any, now: Any) -> str:
-    """What is not as it was in the run that is to be resumed."""
-    if isinstance(then, dict) and isinstance(now, dict) and then.get("class") == now.get("class"):
-        for key, value in now.get("params", {}).items():
-            before = then.get("params", {}).get(key)
-            if before != value:
-                return difference_told(f"{key} of the {name}", before, value)
-    if name in ("corpus", "held-out text", "tokenizer"):
-        what = f"the {name} is another one than"
-    else:
-        what = f"{name} is {now!r}, but was {then!r}"
-    return (
-        f"cannot resume: {what} when the run began: give the same, or start again with --overwrite"
-    )
-
-
-def stream_digest(stream: TokenStream) -> str:
-    """SHA-256 of tokens and starts."""
-    digest = hashlib.sha256()
-    for array in (stream.tokens, stream.starts):
-        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -63,7 +63,7 @@ class Running:
     def run(self, trainer: Any, save: Callable[[], str]) -> int:
         """Train, then save the model; the exit status. ``save`` tells what it saved."""
         from esnlm.commands.console.signals import stopping
-        from esnlm.models.training import StoppedError
+        from esnlm.models.resumable_run import StoppedError
 
         if self.resume and not self.checkpoints.exists() and self._is_done(trainer):
             if self.speaks:

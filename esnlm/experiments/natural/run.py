@@ -22,7 +22,8 @@ from esnlm.evaluation.measures import Evaluation  # noqa: E402
 from esnlm.experiments.common.minimal_pairs import accuracies  # noqa: E402
 from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib, serve  # noqa: E402
 from esnlm.models.reservoir import LanguageModel  # noqa: E402
-from esnlm.models.training import StoppedError, Trainer, TrainingPlan  # noqa: E402
+from esnlm.models.resumable_run import StoppedError  # noqa: E402
+from esnlm.models.training import Trainer, TrainingPlan  # noqa: E402
 from esnlm.storage.atomic import write_whole  # noqa: E402
 from esnlm.storage.checkpoints import Checkpoints  # noqa: E402
 from esnlm.storage.model_folder import rebuild  # noqa: E402

@@ -13,7 +13,7 @@ import numpy as np
 
 from esnlm.experiments.common.minimal_pairs import accuracies
 from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib, serve
-from esnlm.models.training import StoppedError
+from esnlm.models.resumable_run import StoppedError
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer

@@ -24,7 +24,8 @@ from esnlm.experiments.shakespeare.windows import (  # noqa: E402
     published_reservoir,
 )
 from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
-from esnlm.models.training import StoppedError, Trainer  # noqa: E402
+from esnlm.models.resumable_run import StoppedError  # noqa: E402
+from esnlm.models.training import Trainer  # noqa: E402
 from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout  # noqa: E402
 from esnlm.readouts.token_gated.token_code import with_token_code  # noqa: E402
 from esnlm.readouts.token_gated.token_gated import TokenGatedReadout  # noqa: E402

@@ -4,7 +4,7 @@ import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Set
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,12 +12,65 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from esnlm.readouts.base.streamed import Block, Blocks, StreamedTraining
+#: States X (n, n_units), and their labels or the columns of these (n,).
+Block = tuple[NDArray[Any], NDArray[Any]]
+Arrays = dict[str, NDArray[Any]]
 
-__all__ = ["ArrayBlocks", "Block", "Blocks", "StreamingReadout"]
+#: Raised by a readout that was loaded to predict and is given more rows.
+WITHOUT_STATE = (
+    "this readout was loaded without its training state and cannot learn more rows: save it with"
+    " training=True, or fit a clone on all of them"
+)
 
 _BLOCK_BYTES = 1 << 24
 _PREDICTION_BYTES = 1 << 26
+
+
+class Blocks(Protocol):
+    """A re-iterable: each ``iter()`` is a fresh pass over ``(X, y)`` blocks in reused memory."""
+
+    def __iter__(self) -> Iterator[Block]: ...
+
+
+class Passes(Protocol):
+    """Rows in passes, each with an order of its own, in chunks that are iterables of blocks.
+
+    ``first`` is the pass to begin with: 0, the pilot sample, unless training is resumed.
+    """
+
+    first: int
+
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
+        """Chunks of a pass, or as many of them as hold ``n_rows`` rows."""
+
+
+class Progress(NamedTuple):
+    """Where `StreamingReadout.train` is: after a chunk of a pass, or after its end."""
+
+    number: int
+    ended: bool = False
+
+
+class SamePasses:
+    """Blocks as `Passes` of one chunk each, all alike."""
+
+    first = 0
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks = blocks
+
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
+        """All blocks, or the first ones that hold ``n_rows`` rows."""
+        yield self.blocks if n_rows is None else first_blocks(self.blocks, n_rows)
+
+
+def first_blocks(blocks: Iterable[Block], n_rows: int) -> Iterator[Block]:
+    """Whole blocks, until they hold ``n_rows`` rows."""
+    for X, y in blocks:
+        yield X, y
+        n_rows -= len(X)
+        if n_rows <= 0:
+            return
 
 
 class ArrayBlocks:
@@ -88,23 +141,143 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     return codes.astype(np.intp, copy=False)
 
 
-class StreamingReadout(StreamedTraining, ClassifierMixin, BaseEstimator, ABC):
-    """A classifier on (states, next tokens) that learns from arrays, chunks or blocks.
+class StreamingReadout(ClassifierMixin, BaseEstimator, ABC):
+    """A classifier on (states, next tokens) that learns from arrays, chunks, blocks or a corpus.
 
     States X are (n, n_units) float32 or float64, C or F order; targets y (n,) are labels of any
     type that sorts. Column k of every prediction belongs to ``classes_[k]``, whether or not
     that class occurred. Probabilities are in X's dtype, natural logarithms throughout.
 
-    A subclass computes: `_start` forgets what was learned, `_solve` learns from a re-iterable of
-    (X, codes), `_absorb` takes one chunk, `_settle` makes parameters current, and
-    `_probabilities` (or `_log_probabilities`) predicts. Codes are columns of ``classes_``.
+    A subclass computes: `_start` forgets what was learned, `learn` takes a block of (X, codes),
+    `_absorb` a chunk of `partial_fit`, `_settle` makes parameters current, and `_probabilities`
+    (or `_log_probabilities`) predicts. Codes are columns of ``classes_``. For passes there are
+    `_plan`, `survey`, `end_survey`, `end_pass` and `finish`, called by `train` in this order; a
+    solver that needs all rows at once overrides `_solve`.
     ``_parameters`` names the trained arrays, ``_state`` whatever else `to_arrays` must keep.
+
+    Training may be interrupted between two steps of `train`, and resumed to the last bit:
+
+    >>> from esnlm import SoftmaxReadout
+    >>> X, codes = np.array([[0.0], [1.0], [2.0]]), np.array([0, 0, 1])
+    >>> passes = SamePasses(ArrayBlocks(X, codes))
+    >>> readout = SoftmaxReadout().begin([0, 1], 1, n_rows=3)
+    >>> training = readout.train(passes)
+    >>> next(training), next(training)
+    (Progress(number=0, ended=False), Progress(number=1, ended=False))
+    >>> other = SoftmaxReadout().begin([0, 1], 1, n_rows=3)
+    >>> other.restore_training(readout.training_arrays())
+    >>> passes.first = 2
+    >>> list(other.train(passes))
+    [Progress(number=2, ended=False)]
+    >>> other.coef_.shape
+    (2, 1)
     """
+
+    #: Whether a score along the way costs little beside the rows it is made of.
+    scores_are_cheap: ClassVar[bool] = True
+
+    #: Last columns of X that hold the tokens read last, beside the states (see `last_tokens`).
+    n_direct: int = 0
 
     classes_: NDArray[Any]
     n_features_in_: int
     _parameters: ClassVar[tuple[str, ...]] = ()
     _state: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def training_passes(self) -> int:
+        """Passes over the rows that it wants; asked after `begin`."""
+        return 1
+
+    @property
+    def survey_rows(self) -> int:
+        """Rows of the pilot sample before the first pass; asked after `begin`."""
+        return 0
+
+    def begin(
+        self,
+        classes: ArrayLike,
+        n_units: int,
+        *,
+        n_rows: int,
+        counts: NDArray[np.int64] | None = None,
+        dtype: str = "float32",
+    ) -> Self:
+        """Forget what was learned, and prepare for `train` with passes of ``n_rows`` rows.
+
+        ``counts`` (V,) are the occurrences of each class in one pass, where they are known.
+        """
+        self.classes_ = np.unique(np.asarray(classes))
+        self.n_features_in_ = int(n_units)
+        self._start()
+        return self
+
+    def train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
+        """Learn in passes over chunks of rows, yielding after each chunk and between passes.
+
+        Rows are states X (n, n_units), C or F order, in memory that is used again; codes (n,) are
+        columns of ``classes_``. Nothing is validated here. After a chunk, `training_arrays` are
+        all that a readout after the same `begin` continues from, bit for bit.
+
+        Parameters
+        ----------
+        passes : Passes
+            0 is the pilot sample, 1 the first pass over all rows.
+        held_out : re-iterable of blocks, optional
+            Rows that passes are judged on and penalties chosen by.
+        """
+        for number in range(passes.first, self.training_passes + 1):
+            if number == 0:
+                if not self.survey_rows:
+                    continue
+                for chunk in passes.read(0, self.survey_rows):
+                    for X, codes in chunk:
+                        self.survey(X, codes)
+                    yield Progress(0)
+                self.end_survey()
+                continue
+            for chunk in passes.read(number):
+                for X, codes in chunk:
+                    self.learn(X, codes)
+                yield Progress(number)
+            self.end_pass(held_out)
+            if number < self.training_passes:
+                yield Progress(number, ended=True)
+        self.finish(held_out)
+
+    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Read a block of the pilot sample, whose rows come again in the first pass."""
+
+    def end_survey(self) -> None:
+        """The pilot sample is complete."""
+
+    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+        """Learn from the next block of the pass."""
+        self._absorb(X, np.asarray(codes, dtype=np.intp))
+
+    def end_pass(self, held_out: Iterable[Block] | None = None) -> Any:
+        """A pass is over; ``held_out`` are rows to judge it by."""
+
+    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+        """Make the parameters final; ``held_out`` are rows to choose penalties by."""
+        self._settle()
+
+    def training_arrays(self) -> Arrays:
+        """All that further learning needs, by name, without any effect on it.
+
+        Raises
+        ------
+        ValueError
+            The readout was loaded without its training state, and cannot learn more.
+        """
+        raise ValueError(f"{type(self).__name__} keeps no training state that could be saved")
+
+    def restore_training(self, arrays: Arrays) -> None:
+        """Continue from what `training_arrays` gave; the arrays are taken over, not copied.
+
+        The readout has been through the same `begin`, or was made by ``from_arrays``.
+        """
+        raise ValueError(f"{type(self).__name__} keeps no training state that could be restored")
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit."""
@@ -193,7 +366,7 @@ class StreamingReadout(StreamedTraining, ClassifierMixin, BaseEstimator, ABC):
         self._settle()
         return sum(int(np.size(getattr(self, name))) for name in self._parameters)
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def to_arrays(self) -> Arrays:
         """Everything that predictions need, as plain arrays; labels that are text as JSON."""
         check_is_fitted(self, "classes_")
         self._settle()
@@ -207,7 +380,7 @@ class StreamingReadout(StreamedTraining, ClassifierMixin, BaseEstimator, ABC):
         return arrays
 
     @classmethod
-    def from_arrays(cls, params: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
+    def from_arrays(cls, params: dict[str, Any], arrays: Arrays) -> Self:
         """The readout that ``to_arrays`` described; ``params`` are its ``get_params()``."""
         readout = cls(**params)
         if "classes_json" in arrays:
@@ -221,7 +394,7 @@ class StreamingReadout(StreamedTraining, ClassifierMixin, BaseEstimator, ABC):
     def _arrays(self) -> tuple[str, ...]:
         return (*self._parameters, *self._state)
 
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore(self, arrays: Arrays) -> None:
         """Set learned attributes from ``arrays``; ``classes_`` and widths are already there."""
         self._start()
         for name in self._arrays():
@@ -232,9 +405,17 @@ class StreamingReadout(StreamedTraining, ClassifierMixin, BaseEstimator, ABC):
     def _start(self) -> None:
         """Forget what was learned; ``classes_`` are known, ``n_features_in_`` maybe not yet."""
 
-    @abstractmethod
+    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
+        """Prepare for passes of n_rows rows, with counts (V,) of the classes or None."""
+
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         """Learn from scratch from re-iterable blocks of (X, codes), and settle."""
+        self._plan(blocks_rows(blocks) or sum(len(codes) for _, codes in blocks), None)
+        self._exhaust(blocks, held_out)
+
+    def _exhaust(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        for _ in self.train(SamePasses(blocks), held_out):
+            pass
 
     @abstractmethod
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:

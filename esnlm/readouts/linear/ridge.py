@@ -10,9 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks, StreamingReadout, rows_within
+from esnlm.readouts.base.readout import (
+    WITHOUT_STATE,
+    ArrayBlocks,
+    Block,
+    Blocks,
+    StreamingReadout,
+    rows_within,
+)
 from esnlm.readouts.base.state_dict import after_start, with_start
-from esnlm.readouts.base.streamed import WITHOUT_STATE
 from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.utils.validation import check_count, check_finite
 

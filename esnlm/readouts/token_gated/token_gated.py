@@ -5,9 +5,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from esnlm.readouts.base.readout import Blocks, StreamingReadout, blocks_rows
+from esnlm.readouts.base.readout import WITHOUT_STATE, StreamingReadout
 from esnlm.readouts.base.state_dict import after_start, with_start
-from esnlm.readouts.base.streamed import WITHOUT_STATE
 from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.readouts.softmax.sgd import batch_rows
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
@@ -143,18 +142,8 @@ class TokenGatedReadout(StreamingReadout):
             self._passes = GatedPasses.from_arrays(passes, self.alpha, self.momentum)
             self._stale = True
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        self._n_rows = blocks_rows(blocks)
-        for X, codes in blocks:
-            self.survey(X, codes)
-            if self._targets.sum() >= self.survey_rows:
-                break
-        if not self._n_rows:
-            self._n_rows = sum(len(codes) for _, codes in blocks)
-        for _ in range(self.n_passes):
-            for X, codes in blocks:
-                self.learn(X, codes)
-        self._settle()
+    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
+        self._n_rows = n_rows
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Steps at a rate that falls as the root of the rows seen."""

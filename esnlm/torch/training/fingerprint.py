@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.models.training import difference_told, stream_digest
+from esnlm.models.resumable_run import difference_message, stream_digest
 from esnlm.storage.checkpoints import CheckpointError
 from esnlm.text.corpus import TokenStream
 from esnlm.torch.networks.network import Network
@@ -47,10 +47,10 @@ def check_same(saved: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         if isinstance(then, dict) and isinstance(now, dict):
             for key, value in now.items():
                 if then.get(key) != value:
-                    told = difference_told(f"{key} of the {name}", then.get(key), value)
+                    told = difference_message(f"{key} of the {name}", then.get(key), value)
                     raise CheckpointError(told)
         if then != now:
-            raise CheckpointError(difference_told(name, then, now))
+            raise CheckpointError(difference_message(name, then, now))
 
 
 def weights_digest(network: Network) -> str:

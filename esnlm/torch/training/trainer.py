@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from esnlm.models.training import StoppedError
+from esnlm.models.resumable_run import StoppedError
 from esnlm.models.training_log import TrainingLog
 from esnlm.storage.checkpoints import Checkpoint, Checkpoints
 from esnlm.text.corpus import CorpusError, TokenStream

@@ -1,0 +1,206 @@
+"""Training runs that checkpoint, log and stop when asked, and resume to the last bit."""
+
+import hashlib
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from esnlm.models.training_log import TrainingLog
+from esnlm.storage.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from esnlm.text.corpus import TokenStream
+
+
+class StoppedError(Exception):
+    """A run was asked to stop, and did at the end of a step; a checkpoint was saved if any are."""
+
+
+class ResumableRun(ABC):
+    """What training runs share: `run`, checkpoints between steps, the log and the progress bar.
+
+    A subclass defines `_described`, `_begin`, `_steps`, `_snapshot` and `_finish`, and counts
+    ``step`` and ``tokens``.
+
+    Attributes
+    ----------
+    step : int
+        Steps made so far.
+    tokens : int
+        Predicted tokens learned so far, over all passes.
+    last_score : float or None
+        Newest held-out loss, in nats a token.
+    """
+
+    #: Whether this process writes log and checkpoints and shows the progress.
+    is_first: bool = True
+
+    step = 0
+    tokens = 0
+    last_score: float | None = None
+    _seconds = 0.0
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """All that the result depends on, as JSON can hold it."""
+        return self._described()
+
+    @abstractmethod
+    def _described(self) -> dict[str, Any]:
+        """What `settings` are."""
+
+    @abstractmethod
+    def _begin(self, found: Checkpoint | None) -> int:
+        """Begin anew or from a checkpoint; the tokens of the whole run."""
+
+    @abstractmethod
+    def _steps(self) -> Iterator[None]:
+        """Make the steps that are left, yielding where a checkpoint may be saved."""
+
+    @abstractmethod
+    def _snapshot(self) -> tuple[dict[str, Any], Mapping[str, NDArray[Any]]]:
+        """Facts and arrays for `_begin`, beside settings, step, tokens and seconds."""
+
+    @abstractmethod
+    def _finish(self) -> Any:
+        """What is left to do after the last step; the result of `run`."""
+
+    def run(
+        self,
+        checkpoints: Checkpoints | None = None,
+        *,
+        resume: bool = False,
+        save_every: float = 600.0,
+        log: TrainingLog | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        verbose: bool = False,
+    ) -> Any:
+        """Train to the end; the trained model.
+
+        Parameters
+        ----------
+        checkpoints : Checkpoints, optional
+            Where to save them.
+        resume : bool
+            Continue from the newest checkpoint, if there is one.
+        save_every : float
+            Seconds from one checkpoint to the next; 0 saves one after each step.
+        log : TrainingLog, optional
+            Gets the held-out scores.
+        stop : callable
+            Asked after each step; True saves a last checkpoint and raises `StoppedError`.
+        verbose : bool
+            Show a progress bar on standard error, if it is a terminal.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint is of a run with other settings or another corpus.
+        StoppedError
+            ``stop`` returned True.
+        """
+        self._checkpoints, self._save_every, self._stop = checkpoints, save_every, stop
+        self._log = log or TrainingLog(None)
+        found = checkpoints.latest() if checkpoints is not None and resume else None
+        if found is not None:
+            check_same(found.facts["settings"], self.settings)
+            self.step, self.tokens = found.step, found.facts["tokens"]
+            self._seconds = found.facts["seconds"]
+        self._saved_at = self._clock = time.monotonic()
+        self._n_tokens = self._begin(found)
+        if self.is_first:
+            self._log.begin(0 if found is None else found.facts["log_rows"])
+        hidden = None if verbose and self.is_first else True  # None: hidden without a terminal
+        with tqdm(total=self._n_tokens, unit="tok", unit_scale=True, disable=hidden) as self._bar:
+            self._bar.update(self.tokens)
+            for _ in self._steps():
+                self._pause()
+        return self._finish()
+
+    def digest(self) -> str:
+        """SHA-256 of the settings, by which the run is known."""
+        return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far, those before an interruption among them."""
+        return self._seconds + time.monotonic() - self._clock
+
+    @contextmanager
+    def _untimed(self) -> Iterator[None]:
+        """A block that `seconds` leave out."""
+        self._seconds = self.seconds
+        self._clock = time.monotonic()
+        yield
+        self._clock = time.monotonic()
+
+    def _record(self, number: int, further: tuple[Any, ...] = ()) -> None:
+        """Write `last_score`, reached in pass ``number``, to the log and the progress bar."""
+        row = (number, self.tokens, self._n_tokens, self.last_score, self.seconds)
+        self._log.add(*row, further)
+        if self.last_score is not None:
+            self._bar.set_postfix_str(f"held-out {self.last_score:.4f} nats")
+
+    def _agreed(self, wishes: list[bool]) -> list[bool]:
+        """Wishes to stop and to save, of any process."""
+        return wishes
+
+    def _pause(self) -> None:
+        """Between two steps: save a checkpoint when it is time, and stop when asked to."""
+        due = self.is_first and time.monotonic() - self._saved_at >= self._save_every
+        stop, save = self._agreed([self._stop(), due])
+        if self._checkpoints is not None and (stop or save):
+            facts, arrays = self._snapshot()
+            facts |= {
+                "settings": self.settings,
+                "tokens": self.tokens,
+                "seconds": self.seconds,
+                "log_rows": self._log.n_rows,
+            }
+            if self.is_first:
+                self._checkpoints.save(self.step, facts, dict(arrays))
+            self._saved_at = time.monotonic()
+        if stop:
+            raise StoppedError
+
+
+def check_same(saved: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise CheckpointError, naming the first setting that differs from the checkpoint."""
+    for name, now in settings.items():
+        if saved.get(name) != now:
+            raise CheckpointError(difference_message(name, saved.get(name), now))
+
+
+def difference_message(name: str, then: Any, now: Any) -> str:
+    """Error message naming the first setting that differs from the checkpoint.
+
+    >>> difference_message("plan", {"seed": 1}, {"seed": 2})
+    'cannot resume: seed of the plan is 2, but was 1 when the run began: give the same, or start
+    again with --overwrite'
+    """
+    if isinstance(then, dict) and isinstance(now, dict) and then.get("class") == now.get("class"):
+        then, now = then.get("params", then), now.get("params", now)
+        for key, value in now.items():
+            if then.get(key) != value:
+                return difference_message(f"{key} of the {name}", then.get(key), value)
+    if name in ("corpus", "held-out text", "tokenizer"):
+        what = f"the {name} is another one than"
+    else:
+        what = f"{name} is {now!r}, but was {then!r}"
+    return (
+        f"cannot resume: {what} when the run began: give the same, or start again with --overwrite"
+    )
+
+
+def stream_digest(stream: TokenStream) -> str:
+    """SHA-256 of tokens and starts."""
+    digest = hashlib.sha256()
+    for array in (stream.tokens, stream.starts):
+        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()
