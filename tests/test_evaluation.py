@@ -11,9 +11,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
-from esnlm.evaluation import SURPRISAL_COLUMNS, UNITS, Evaluation, SurprisalRows
-from esnlm.evaluation.interpolation import InterpolatedModel
-from esnlm.evaluation.metrics import interpolated, interpolation_weight
+from esnlm.evaluation.interpolation import InterpolatedModel, interpolated, interpolation_weight
+from esnlm.evaluation.measures import Evaluation
+from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, UNITS, SurprisalRows
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.prepare import prepare_shards
@@ -69,7 +69,7 @@ def rows_of(path: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("kind", ["word", "char", "bytes"])
 @pytest.mark.parametrize("reset", RESETS)
 def test_parts_of_a_text_add_up_to_the_whole(kind, reset, monkeypatch):
-    monkeypatch.setattr("esnlm.evaluation.text_parts._PART_CHARACTERS", 40)
+    monkeypatch.setattr("esnlm.evaluation.measures._PART_CHARACTERS", 40)
     reservoir = Reservoir(20, random_state=0, leak_rate=0.5)
     whole = LanguageModel(reservoir, RidgeReadout(), tokenizer_of(kind), reset=reset).fit(DOCS)
     for model in (whole, ngrams(kind, reset)):
@@ -152,7 +152,7 @@ def test_tokens_name_the_characters_that_they_are_part_of():
 
 
 def test_shards_are_scored_as_the_text_they_were_made_of(monkeypatch):
-    monkeypatch.setattr("esnlm.evaluation.text_parts._PART_TOKENS", 30)
+    monkeypatch.setattr("esnlm.evaluation.measures._PART_TOKENS", 30)
     ngrams().save("model")
     prepare_shards("text", "shards", bytes_tokenizer())
     command = ["evaluate", "model", "text", "shards", "--csv", "rows.csv", "--bins", "shards"]

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esnlm.evaluation.metrics import (
-    FrequencyBins,
-    binned_perplexity,
-    cosine_similarity,
-    cross_entropy,
-    ngram_overlap,
-    perplexity,
-)
+from esnlm.evaluation.frequency_bins import FrequencyBins
+from esnlm.evaluation.metrics import cosine_similarity, cross_entropy, ngram_overlap, perplexity
+
+
+def binned(scores, counts, edges=(100, 1000, 10_000), block_size=100, **settings):
+    bins = FrequencyBins(edges, block_size)
+    bins.add(np.asarray(scores), np.asarray(counts))
+    return bins.rows(**settings)
 
 
 def test_perplexity_pools_documents_over_tokens():
@@ -101,7 +101,7 @@ def test_bad_overlap():
 
 def test_bins_hold_their_lower_edge():
     scores = np.log([0.5, 0.25, 0.125, 0.1, 0.2])
-    rows = binned_perplexity(scores, [99, 100, 1000, 10_000, 20_000], n_resamples=10)
+    rows = binned(scores, [99, 100, 1000, 10_000, 20_000], n_resamples=10)
     assert [row.n_tokens for row in rows] == [1, 1, 1, 2, 5]
     assert rows[0].perplexity == pytest.approx(2)
     assert rows[3].perplexity == pytest.approx(np.sqrt(50))
@@ -112,7 +112,7 @@ def test_bins_hold_their_lower_edge():
 def test_interval_of_independent_tokens_is_that_of_the_mean():
     rng = np.random.default_rng(0)
     scores = -rng.exponential(size=40_000)
-    row = binned_perplexity(scores, np.full(40_000, 5), random_state=1)[0]
+    row = binned(scores, np.full(40_000, 5), random_state=1)[0]
     half = 1.96 * scores.std() / np.sqrt(len(scores))
     assert np.log(row.upper / row.perplexity) == pytest.approx(half, rel=0.15)
     assert np.log(row.perplexity / row.lower) == pytest.approx(half, rel=0.15)
@@ -121,17 +121,15 @@ def test_interval_of_independent_tokens_is_that_of_the_mean():
 def test_blocks_keep_the_dependence_between_neighbours():
     scores = -np.repeat(np.random.default_rng(0).exponential(size=200), 100)
     wide, narrow = (
-        binned_perplexity(scores, np.zeros(20_000), block_size=size, n_resamples=2000)[0]
-        for size in (100, 1)
+        binned(scores, np.zeros(20_000), block_size=size, n_resamples=2000)[0] for size in (100, 1)
     )
     assert np.log(wide.upper / wide.lower) > 5 * np.log(narrow.upper / narrow.lower)
 
 
-def test_same_seed_same_interval_and_documents_pool():
-    scores = [np.log([0.5, 0.1]), np.log([0.3])]
-    counts = [np.array([5, 500]), np.array([7])]
-    first = binned_perplexity(scores, counts, random_state=3, block_size=1)
-    assert first[0] == binned_perplexity(scores, counts, random_state=3, block_size=1)[0]
+def test_same_seed_same_interval():
+    scores, counts = np.log([0.5, 0.1, 0.3]), [5, 500, 7]
+    first = binned(scores, counts, random_state=3, block_size=1)
+    assert first[0] == binned(scores, counts, random_state=3, block_size=1)[0]
     assert first[0].lower <= first[0].perplexity <= first[0].upper
 
 
@@ -148,12 +146,12 @@ def test_same_seed_same_interval_and_documents_pool():
 )
 def test_bad_bins(counts, settings, message):
     with pytest.raises(ValueError, match=message):
-        binned_perplexity(np.log([0.5, 0.5]), counts, **settings)
+        binned(np.log([0.5, 0.5]), counts, **settings)
 
 
 def test_bins_refuse_infinite_scores():
     with pytest.raises(ValueError, match="finite"):
-        binned_perplexity([-np.inf], [1])
+        binned([-np.inf], [1])
 
 
 def test_a_bin_that_no_resample_reaches_has_no_interval():
@@ -161,9 +159,7 @@ def test_a_bin_that_no_resample_reaches_has_no_interval():
     counts = np.full(5000, 500)
     counts[0] = 1
     rows = [
-        binned_perplexity(
-            np.full(5000, -1.0), counts, n_resamples=1, block_size=1, random_state=seed
-        )[0]
+        binned(np.full(5000, -1.0), counts, n_resamples=1, block_size=1, random_state=seed)[0]
         for seed in range(5)
     ]
     assert all(row.perplexity == pytest.approx(np.e) for row in rows)
@@ -173,7 +169,7 @@ def test_a_bin_that_no_resample_reaches_has_no_interval():
 def test_bins_do_not_depend_on_the_parts_that_tokens_come_in():
     rng = np.random.default_rng(3)
     scores, counts = np.log(rng.uniform(0.1, 1, 1234)), rng.integers(0, 20_000, 1234)
-    whole = binned_perplexity(scores, counts, n_resamples=50, random_state=0)
+    whole = binned(scores, counts, n_resamples=50, random_state=0)
     bins = FrequencyBins()
     for part in np.split(np.arange(1234), [1, 99, 100, 101, 450, 1200]):
         bins.add(scores[part], counts[part])

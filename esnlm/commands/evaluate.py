@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from esnlm.commands.options.common import add_device, add_documents, usual_split
 
 if TYPE_CHECKING:
-    from esnlm.evaluation import Evaluation, Scored
+    from esnlm.evaluation.measures import Evaluation, Scored
 
 _BIN_COLUMNS = ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower", "upper")
 
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score and print; the exit status."""
-    from esnlm.evaluation import COLUMNS
+    from esnlm.evaluation.measures import COLUMNS
     from esnlm.storage.atomic import check_results, write_rows
 
     _check(args)
@@ -114,8 +114,8 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _evaluation(args: argparse.Namespace) -> "Evaluation":
-    from esnlm.evaluation import Evaluation
     from esnlm.evaluation.interpolation import check_alike
+    from esnlm.evaluation.measures import Evaluation
     from esnlm.loading import load_model
 
     paths = [args.model] if args.interpolate is None else [args.model, args.interpolate]
@@ -137,7 +137,8 @@ def _surprisal(
     args: argparse.Namespace, evaluation: "Evaluation", stack: ExitStack
 ) -> Callable[[str, Any], None] | None:
     """What writes the surprisals of each part."""
-    from esnlm.evaluation import SURPRISAL_COLUMNS, SurprisalRows, is_shards
+    from esnlm.evaluation.measures import is_shards
+    from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, SurprisalRows
     from esnlm.storage.atomic import csv_aside
 
     if args.surprisal_csv is None:
@@ -162,7 +163,7 @@ class _Bins:
     """Perplexity of tokens by their frequency in training text, for each model."""
 
     def __init__(self, counts: Any, names: list[str]) -> None:
-        from esnlm.evaluation.metrics import FrequencyBins
+        from esnlm.evaluation.frequency_bins import FrequencyBins
 
         self.counts = counts
         self.bins = {name: FrequencyBins() for name in names}

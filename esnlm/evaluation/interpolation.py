@@ -1,17 +1,19 @@
-"""Two models of the same tokens as one: the weighted mean of their probabilities."""
+"""Linear interpolation of two models: the weighted mean of their probabilities."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import bisect
 
-from esnlm.evaluation.metrics import interpolated, interpolation_weight
+from esnlm.evaluation.metrics import pooled
 from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import TokenStream
 
 
 class InterpolatedModel(SequenceModel):
-    """``weight * first + (1 - weight) * second``, of fitted models that read text alike.
+    """``weight * first + (1 - weight) * second``, of fitted models with the same tokens.
 
     Parameters
     ----------
@@ -45,7 +47,7 @@ class InterpolatedModel(SequenceModel):
         self.reset = first.reset
 
     def choose_weight(self, docs: Any) -> "InterpolatedModel":
-        """Set the weight to the likeliest on ``docs``, which neither model has been fitted on."""
+        """Set the weight that is likeliest on held-out ``docs``."""
         stream = self.tokenize(docs)
         self.weight = interpolation_weight(
             self.first.log_likelihood(stream), self.second.log_likelihood(stream)
@@ -75,3 +77,54 @@ def check_alike(first: SequenceModel, second: SequenceModel) -> None:
             f"the two models must read sequences alike, got reset={first.reset!r} with"
             f" {first.n_tokens_} tokens and reset={second.reset!r} with {second.n_tokens_}"
         )
+
+
+def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> NDArray[np.float64]:
+    """Natural logs of ``weight * p + (1 - weight) * q``, elementwise, from those of p and q.
+
+    >>> np.exp(interpolated(np.log([0.5]), np.log([0.1]), 0.75)).round(12)
+    array([0.4])
+    """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"weight must lie in [0, 1], got {weight}")
+    left, right = np.asarray(log_p, dtype=np.float64), np.asarray(log_q, dtype=np.float64)
+    if weight in (0, 1):  # the logarithm of zero would make a NaN of an impossible token
+        return left.copy() if weight else right.copy()
+    return np.logaddexp(left + np.log(weight), right + np.log1p(-weight))
+
+
+def interpolation_weight(
+    log_p: ArrayLike | Sequence[ArrayLike], log_q: ArrayLike | Sequence[ArrayLike]
+) -> float:
+    """The w in [0, 1] for which ``w * p + (1 - w) * q`` is likeliest, from held-out tokens.
+
+    ``log_p`` and ``log_q``: natural-log probabilities of the same tokens, (T,) or one array per
+    document. The log-likelihood is concave in w; the root of its derivative is bisected to 1e-12.
+    Raises ValueError for different lengths, none, NaN, or a token impossible to both.
+
+    >>> round(interpolation_weight(np.log([0.6, 0.2]), np.log([0.2, 0.5])), 6)
+    0.583333
+    """
+    left, right = pooled(log_p), pooled(log_q)
+    if left.shape != right.shape:
+        raise ValueError(
+            f"both must score the same tokens, got {len(left)} and {len(right)} log-probabilities"
+        )
+    if np.any(np.maximum(left, right) == -np.inf):
+        raise ValueError("a token is impossible to both models, so no weight makes it likely")
+    gap = left - right
+    smaller = np.exp(-np.abs(gap))  # of the two probabilities, over the larger
+    step = np.sign(gap) * (1 - smaller)
+
+    def slope(weight: float) -> float:
+        """Derivative of the mean log-likelihood, infinite where a needed share is zero."""
+        share = np.where(gap > 0, weight, 1 - weight)
+        with np.errstate(divide="ignore"):
+            return float(np.mean(step / (share + (1 - share) * smaller)))
+
+    if slope(0.0) <= 0:
+        return 0.0
+    if slope(1.0) >= 0:
+        return 1.0
+    # Halving, since other methods interpolate a slope that may be infinite at the ends.
+    return float(bisect(slope, 0.0, 1.0, xtol=5e-13))

@@ -10,14 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from esnlm.evaluation.metrics import interpolated, interpolation_weight
-from esnlm.evaluation.text_parts import (
-    Scored,
-    scored_shards,
-    scored_texts,
-    shard_streams,
-    text_parts,
-)
+from esnlm.evaluation.interpolation import interpolated, interpolation_weight
 from esnlm.text.corpus import TextCorpus, TokenStream
 from esnlm.text.shards import MANIFEST, Shards
 
@@ -34,6 +27,24 @@ COLUMNS = (
     "unknown_share",
     "weight",
 )
+_PART_CHARACTERS = 1 << 20
+_PART_TOKENS = 1 << 18
+#: Tokens before a part that are read again where a state is never reset: it forgets the rest.
+_OVERLAP = 4096
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Some documents with the scores of their tokens.
+
+    ``docs``: the texts; empty for shards. ``stream``: their T tokens. ``predicted`` (T,) bool.
+    ``scores``: one array (T,) float64 a model, natural logs, 0 where nothing is predicted.
+    """
+
+    docs: Sequence[str]
+    stream: TokenStream
+    predicted: NDArray[np.bool_]
+    scores: list[NDArray[np.float64]]
 
 
 @dataclass
@@ -155,16 +166,25 @@ class Evaluation:
         return totals
 
     def parts(self, path: str) -> Iterator[Scored]:
-        """The scored parts of a text or of shards."""
-        if is_shards(path):
-            parts: Iterable[Scored] = scored_shards(self.models, Shards(path))
-        else:
-            parts = scored_texts(self.models, TextCorpus(path, self.split))
-        for part in parts:
+        """The scored parts of a text or of shards, about a million characters each.
+
+        With ``reset="never"`` a part begins with the state after the 4 096 tokens before it.
+
+        Raises
+        ------
+        ValueError
+            The shards have another tokenizer than the models, which must reset at sentences.
+        """
+        before: NDArray[Any] | None = None
+        for docs, stream in self._streams(path):
+            part = _scored(self.models, docs, stream, before)
             if self.weight is not None:
                 mixed = interpolated(part.scores[0], part.scores[1], self.weight)
                 part.scores.append(np.where(part.predicted, mixed, 0.0))
             yield part
+            if stream.starts is None:
+                kept = stream.tokens if before is None else np.append(before, stream.tokens)
+                before = kept[-_OVERLAP:]
 
     def best_weight(self, paths: Sequence[str]) -> float:
         """Share of the first model that makes the interpolation likeliest on held-out texts."""
@@ -179,15 +199,16 @@ class Evaluation:
         """How often (V,) each token is one to predict in texts or shards."""
         counts = np.zeros(self.models[0].n_tokens_, dtype=np.int64)
         for path in paths:
-            for stream in self._streams(path):
+            for _, stream in self._streams(path):
                 counts += np.bincount(stream.tokens[stream.predicted()], minlength=len(counts))
         return counts
 
-    def _streams(self, path: str) -> Iterator[TokenStream]:
+    def _streams(self, path: str) -> Iterator[tuple[list[str], TokenStream]]:
+        """Parts of a text or of shards, which have no documents."""
+        model = self.models[0]
         if is_shards(path):
-            return shard_streams(self.models[0], Shards(path))
-        texts = text_parts(TextCorpus(path, self.split))
-        return (self.models[0].tokenize(part) for part in texts)
+            return (([], stream) for stream in _shard_streams(model, Shards(path)))
+        return ((docs, model.tokenize(docs)) for docs in _text_parts(TextCorpus(path, self.split)))
 
     def _named(self, path: str, totals: Totals) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -201,6 +222,62 @@ class Evaluation:
 def is_shards(path: str | Path) -> bool:
     """Whether a path names a folder that `esnlm prepare` wrote, rather than text."""
     return (Path(path) / MANIFEST).is_file()
+
+
+def _shard_streams(model: Any, shards: Shards) -> Iterator[TokenStream]:
+    """Shards as streams of whole sentences, of a bounded number of tokens unless one is longer."""
+    one, two = (t and t.__getstate__() for t in (model.tokenizer_, shards.tokenizer))
+    if one != two:
+        raise ValueError(
+            f"the tokenizer of the shards in {shards.folder} is not the model's: prepare the text"
+            " with the model's tokenizer.json"
+        )
+    if model.reset != "sentence":
+        raise ValueError(f"shards hold sentences, but the model has reset={model.reset!r}")
+    whole = shards.stream()
+    assert whole.starts is not None
+    starts = np.append(whole.starts, len(whole.tokens))
+    first = 0
+    while first < len(starts) - 1:
+        end = int(np.searchsorted(starts, starts[first] + _PART_TOKENS))
+        end = min(max(end, first + 1), len(starts) - 1)
+        low, high = int(starts[first]), int(starts[end])
+        bounds = np.array([0, high - low])
+        yield TokenStream(whole.tokens[low:high], starts[first:end] - low, bounds)
+        first = end
+
+
+def _text_parts(docs: Iterable[str]) -> Iterator[list[str]]:
+    """Documents in lists of about a million characters."""
+    part: list[str] = []
+    size = 0
+    for doc in docs:
+        part.append(doc)
+        size += len(doc)
+        if size >= _PART_CHARACTERS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _scored(
+    models: Sequence[Any], docs: Sequence[str], stream: TokenStream, before: NDArray[Any] | None
+) -> Scored:
+    """Scores of a stream after the tokens ``before`` it."""
+    n = len(stream.tokens)
+    predicted = stream.predicted()
+    tokens = stream.tokens
+    if before is not None:
+        predicted[:] = True
+        tokens = np.append(before, tokens)
+    whole = TokenStream(tokens, stream.starts, np.array([0, len(tokens)]))
+    scores = []
+    for model in models:
+        (found,) = model.log_likelihood(whole)
+        scores.append(np.zeros(n))
+        scores[-1][predicted] = found[len(found) - np.count_nonzero(predicted) :]
+    return Scored(docs, stream, predicted, scores)
 
 
 def _ratio(part: float, whole: float) -> float:

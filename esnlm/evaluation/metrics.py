@@ -1,31 +1,9 @@
-"""What models are measured by; log-probabilities are natural logs throughout."""
+"""Measures of predictions and of generated text; log-probabilities are natural logs throughout."""
 
 from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
-
-from esnlm.evaluation.frequency_bins import (
-    FREQUENCY_EDGES,
-    Floats,
-    FrequencyBin,
-    FrequencyBins,
-    binned_perplexity,
-    pooled,
-)
-
-__all__ = [
-    "FREQUENCY_EDGES",
-    "FrequencyBin",
-    "FrequencyBins",
-    "binned_perplexity",
-    "cosine_similarity",
-    "cross_entropy",
-    "interpolated",
-    "interpolation_weight",
-    "ngram_overlap",
-    "perplexity",
-]
+from numpy.typing import ArrayLike, NDArray
 
 
 def cross_entropy(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
@@ -48,6 +26,26 @@ def perplexity(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
     4.0
     """
     return float(np.exp(cross_entropy(log_probs)))
+
+
+def pooled(log_probs: ArrayLike | Sequence[ArrayLike]) -> NDArray[np.float64]:
+    """Log-probabilities of all documents end to end (T,), checked as `cross_entropy` says."""
+    if isinstance(log_probs, np.ndarray) and log_probs.dtype != object:
+        parts = [log_probs]
+    else:
+        parts = [np.asarray(part) for part in log_probs]  # type: ignore[union-attr]
+    if any(part.ndim > 1 for part in parts):
+        raise ValueError("expected one value per token (T,), got an array with more axes")
+    scores = np.concatenate([np.empty(0), *(np.atleast_1d(part) for part in parts)])
+    if not scores.size:
+        raise ValueError("log_probs hold no token: nothing to average")
+    if np.isnan(scores).any():
+        raise ValueError(f"log_probs hold {int(np.isnan(scores).sum())} NaN, expected none")
+    if scores.max() > 1e-6:
+        raise ValueError(
+            f"log_probs must be natural logs of probabilities, at most 0, got {scores.max():g}"
+        )
+    return scores
 
 
 def cosine_similarity(predicted: ArrayLike, true: ArrayLike) -> float:
@@ -90,60 +88,6 @@ def ngram_overlap(generated: Sequence[Hashable], reference: Sequence[Hashable], 
         raise ValueError(f"the generated text has {len(generated)} tokens: too few for n = {n}")
     seen = {ngram for ngram in _ngrams(reference, n) if ngram in ours}  # not all of a long text's
     return len(seen) / len(ours)
-
-
-def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> Floats:
-    """Natural logs of ``weight * p + (1 - weight) * q``, elementwise, from those of p and q.
-
-    >>> np.exp(interpolated(np.log([0.5]), np.log([0.1]), 0.75)).round(12)
-    array([0.4])
-    """
-    if not 0 <= weight <= 1:
-        raise ValueError(f"weight must lie in [0, 1], got {weight}")
-    left, right = np.asarray(log_p, dtype=np.float64), np.asarray(log_q, dtype=np.float64)
-    if weight in (0, 1):  # the logarithm of zero would make a NaN of an impossible token
-        return left.copy() if weight else right.copy()
-    return np.logaddexp(left + np.log(weight), right + np.log1p(-weight))
-
-
-def interpolation_weight(
-    log_p: ArrayLike | Sequence[ArrayLike], log_q: ArrayLike | Sequence[ArrayLike]
-) -> float:
-    """The w in [0, 1] for which ``w * p + (1 - w) * q`` is likeliest, from held-out tokens.
-
-    ``log_p`` and ``log_q``: natural-log probabilities of the same tokens, (T,) or one array per
-    document. The log-likelihood is concave in w; the root of its derivative is bisected to 1e-12.
-    Raises ValueError for different lengths, none, NaN, or a token impossible to both.
-
-    >>> round(interpolation_weight(np.log([0.6, 0.2]), np.log([0.2, 0.5])), 6)
-    0.583333
-    """
-    left, right = pooled(log_p), pooled(log_q)
-    if left.shape != right.shape:
-        raise ValueError(
-            f"both must score the same tokens, got {len(left)} and {len(right)} log-probabilities"
-        )
-    if np.any(np.maximum(left, right) == -np.inf):
-        raise ValueError("a token is impossible to both models, so no weight makes it likely")
-    gap = left - right
-    smaller = np.exp(-np.abs(gap))  # of the two probabilities, over the larger
-    step = np.sign(gap) * (1 - smaller)
-
-    def slope(weight: float) -> float:
-        """Derivative of the mean log-likelihood, infinite where a needed share is zero."""
-        share = np.where(gap > 0, weight, 1 - weight)
-        with np.errstate(divide="ignore"):
-            return float(np.mean(step / (share + (1 - share) * smaller)))
-
-    low, high = 0.0, 1.0
-    if slope(low) <= 0:
-        return low
-    if slope(high) >= 0:
-        return high
-    while high - low > 1e-12:
-        middle = (low + high) / 2
-        low, high = (middle, high) if slope(middle) > 0 else (low, middle)
-    return (low + high) / 2
 
 
 def _ngrams(tokens: Sequence[Hashable], n: int) -> Iterator[Hashable]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.evaluation.text_parts import Scored
+from esnlm.evaluation.measures import Scored
 from esnlm.text.boundaries import text_pieces
 from esnlm.text.tokenizers import Tokenizer
 
