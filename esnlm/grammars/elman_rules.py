@@ -1,4 +1,4 @@
-"""What generates Elman's sentences: words by class, and his productions as rules."""
+"""Elman's grammar as rules: the lexicon by word class, and the productions."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

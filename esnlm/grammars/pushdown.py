@@ -26,7 +26,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class State:
-    """What may follow ``n_words`` words of a sentence when the symbols ``stack`` are pending.
+    """Possible next words after ``n_words`` words, when the symbols ``stack`` are pending.
 
     ``probabilities`` (V,) of the next word; ``choices`` are the tokens that are possible and
     ``cumulative`` their summed probabilities; ``successors`` the stack after each of them.

@@ -1,4 +1,4 @@
-"""What drives a reservoir at each token: rows of W_in u + b, made once or block by block."""
+"""Input drive W_in u + b of each token, as rows of a table."""
 
 from typing import Any
 

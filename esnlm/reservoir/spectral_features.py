@@ -134,7 +134,7 @@ class SpectralWordFeatures(LearnedFeatures):
 def pair_counts(
     tokens: NDArray[Any], n_tokens: int, starts: NDArray[np.int64] | None = None
 ) -> scipy.sparse.csr_matrix:
-    """How often v follows u: tokens (T,) -> (n_tokens, n_tokens) float64, row u, column v.
+    """Count how often v follows u: tokens (T,) -> (n_tokens, n_tokens) float64, row u, column v.
 
     Pairs whose second token stands at one of ``starts`` are not counted. Memory beside the
     result is that of some million pairs, whatever T.

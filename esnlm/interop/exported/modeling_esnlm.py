@@ -55,7 +55,7 @@ class EsnlmConfig(PretrainedConfig):
 
 
 class StateCache:
-    """What generation carries from token to token: states, last tokens, and a count.
+    """Cache of generation: states, last tokens, and the number of tokens read.
 
     ``states`` (batch, n_units); ``last`` (batch, n_direct), or None where no readout reads them.
     """
@@ -72,7 +72,7 @@ class StateCache:
         return self.n_seen
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Let beam i go on from beam ``beam_idx[i]``."""
+        """Reorder the states: beam i continues beam ``beam_idx[i]``."""
         self.states = self.states.index_select(0, beam_idx.to(self.states.device))
         if self.last is not None:
             self.last = self.last.index_select(0, beam_idx.to(self.last.device))
