@@ -99,7 +99,7 @@ def _factored(readout: Any) -> Described:
     if "directions_" in arrays:
         return _joint(arrays)
     layout = ClassLayout(arrays["word_class_"])
-    sizes = [run.stop - run.start for run in layout.runs]
+    sizes = layout.sizes.tolist()
     classes: Described = _uniform(1)
     if readout.class_factor_ is not None:
         classes = describe_readout(readout.class_factor_)
@@ -117,57 +117,47 @@ def _factored(readout: Any) -> Described:
 
 def _joint(arrays: Arrays) -> Described:
     """Factors on components: a factored readout within one of low rank."""
-    layout = ClassLayout(arrays["word_class_"])
     n_components = arrays["directions_"].shape[1]
     if "gate_" in arrays:
         n_experts = arrays["gate_"].shape[1]
         experts = arrays["class_weights_"].T.reshape(n_experts, -1, n_components + 1)
         described = {"mean": np.zeros(n_components), "map": np.eye(n_components)}
         described |= {"experts": experts, "gate": arrays["gate_"].T}
-        sizes = {"n_outputs": layout.n_classes, "n_experts": n_experts, "n_floors": 0}
+        sizes = {"n_outputs": experts.shape[1], "n_experts": n_experts, "n_floors": 0}
         classes: Described = {"kind": "mixture"} | sizes, described
     elif "class_weights_" in arrays:
         weights = arrays["class_weights_"]
         classes = _linear({"coef_": weights[:-1].T, "intercept_": weights[-1]}, None)
     else:
-        names = {"coef_": "class_coef_", "intercept_": "class_intercept_"}
-        ridge = {name: arrays[own] for name, own in names.items()}
+        ridge = {name: arrays[f"class_{name}"] for name in ("coef_", "intercept_")}
         classes = _linear(ridge, arrays["class_floor_"])
-    words = _linear(arrays, arrays.get("floor_"))
-    inner = {"kind": "factored", "sizes": layout.sizes.tolist()}
-    inner |= {"classes": classes[0], "words": words[0]}
-    described = {"directions": arrays["directions_"], "shift": arrays["shift_"]}
-    described["inner.position"] = layout.position.astype(np.int64)
-    described |= with_prefix("inner.classes", classes[1])
-    described |= with_prefix("inner.words", words[1])
-    return {"kind": "low_rank", "n_components": n_components, "inner": inner}, described
+    return _on_components(arrays, classes, _linear(arrays, arrays.get("floor_")))
 
 
 def _low_rank(readout: Any) -> Described:
     arrays = readout.to_arrays()
-    layout = ClassLayout(arrays["word_class_"])
     coef = arrays["class_coef_"].T
     classes = _linear({"coef_": coef, "intercept_": arrays["class_intercept_"]}, None)
     words = _linear({"coef_": arrays["word_coef_"], "intercept_": arrays["word_intercept_"]}, None)
-    inner = {
-        "kind": "factored",
-        "sizes": [run.stop - run.start for run in layout.runs],
-        "classes": classes[0],
-        "words": words[0],
-    }
-    described = {"directions": arrays["directions_"], "shift": arrays["shift_"]}
-    n_direct = len(arrays["direct_coef_"])
-    if n_direct:
+    kind, described = _on_components(arrays, classes, words)
+    if len(arrays["direct_coef_"]):
         described["direct"] = arrays["direct_coef_"]
-    n_pairs = len(arrays["pairs_"])
-    if n_pairs:
+    if len(arrays["pairs_"]):
         described |= {"pairs": arrays["pairs_"], "pair_direct": arrays["pair_coef_"]}
+    sizes = {"n_direct": len(arrays["direct_coef_"]), "n_pairs": len(arrays["pairs_"])}
+    return kind | sizes | {"n_tokens": len(readout.classes_)}, described
+
+
+def _on_components(arrays: Arrays, classes: Described, words: Described) -> Described:
+    """Classes, and words in them, that read components of the state."""
+    layout = ClassLayout(arrays["word_class_"])
+    inner = {"kind": "factored", "sizes": layout.sizes.tolist()}
+    inner |= {"classes": classes[0], "words": words[0]}
+    described = {"directions": arrays["directions_"], "shift": arrays["shift_"]}
     described["inner.position"] = layout.position.astype(np.int64)
-    described |= with_prefix("inner.classes", classes[1])
-    described |= with_prefix("inner.words", words[1])
-    kind = {"kind": "low_rank", "n_components": described["directions"].shape[1], "inner": inner}
-    sizes = {"n_direct": n_direct, "n_pairs": n_pairs, "n_tokens": len(readout.classes_)}
-    return kind | sizes, described
+    described |= with_prefix("inner.classes", classes[1]) | with_prefix("inner.words", words[1])
+    n_components = arrays["directions_"].shape[1]
+    return {"kind": "low_rank", "n_components": n_components, "inner": inner}, described
 
 
 def _reduced_rank(readout: Any) -> Described:
