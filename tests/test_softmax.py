@@ -34,34 +34,17 @@ def objective(readout: SoftmaxReadout, X: np.ndarray, y: np.ndarray) -> float:
     return -log_p.mean() + readout.alpha / 2 * np.sum(readout.coef_**2) / len(y)
 
 
-@pytest.mark.parametrize("kind", ["columns", "weighted", "soft"])
-def test_derivatives_equal_finite_differences(kind: str) -> None:
+def test_derivatives_equal_finite_differences() -> None:
     X, y = pairs(60)
     rng = np.random.default_rng(0)
-    weights = None if kind == "columns" else rng.random(60)
-    targets = rng.dirichlet(np.ones(5), size=60) * rng.random((60, 1)) if kind == "soft" else y
-    if kind == "soft":
-        weights = None
-    loss = MultinomialLoss([(X, targets, weights)], 8, 5, 0.7, centre=X.mean(axis=0))
+    loss = MultinomialLoss([(X, y)], 8, 5, 0.7, centre=X.mean(axis=0))
     theta, direction = rng.normal(size=(9, 5)), rng.normal(size=(9, 5))
     up, gradient_up = loss.evaluate(theta + 1e-5 * direction)
     down, gradient_down = loss.evaluate(theta - 1e-5 * direction)
     _, gradient = loss.evaluate(theta)
     assert np.sum(gradient * direction) == pytest.approx((up - down) / 2e-5, rel=1e-7)
-    if kind != "soft":
-        product = loss.hessian_product(direction)
-        np.testing.assert_allclose(product, (gradient_up - gradient_down) / 2e-5, atol=1e-8)
-
-
-def test_soft_targets_of_full_mass_have_the_exact_hessian() -> None:
-    X, _ = pairs(60)
-    rng = np.random.default_rng(0)
-    loss = MultinomialLoss([(X, rng.dirichlet(np.ones(5), size=60), rng.random(60))], 8, 5, 0.7)
-    theta, direction = rng.normal(size=(9, 5)), rng.normal(size=(9, 5))
-    _, up = loss.evaluate(theta + 1e-5 * direction)
-    _, down = loss.evaluate(theta - 1e-5 * direction)
-    loss.evaluate(theta)
-    np.testing.assert_allclose(loss.hessian_product(direction), (up - down) / 2e-5, atol=1e-8)
+    product = loss.hessian_product(direction)
+    np.testing.assert_allclose(product, (gradient_up - gradient_down) / 2e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("n_classes", [2, 5])
@@ -106,7 +89,7 @@ def test_a_sample_of_rows_for_the_hessian_reaches_the_same_optimum() -> None:
     moments = Moments(8, 5).add(X, y)
     ends = []
     for stride in (1, 4):
-        loss = MultinomialLoss([(X, y, None)], 8, 5, 1.0, centre=moments.mean, stride=stride)
+        loss = MultinomialLoss([(X, y)], 8, 5, 1.0, centre=moments.mean, stride=stride)
         result = newton_cg(loss, np.zeros((9, 5)), GramPreconditioner(moments), tol=1e-9)
         assert result.converged
         ends.append(result.history[-1])
@@ -214,7 +197,7 @@ def test_extreme_logits_stay_finite() -> None:
     ("params", "message"),
     [
         ({"solver": "adam"}, "got 'adam'"),
-        ({"alpha": -1.0}, "not negative, got -1.0"),
+        ({"alpha": -1.0}, "alpha must not be negative, got -1.0"),
         ({"n_passes": 0}, "n_passes must be an integer of at least 1, got 0"),
         ({"learning_rate": 0.0}, "positive, got 0.0"),
         ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),

@@ -11,12 +11,12 @@ from sklearn.base import clone
 from esnlm.models.reservoir import LanguageModel
 from esnlm.models.resumable_run import ResumableRun, stream_digest
 from esnlm.models.states import StateBlocks, warmup_of
-from esnlm.readouts.base.readout import Arrays, Block
+from esnlm.readouts.base.readout import Block
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.storage.model_folder import describe
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, Piece, evenly_spaced, target_counts
-from esnlm.utils.state_dict import under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 from esnlm.utils.validation import check_count
 from esnlm.utils.version import __version__
 
@@ -112,7 +112,7 @@ class Trainer(ResumableRun):
         self.readout.begin(classes, model.n_columns_, n_rows=self.n_rows, counts=counts)
         self.first = self._chunk = 0
         if found is not None:
-            self.readout.restore_training(under_prefix("readout", found.arrays))
+            self.readout.load_state_dict(under_prefix("readout", found.arrays))
             self.first, self._chunk = found.facts["phase"], found.facts["chunk"]
         self._number = self.first
         return self.n_rows * self.readout.training_passes
@@ -179,7 +179,7 @@ class Trainer(ResumableRun):
         self._record(number)
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        arrays = with_prefix("readout", self.readout.training_arrays())
+        arrays = with_prefix("readout", self.readout.state_dict())
         if self.model.features_ is not None:
             arrays |= with_prefix("features", self.model.features_.to_arrays())
         return {"phase": self._number, "chunk": self._chunk}, arrays

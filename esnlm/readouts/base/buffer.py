@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from esnlm.readouts.base.readout import ArrayBlocks, Block, StreamingReadout, rows_within
+from esnlm.utils.state_dict import Arrays
 
 _BUFFER_BYTES = 1 << 28
 
@@ -103,7 +104,7 @@ class BufferedReadout(StreamingReadout):
         self._flush()
         self._waiting, self._n_waiting, self._streaming = waiting, n_waiting, False
 
-    def training_arrays(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> Arrays:
         if "_waiting" not in self.__dict__:
             self._clear_buffer(streaming=False)
         arrays = self._learner_arrays()
@@ -114,9 +115,9 @@ class BufferedReadout(StreamingReadout):
             arrays["buffer.codes"] = np.concatenate([codes for _, codes in self._waiting])
         return arrays
 
-    training_arrays.__doc__ = StreamingReadout.training_arrays.__doc__
+    state_dict.__doc__ = StreamingReadout.state_dict.__doc__
 
-    def restore_training(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def load_state_dict(self, arrays: Arrays) -> None:
         self._clear_buffer(streaming=bool(arrays["buffer.streaming"]))
         self._stale = bool(arrays["buffer.stale"])
         if "buffer.X" in arrays:
@@ -124,14 +125,14 @@ class BufferedReadout(StreamingReadout):
             self._n_waiting = len(arrays["buffer.X"])
         self._restore_learner(arrays)
 
-    restore_training.__doc__ = StreamingReadout.restore_training.__doc__
+    load_state_dict.__doc__ = StreamingReadout.load_state_dict.__doc__
 
-    def _learner_arrays(self) -> dict[str, NDArray[Any]]:
+    def _learner_arrays(self) -> Arrays:
         """What `_update` goes on from: the parameters, where there are any yet."""
         names = [name for name in self._arrays() if name in self.__dict__]
         return {f"learner.{name}": np.asarray(getattr(self, name)) for name in names}
 
-    def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore_learner(self, arrays: Arrays) -> None:
         for name in self._arrays():
             value = arrays.get(f"learner.{name}")
             if value is not None:
@@ -143,7 +144,7 @@ class BufferedReadout(StreamingReadout):
 
     begin.__doc__ = StreamingReadout.begin.__doc__
 
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore(self, arrays: Arrays) -> None:
         self._clear_buffer(streaming=True)
         super()._restore(arrays)
 

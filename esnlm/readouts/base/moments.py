@@ -4,7 +4,7 @@ Counts, sums and products are additive, so they may be collected over any cut of
 merged; their size does not depend on its length.
 """
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from esnlm.kernels.moments import (
     add_upper_triangle,
     mirror_upper_triangle,
 )
+from esnlm.utils.state_dict import Arrays, Stateful
 from esnlm.utils.threads import tile_map
 
 # Rows whose products are summed in the states' own precision before float64 takes over.
@@ -28,7 +29,7 @@ _UNITS = 512
 _WORTH_THREADS = 1 << 20
 
 
-class Moments:
+class Moments(Stateful):
     """Moments of states X (n, n_units) and of their target columns (n,).
 
     Rows enter the Gram matrix in their own precision, at most 16 384 at a time, and the sums of
@@ -76,7 +77,7 @@ class Moments:
         self._staged: NDArray[Any] | None = None
         self._n_staged = 0
 
-    def add(self, X: NDArray[Any], codes: NDArray[np.intp]) -> "Moments":
+    def add(self, X: NDArray[Any], codes: NDArray[np.intp]) -> Self:
         """Absorb states X (n, n_units), C or F order, and their columns (n,); returns self."""
         if X.ndim != 2 or X.shape[1] != self.n_units:
             raise ValueError(f"X must be (n, {self.n_units}), got {X.shape}")
@@ -97,7 +98,7 @@ class Moments:
             self._add_products(X)
         return self
 
-    def merge(self, other: "Moments") -> "Moments":
+    def merge(self, other: "Moments") -> Self:
         """Absorb the statistics of other rows of the same shapes; returns self."""
         if (other.n_units, other.n_classes) != (self.n_units, self.n_classes):
             raise ValueError(
@@ -139,7 +140,7 @@ class Moments:
         """(Y - mean)ᵀ(X - mean) (n_classes, n_units) for one-hot Y."""
         return self.sums - np.outer(self.counts, self.mean)
 
-    def pooled(self, groups: NDArray[np.intp]) -> "Moments":
+    def pooled(self, groups: NDArray[np.intp]) -> Self:
         """Moments of the same rows whose targets are groups (n_classes,) of classes.
 
         The Gram matrix is shared with this one, not copied.
@@ -150,7 +151,7 @@ class Moments:
         >>> moments.pooled(np.array([0, 1, 0])).sums.tolist()
         [[5.0], [2.0]]
         """
-        made = Moments(self.n_units, int(groups.max()) + 1)
+        made = type(self)(self.n_units, int(groups.max()) + 1)
         made.n, made.n_gram = self.n, self.n_gram
         np.add.at(made.counts, groups, self.counts)
         member = csr_array((np.ones(len(groups)), (groups, np.arange(len(groups)))))
@@ -158,9 +159,9 @@ class Moments:
         made._gram, made._gram_sum = self.gram(), self._gram_sum
         return made
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> Arrays:
         """Everything that further rows are added to, as views, rounding and all."""
-        arrays: dict[str, NDArray[Any]] = {
+        arrays: Arrays = {
             "n": np.asarray(self.n),
             "n_gram": np.asarray(self.n_gram),
             "counts": self.counts,
@@ -175,27 +176,33 @@ class Moments:
             arrays["staged"] = self._staged[: self._n_staged]
         return arrays
 
-    @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, NDArray[Any]], gram_rows: int | None = None
-    ) -> "Moments":
-        """The moments that `to_arrays` described: later sums are the same to the last bit."""
-        sums = arrays["sums"]
+    def load_state_dict(self, arrays: Arrays) -> None:
+        """Continue from what `state_dict` gave: later sums are the same to the last bit."""
         _check_shapes(arrays)
-        made = cls(sums.shape[1], 0, gram_rows)
-        made.n_classes = len(sums)
-        made.n, made.n_gram = int(arrays["n"]), int(arrays["n_gram"])
-        made.counts, made.sums, made._gram = arrays["counts"], sums, arrays["gram"]
-        made._gram_sum = arrays.get("gram_sum")
-        if "part" in arrays:
-            made._part = np.asfortranarray(arrays["part"])
-            made._rows_in_part = int(arrays["rows_in_part"])
-        if "staged" in arrays:
-            staged = arrays["staged"]
-            made._staged = np.empty((_STAGED, made.n_units), dtype=staged.dtype)
-            made._staged[: len(staged)] = staged
-            made._n_staged = len(staged)
+        self.n, self.n_gram = int(arrays["n"]), int(arrays["n_gram"])
+        self.counts, self.sums, self._gram = arrays["counts"], arrays["sums"], arrays["gram"]
+        self.n_classes, self.n_units = self.sums.shape
+        self._gram_sum = arrays.get("gram_sum")
+        self._part = np.asfortranarray(arrays["part"]) if "part" in arrays else None
+        self._rows_in_part = int(arrays.get("rows_in_part", 0))
+        staged = arrays.get("staged", np.empty((0, self.n_units)))
+        self._staged, self._n_staged = None, len(staged)
+        if len(staged):
+            self._staged = np.empty((_STAGED, self.n_units), dtype=staged.dtype)
+            self._staged[: len(staged)] = staged
+
+    @classmethod
+    def restored(cls, arrays: Arrays, gram_rows: int | None = None) -> Self:
+        """Moments whose `state_dict` is ``arrays``, which are taken over."""
+        made = cls(1, 1, gram_rows)
+        made.load_state_dict(arrays)
         return made
+
+    to_arrays = state_dict
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, gram_rows: int | None = None) -> Self:
+        return cls.restored(arrays, gram_rows)
 
     def _sum_in_gram(self) -> NDArray[np.float64]:
         """Sum (n_units,) of the states in the Gram matrix, kept apart once it leaves rows out."""
@@ -260,7 +267,7 @@ class Moments:
             self._rows_in_part = 0
 
 
-def _check_shapes(arrays: dict[str, NDArray[Any]]) -> None:
+def _check_shapes(arrays: Arrays) -> None:
     """Raise ValueError unless arrays fit each other: compiled code adds to them without checks."""
     shape = arrays["sums"].shape
     n_classes, n_units = shape if len(shape) == 2 else (0, 0)

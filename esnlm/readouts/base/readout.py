@@ -12,9 +12,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from esnlm.utils.state_dict import Arrays, Stateful
+
 #: States X (n, n_units), and their labels or the columns of these (n,).
 Block = tuple[NDArray[Any], NDArray[Any]]
-Arrays = dict[str, NDArray[Any]]
 
 #: Raised by a readout that was loaded to predict and is given more rows.
 WITHOUT_STATE = (
@@ -141,7 +142,7 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     return codes.astype(np.intp, copy=False)
 
 
-class StreamingReadout(ClassifierMixin, BaseEstimator, ABC):
+class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
     """A classifier on (states, next tokens) that learns from arrays, chunks, blocks or a corpus.
 
     States X are (n, n_units) float32 or float64, C or F order; targets y (n,) are labels of any
@@ -165,7 +166,7 @@ class StreamingReadout(ClassifierMixin, BaseEstimator, ABC):
     >>> next(training), next(training)
     (Progress(number=0, ended=False), Progress(number=1, ended=False))
     >>> other = SoftmaxReadout().begin([0, 1], 1, n_rows=3)
-    >>> other.restore_training(readout.training_arrays())
+    >>> other.load_state_dict(readout.state_dict())
     >>> passes.first = 2
     >>> list(other.train(passes))
     [Progress(number=2, ended=False)]
@@ -216,7 +217,7 @@ class StreamingReadout(ClassifierMixin, BaseEstimator, ABC):
         """Learn in passes over chunks of rows, yielding after each chunk and between passes.
 
         Rows are states X (n, n_units), C or F order, in memory that is used again; codes (n,) are
-        columns of ``classes_``. Nothing is validated here. After a chunk, `training_arrays` are
+        columns of ``classes_``. Nothing is validated here. After a chunk, `state_dict` is
         all that a readout after the same `begin` continues from, bit for bit.
 
         Parameters
@@ -262,7 +263,7 @@ class StreamingReadout(ClassifierMixin, BaseEstimator, ABC):
         """Make the parameters final; ``held_out`` are rows to choose penalties by."""
         self._settle()
 
-    def training_arrays(self) -> Arrays:
+    def state_dict(self) -> Arrays:
         """All that further learning needs, by name, without any effect on it.
 
         Raises
@@ -270,14 +271,20 @@ class StreamingReadout(ClassifierMixin, BaseEstimator, ABC):
         ValueError
             The readout was loaded without its training state, and cannot learn more.
         """
-        raise ValueError(f"{type(self).__name__} keeps no training state that could be saved")
+        return super().state_dict()
+
+    def load_state_dict(self, arrays: Arrays) -> None:
+        """Continue from what `state_dict` gave; the arrays are taken over, not copied.
+
+        The readout has been through the same `begin`, or was made by `from_arrays`.
+        """
+        super().load_state_dict(arrays)
+
+    def training_arrays(self) -> Arrays:
+        return self.state_dict()
 
     def restore_training(self, arrays: Arrays) -> None:
-        """Continue from what `training_arrays` gave; the arrays are taken over, not copied.
-
-        The readout has been through the same `begin`, or was made by ``from_arrays``.
-        """
-        raise ValueError(f"{type(self).__name__} keeps no training state that could be restored")
+        self.load_state_dict(arrays)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit."""
@@ -414,7 +421,8 @@ class StreamingReadout(ClassifierMixin, BaseEstimator, ABC):
         self._exhaust(blocks, held_out)
 
     def _exhaust(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        for _ in self.train(SamePasses(blocks), held_out):
+        # Not an override's `train`, which may prepare states that `_checked` has prepared here.
+        for _ in StreamingReadout.train(self, SamePasses(blocks), held_out):
             pass
 
     @abstractmethod

@@ -18,8 +18,8 @@ from esnlm.readouts.base.readout import (
     StreamingReadout,
     rows_within,
 )
-from esnlm.readouts.base.state_dict import after_start, with_start
 from esnlm.readouts.linear.simplex import floor_rows, least_output
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 from esnlm.utils.validation import check_count, check_finite
 
 _PATH = np.logspace(-9, 0, 28)
@@ -151,19 +151,19 @@ class RidgeReadout(StreamingReadout):
         rows = max(_FEWEST_JUDGES, _JUDGING_WORK // (work * n_alphas))
         self._settle_with(None if held_out is None else _first_rows(held_out, rows))
 
-    def training_arrays(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self) -> Arrays:
         if self._moments is None:
             raise ValueError(WITHOUT_STATE)
-        return with_start("moments.", self._moments.to_arrays())
+        return with_prefix("moments", self._moments.state_dict())
 
-    training_arrays.__doc__ = StreamingReadout.training_arrays.__doc__
+    state_dict.__doc__ = StreamingReadout.state_dict.__doc__
 
-    def restore_training(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self._moments = Moments.from_arrays(after_start("moments.", arrays), self.gram_rows)
+    def load_state_dict(self, arrays: Arrays) -> None:
+        self._moments = Moments.restored(under_prefix("moments", arrays), self.gram_rows)
         # Parameters that came from a model folder are those of the same rows.
         self._stale = "coef_" not in self.__dict__ and self._moments.n > 0
 
-    restore_training.__doc__ = StreamingReadout.restore_training.__doc__
+    load_state_dict.__doc__ = StreamingReadout.load_state_dict.__doc__
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from esnlm.readouts.base.readout import Block
+from esnlm.readouts.base.readout import Block, Blocks, Passes, Progress
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 
 _EPSILON = 1e-5
@@ -34,17 +34,11 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
     True
     """
 
-    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Normalised rows for the preconditioner."""
-        super().survey(normalised(X), codes)
+    def train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
+        judges = None if held_out is None else _Normalised(held_out)
+        return super().train(_NormalisedPasses(passes), judges)
 
-    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Steps on normalised rows."""
-        super().learn(normalised(X), codes)
-
-    def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
-        """Judge the pass on normalised rows."""
-        return super().end_pass(None if held_out is None else _Normalised(held_out))
+    train.__doc__ = SoftmaxReadout.train.__doc__
 
     def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:
         states, labels = super()._checked(X, y, reset)
@@ -62,3 +56,14 @@ class _Normalised:
 
     def __iter__(self) -> Iterator[Block]:
         return ((normalised(X), y) for X, y in self.blocks)
+
+
+class _NormalisedPasses:
+    """Passes whose states are normalised."""
+
+    def __init__(self, passes: Passes) -> None:
+        self.passes = passes
+        self.first = passes.first
+
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
+        return (_Normalised(chunk) for chunk in self.passes.read(number, n_rows))

@@ -2,12 +2,12 @@
 
 Parameters are ``theta`` (n_units + 1, V) float64: a weight column for each class over an
 intercept row, in centred coordinates, ``logits = (x - centre) @ theta[:-1] + theta[-1]``. The
-objective is the mean over rows, ``sum_i w_i nll_i / W + penalty / (2 W) |theta[:-1]|²`` with
-``W = sum_i w_i``; scikit-learn's LogisticRegression with ``C = 1 / penalty`` has the same minimum
-(with two classes, where it fits one column for both, ``C = 2 / penalty``).
+objective is the mean over n rows, ``sum_i nll_i / n + penalty / (2 n) |theta[:-1]|²``;
+scikit-learn's LogisticRegression with ``C = 1 / penalty`` has the same minimum (with two classes,
+where it fits one column for both, ``C = 2 / penalty``).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +22,9 @@ from esnlm.kernels.multinomial import (
     subtract_targets,
 )
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import rows_within
+from esnlm.readouts.base.readout import Blocks, rows_within
 
 Float = NDArray[np.float64]
-# (X (n, n_units), targets, weights): targets are columns (n,) or distributions (n, V);
-# weights (n,) or None.
-WeightedBlock = tuple[NDArray[Any], NDArray[Any], NDArray[Any] | None]
 
 _LOGIT_BYTES = 1 << 22
 # Matrix products are a quarter faster where the columns fill vectors.
@@ -74,31 +71,23 @@ def log_likelihood(
 
 
 def residuals(
-    Z: NDArray[Any], targets: NDArray[Any], weights: NDArray[Any]
+    Z: NDArray[Any], targets: NDArray[Any], weights: NDArray[Any] | None = None
 ) -> tuple[float, NDArray[Any], NDArray[Any]]:
-    """Weighted negative log-likelihood of logits Z (n, V), and what its derivatives need.
+    """Negative log-likelihood of logits Z (n, V), and what its derivatives need.
 
-    Returns the summed loss, probabilities P (n, V) in Z's memory, and the residuals
-    ``w * (sum(t) P - t)`` (n, V) for targets t given as columns (n,) or as distributions (n, V).
+    Returns the summed loss, probabilities P (n, V) in Z's memory, and the residuals ``P - t``
+    (n, V) for targets t given as columns (n,).
     """
     shift_rows(Z)
     sums = np.empty(len(Z), dtype=Z.dtype)
-    if targets.ndim == 1:
-        chosen = np.maximum(Z[np.arange(len(Z)), targets], _NEVER)
-        np.exp(Z, out=Z)
-        normalise_rows(Z, sums)
-        losses = np.log(sums) - chosen
-        R = Z.copy()
-        subtract_targets(R, targets, weights)
-    else:
-        mass = targets.sum(axis=1)
-        chosen = np.einsum("iv,iv->i", targets, np.maximum(Z, _NEVER))
-        np.exp(Z, out=Z)
-        normalise_rows(Z, sums)
-        losses = mass * np.log(sums) - chosen
-        R = Z * (mass * weights)[:, None].astype(Z.dtype, copy=False)
-        R -= targets * weights[:, None]
-    return float(np.dot(losses.astype(np.float64), weights)), Z, R
+    chosen = np.maximum(Z[np.arange(len(Z)), targets], _NEVER)
+    np.exp(Z, out=Z)
+    normalise_rows(Z, sums)
+    losses = np.log(sums) - chosen
+    R = Z.copy()
+    ones = np.ones(len(Z), dtype=Z.dtype)
+    subtract_targets(R, targets, ones)
+    return float(np.dot(losses.astype(np.float64), ones)), Z, R
 
 
 class MultinomialLoss:
@@ -106,8 +95,8 @@ class MultinomialLoss:
 
     Parameters
     ----------
-    blocks : re-iterable of (X, targets, weights)
-        See the module; each pass must give the same rows.
+    blocks : re-iterable of (X (n, n_units), codes (n,))
+        Each pass must give the same rows.
     n_units, n_classes : int
     penalty : float
         Of half the squared weights, on the scale of the summed loss.
@@ -123,7 +112,7 @@ class MultinomialLoss:
 
     def __init__(
         self,
-        blocks: Iterable[WeightedBlock],
+        blocks: Blocks,
         n_units: int,
         n_classes: int,
         penalty: float,
@@ -140,9 +129,8 @@ class MultinomialLoss:
         self.lasting = lasting
         self.fixed = fixed
         self.curvature = np.full(n_classes, 1 / n_classes)
-        self.weight = 0.0
-        self._sample: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
-        self._sample_weight = 0.0
+        self.n_rows = 0
+        self._sample: list[tuple[NDArray[Any], NDArray[Any]]] = []
 
     def evaluate(self, theta: Float) -> tuple[float, Float]:
         """Objective and gradient (n_units + 1, V); Hessian products refer to this theta after."""
@@ -150,25 +138,21 @@ class MultinomialLoss:
         W, intercept = _padded(W, 0.0), _padded(intercept, 2 * _NEVER)
         gradient = np.zeros((len(theta), len(intercept)))
         variance = np.zeros(len(intercept))
-        loss, self.weight, self._sample_weight, self._sample = 0.0, 0.0, 0.0, []
-        for X, targets, weights in self._pieces():
-            if targets.ndim == 2:
-                targets = _padded(targets, 0.0)
-            part, P, R = residuals(logits(X, W, intercept), targets, weights)
+        loss, self.n_rows, self._sample = 0.0, 0, []
+        for X, targets in self._pieces():
+            part, P, R = residuals(logits(X, W, intercept), targets)
             loss += part
             gradient[:-1] += (R.T @ X).T
             gradient[-1] += R.sum(axis=0, dtype=np.float64)
-            add_class_variances(variance, P, weights)
-            self.weight += float(weights.sum(dtype=np.float64))
-            self._keep(X, P, weights)
-        if self.weight <= 0:
-            raise ValueError("no rows to learn from: the weights sum to 0")
-        self.curvature = variance[: self.n_classes] / self.weight
+            add_class_variances(variance, P, np.ones(len(X), dtype=X.dtype))
+            self.n_rows += len(X)
+            self._keep(X, P)
+        self.curvature = variance[: self.n_classes] / self.n_rows
         W, gradient = theta[:-1], gradient[:, : self.n_classes]
         gradient[:-1] -= np.outer(self.centre, gradient[-1])
         gradient[:-1] += self.penalty * W
-        value = (loss + 0.5 * self.penalty * float(np.sum(W * W))) / self.weight
-        return value, self._free(gradient / self.weight)
+        value = (loss + 0.5 * self.penalty * float(np.sum(W * W))) / self.n_rows
+        return value, self._free(gradient / self.n_rows)
 
     def hessian_product(self, direction: Float) -> Float:
         """Hessian at the last evaluated theta times direction (n_units + 1, V).
@@ -178,34 +162,31 @@ class MultinomialLoss:
         D, offset = direction[:-1], direction[-1] - self.centre @ direction[:-1]
         padded, offset = _padded(D, 0.0), _padded(offset, 0.0)
         product = np.zeros((len(direction), len(offset)))
-        for X, P, weights in self._sample:
+        for X, P in self._sample:
             U = logits(X, padded, offset)
-            curvature_rows(P, weights, U)
+            curvature_rows(P, np.ones(len(X), dtype=X.dtype), U)
             product[:-1] += (U.T @ X).T
             product[-1] += U.sum(axis=0, dtype=np.float64)
         product = product[:, : self.n_classes]
         product[:-1] -= np.outer(self.centre, product[-1])
-        product /= self._sample_weight
-        product[:-1] += self.penalty / self.weight * D
+        product /= sum(len(X) for X, _ in self._sample)
+        product[:-1] += self.penalty / self.n_rows * D
         return self._free(product)
 
-    def _keep(self, X: NDArray[Any], P: NDArray[Any], weights: NDArray[Any]) -> None:
+    def _keep(self, X: NDArray[Any], P: NDArray[Any]) -> None:
         """Keep every stride-th row for Hessian products: views of all rows where they last."""
         if self.stride > 1:
-            X, P, weights = (a[:: self.stride].copy() for a in (X, P, weights))
+            X, P = X[:: self.stride].copy(), P[:: self.stride].copy()
         elif not self.lasting:
-            X, weights = X.copy(), weights.copy()
-        self._sample.append((X, P, weights))
-        self._sample_weight += float(weights.sum(dtype=np.float64))
+            X = X.copy()
+        self._sample.append((X, P))
 
-    def _pieces(self) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+    def _pieces(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Blocks cut so that the logits of a piece stay in cache."""
-        for X, targets, weights in self.blocks:
-            ones = np.ones(len(X), dtype=X.dtype) if weights is None else weights
+        for X, targets in self.blocks:
             rows = rows_within(_LOGIT_BYTES, self.n_classes, X.dtype)
             for start in range(0, len(X), rows):
-                part = slice(start, start + rows)
-                yield X[part], targets[part], ones[part].astype(X.dtype, copy=False)
+                yield X[start : start + rows], targets[start : start + rows]
 
     def _free(self, gradient: Float) -> Float:
         if self.fixed is not None:
@@ -304,7 +285,7 @@ def _truncated_cg(
     max_products: int,
 ) -> Float:
     """Approximate -H⁻¹ gradient; stops at ``forcing`` times the first residual."""
-    ridge = loss.penalty / loss.weight
+    ridge = loss.penalty / loss.n_rows
     step = np.zeros_like(gradient)
     residual = -gradient
     z = preconditioner.apply(residual, loss.curvature, ridge)

@@ -1,21 +1,24 @@
 """Softmax regression by Newton's method: where it starts, what it reads, what judges its steps."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import ArrayBlocks, Blocks, rows_within
+from esnlm.readouts.base.readout import ArrayBlocks, Blocks, blocks_rows, rows_within
 from esnlm.readouts.softmax.loss import (
     GramPreconditioner,
     MultinomialLoss,
-    WeightedBlock,
     newton_cg,
 )
-from esnlm.readouts.softmax.sgd import IncrementalSolver, batch_rows
-from esnlm.readouts.softmax.softmax_incremental import descend, frequencies_of, mean_loss
-from esnlm.readouts.softmax.softmax_passes import Rates
+from esnlm.readouts.softmax.sgd import (
+    IncrementalSolver,
+    Rates,
+    SoftmaxPasses,
+    batch_rows,
+    frequencies_of,
+    interleaved,
+    mean_loss,
+)
 
 Float = NDArray[np.float64]
 
@@ -46,7 +49,7 @@ def newton_solution(
     for X, codes in blocks:
         moments.add(X, codes)
     loss = MultinomialLoss(
-        Weighted(blocks),
+        blocks,
         n_units,
         n_classes,
         rates.alpha,
@@ -71,13 +74,20 @@ def newton_solution(
 
 def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Float:
     """Frequencies alone; with many rows, what cheap passes of the other solver give."""
-    frequencies = frequencies_of(moments)
-    theta = np.zeros((moments.n_units + 1, moments.n_classes))
+    frequencies = frequencies_of(moments.counts)
+    n_units, n_classes = moments.n_units, moments.n_classes
+    theta = np.zeros((n_units + 1, n_classes))
     theta[-1] = np.log(frequencies)
-    if moments.n < 16 * batch_rows(moments.n_units):
+    if moments.n < 16 * batch_rows(n_units):
         return theta
-    solver = IncrementalSolver(moments, frequencies, rates.momentum, ridge=rates.alpha / moments.n)
-    descend(solver, blocks, _WARM_PASSES, rates, None)
+    passes = SoftmaxPasses(n_units, n_classes, blocks_rows(blocks), _WARM_PASSES, None, rates)
+    solver = IncrementalSolver(moments, frequencies, rates.momentum, rates.alpha / moments.n)
+    passes.solver = solver
+    shuffled = interleaved(blocks, n_units)
+    for _ in range(_WARM_PASSES):
+        for X, codes in shuffled:
+            passes.learn(X, codes)
+        passes.end_pass(None)
     if not np.all(np.isfinite(solver.weights)):
         return theta
     unseen = moments.counts == 0
@@ -89,17 +99,6 @@ def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Float:
 def hessian_rows(n_units: int) -> int:
     """Rows whose Hessian products stand for those of all: several a unit, or what is cheap."""
     return max(_HESSIAN_ROWS_A_UNIT * n_units, rows_within(_HESSIAN_BYTES, n_units, np.float32))
-
-
-class Weighted:
-    """Blocks of (X, codes) as blocks of (X, codes, None)."""
-
-    def __init__(self, blocks: Blocks) -> None:
-        self.blocks = blocks
-
-    def __iter__(self) -> Iterator[WeightedBlock]:
-        for X, codes in self.blocks:
-            yield X, codes, None
 
 
 class Best:

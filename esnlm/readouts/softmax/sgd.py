@@ -1,32 +1,75 @@
 """Stochastic gradient for softmax regression, preconditioned by the Gram matrix of the states."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.readouts.base.minibatches import Interleaved
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import Blocks, rows_within
-from esnlm.readouts.softmax.loss import residuals
+from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks, rows_within
+from esnlm.readouts.softmax.loss import log_likelihood, residuals
+from esnlm.utils.state_dict import Arrays, Stateful
 
 _LOGIT_BYTES = 1 << 24
 _GRAM_DAMPING = 1e-3
 _CURVATURE_MEMORY = 0.05
 _LEAST_CURVATURE = 1e-6
 _WARM_UP = 20
-# Rates grow with the batch until the longest step, not the noise, is the limit.
-_MOST_BATCHES = 1.0
+_SAMPLE_ROWS_A_UNIT, _LEAST_SAMPLE = 8, 16384
 
 
-class IncrementalSolver:
+def warmed_up(rate: float, n_steps: int) -> float:
+    """``rate``, less in the first 20 steps: the size of a step after ``n_steps`` others."""
+    return rate * min(1.0, (n_steps + 1) / _WARM_UP)
+
+
+def class_rates(
+    variances: NDArray[np.float64], observed: NDArray[Any], n_steps: int, size: float
+) -> NDArray[np.float32]:
+    """Step size of each class, ``size / sqrt(c)``: c is the running mean of p (1 - p).
+
+    The root gives the noise of every class the same size in its logits, whatever its frequency.
+
+    Parameters
+    ----------
+    variances : ndarray (V,) float64
+        c, updated in place.
+    observed : ndarray (V,)
+        Mean of p (1 - p) of each class in the batch.
+    n_steps : int
+        Steps made before: the memory of c grows from two to twenty steps.
+    size : float
+        Of the step; see `warmed_up`.
+
+    Returns
+    -------
+    ndarray (V,) float32
+    """
+    memory = max(_CURVATURE_MEMORY, 1 / (n_steps + 2))
+    variances += memory * (observed - variances)
+    rates = size / np.sqrt(np.maximum(variances, 0) + _LEAST_CURVATURE)
+    return np.asarray(rates, dtype=np.float32)
+
+
+def heavy_ball(
+    parameters: NDArray[Any], velocity: NDArray[Any], change: NDArray[Any], momentum: float
+) -> None:
+    """One step down ``change`` with heavy-ball momentum; parameters and velocity in place."""
+    velocity *= np.float32(momentum)
+    velocity -= change
+    parameters += velocity
+
+
+class IncrementalSolver(Stateful):
     """Mini-batch minimiser of the penalised likelihood of softmax regression.
 
     A step on a batch with gradient G (n_units, V) in centred coordinates is
     ``rate * (S + d I)⁻¹ G / sqrt(c)`` with heavy-ball momentum: S the covariance of the states
     (of a sample), d a thousandth of its mean eigenvalue and the ``ridge`` in units of S, c (V,)
-    the running mean of p (1 - p).
-    The root gives the noise of every class the same size in its logits, ``rate² n_units /
-    batch``, whatever its frequency; that is why rates are stated for ``batch = n_units``.
+    the running mean of p (1 - p). The noise of every class has the same size in its logits,
+    ``rate² n_units / batch``; that is why rates are stated for ``batch = n_units``.
 
     Parameters
     ----------
@@ -35,35 +78,47 @@ class IncrementalSolver:
     frequencies : ndarray (V,)
         Relative frequencies of the classes, all positive: the first intercepts.
     momentum : float
-    weights, intercept : ndarray (n_units, V), (V,), optional
-        Where to start; zero weights when left out.
     ridge : float
         The penalty divided by the rows it is spread over.
     """
+
+    _saved = (
+        "weights", "offset", "_velocity", "_offset_velocity", "inverse", "centre", "variances",
+        "n_steps",
+    )  # fmt: skip
 
     def __init__(
         self,
         moments: Moments,
         frequencies: NDArray[Any],
         momentum: float = 0.9,
-        weights: NDArray[Any] | None = None,
-        intercept: NDArray[Any] | None = None,
         ridge: float = 0.0,
     ) -> None:
-        n_units, n_classes = moments.n_units, len(frequencies)
-        self.batch = batch_rows(n_units)
         self.momentum = momentum
         self.n_steps = 0
         self.centre = moments.mean.astype(np.float32)
         self.variances = frequencies * (1 - frequencies)
-        self.inverse = _damped_inverse(moments, ridge / float(self.variances.mean() + 1e-12))
-        self.weights: NDArray[Any] = np.zeros((n_units, n_classes), dtype=np.float32)
+        covariance = moments.centred_gram()
+        covariance /= max(moments.n, 1)
+        self.inverse = damped_inverse(covariance, ridge / float(self.variances.mean() + 1e-12))
+        sizes = moments.n_units, len(frequencies)
+        self.weights: NDArray[Any] = np.zeros(sizes, dtype=np.float32)
         self.offset: NDArray[Any] = np.log(frequencies).astype(np.float32)
-        if weights is not None and intercept is not None:
-            self.weights[...] = weights
-            self.offset[...] = intercept + self.centre @ self.weights
         self._velocity = np.zeros_like(self.weights)
         self._offset_velocity = np.zeros_like(self.offset)
+
+    @classmethod
+    def restored(cls, arrays: Arrays, momentum: float) -> Self:
+        """The solver whose `state_dict` is ``arrays``, which are taken over."""
+        solver = cls.__new__(cls)
+        solver.momentum = momentum
+        solver.load_state_dict(arrays)
+        return solver
+
+    @property
+    def batch(self) -> int:
+        """Rows of a step."""
+        return batch_rows(len(self.weights))
 
     @property
     def intercept(self) -> NDArray[np.float64]:
@@ -79,50 +134,45 @@ class IncrementalSolver:
 
     def step(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float, ridge: float) -> None:
         """One step on a batch; ``ridge`` is the penalty divided by the rows it is spread over."""
-        gradient, offset_gradient, variances = self._gradient(X, codes)
-        gradient += np.float32(ridge) * self.weights
-        memory = max(_CURVATURE_MEMORY, 1 / (self.n_steps + 2))
-        self.variances += memory * (variances - self.variances)
-        size = (
-            rate * min(_MOST_BATCHES, len(X) / X.shape[1]) * min(1, (self.n_steps + 1) / _WARM_UP)
-        )
-        scale = size / np.sqrt(self.variances + _LEAST_CURVATURE)
-        scale32 = scale.astype(np.float32)
-        move = self.inverse @ gradient
-        move *= scale32
-        self._velocity *= np.float32(self.momentum)
-        self._velocity -= move
-        self._offset_velocity *= np.float32(self.momentum)
-        self._offset_velocity -= offset_gradient * scale32
-        self.weights += self._velocity
-        self.offset += self._offset_velocity
-        self.n_steps += 1
-
-    def _gradient(
-        self, X: NDArray[Any], codes: NDArray[np.intp]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-        """Mean gradient of weights and intercept in centred coordinates, and of p (1 - p)."""
-        n_classes = len(self.offset)
-        gradient = np.zeros_like(self.weights)
-        offset_gradient = np.zeros(n_classes, dtype=np.float32)
-        squares = np.zeros(n_classes)
-        mean = np.zeros(n_classes)
         shift = self.offset - self.centre @ self.weights
-        rows = rows_within(_LOGIT_BYTES, n_classes, np.float32)
-        for start in range(0, len(X), rows):
-            x = np.asarray(X[start : start + rows], dtype=np.float32)
-            Z = x @ self.weights
-            Z += shift
-            c = codes[start : start + rows]
-            _, P, R = residuals(Z, c, np.ones(len(c), dtype=np.float32))
-            gradient += (R.T @ x).T
-            offset_gradient += R.sum(axis=0)
-            mean += P.sum(axis=0)
-            squares += np.einsum("iv,iv->v", P, P)
+        gradient, offset_gradient, variances = batch_gradient(X, codes, self.weights, shift)
         offset_gradient /= len(X)
         gradient /= len(X)
         gradient -= np.outer(self.centre, offset_gradient)
-        return gradient, offset_gradient, (mean - squares) / len(X)
+        gradient += np.float32(ridge) * self.weights
+        # Rates grow with the batch until the longest step, not the noise, is the limit.
+        size = warmed_up(rate * min(1.0, len(X) / X.shape[1]), self.n_steps)
+        rates = class_rates(self.variances, variances / len(X), self.n_steps, size)
+        move = self.inverse @ gradient
+        move *= rates
+        heavy_ball(self.weights, self._velocity, move, self.momentum)
+        heavy_ball(self.offset, self._offset_velocity, offset_gradient * rates, self.momentum)
+        self.n_steps += 1
+
+
+def batch_gradient(
+    X: NDArray[Any], codes: NDArray[np.intp], weights: NDArray[Any], intercept: NDArray[Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
+    """Gradients of the summed loss in weights (n_units, V) and intercept, sums of p (1 - p).
+
+    Of rows X (n, n_units), codes (n,); some of the rows have their logits in memory at a time.
+    """
+    gradient = np.zeros_like(weights)
+    offset_gradient = np.zeros(len(intercept), dtype=np.float32)
+    squares = np.zeros(len(intercept))
+    mean = np.zeros(len(intercept))
+    rows = rows_within(_LOGIT_BYTES, len(intercept), np.float32)
+    for start in range(0, len(X), rows):
+        x = np.asarray(X[start : start + rows], dtype=np.float32)
+        Z = x @ weights
+        Z += intercept
+        c = codes[start : start + rows]
+        _, P, R = residuals(Z, c, np.ones(len(c), dtype=np.float32))
+        gradient += (R.T @ x).T
+        offset_gradient += R.sum(axis=0)
+        mean += P.sum(axis=0)
+        squares += np.einsum("iv,iv->v", P, P)
+    return gradient, offset_gradient, mean - squares
 
 
 def batch_rows(n_units: int) -> int:
@@ -130,21 +180,157 @@ def batch_rows(n_units: int) -> int:
     return int(np.clip(n_units, 128, 4096))
 
 
-def sample_moments(blocks: Blocks, n_units: int, n_classes: int, rows: int) -> Moments:
-    """Moments of the first blocks, until they hold ``rows`` rows."""
-    moments = Moments(n_units, n_classes)
+def damped_inverse(covariance: NDArray[np.float64], ridge: float) -> NDArray[np.float32]:
+    """(S + (d + ridge) I)⁻¹ of a covariance S (n_units, n_units), which is overwritten."""
+    n_units = len(covariance)
+    scale = float(np.trace(covariance)) / n_units
+    covariance.flat[:: n_units + 1] += max(_GRAM_DAMPING * scale, 1e-12) + ridge
+    return np.linalg.inv(covariance).astype(np.float32)
+
+
+def frequencies_of(counts: NDArray[Any]) -> NDArray[np.float64]:
+    """Relative frequencies (V,) of the classes, each of half an occurrence more than it had."""
+    shares = (counts + 0.5) / (counts.sum() + 0.5 * len(counts))
+    return np.asarray(shares, dtype=np.float64)
+
+
+def interleaved(blocks: Blocks, n_units: int) -> Blocks:
+    """Arrays interleaved; streams as they come (a harvest's blocks span the corpus already)."""
+    if not isinstance(blocks, ArrayBlocks):
+        return blocks
+    return Interleaved(blocks.X, blocks.y, max(blocks.block_size, 2 * batch_rows(n_units)))
+
+
+def mean_loss(blocks: Iterable[Block], weights: NDArray[Any], intercept: NDArray[Any]) -> float:
+    """Mean negative log-likelihood (nats) of blocks of (X, codes)."""
+    total, rows = 0.0, 0
     for X, codes in blocks:
-        moments.add(X, codes)
-        if moments.n >= rows:
-            break
-    return moments
+        total -= log_likelihood(X, codes, weights, intercept)
+        rows += len(codes)
+    if rows == 0:
+        raise ValueError("held_out has no rows: give some, or None")
+    return total / rows
 
 
-def _damped_inverse(moments: Moments, ridge: float) -> NDArray[np.float32]:
-    """(S + (d + ridge) I)⁻¹ (n_units, n_units) of the states' covariance S."""
-    gram = moments.centred_gram()
-    gram /= max(moments.n, 1)
-    n_units = len(gram)
-    scale = float(np.trace(gram)) / n_units
-    gram.flat[:: n_units + 1] += max(_GRAM_DAMPING * scale, 1e-12) + ridge
-    return np.linalg.inv(gram).astype(np.float32)
+class Rates(NamedTuple):
+    """Parameters of `SoftmaxReadout` that its steps need."""
+
+    alpha: float
+    learning_rate: float
+    momentum: float
+
+
+class SoftmaxPasses(Stateful):
+    """Pilot sample, learning rates and best pass of an `IncrementalSolver`.
+
+    The rate falls linearly to zero over all passes. In a first pass over an unknown number of
+    rows it falls as the root of the rows seen, and then linearly.
+
+    Parameters
+    ----------
+    n_units, n_classes : int
+    n_rows : int
+        Rows of one pass; 0 where they are not known.
+    n_passes : int
+    counts : ndarray (n_classes,), optional
+        Occurrences of each class in a pass; default: in the pilot sample.
+    rates : Rates
+
+    Examples
+    --------
+    >>> passes = SoftmaxPasses(1, 2, 4, 1, None, Rates(0.1, 0.05, 0.9))
+    >>> X, codes = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 1])
+    >>> passes.survey.add(X, codes)
+    <esnlm.readouts.base.moments.Moments object at ...>
+    >>> passes.end_survey()
+    >>> passes.learn(X, codes)
+    >>> passes.solver.weights.shape, passes.n_seen
+    ((1, 2), 4)
+    """
+
+    _saved = ("n_rows", "n_passes", "n_seen", "best_score", "counts", "survey", "solver", "best")
+
+    def __init__(
+        self,
+        n_units: int,
+        n_classes: int,
+        n_rows: int,
+        n_passes: int,
+        counts: NDArray[Any] | None,
+        rates: Rates,
+    ) -> None:
+        self.n_rows = n_rows
+        self.n_passes = n_passes
+        self.counts = counts
+        self.rates = rates
+        self.n_seen = 0
+        self.survey: Moments | None = Moments(n_units, n_classes)
+        self.solver: Any = None
+        self.best_score = np.inf
+        self.best: _Best | None = None
+        self._unplanned = 0
+        self._first_rate = 1.0
+
+    @property
+    def survey_rows(self) -> int:
+        """Rows of the pilot sample: enough for a steady matrix of products."""
+        n_units = self.survey.n_units if self.survey else len(self.solver.weights)
+        return max(_SAMPLE_ROWS_A_UNIT * n_units, _LEAST_SAMPLE)
+
+    def end_survey(self) -> None:
+        """Compute the preconditioner from the pilot sample."""
+        sample = self.survey
+        assert sample is not None, "the pilot sample is complete"
+        frequencies = frequencies_of(sample.counts if self.counts is None else self.counts)
+        ridge = self.rates.alpha / max(self.n_rows, sample.n)
+        self.solver = IncrementalSolver(sample, frequencies, self.rates.momentum, ridge)
+        self.survey = None
+
+    def learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        """Take steps on one block."""
+        n_rows = self.n_rows
+        if n_rows:
+            planned = n_rows * self.n_passes - self._unplanned
+            share = self._first_rate * max(0.0, 1 - (self.n_seen - self._unplanned) / planned)
+        else:
+            n_rows = self.n_seen + len(X)
+            share = self._first_rate = (1 + self.n_seen / (20 * self.solver.batch)) ** -0.5
+        rate, ridge = self.rates.learning_rate * share, self.rates.alpha / n_rows
+        self.solver.learn(X, codes, rate, ridge)
+        self.n_seen += len(X)
+
+    def end_pass(self, held_out: Iterable[Block] | None) -> float | None:
+        """The loss of held-out rows; after the last pass the solver has the best parameters."""
+        if not self.n_rows:
+            self.n_rows = self._unplanned = self.n_seen
+        if held_out is None:
+            return None
+        solver, last = self.solver, self.n_seen >= self.n_rows * self.n_passes
+        score = mean_loss(held_out, solver.weights, solver.intercept)
+        if score < self.best_score:
+            self.best_score = score
+            self.best = None if last else _Best(solver.weights.copy(), solver.offset.copy())
+        if last and self.best is not None:
+            solver.weights, solver.offset = self.best.weights, self.best.offset
+            self.best = None
+        return score
+
+    def load_state_dict(self, arrays: Arrays) -> None:
+        self.survey = None  # made again where there is one
+        super().load_state_dict(arrays)
+
+    def _make_part(self, name: str, arrays: Arrays) -> Stateful:
+        if name == "survey":
+            return Moments(1, 1)
+        if name == "best":
+            return _Best(arrays["weights"], arrays["offset"])
+        return IncrementalSolver.restored(arrays, self.rates.momentum)
+
+
+class _Best(Stateful):
+    """Parameters of the best pass so far."""
+
+    _saved = ("weights", "offset")
+
+    def __init__(self, weights: NDArray[Any], offset: NDArray[Any]) -> None:
+        self.weights, self.offset = weights, offset

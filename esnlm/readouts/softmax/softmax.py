@@ -4,28 +4,23 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks
-from esnlm.readouts.base.state_dict import after_start, with_start
+from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks, blocks_rows
 from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
 from esnlm.readouts.softmax.newton import newton_solution
-from esnlm.readouts.softmax.sgd import IncrementalSolver, batch_rows
-from esnlm.readouts.softmax.softmax_incremental import (
-    descend,
-    frequencies_of,
-    mean_loss,
-    sampled_solver,
-)
-from esnlm.readouts.softmax.softmax_passes import (
+from esnlm.readouts.softmax.sgd import (
+    IncrementalSolver,
     Rates,
     SoftmaxPasses,
-    restored_solver,
-    solver_arrays,
+    batch_rows,
+    frequencies_of,
+    interleaved,
 )
-from esnlm.utils.validation import check_count, check_finite
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.validation import Choice, Count, Number, check_parameters
 
 Float = NDArray[np.float64]
 
@@ -88,6 +83,16 @@ class SoftmaxReadout(BufferedReadout):
 
     _parameters: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
     _state: ClassVar[tuple[str, ...]] = ("n_iter_",)
+    _constraints: ClassVar[dict[str, Any]] = {
+        "solver": Choice(("auto", "newton-cg", "incremental")),
+        "alpha": Number(0),
+        "tol": Number(0),
+        "max_iter": Count(),
+        "n_passes": Count(),
+        "buffer_size": Count(),
+        "learning_rate": Number(0, open="low"),
+        "momentum": Number(0, 1, open="high"),
+    }
 
     def __init__(
         self,
@@ -111,30 +116,11 @@ class SoftmaxReadout(BufferedReadout):
         self.buffer_size = buffer_size
 
     def _start(self) -> None:
-        self._check_parameters()
+        check_parameters(self, self._constraints)
         self._incremental: IncrementalSolver | None = None
         self._passes: SoftmaxPasses | None = None
         self._n_seen = 0
         self.history_: list[float] = []
-
-    def _check_parameters(self) -> None:
-        if self.solver not in ("auto", "newton-cg", "incremental"):
-            raise ValueError(
-                f"solver must be 'auto', 'newton-cg' or 'incremental', got {self.solver!r}"
-            )
-        for name in ("alpha", "tol", "learning_rate", "momentum"):
-            check_finite(name, getattr(self, name))
-        for name in ("alpha", "tol"):
-            if getattr(self, name) < 0:
-                raise ValueError(
-                    f"{name} must be finite and not negative, got {getattr(self, name)}"
-                )
-        for name in ("max_iter", "n_passes", "buffer_size"):
-            check_count(name, getattr(self, name))
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
 
     @property
     def training_passes(self) -> int:
@@ -146,47 +132,44 @@ class SoftmaxReadout(BufferedReadout):
         """Rows that the preconditioner is made from."""
         return 0 if self._passes is None else self._passes.survey_rows
 
-    def begin(
-        self,
-        classes: ArrayLike,
-        n_units: int,
-        *,
-        n_rows: int,
-        counts: NDArray[np.int64] | None = None,
-        dtype: str = "float32",
-    ) -> Self:
-        """See `StreamingReadout.begin`; rows are then learned by the incremental solver."""
-        super().begin(classes, n_units, n_rows=n_rows, counts=counts, dtype=dtype)
+    def begin(self, *args: Any, **options: Any) -> Self:
+        super().begin(*args, **options)
         if self.solver == "newton-cg":
             raise ValueError(
                 "solver 'newton-cg' reads every row at each step, got a corpus in passes: choose"
                 " 'incremental' or 'auto'"
             )
-        self._streaming = True
-        sizes = n_units, len(self.classes_), n_rows, self.n_passes
-        self._passes = SoftmaxPasses(*sizes, counts, self._rates())
+        self._plan(options["n_rows"], options.get("counts"))
         return self
 
+    begin.__doc__ = BufferedReadout.begin.__doc__
+
+    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
+        sizes = self.n_features_in_, len(self.classes_), n_rows, self.n_passes
+        self._passes = SoftmaxPasses(*sizes, counts, self._rates())
+        self._streaming = True
+
     def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Rows for the preconditioner."""
-        self._pass().survey(X, codes.astype(np.intp, copy=False))
+        """Read rows for the preconditioner."""
+        sample = self._pass().survey
+        assert sample is not None, "the pilot sample is complete"
+        sample.add(X, codes.astype(np.intp, copy=False))
+
+    def end_survey(self) -> None:
+        """Compute the preconditioner."""
+        self._pass().end_survey()
 
     def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Steps on the next block of the pass."""
+        """Take steps on the next block of the pass."""
         self._pass().learn(X, codes.astype(np.intp, copy=False))
         self._stale = True
 
-    def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
-        """Keep the parameters of the pass that held-out rows like best."""
-        passes = self._pass()
-        last = passes.n_seen >= passes.n_rows * passes.n_passes
-        if held_out is not None:
-            solver = passes.solver
-            score = mean_loss(held_out, solver.weights, solver.intercept)
+    def end_pass(self, held_out: Iterable[Block] | None = None) -> None:
+        """Keep the parameters of the pass with the least held-out loss."""
+        score = self._pass().end_pass(held_out)
+        if score is not None:
             self.history_.append(score)
-            passes.judge(score, last)
             self._stale = True
-        return True
 
     def finish(self, held_out: Iterable[Block] | None = None) -> None:
         """Make the parameters final; later rows are learned as in `partial_fit`."""
@@ -209,28 +192,30 @@ class SoftmaxReadout(BufferedReadout):
     def _rates(self) -> Rates:
         return Rates(self.alpha, self.learning_rate, self.momentum)
 
-    def _learner_arrays(self) -> dict[str, NDArray[Any]]:
+    def _learner_arrays(self) -> Arrays:
         if self._passes is not None:
-            return with_start("passes.", self._passes.to_arrays())
+            return with_prefix("passes", self._passes.state_dict())
         arrays = super()._learner_arrays()
         arrays["n_seen"] = np.asarray(self._n_seen)
         if self._incremental is not None:
-            arrays |= with_start("solver.", solver_arrays(self._incremental))
+            arrays |= with_prefix("solver", self._incremental.state_dict())
         return arrays
 
-    def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore_learner(self, arrays: Arrays) -> None:
         super()._restore_learner(arrays)
-        if passes := after_start("passes.", arrays):
-            self._passes = SoftmaxPasses.from_arrays(passes, self._rates())
+        if passes := under_prefix("passes", arrays):
+            self._pass().load_state_dict(passes)
             return
         self._n_seen = int(arrays["n_seen"])
-        if solver := after_start("solver.", arrays):
-            self._incremental = restored_solver(solver, self.momentum)
+        if solver := under_prefix("solver", arrays):
+            self._incremental = IncrementalSolver.restored(solver, self.momentum)
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         rows: Blocks | None = self._held(blocks) if self.solver == "auto" else blocks
         if self.solver == "incremental" or rows is None:
-            self._solve_incremental(blocks, held_out)
+            self._plan(blocks_rows(blocks), None)
+            self._exhaust(interleaved(blocks, self.n_features_in_), held_out)
+            self._n_seen //= self.n_passes
         else:
             self._solve_newton(rows, held_out)
 
@@ -260,15 +245,6 @@ class SoftmaxReadout(BufferedReadout):
         self.n_iter_ = max(1, len(self.history_) - 1)
         self._set(theta, centre)
 
-    def _solve_incremental(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        sizes = self.n_features_in_, len(self.classes_)
-        solver = sampled_solver(blocks, *sizes, self._rates())
-        self._n_seen, self.history_ = descend(
-            solver, blocks, self.n_passes, self._rates(), held_out
-        )
-        self._incremental, self.n_iter_ = solver, self.n_passes
-        self._set_from(solver)
-
     def _set_from(self, solver: IncrementalSolver) -> None:
         self.coef_ = np.ascontiguousarray(solver.weights.T, dtype=np.float64)
         self.intercept_ = solver.intercept - solver.intercept.mean()
@@ -294,8 +270,10 @@ class SoftmaxReadout(BufferedReadout):
     def _resumed(self, X: NDArray[Any], codes: NDArray[np.intp]) -> IncrementalSolver:
         """A solver that starts at the present parameters."""
         moments = Moments(self.n_features_in_, len(self.classes_)).add(X, codes)
-        weights = self.coef_.T, self.intercept_
-        return IncrementalSolver(moments, frequencies_of(moments), self.momentum, *weights)
+        solver = IncrementalSolver(moments, frequencies_of(moments.counts), self.momentum)
+        solver.weights[...] = self.coef_.T
+        solver.offset[...] = self.intercept_ + solver.centre @ solver.weights
+        return solver
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         return softmax(logits(X, self.coef_.T, self.intercept_))

@@ -1,32 +1,27 @@
 """Gram-preconditioned stochastic gradient of many softmax regressions, each on rows of its own."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import rows_within
 from esnlm.readouts.softmax.loss import residuals
-from esnlm.readouts.softmax.sgd import batch_rows
+from esnlm.readouts.softmax.sgd import (
+    batch_rows,
+    class_rates,
+    damped_inverse,
+    heavy_ball,
+    warmed_up,
+)
+from esnlm.utils.state_dict import Arrays, Stateful, under_prefix, with_prefix
 
-Arrays = dict[str, NDArray[Any]]
-
-_LOGIT_BYTES = 1 << 24
-_GRAM_DAMPING = 1e-3
 _GRAM_ROWS_A_UNIT = 6
-_CURVATURE_MEMORY = 0.05
-_LEAST_CURVATURE = 1e-6
-_WARM_UP = 20
 # Steps that a rare gate makes in a pass, and the fewest rows of one.
 _STEPS_A_PASS, _LEAST_BATCH = 50, 32
-_ARRAYS = (
-    "inverse", "centre", "weights", "offset", "velocity", "offset_velocity", "variances",
-    "gradient", "offset_gradient", "waiting_variances", "waiting", "steps", "batch", "rows",
-)  # fmt: skip
 
 
-class GateMoments:
+class GateMoments(Stateful):
     """`Moments` of the rows of each gate: states X (n, n_units), gates (n,) below ``n_gates``."""
 
     def __init__(self, n_gates: int, n_units: int) -> None:
@@ -65,34 +60,23 @@ class GateMoments:
             share = moments.n_gram / (moments.n_gram + n_units)
             covariance = moments.centred_gram() * (share / max(moments.n, 1))
             covariance += (1 - share) * total
-            damping = _GRAM_DAMPING * float(np.trace(covariance)) / n_units
-            covariance.flat[:: n_units + 1] += max(damping, 1e-12) + ridges[gate]
-            found[gate] = np.linalg.inv(covariance)
+            found[gate] = damped_inverse(covariance, ridges[gate])
         return found
 
-    def to_arrays(self) -> Arrays:
-        """Everything, by the number of the gate."""
-        return {
-            f"{gate}.{name}": array
-            for gate, moments in enumerate(self.of)
-            for name, array in moments.to_arrays().items()
-        }
+    def state_dict(self) -> Arrays:
+        """The moments under the number of their gate."""
+        arrays: Arrays = {}
+        for gate, moments in enumerate(self.of):
+            arrays |= with_prefix(str(gate), moments.state_dict())
+        return arrays
 
-    @classmethod
-    def from_arrays(cls, arrays: Arrays) -> "GateMoments":
-        """What `to_arrays` described."""
-        made = cls.__new__(cls)
-        count = 1 + max(int(name.partition(".")[0]) for name in arrays)
-        parts: list[Arrays] = [{} for _ in range(count)]
-        for name, array in arrays.items():
-            gate, _, rest = name.partition(".")
-            parts[int(gate)][rest] = array
-        most = _GRAM_ROWS_A_UNIT * parts[0]["sums"].shape[1]
-        made.of = [Moments.from_arrays(part, most) for part in parts]
-        return made
+    def load_state_dict(self, arrays: Arrays) -> None:
+        """Continue from what `state_dict` gave."""
+        for gate, moments in enumerate(self.of):
+            moments.load_state_dict(under_prefix(str(gate), arrays))
 
 
-class GatedPasses:
+class GatedPasses(Stateful):
     """G softmax regressions, a row going to the one that its gate names.
 
     Steps are those of `IncrementalSolver`, each gate with a preconditioner of its own. A
@@ -111,6 +95,11 @@ class GatedPasses:
         Penalty on the squared weights of each regression, on the scale of its summed loss.
     momentum : float
     """
+
+    _saved = (
+        "inverse", "centre", "weights", "offset", "velocity", "offset_velocity", "variances",
+        "gradient", "offset_gradient", "waiting_variances", "waiting", "steps", "batch", "rows",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -159,19 +148,15 @@ class GatedPasses:
                     self._step(gate, rate)
 
     def _add(self, gate: int, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        """Gradient sums of rows; the weights do not change until the step."""
+        """Add the gradient sums of rows; the weights do not change until the step."""
         weights = self.weights[gate]
-        shift = self.offset[gate] - self.centre[gate] @ weights
-        most = rows_within(_LOGIT_BYTES, weights.shape[1], np.float32)
-        for start in range(0, len(X), most):
-            x = np.asarray(X[start : start + most], dtype=np.float32)
-            Z = x @ weights
-            Z += shift
-            c = codes[start : start + most]
-            _, P, R = residuals(Z, c, np.ones(len(c), dtype=np.float32))
-            self.gradient[gate] += (R.T @ x).T
-            self.offset_gradient[gate] += R.sum(axis=0)
-            self.waiting_variances[gate] += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
+        x = np.asarray(X, dtype=np.float32)
+        Z = x @ weights
+        Z += self.offset[gate] - self.centre[gate] @ weights
+        _, P, R = residuals(Z, codes)
+        self.gradient[gate] += (R.T @ x).T
+        self.offset_gradient[gate] += R.sum(axis=0)
+        self.waiting_variances[gate] += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
         self.waiting[gate] += len(X)
 
     def _step(self, gate: int, rate: float) -> None:
@@ -181,33 +166,23 @@ class GatedPasses:
         gradient /= n
         offset_gradient /= n
         gradient += np.float32(self.alpha / self.rows[gate]) * self.weights[gate]
-        memory = max(_CURVATURE_MEMORY, 1 / (int(self.steps[gate]) + 2))
-        self.variances[gate] += memory * (self.waiting_variances[gate] / n - self.variances[gate])
-        warm = min(1, (int(self.steps[gate]) + 1) / _WARM_UP)
-        scale = rate * min(1.0, n / n_units) * warm
-        scales = (scale / np.sqrt(self.variances[gate] + _LEAST_CURVATURE)).astype(np.float32)
+        n_steps = int(self.steps[gate])
+        size = warmed_up(rate * min(1.0, n / n_units), n_steps)
+        observed = self.waiting_variances[gate] / n
+        rates = class_rates(self.variances[gate], observed, n_steps, size)
         move = self.inverse[gate] @ gradient
-        move *= scales
-        for velocity, change, what in (
-            (self.velocity, move, self.weights),
-            (self.offset_velocity, offset_gradient * scales, self.offset),
-        ):
-            velocity[gate] *= np.float32(self.momentum)
-            velocity[gate] -= change
-            what[gate] += velocity[gate]
+        move *= rates
+        heavy_ball(self.weights[gate], self.velocity[gate], move, self.momentum)
+        change = offset_gradient * rates
+        heavy_ball(self.offset[gate], self.offset_velocity[gate], change, self.momentum)
         for waiting in (self.gradient, self.offset_gradient, self.waiting_variances, self.waiting):
             waiting[gate] = 0
         self.steps[gate] += 1
 
-    def to_arrays(self) -> Arrays:
-        """Everything that further rows change or need, as views."""
-        return {name: getattr(self, name) for name in _ARRAYS}
-
     @classmethod
-    def from_arrays(cls, arrays: Arrays, alpha: float, momentum: float) -> "GatedPasses":
-        """What `to_arrays` described; the arrays are taken over."""
+    def restored(cls, arrays: Arrays, alpha: float, momentum: float) -> Self:
+        """The learner whose `state_dict` is ``arrays``, which are taken over."""
         made = cls.__new__(cls)
         made.alpha, made.momentum = alpha, momentum
-        for name in _ARRAYS:
-            setattr(made, name, arrays[name])
+        made.load_state_dict(arrays)
         return made

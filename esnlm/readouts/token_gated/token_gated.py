@@ -3,18 +3,18 @@
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from esnlm.readouts.base.readout import WITHOUT_STATE, StreamingReadout
-from esnlm.readouts.base.state_dict import after_start, with_start
 from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.readouts.softmax.sgd import batch_rows
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of
-from esnlm.utils.validation import check_count, check_finite
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.validation import Count, Number, check_parameters
 
-_SURVEY_ROWS_A_UNIT = 100
-_LEAST_SURVEY = 65536
+_SAMPLE_ROWS_A_UNIT = 100
+_LEAST_SAMPLE = 65536
 
 
 class TokenGatedReadout(StreamingReadout):
@@ -58,6 +58,13 @@ class TokenGatedReadout(StreamingReadout):
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
+    _constraints: ClassVar[dict[str, Any]] = {
+        "n_gates": Count(),
+        "n_passes": Count(),
+        "alpha": Number(0),
+        "learning_rate": Number(0, open="low"),
+        "momentum": Number(0, 1, open="high"),
+    }
 
     def __init__(
         self,
@@ -75,18 +82,10 @@ class TokenGatedReadout(StreamingReadout):
         self.momentum = momentum
 
     def _start(self) -> None:
-        check_count("n_gates", self.n_gates)
-        check_count("n_passes", self.n_passes)
-        for name in ("alpha", "learning_rate", "momentum"):
-            check_finite(name, getattr(self, name))
-        if self.alpha < 0 or self.learning_rate <= 0 or not 0 <= self.momentum < 1:
-            raise ValueError(
-                "alpha must not be negative, learning_rate be positive and momentum lie in [0, 1),"
-                f" got {self.alpha}, {self.learning_rate} and {self.momentum}"
-            )
+        check_parameters(self, self._constraints)
         self._n_code = n_code_units(self.n_gates)
         self._passes: GatedPasses | None = None
-        self._surveyed: GateMoments | None = None
+        self._sample: GateMoments | None = None
         self._targets = np.zeros(len(self.classes_), dtype=np.int64)
         self._n_seen, self._n_rows, self._stale = 0, 0, False
         self._can_learn = True
@@ -99,48 +98,49 @@ class TokenGatedReadout(StreamingReadout):
     @property
     def survey_rows(self) -> int:
         """Rows that the preconditioner is made from."""
-        wanted = max(_SURVEY_ROWS_A_UNIT * (self.n_features_in_ - self._n_code), _LEAST_SURVEY)
+        wanted = max(_SAMPLE_ROWS_A_UNIT * (self.n_features_in_ - self._n_code), _LEAST_SAMPLE)
         return 0 if self._passes is not None else wanted
 
-    def begin(self, classes: ArrayLike, n_units: int, **options: Any) -> Self:
-        """See `StreamingReadout.begin`."""
-        super().begin(classes, n_units, **options)
-        self._n_rows = int(options["n_rows"])
-        return self
-
     def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Rows for the preconditioner."""
+        """Read rows for the preconditioner."""
         states, gates = self._split(X)
-        if self._surveyed is None:
-            self._surveyed = GateMoments(self.n_gates, states.shape[1])
-        self._surveyed.add(states, gates)
+        if self._sample is None:
+            self._sample = GateMoments(self.n_gates, states.shape[1])
+        self._sample.add(states, gates)
         self._targets += np.bincount(codes, minlength=len(self._targets))
 
     def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Steps on the next block of the pass."""
+        """Take steps on the next block of the pass."""
         left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
         self._learn(X, np.asarray(codes, dtype=np.intp), self.learning_rate * left)
 
-    def training_arrays(self) -> dict[str, NDArray[Any]]:
-        """See `StreamingReadout.training_arrays`."""
+    def state_dict(self) -> Arrays:
         self._check_can_learn()
         arrays = {"n_seen": np.asarray(self._n_seen), "n_rows": np.asarray(self._n_rows)}
-        if self._surveyed is not None:
-            arrays |= with_start("survey.", self._surveyed.to_arrays())
+        if self._sample is not None:
+            arrays |= with_prefix("survey", self._sample.state_dict())
             arrays["targets"] = self._targets
         if self._passes is not None:
-            arrays |= with_start("passes.", self._passes.to_arrays())
+            arrays |= with_prefix("passes", self._passes.state_dict())
         return arrays
 
-    def restore_training(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """See `StreamingReadout.restore_training`."""
+    def load_state_dict(self, arrays: Arrays) -> None:
         self._can_learn = True
         self._n_seen, self._n_rows = int(arrays["n_seen"]), int(arrays["n_rows"])
-        if surveyed := after_start("survey.", arrays):
-            self._surveyed, self._targets = GateMoments.from_arrays(surveyed), arrays["targets"]
-        if passes := after_start("passes.", arrays):
-            self._passes = GatedPasses.from_arrays(passes, self.alpha, self.momentum)
+        if sample := under_prefix("survey", arrays):
+            self._sample = GateMoments(self.n_gates, self.n_features_in_ - self._n_code)
+            self._sample.load_state_dict(sample)
+            self._targets = arrays["targets"]
+        if passes := under_prefix("passes", arrays):
+            self._passes = GatedPasses.restored(passes, self.alpha, self.momentum)
             self._stale = True
+
+    def begin(self, *args: Any, **options: Any) -> Self:
+        super().begin(*args, **options)
+        self._plan(options["n_rows"], None)
+        return self
+
+    begin.__doc__ = StreamingReadout.begin.__doc__
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         self._n_rows = n_rows
@@ -154,7 +154,7 @@ class TokenGatedReadout(StreamingReadout):
         part = (1 + self._n_seen / (20 * batch_rows(X.shape[1]) * self.n_gates)) ** -0.5
         self._learn(X, codes, self.learning_rate * part)
 
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore(self, arrays: Arrays) -> None:
         super()._restore(arrays)
         self._can_learn = False
 
@@ -170,14 +170,14 @@ class TokenGatedReadout(StreamingReadout):
         self._stale = True
 
     def _begun(self) -> GatedPasses:
-        surveyed = self._surveyed
-        if surveyed is None:
-            raise ValueError("a survey comes before the first rows")
+        sample = self._sample
+        if sample is None:
+            raise ValueError("a pilot sample comes before the first rows")
         frequencies = (self._targets + 0.5) / (self._targets + 0.5).sum()
-        n_surveyed = int(surveyed.counts.sum())
-        counts = surveyed.counts * (max(self._n_rows, n_surveyed) / max(n_surveyed, 1))
-        self._surveyed = None
-        return GatedPasses(surveyed, counts, frequencies, self.alpha, self.momentum)
+        n_sample = int(sample.counts.sum())
+        counts = sample.counts * (max(self._n_rows, n_sample) / max(n_sample, 1))
+        self._sample = None
+        return GatedPasses(sample, counts, frequencies, self.alpha, self.momentum)
 
     def _settle(self) -> None:
         if self._stale and self._passes is not None:
