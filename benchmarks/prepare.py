@@ -19,14 +19,13 @@ from _report import report
 _OURS = """
 from esnlm.__main__ import main
 main(["prepare", sys.argv[1], "--tokenizer", "gpt2", "--vocab", sys.argv[2], "--out", sys.argv[3]])
-from esnlm.text.shards import read_manifest
-from pathlib import Path
-tokens = read_manifest(Path(sys.argv[3]))["totals"]["tokens"]
+from esnlm.text.shards import Shards
+tokens = Shards(sys.argv[3], verify=False).n_tokens
 """
 _PEER = """
 import gzip
 from itertools import islice
-from esnlm.text.vocabularies import gpt2
+from esnlm.text.tokenizers import gpt2
 backend = gpt2(sys.argv[2]).backend
 tokens = 0
 with gzip.open(sys.argv[1], "rt", encoding="utf-8") as file:

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from esnlm.__main__ import main
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.models.sampling import Choice, TextPieces
-from esnlm.text.tokenizers import Tokenizer
-from esnlm.text.vocabularies import byte_pairs
+from esnlm.text.tokenizers import Tokenizer, byte_pairs
 
 TEXT = "the naïve dog — 日本語 👩‍🚀 walks"
 BYTES = byte_pairs([TEXT, "the boy sees the dog"], 290)

@@ -116,7 +116,7 @@ def test_either_kind_of_folder_loads_and_is_not_taken_for_the_other():
     LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), "word").fit(DOCS).save("reservoir")
     assert isinstance(load_model("ngrams"), NgramLanguageModel)
     assert isinstance(load_model("reservoir"), LanguageModel)
-    with pytest.raises(ModelFormatError, match="holds no n-grams"):
+    with pytest.raises(ModelFormatError, match="holds no NgramLanguageModel"):
         NgramLanguageModel.load("reservoir")
     with pytest.raises(ModelFormatError):
         LanguageModel.load("ngrams")

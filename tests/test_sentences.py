@@ -63,7 +63,7 @@ def test_a_stream_goes_on_from_the_position_of_any_batch(files, first_size, seco
         for i, lines in enumerate(files):
             Path(folder, str(i)).write_text("\n".join(lines))
         corpus = TextCorpus(folder)
-        whole = list(SentenceStream(corpus, n_characters=10**9))
+        whole = [x for b in SentenceStream(corpus, n_characters=10**9).batches() for x in b.texts]
         for batch in (done := list(SentenceStream(corpus, n_characters=first_size).batches())):
             rest = SentenceStream(corpus, n_characters=second_size).batches(batch.position)
             before = [x for b in done[: done.index(batch) + 1] for x in b.texts]

@@ -22,15 +22,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esnlm.__main__ import main
-from esnlm.storage.growing_file import GrowingFile, read_checked_json, write_checked_json
+from esnlm.storage.atomic import locked
+from esnlm.storage.growing_file import GrowingFile
+from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.text import prepare as preparation
 from esnlm.text.corpus import CorpusError
 from esnlm.text.prepare import prepare_shards
 from esnlm.text.sentences import Rules
-from esnlm.text.shards import MANIFEST, Shards, ShardsError, read_manifest, sealed
-from esnlm.text.tokenizers import Tokenizer
-from esnlm.text.vocabularies import byte_pairs
-from esnlm.text.workplace import locked
+from esnlm.text.shards import FORMAT, MANIFEST, Shards, ShardsError
+from esnlm.text.tokenizers import Tokenizer, byte_pairs
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n\nMary walks\n\n\nthe boy\n"
 WORDS = Tokenizer.train_words([TEXT])
@@ -353,8 +353,8 @@ def test_truncated_lengthened_and_missing_files_are_named(made: Path):
 
 def forge(folder: Path, **changes: object) -> None:
     """A manifest with other entries whose checksum is right."""
-    manifest = read_manifest(folder) | changes
-    (folder / MANIFEST).write_bytes(sealed(manifest)[1])
+    manifest = FORMAT.read(folder) | changes
+    (folder / MANIFEST).write_bytes(FORMAT.sealed(manifest))
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def forge(folder: Path, **changes: object) -> None:
         ({"dtype": "int8"}, "expected uint16, uint32"),
         ({"dtype": "uint32"}, "expected 21 items of uint32"),
         ({"version": 2}, "version 2 of the shard format, expected 1"),
-        ({"format": "other"}, "does not describe token shards"),
+        ({"format": "other"}, "does not describe a shard folder"),
         ({"files": {}}, "does not describe whole shards"),
         ({"totals": 3}, "does not describe whole shards"),
         ({"n_tokens_vocab": None}, "does not describe whole shards"),
@@ -378,7 +378,7 @@ def test_manifests_that_do_not_fit(made: Path, changes: dict, message: str):
 
 
 def test_tokens_and_places_out_of_range(made: Path):
-    files = read_manifest(made)["files"]
+    files = FORMAT.read(made)["files"]
     for name, values in (
         ("tokens.bin", np.full(21, 9, "<u2")),
         ("starts.bin", np.array([0, 9, 8, 20], "<i8")),
@@ -395,7 +395,7 @@ def test_tokens_and_places_out_of_range(made: Path):
 
 
 def test_folders_that_are_no_shards(tmp_path: Path):
-    with pytest.raises(ShardsError, match="no such folder"):
+    with pytest.raises(ShardsError, match="no such shard folder"):
         Shards(tmp_path / "none")
     with pytest.raises(ShardsError, match=r"manifest\.json is missing"):
         Shards(tmp_path)
@@ -417,7 +417,7 @@ def test_a_full_disk_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(OSError, match="No space left on device"):
         prepare_shards(*arguments, checkpoint_characters=70)
     assert not (tmp_path / "out").exists()
-    progress = read_checked_json(tmp_path / "out.partial" / "progress.json")
+    progress = unsealed(tmp_path / "out.partial" / "progress.json")
     assert progress["counts"]["tokens"] > 0
     prepare_shards(*arguments, checkpoint_characters=70)
     prepare_shards(tmp_path / "a", tmp_path / "undisturbed", WORDS)
@@ -542,7 +542,7 @@ def test_shards_do_not_become_text(text: Path, tmp_path: Path):
 def test_two_at_once_do_not_mix(text: Path, tmp_path: Path):
     (tmp_path / "out.partial").mkdir()
     with (
-        locked(tmp_path / "out.partial"),
+        locked(tmp_path / "out.partial" / "lock"),
         pytest.raises(ShardsError, match="another process"),
     ):
         prepare_shards(text, tmp_path / "out", WORDS)
@@ -562,12 +562,12 @@ def test_an_altered_checkpoint_is_refused(tmp_path: Path, monkeypatch):
         prepare_shards(*arguments)
 
 
-def test_checked_json(tmp_path: Path):
-    write_checked_json(tmp_path / "a", {"b": [1]})
-    assert read_checked_json(tmp_path / "a") == {"b": [1]}
-    (tmp_path / "a").write_text((tmp_path / "a").read_text().replace("1]", "2]"))
-    assert read_checked_json(tmp_path / "a") is None
-    assert read_checked_json(tmp_path / "none") is None
+def test_json_with_its_checksum(tmp_path: Path):
+    (tmp_path / "a").write_bytes(sealed({"b": [np.int64(1)]}))
+    assert unsealed(tmp_path / "a") == {"b": [1]}
+    (tmp_path / "a").write_text((tmp_path / "a").read_text().replace("1\n", "2\n"))
+    assert unsealed(tmp_path / "a") is None
+    assert unsealed(tmp_path / "none") is None
 
 
 @pytest.mark.parametrize(
@@ -624,4 +624,4 @@ def test_interrupted_says_how_to_go_on(text: Path, tmp_path: Path, capsys, monke
 
 
 def test_manifest_has_no_place_or_time_of_its_making(made: Path):
-    assert str(made.parent) not in json.dumps(read_manifest(made))
+    assert str(made.parent) not in json.dumps(FORMAT.read(made))

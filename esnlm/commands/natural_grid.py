@@ -56,7 +56,7 @@ _FEW = 4
 
 def planned(args: argparse.Namespace) -> tuple[list[Row], dict[str, Row]]:
     """Every setting of the grid, and what its run is given by the setting's version."""
-    from esnlm.storage.model_folder import describe
+    from esnlm.models.saving import describe
     from esnlm.text.shards import Shards
     from esnlm.utils.version import __version__
 

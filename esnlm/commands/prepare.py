@@ -103,8 +103,7 @@ class _Bar:
 
 
 def _tokenizer(name: str, vocab: Path | None) -> "Tokenizer | str":
-    from esnlm.text.tokenizers import Tokenizer
-    from esnlm.text.vocabularies import gpt2
+    from esnlm.text.tokenizers import Tokenizer, gpt2
 
     if name == "gpt2":
         from esnlm.text.datasets import gpt2_files

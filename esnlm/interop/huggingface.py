@@ -22,8 +22,9 @@ from esnlm.interop.huggingface_parts import (
     describe_reservoir,
 )
 from esnlm.models.reservoir import LanguageModel
-from esnlm.storage import model_folder as persistence
+from esnlm.storage.atomic import folder_aside
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.state_dict import with_prefix
 from esnlm.utils.version import __version__
 
 WEIGHTS = "model.safetensors"
@@ -85,7 +86,7 @@ def export_model(model: LanguageModel, folder: str | Path) -> None:
     if model.tokenizer_ is not None:
         texts |= tokenizer_files(model.tokenizer_, config)
     texts[CODE] = (Path(__file__).parent / "exported" / CODE).read_text("utf-8")
-    with persistence.folder_aside(target) as aside:
+    with folder_aside(target, check_free) as aside:
         save_file(arrays, aside / WEIGHTS, metadata={"format": "pt"})
         for name, text in texts.items():
             (aside / name).write_text(text, "utf-8")
@@ -93,7 +94,6 @@ def export_model(model: LanguageModel, folder: str | Path) -> None:
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
         shutil.copymode(aside / "config.json", aside / WEIGHTS)
-        check_free(target)
 
 
 def check_free(folder: Path) -> None:
@@ -123,8 +123,8 @@ def describe_model(model: LanguageModel) -> Described:
         reservoir["features"] = True
         arrays["features"] = model.features_.embedding_
     readout, of_readout = describe_readout(model.readout_)
-    arrays = persistence.with_prefix("reservoir", arrays)
-    arrays |= persistence.with_prefix("readout", of_readout)
+    arrays = with_prefix("reservoir", arrays)
+    arrays |= with_prefix("readout", of_readout)
     config = {
         "architectures": ["EsnlmForCausalLM"],
         "model_type": "esnlm",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.linear.simplex import least_output
 from esnlm.readouts.two_level.word_factors import ClassLayout
-from esnlm.storage.model_folder import with_prefix
+from esnlm.utils.state_dict import with_prefix
 
 Arrays = dict[str, NDArray[Any]]
 #: What ``config.json`` says of a part, and its arrays.

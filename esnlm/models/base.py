@@ -10,13 +10,13 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from esnlm.models.sampling import Choice, TextPieces, drawn_tokens
+from esnlm.models.saving import SavedModel
 from esnlm.text.boundaries import as_documents, framed, framed_prefix
 from esnlm.text.corpus import CorpusError, TokenStream, join_sequences
-from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.validation import check_count
 
 
-class SequenceModel(BaseEstimator, ABC):
+class SequenceModel(SavedModel, BaseEstimator, ABC):
     """Scores and continuations, from three things that a subclass defines.
 
     ``_log_probabilities(stream)`` -> (T,) float64: natural logs at predicted tokens, zero
@@ -25,8 +25,6 @@ class SequenceModel(BaseEstimator, ABC):
     ``n_tokens_`` and ``reset``; documents and predicted tokens are those of `LanguageModel`.
     """
 
-    tokenizer_: Tokenizer | None
-    n_tokens_: int
     reset: str
 
     @abstractmethod

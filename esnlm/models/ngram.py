@@ -1,21 +1,20 @@
-"""An n-gram language model of text, with what a reservoir's `LanguageModel` offers."""
+"""N-gram language model with the interface of `LanguageModel`."""
 
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel
-from esnlm.models.saving import tokenizer_files, tokenizer_of
+from esnlm.models.saving import Contents
 from esnlm.ngrams.kneser_ney import KneserNey
-from esnlm.storage import model_folder as persistence
+from esnlm.storage.model_folder import WEIGHTS
 from esnlm.text.boundaries import RESETS, as_documents, trained_tokenizer, vocabulary_size
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import check_choice, check_count
-from esnlm.utils.version import __version__
 
 #: What the configuration of a saved n-gram model calls its kind.
 KIND = "ngrams"
@@ -25,9 +24,8 @@ _SETTINGS = ("order", "reset", "n_tokens", "discounts")
 class NgramLanguageModel(SequenceModel):
     """Interpolated Kneser-Ney n-grams on documents: the baseline on the same tokens.
 
-    Documents, their framing and the predicted tokens are those of `esnlm.LanguageModel`, so the
-    log-probabilities of both compare, and mix, token by token. Contexts begin where a reservoir's
-    state would: at BOS of each sentence, of each document, or never anew.
+    Documents, boundary tokens and predicted tokens are those of `esnlm.LanguageModel`, so the
+    log-probabilities of both compare token by token.
 
     Parameters
     ----------
@@ -58,6 +56,8 @@ class NgramLanguageModel(SequenceModel):
     >>> model.tokenizer_.vocabulary[model.predict_proba("the boy sees").argmax()]
     'the'
     """
+
+    _kind: ClassVar[str | None] = KIND
 
     def __init__(
         self,
@@ -101,57 +101,20 @@ class NgramLanguageModel(SequenceModel):
         check_is_fitted(self, "ngrams_")
         return self.ngrams_.n_parameters_
 
-    def save(self, folder: str | Path) -> None:
-        """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
-
-        The folder appears whole or not at all; a model that was there is replaced.
-
-        Raises
-        ------
-        FileExistsError
-            ``folder`` is a file, or a folder with anything but a model in it.
-        """
+    def _contents(self) -> Contents:
         check_is_fitted(self, "ngrams_")
-        told, texts = tokenizer_files(self.tokenizer_)
-        config = {
-            "esnlm": __version__,
-            "kind": KIND,
-            "n_tokens": self.n_tokens_,
-            "settings": {name: getattr(self, name) for name in _SETTINGS},
-            "tokenizer": told,
-        }
-        arrays = {persistence.WEIGHTS: self.ngrams_.to_arrays()}
-        persistence.write_model(Path(folder), config, arrays, texts)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """The model that `save` wrote; its probabilities are identical.
-
-        Raises
-        ------
-        ModelFormatError
-            The folder is missing, incomplete, altered, of another version, or of another kind.
-        """
-        config, arrays, texts = persistence.read_model(Path(folder))
-        if config.get("kind") != KIND:
-            raise persistence.ModelFormatError(
-                f"{folder} holds no n-grams: load it with esnlm.loading.load_model"
-            )
-        try:
-            return cls._rebuilt(config, arrays[persistence.WEIGHTS], texts)
-        except (KeyError, TypeError, IndexError) as error:
-            raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        config = {"kind": KIND, "n_tokens": self.n_tokens_, "settings": settings}
+        return config, {WEIGHTS: self.ngrams_.to_arrays()}
 
     @classmethod
     def _rebuilt(
-        cls, config: dict[str, Any], arrays: persistence.Arrays, texts: dict[str, str]
+        cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
-        tokenizer = tokenizer_of(config, texts)
         model = cls(tokenizer=tokenizer, **config["settings"])
         model.tokenizer_ = tokenizer
-        model.n_tokens_ = int(config["n_tokens"])
         params = {"order": model.order, "n_tokens": model.n_tokens, "discounts": model.discounts}
-        model.ngrams_ = KneserNey.from_arrays(params, arrays, model.n_tokens_)
+        model.ngrams_ = KneserNey.from_arrays(params, arrays[WEIGHTS], int(config["n_tokens"]))
         return model
 
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:

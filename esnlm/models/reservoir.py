@@ -10,10 +10,9 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel
-from esnlm.models.saving import model_files, model_of
+from esnlm.models.saving import Contents, reservoir_contents, reservoir_model
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
-from esnlm.storage import model_folder as persistence
 from esnlm.text.boundaries import (
     RESETS,
     as_documents,
@@ -23,6 +22,7 @@ from esnlm.text.boundaries import (
 )
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import check_choice, check_count, check_seed
 
 
@@ -222,24 +222,18 @@ class LanguageModel(SequenceModel):
         ValueError
             ``training`` is asked of a readout that was itself loaded without it.
         """
+        self._write(folder, *self._contents(training=training))
+
+    def _contents(self, *, training: bool = False) -> Contents:
         check_is_fitted(self, "readout_")
-        persistence.write_model(Path(folder), *model_files(self, training=training))
+        return reservoir_contents(self, training=training)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """The model that `save` wrote; its probabilities are identical.
-
-        Raises
-        ------
-        ModelFormatError
-            The folder is missing, incomplete, altered or of another version.
-        """
-        files = persistence.read_model(Path(folder))
-        try:
-            model: Self = model_of(cls, *files)
-            return model
-        except (KeyError, TypeError, IndexError) as error:
-            raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
+    def _rebuilt(
+        cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
+    ) -> Self:
+        model: Self = reservoir_model(cls, config, arrays, tokenizer)
+        return model
 
     @classmethod
     def of_parts(

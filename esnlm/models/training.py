@@ -10,10 +10,10 @@ from sklearn.base import clone
 
 from esnlm.models.reservoir import LanguageModel
 from esnlm.models.resumable_run import ResumableRun, stream_digest
+from esnlm.models.saving import describe
 from esnlm.models.states import StateBlocks, warmup_of
 from esnlm.readouts.base.readout import Block
 from esnlm.storage.checkpoints import Checkpoint
-from esnlm.storage.model_folder import describe
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, Piece, evenly_spaced, target_counts
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix

@@ -1,4 +1,4 @@
-"""Counts of n-grams as sorted integer keys, and the discounts that they suggest."""
+"""Counts of n-grams as sorted integer keys, and the discounts estimated from them."""
 
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,9 +19,9 @@ class Table:
 
     ``keys`` (n_grams,) int64: context * n_tokens + token, where the context is the position of
     the (k - 1)-gram in its own table (its token for k = 2, 0 for k = 1). ``counts`` (n_grams,)
-    int32. ``discounts`` (3,): what is taken off counts 1, 2 and above. ``totals`` (n_contexts,)
-    float64: c(context). ``left_over`` (n_contexts,) float64: weight of the next shorter context;
-    1 where nothing follows.
+    int32. ``discounts`` (3,): of counts 1, 2 and above. ``totals`` (n_contexts,) float64:
+    c(context). ``left_over`` (n_contexts,) float64: weight of the next shorter context; 1 where
+    nothing follows.
     """
 
     keys: Ints
@@ -34,7 +34,7 @@ class Table:
     def discounted(
         cls, keys: Ints, counts: Ints, discounts: Floats, n_contexts: int, n_tokens: int
     ) -> "Table":
-        """Share what the discounts free by context (Chen & Goodman, equation 4.31)."""
+        """The table with the mass that discounts free in each context (Chen & Goodman, 4.31)."""
         contexts = keys // n_tokens
         totals = np.bincount(contexts, counts, n_contexts).astype(np.float64)
         taken = discounts[np.minimum(counts, 3) - 1]
@@ -51,10 +51,6 @@ class Table:
         kept = counts - self.discounts[np.minimum(counts, 3) - 1]
         result[seen] = kept / self.totals[contexts[seen]]
         return result
-
-    def children(self, n_tokens: int) -> Ints:
-        """How many n-grams (n_contexts,) begin with each context."""
-        return np.bincount(self.keys // n_tokens, minlength=len(self.totals))
 
 
 def next_order(

@@ -1,30 +1,23 @@
 """Interpolated Kneser-Ney n-grams on token sequences: the baseline every model stands beside."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from esnlm.ngrams.counts import (
-    FALLBACK_DISCOUNTS,
-    Floats,
-    Ints,
-    Table,
-    estimate_discounts,
-    find,
-    next_order,
-    places,
-)
-
-__all__ = ["FALLBACK_DISCOUNTS", "MAX_ORDER", "KneserNey", "kneser_ney_perplexities"]
+from esnlm.ngrams.counts import Floats, Ints, Table, estimate_discounts, find, next_order, places
+from esnlm.utils.validation import Choice, Count, Number, check_parameters
 
 Docs: TypeAlias = "NDArray[np.integer] | Sequence[ArrayLike]"
 
-#: Places in a document are kept in 16 bits up to the order.
-MAX_ORDER = 1_000
 _SCORED_AT_ONCE = 1 << 20
+_CONSTRAINTS = {
+    "order": Number(1, 1_000),  # places in a document are kept in 16 bits up to the order
+    "discounts": Choice(("modified", "single")),
+    "n_tokens": Count(none=True),
+}
 
 
 class KneserNey(BaseEstimator):
@@ -81,8 +74,8 @@ class KneserNey(BaseEstimator):
         peaks at about 120 bytes a token. Raises ValueError for an empty corpus, tokens that are
         not integers or lie outside ``range(n_tokens)``.
         """
-        self._check_parameters()
-        tokens, where = _joined(_as_arrays(docs)) if starts is None else _cut(docs, starts)
+        check_parameters(self, _CONSTRAINTS)
+        tokens, where = _joined(docs) if starts is None else _cut(docs, starts)
         offsets = places(where, len(tokens), self.order)
         if not np.any(offsets > 0):
             raise ValueError("the corpus holds no token to predict: documents need two or more")
@@ -98,14 +91,6 @@ class KneserNey(BaseEstimator):
     def n_parameters_(self) -> int:
         """Number of distinct n-grams of all orders."""
         return sum(len(table.keys) for table in self._fitted())
-
-    def _check_parameters(self) -> None:
-        if not 1 <= self.order <= MAX_ORDER:
-            raise ValueError(f"order must lie in [1, {MAX_ORDER}], got {self.order}")
-        if self.discounts not in ("modified", "single"):
-            raise ValueError(f"discounts must be 'modified' or 'single', got {self.discounts!r}")
-        if self.n_tokens is not None and self.n_tokens < 1:
-            raise ValueError(f"n_tokens must be at least 1, got {self.n_tokens}")
 
     def _count(self, tokens: Ints, offsets: Ints) -> None:
         """Build the tables from short to long; the types of one order count for the one below."""
@@ -137,13 +122,9 @@ class KneserNey(BaseEstimator):
     def log_likelihood(self, docs: Docs) -> list[Floats]:
         """Natural-log probabilities of ``doc[1:]``, one array (len(doc) - 1,) per document."""
         self._fitted()
-        arrays = _as_arrays(docs)
-        tokens, starts = _joined(arrays)
-        scores = self.log_probabilities(tokens, starts)
-        ends = np.cumsum([len(doc) for doc in arrays])
-        return [
-            scores[end - len(doc) + 1 : end] for doc, end in zip(arrays, ends.tolist(), strict=True)
-        ]
+        tokens, starts = _joined(docs)
+        parts = np.split(self.log_probabilities(tokens, starts), starts[1:])
+        return [scores[1:] for scores in parts[: len(starts)]]
 
     def log_probabilities(self, tokens: ArrayLike, starts: ArrayLike | None = None) -> Floats:
         """Natural-log probability (T,) of each token given its document; 0 at first tokens.
@@ -237,25 +218,27 @@ class KneserNey(BaseEstimator):
         return self._tables
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` needs: tokens and counts of the n-grams, and children of contexts.
+        """The fitted model as arrays: tokens and counts of the n-grams, n-grams of each context.
 
-        Of each order k: ``tokens.k`` (n_grams,), ``counts.k`` (n_grams,), ``children.k``
+        For each order k: ``tokens.k`` (n_grams,), ``counts.k`` (n_grams,), ``children.k``
         (n_contexts,), all unsigned and as narrow as they fit; ``discounts`` (order, 3).
         """
         arrays: dict[str, NDArray[Any]] = {"discounts": self.discounts_.copy()}
         for order, table in enumerate(self._fitted(), start=1):
-            arrays[f"tokens.{order}"] = _narrow(table.keys % self.n_tokens_)
+            contexts, tokens = np.divmod(table.keys, self.n_tokens_)
+            children = np.bincount(contexts, minlength=len(table.totals))
+            arrays[f"tokens.{order}"] = _narrow(tokens)
             arrays[f"counts.{order}"] = _narrow(table.counts)
-            arrays[f"children.{order}"] = _narrow(table.children(self.n_tokens_))
+            arrays[f"children.{order}"] = _narrow(children)
         return arrays
 
     @classmethod
     def from_arrays(
         cls, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_tokens: int
     ) -> Self:
-        """The model that `to_arrays` describes, over ``n_tokens``; its scores are identical."""
+        """The model over ``n_tokens`` that `to_arrays` describes; its scores are identical."""
         model = cls(**params)
-        model._check_parameters()
+        check_parameters(model, _CONSTRAINTS)
         model.n_tokens_ = n_tokens
         model.discounts_ = arrays["discounts"]
         model._tables = []
@@ -269,43 +252,20 @@ class KneserNey(BaseEstimator):
         return model
 
 
-def kneser_ney_perplexities(
-    train: Docs,
-    test: Docs,
-    *,
-    orders: Iterable[int] = range(1, 6),
-    n_tokens: int | None = None,
-) -> dict[int, float]:
-    """Order -> perplexity on ``test`` of the interpolated model fitted on ``train``.
-
-    >>> kneser_ney_perplexities([[0, 1, 0, 1, 0, 1]], [[0, 1, 0]], orders=[2], n_tokens=2)[2] < 2
-    True
-    """
-    return {
-        order: KneserNey(order, n_tokens=n_tokens).fit(train).perplexity(test) for order in orders
-    }
-
-
-def _as_arrays(docs: Docs) -> list[NDArray[np.integer]]:
-    if isinstance(docs, np.ndarray) and docs.dtype != object:
-        if docs.ndim != 1:
-            raise ValueError(f"docs must be 1-D integer arrays, got one {docs.ndim}-D array")
-        return [_integers(docs)]
-    if isinstance(docs, str):
-        raise ValueError("docs must be integer arrays, got a string: tokenize it first")
-    return [_integers(np.asarray(doc)) for doc in docs]
-
-
 def _integers(doc: NDArray[Any]) -> NDArray[np.integer]:
     if doc.ndim != 1 or (doc.size and not np.issubdtype(doc.dtype, np.integer)):
         raise ValueError(f"a document must be 1-D integers, got {doc.ndim}-D {doc.dtype}")
     return doc
 
 
-def _joined(docs: list[NDArray[np.integer]]) -> tuple[Ints, Ints]:
-    """All tokens (T,), and where (n,) each document begins."""
-    starts = np.cumsum([0, *map(len, docs)])[:-1]
-    wide = (doc.astype(np.int64, copy=False) for doc in docs)
+def _joined(docs: Docs) -> tuple[Ints, Ints]:
+    """All tokens (T,) of documents, checked, and where (n,) each document begins."""
+    if isinstance(docs, str):
+        raise ValueError("docs must be integer arrays, got a string: tokenize it first")
+    one = isinstance(docs, np.ndarray) and docs.dtype != object
+    arrays = [_integers(np.asarray(doc)) for doc in ([docs] if one else docs)]
+    starts = np.cumsum([0, *map(len, arrays)])[:-1]
+    wide = (doc.astype(np.int64, copy=False) for doc in arrays)
     return np.concatenate([np.empty(0, dtype=np.int64), *wide]), starts
 
 

@@ -1,7 +1,6 @@
-"""Files that grow, of which what was there at the last checkpoint can always be had again."""
+"""Append-only array files that roll back to the last checkpoint."""
 
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,8 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-
-from esnlm.storage.atomic import write_whole
 
 _PIECE_BYTES = 1 << 20
 
@@ -24,7 +21,7 @@ class GrowingFile:
     dtype : numpy dtype
         What is appended is converted to it.
     state : dict, optional
-        What `state` said at a checkpoint: whatever the file has beyond it is cut off.
+        What `state` returned at a checkpoint: whatever the file has beyond it is cut off.
 
     Raises
     ------
@@ -52,15 +49,9 @@ class GrowingFile:
         self.dtype = dtype
         self._digest = hashlib.sha256()
         self._bytes = 0
-        self._file = open(path, "ab" if state is None else "r+b", buffering=0)  # noqa: SIM115
-        try:
-            if state is None:
-                self._file.truncate(0)
-            else:
-                self._go_to(state)
-        except BaseException:
-            self._file.close()
-            raise
+        self._file = open(path, "wb" if state is None else "r+b", buffering=0)  # noqa: SIM115
+        if state is not None:
+            self._roll_back(state)
 
     def __enter__(self) -> Self:
         return self
@@ -90,33 +81,15 @@ class GrowingFile:
             raise
         return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
 
-    def _go_to(self, state: Mapping[str, Any]) -> None:
-        left = state["bytes"]
+    def _roll_back(self, state: Mapping[str, Any]) -> None:
+        left = self._bytes = state["bytes"]
         while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
             self._digest.update(piece)
             left -= len(piece)
         if left or self._digest.hexdigest() != state["sha256"]:
+            self._file.close()
             raise ValueError(
                 f"{self.path} is truncated or altered since it was written: remove"
                 f" {self.path.parent}, and begin anew"
             )
-        self._bytes = state["bytes"]
         self._file.truncate(self._bytes)
-
-
-def write_checked_json(path: Path, value: Any) -> None:
-    """Write a value with its checksum, as `write_whole` does."""
-    write_whole(path, json.dumps({"sha256": _digest_of(value), "value": value}).encode())
-
-
-def read_checked_json(path: Path) -> Any:
-    """What `write_checked_json` wrote, or None where the file is absent or not as written."""
-    try:
-        found = json.loads(path.read_bytes())
-        return found["value"] if found["sha256"] == _digest_of(found["value"]) else None
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _digest_of(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,9 +1,13 @@
-"""safetensors files written and read an array at a time, so that none is in memory twice."""
+"""safetensors files written and read an array at a time, so that none is in memory twice.
+
+The library's own writer orders arrays of one width by their types, which would change the bytes of
+every model, and needs whole copies of arrays that are not contiguous.
+"""
 
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +19,15 @@ _DTYPES = {
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
 }  # fmt: skip
-_NUMPY = {short: name for name, short in _DTYPES.items()}
+_NUMPY = {short: np.dtype(name) for name, short in _DTYPES.items()}
 _PIECE_BYTES = 1 << 24
 
 
 def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     """Write arrays as a safetensors file, to the disk itself; its SHA-256.
 
-    The same arrays give the same bytes: widest types first, then by name.
-
-    Raises
-    ------
-    TypeError
-        An array is of a type that the format has not.
+    The same arrays give the same bytes: widest types first, then by name. Raises TypeError for a
+    type that the format does not have.
 
     Examples
     --------
@@ -37,26 +37,38 @@ def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     >>> read_tensors(path)["x"], digest == file_digest(path)
     (array([0, 1, 2]), True)
     """
-    ordered = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
-    names = sorted(ordered, key=lambda name: (-ordered[name].dtype.itemsize, name))
+    ordered = sorted(
+        ((name, np.asarray(array)) for name, array in arrays.items()),
+        key=lambda item: (-item[1].dtype.itemsize, item[0]),
+    )
+    header: dict[str, Any] = {}
+    end = 0
+    for name, array in ordered:
+        if array.dtype.name not in _DTYPES:
+            raise TypeError(f"cannot save the array {name!r} of type {array.dtype}")
+        start, end = end, end + array.nbytes
+        kind = _DTYPES[array.dtype.name]
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
     with open(path, "wb") as file:
-        for piece in _pieces({name: ordered[name] for name in names}):
+        for piece in (len(text).to_bytes(8, "little"), text):
             digest.update(piece)
             file.write(piece)
+        for _, array in ordered:
+            little = array.dtype.newbyteorder("<")
+            for rows in np.array_split(np.atleast_1d(array), 1 + array.nbytes // _PIECE_BYTES):
+                data = np.ascontiguousarray(rows, dtype=little).reshape(-1).view(np.uint8).data
+                digest.update(data)
+                file.write(data)
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
 
 
 def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a safetensors file whose checksum was found right, writable.
-
-    Raises
-    ------
-    ValueError
-        The file is none, or ends early.
-    """
+    """The arrays of a safetensors file, writable; ValueError where it is none, or ends early."""
     arrays = {}
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
@@ -65,7 +77,7 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
         header = json.loads(file.read(size))
         header.pop("__metadata__", None)
         for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            array = np.empty(about["shape"], dtype=np.dtype(_NUMPY[about["dtype"]]))
+            array = np.empty(about["shape"], dtype=_NUMPY[about["dtype"]])
             if array.size and file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
                 raise ValueError(f"{path} ends within the array {name!r}")
             arrays[name] = array
@@ -76,31 +88,3 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file, read a piece at a time."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _pieces(arrays: Mapping[str, NDArray[Any]]) -> Iterator[Any]:
-    header: dict[str, Any] = {}
-    end = 0
-    for name, array in arrays.items():
-        if array.dtype.name not in _DTYPES:
-            raise TypeError(f"cannot save the array {name!r} of type {array.dtype}")
-        start, end = end, end + array.nbytes
-        kind = _DTYPES[array.dtype.name]
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for array in arrays.values():
-        yield from _bytes_of(array)
-
-
-def _bytes_of(array: NDArray[Any]) -> Iterator[Any]:
-    """The bytes of an array in C order, little-endian, copied some rows at a time if at all."""
-    little = array.dtype.newbyteorder("<")
-    rows = array.reshape(1) if array.ndim == 0 else array
-    if rows.size == 0:
-        return
-    at_once = max(1, _PIECE_BYTES * len(rows) // rows.nbytes)
-    for start in range(0, len(rows), at_once):
-        piece = np.ascontiguousarray(rows[start : start + at_once], dtype=little)
-        yield piece.reshape(-1).view(np.uint8).data

@@ -1,64 +1,51 @@
-"""Text to token shards, in bounded memory; what was interrupted goes on where it stopped.
+"""Text to token shards in bounded memory; an interrupted run continues where it stopped.
 
-Everything is written beside the folder to be, see `workplace`, where ``progress.json`` is
-replaced whole at each checkpoint, once the disk has all that it speaks of; then the shards get
-their name. Nothing depends on where a run was cut.
+``OUT.partial`` holds ``plan.json``, all that decides the bytes of the shards; ``trained.json``, a
+tokenizer trained for them; ``progress.json``, replaced whole at each checkpoint once the disk has
+all that it describes; and ``shards``, which takes the name ``OUT`` in the end. The bytes do not
+depend on where a run was stopped.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from esnlm.storage.atomic import write_whole
-from esnlm.storage.growing_file import GrowingFile, read_checked_json, write_checked_json
+from esnlm.storage.atomic import ASIDE, locked, put_in_place, write_whole
+from esnlm.storage.growing_file import GrowingFile
+from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.storage.tensor_file import file_digest
-from esnlm.text import shards
 from esnlm.text.corpus import CorpusError, TextCorpus
-from esnlm.text.sentences import (
-    AS_IT_IS,
-    BEGINNING,
-    Framing,
-    Position,
-    Rules,
-    SentenceBatch,
-    SentenceStream,
+from esnlm.text.sentences import AS_IT_IS, Position, Rules, SentenceBatch, SentenceStream, framed
+from esnlm.text.shards import (
+    BOUNDS,
+    FILES,
+    FORMAT,
+    MANIFEST,
+    PLACE,
+    STARTS,
+    TOKENIZER,
+    TOKENS,
+    Shards,
+    ShardsError,
 )
-from esnlm.text.shards import PLACE, Shards, sealed
-from esnlm.text.tokenizers import Tokenizer, TokenizerError
-from esnlm.text.vocabularies import parsed, trained
-from esnlm.text.workplace import (
-    PROGRESS,
-    SHARDS,
-    TRAINED,
-    clear,
-    is_made,
-    partial_folder,
-    put_in_place,
-    workplace,
-)
+from esnlm.text.tokenizers import Tokenizer, TokenizerError, parsed, trained
 
 #: Called after each batch with the bytes of text read, those of all files, and the tokens so far,
 #: which are 0 while a tokenizer is being trained.
 Progress = Callable[[int, int, int], None]
 
-
-@dataclass
-class _State:
-    """Where a run stands: all that it needs to go on, beside the files."""
-
-    position: Position = BEGINNING
-    bound: int = 0
-    counts: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("tokens", "sentences", "documents", "words", "characters", "unknown",
-             "sentences_left_out", "sentences_cut", "tokens_cut"), 0
-        )
-    )  # fmt: skip
-    files: dict[str, Any] = field(default_factory=dict)
+_PLAN, _TRAINED, _PROGRESS, _SHARDS = "plan.json", "trained.json", "progress.json", "shards"
+_LOCK, _OLD = "lock", "old"
+_OURS = {_PLAN, _TRAINED, _PROGRESS, _SHARDS, _LOCK, _OLD}
+_COUNTED = (
+    "tokens", "sentences", "documents", "words", "characters", "unknown", "sentences_left_out",
+    "sentences_cut", "tokens_cut",
+)  # fmt: skip
 
 
 def prepare_shards(
@@ -74,9 +61,9 @@ def prepare_shards(
 ) -> Shards:
     """Tokenize text files into a folder of shards; see `esnlm.text.shards`.
 
-    Called again after an interruption, with the same arguments and the same text, it goes on from
-    the last checkpoint; the result is the same, byte for byte. Where ``out`` is already made of
-    the same, it is returned as it is.
+    Called again after an interruption, with the same arguments and the same text, it continues
+    from the last checkpoint; the result is the same, byte for byte. Where ``out`` is already made
+    of the same, it is returned as it is.
 
     Parameters
     ----------
@@ -112,25 +99,135 @@ def prepare_shards(
         if path.is_dir() and out.is_relative_to(path.resolve()):
             raise ValueError(f"{out} lies in {path}, the text: choose a folder outside it")
     stream = SentenceStream(corpus, rules.sentences, min(checkpoint_characters, 1 << 20))
-    if lower and isinstance(tokenizer, Tokenizer):
+    if isinstance(tokenizer, str):
+        parsed(tokenizer)
+    elif lower:
         tokenizer = tokenizer.lowered()
-    plan = _plan(stream, tokenizer, rules, lower)
-    if is_made(out, plan, overwrite):
-        clear(partial_folder(out))
+    plan = {
+        "tokenizer": tokenizer if isinstance(tokenizer, str) else tokenizer.fingerprint(),
+        "lower": lower,
+        **asdict(rules),
+        "sources": [
+            {"name": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
+            for path, name in corpus.named_files()
+        ],
+    }
+    folder = out.with_name(out.name + ".partial")
+    if _is_made(out, plan, overwrite):
+        _clear(folder)
         return Shards(out, verify=False)
-    with workplace(out, plan, overwrite) as folder:
+    with _workplace(folder, plan, overwrite):
         try:
-            made = _tokenizer(folder, tokenizer, _watched(stream, progress), lower)
-            _Run(folder, made, rules, checkpoint_characters).go(stream, progress)
+            made = _tokenizer(folder, tokenizer, stream, lower, progress)
+            state = _Run(folder, made, rules, checkpoint_characters).run(stream, progress)
         except (CorpusError, TokenizerError):
-            clear(
-                folder
-            )  # other text or settings make other shards: there is nothing to go on from
+            _clear(folder)  # only another text or other settings can be prepared
             raise
-        _finish(folder / SHARDS, made, plan)
-        put_in_place(folder / SHARDS, out)
-        clear(folder)
+        saved = folder / _SHARDS / TOKENIZER
+        files = {TOKENIZER: {"bytes": saved.stat().st_size, "sha256": file_digest(saved)}}
+        manifest = {
+            "dtype": _token_type(len(made)).name,
+            "n_tokens_vocab": len(made),
+            "bos": made.bos,
+            "eos": made.eos,
+            "totals": state["counts"],
+            "files": files | state["files"],
+            "made_from": plan,
+        }
+        write_whole(folder / _SHARDS / MANIFEST, FORMAT.sealed(manifest))
+        put_in_place(folder / _SHARDS, out, old=folder / _OLD)
+        _clear(folder)
     return Shards(out, verify=False)
+
+
+def _is_made(out: Path, plan: dict[str, Any], overwrite: bool) -> bool:
+    """Whether the shards are there already, whole; FileExistsError where they may not be put.
+
+    With ``overwrite`` other shards may be replaced, and damaged ones, but no other files.
+    """
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
+    if MANIFEST not in names or names - FILES:
+        raise FileExistsError(
+            f"{out} exists and holds other files than shards: choose another folder"
+        )
+    try:
+        same = bool(FORMAT.read(out)["made_from"] == plan)
+        if same:
+            Shards(out)
+    except ShardsError as error:
+        if overwrite:
+            return False
+        raise FileExistsError(f"{error}, or pass --overwrite") from error
+    if not same and not overwrite:
+        raise FileExistsError(
+            f"{out} exists, made from other text or with other settings: choose another folder, or"
+            " pass --overwrite"
+        )
+    return same
+
+
+@contextmanager
+def _workplace(folder: Path, plan: dict[str, Any], overwrite: bool) -> Iterator[None]:
+    """Lock ``OUT.partial``, new or as an interrupted run of the same plan left it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in _others_in(folder):
+        raise FileExistsError(f"{path} is in the way: move it, or choose another folder")
+    refusal = ShardsError(f"{folder} is being written by another process: wait for it")
+    with locked(folder / _LOCK, refusal):
+        found = unsealed(folder / _PLAN)
+        if found != plan:
+            if found is not None and not overwrite:
+                raise ShardsError(
+                    f"{folder} is what an interrupted run left, from other text or with other"
+                    " settings: pass --overwrite to begin anew, or choose another folder"
+                )
+            for path in folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif path.name != _LOCK:
+                    path.unlink()
+            (folder / _SHARDS).mkdir()
+            write_whole(folder / _PLAN, sealed(plan))
+        yield
+
+
+def _clear(folder: Path) -> None:
+    """Remove what is left in ``OUT.partial``, unless it holds anything else."""
+    if folder.is_dir() and not _others_in(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _others_in(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name.removesuffix(ASIDE) not in _OURS]
+
+
+def _tokenizer(
+    folder: Path,
+    tokenizer: Tokenizer | str,
+    stream: SentenceStream,
+    lower: bool,
+    progress: Progress | None,
+) -> Tokenizer:
+    """The tokenizer given, or trained, or trained before the run was interrupted."""
+
+    def sentences() -> Iterator[str]:
+        for batch in stream.batches():
+            yield from batch.texts
+            if progress:
+                progress(batch.bytes_read, stream.n_bytes, 0)
+
+    if isinstance(tokenizer, str):
+        found = unsealed(folder / _TRAINED)
+        if found is not None:
+            tokenizer = Tokenizer.from_json(**found)
+        else:
+            tokenizer = trained(tokenizer, sentences(), lower=lower)
+            made = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
+            write_whole(folder / _TRAINED, sealed(made))
+    write_whole(folder / _SHARDS / TOKENIZER, tokenizer.to_json().encode())
+    return tokenizer
 
 
 class _Run:
@@ -143,122 +240,61 @@ class _Run:
         self.tokenizer = tokenizer
         self.rules = rules
         self.checkpoint_characters = checkpoint_characters
-        found = read_checked_json(folder / PROGRESS)
-        self.state = _State() if found is None else _State(**found)
-        self.state.position = Position(*self.state.position)
-        self.types = {
-            shards.TOKENS: token_type(len(tokenizer)),
-            shards.STARTS: PLACE,
-            shards.BOUNDS: PLACE,
+        self.state: dict[str, Any] = unsealed(folder / _PROGRESS) or {
+            "position": [0, 0],
+            "bound": 0,
+            "counts": dict.fromkeys(_COUNTED, 0),
+            "files": {},
         }
         self.files: dict[str, GrowingFile] = {}
 
-    def go(self, stream: SentenceStream, progress: Progress | None) -> None:
-        """Read on, checkpoint now and then and at the end."""
+    def run(self, stream: SentenceStream, progress: Progress | None) -> dict[str, Any]:
+        """Read on, with a checkpoint now and then and at the end; the state there."""
+        types = {TOKENS: _token_type(len(self.tokenizer)), STARTS: PLACE, BOUNDS: PLACE}
         with ExitStack() as stack:
-            for name, dtype in self.types.items():
-                path = self.folder / SHARDS / name
-                file = GrowingFile(path, dtype, self.state.files.get(name))
+            for name, dtype in types.items():
+                path = self.folder / _SHARDS / name
+                file = GrowingFile(path, dtype, self.state["files"].get(name))
                 self.files[name] = stack.enter_context(file)
-            if not self.state.files:
-                self.files[shards.BOUNDS].append(np.zeros(1))
+            if not self.state["files"]:
+                self.files[BOUNDS].append(np.zeros(1))
             fresh = 0
-            for batch in stream.batches(self.state.position):
+            for batch in stream.batches(Position(*self.state["position"])):
                 self._absorb(batch)
                 if progress:
-                    progress(batch.bytes_read, stream.n_bytes, self.state.counts["tokens"])
+                    progress(batch.bytes_read, stream.n_bytes, self.state["counts"]["tokens"])
                 fresh += sum(map(len, batch.texts))
                 if fresh >= self.checkpoint_characters:
                     self._checkpoint()
                     fresh = 0
             self._checkpoint()
-        if not self.state.counts["sentences"]:
+        if not self.state["counts"]["sentences"]:
             names = ", ".join(map(str, stream.corpus.paths))
             least = self.rules.min_length
             what = f"no sentence of {least} tokens or more" if least else "no text"
             raise CorpusError(f"the corpus is empty: {what} in {names}")
+        return self.state
 
     def _absorb(self, batch: SentenceBatch) -> None:
-        framing = Framing(self.tokenizer, self.rules)
-        tokens, lengths = framing.framed(batch.texts)
-        before = self.state.counts["tokens"]
-        after = before + np.concatenate(([0], np.cumsum(lengths)))
-        self.files[shards.TOKENS].append(tokens)
-        self.files[shards.STARTS].append(after[:-1][lengths > 0])
-        # Documents of which nothing was kept have no bounds.
+        tokens, lengths, counts = framed(batch.texts, self.tokenizer, self.rules)
+        after = self.state["counts"]["tokens"] + np.concatenate(([0], np.cumsum(lengths)))
+        self.files[TOKENS].append(tokens)
+        self.files[STARTS].append(after[:-1][lengths > 0])
+        # Documents without any sentence have no bounds.
         bounds = np.unique(after[batch.ends])
-        bounds = bounds[bounds > self.state.bound]
-        self.files[shards.BOUNDS].append(bounds)
-        self.state.bound = int(bounds[-1]) if len(bounds) else self.state.bound
-        self.state.position = batch.position
-        for name, count in {**framing.counts, "documents": len(bounds)}.items():
-            self.state.counts[name] += int(count)
+        bounds = bounds[bounds > self.state["bound"]]
+        self.files[BOUNDS].append(bounds)
+        if len(bounds):
+            self.state["bound"] = int(bounds[-1])
+        self.state["position"] = list(batch.position)
+        for name, count in {**counts, "documents": len(bounds)}.items():
+            self.state["counts"][name] += int(count)
 
     def _checkpoint(self) -> None:
-        self.state.files = {name: file.state() for name, file in self.files.items()}
-        write_checked_json(self.folder / PROGRESS, asdict(self.state))
+        self.state["files"] = {name: file.state() for name, file in self.files.items()}
+        write_whole(self.folder / _PROGRESS, sealed(self.state))
 
 
-def token_type(n_tokens: int) -> np.dtype[Any]:
-    """The type on disk of the tokens of a vocabulary of so many entries."""
+def _token_type(n_tokens: int) -> np.dtype[Any]:
+    """Type of the tokens on disk, for the size of the vocabulary."""
     return np.dtype("<u2" if n_tokens <= 1 << 16 else "<u4")
-
-
-def _plan(
-    stream: SentenceStream, tokenizer: Tokenizer | str, rules: Rules, lower: bool
-) -> dict[str, Any]:
-    """All that decides the bytes of the shards."""
-    if isinstance(tokenizer, str):
-        parsed(tokenizer)
-    return {
-        "tokenizer": tokenizer if isinstance(tokenizer, str) else tokenizer.fingerprint(),
-        "lower": lower,
-        **asdict(rules),
-        "sources": [
-            {"name": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
-            for path, name in stream.corpus.named_files()
-        ],
-    }
-
-
-def _tokenizer(
-    folder: Path, tokenizer: Tokenizer | str, sentences: Iterable[str], lower: bool
-) -> Tokenizer:
-    """The tokenizer given, or trained, or trained before the run was interrupted."""
-    if isinstance(tokenizer, str):
-        found = read_checked_json(folder / TRAINED)
-        if found is not None:
-            tokenizer = Tokenizer.from_json(**found)
-        else:
-            tokenizer = trained(tokenizer, sentences, lower=lower)
-            made = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
-            write_checked_json(folder / TRAINED, made)
-    write_whole(folder / SHARDS / shards.TOKENIZER, tokenizer.to_json().encode())
-    return tokenizer
-
-
-def _watched(stream: SentenceStream, progress: Progress | None) -> Iterator[str]:
-    """The sentences, as they are read to train a tokenizer: no tokens yet."""
-    for batch in stream.batches():
-        yield from batch.texts
-        if progress:
-            progress(batch.bytes_read, stream.n_bytes, 0)
-
-
-def _finish(folder: Path, tokenizer: Tokenizer, plan: dict[str, Any]) -> None:
-    """Write the manifest, the last file."""
-    state = read_checked_json(folder.parent / PROGRESS)
-    size = (folder / shards.TOKENIZER).stat().st_size
-    files = {shards.TOKENIZER: {"bytes": size, "sha256": file_digest(folder / shards.TOKENIZER)}}
-    manifest = {
-        "format": shards.FORMAT,
-        "version": shards.VERSION,
-        "dtype": token_type(len(tokenizer)).name,
-        "n_tokens_vocab": len(tokenizer),
-        "bos": tokenizer.bos,
-        "eos": tokenizer.eos,
-        "totals": state["counts"],
-        "files": files | state["files"],
-        "made_from": plan,
-    }
-    write_whole(folder / shards.MANIFEST, sealed(manifest)[1])

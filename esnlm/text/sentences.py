@@ -1,10 +1,9 @@
-"""Lines of text files to sentences, and those to framed tokens: a stream that starts anywhere."""
+"""Text files as a stream of sentences that can start at any line, and sentences as tokens."""
 
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +12,10 @@ from esnlm.text.corpus import CorpusError, TextCorpus, numbered_lines, opened_te
 from esnlm.text.tokenizers import Tokenizer
 
 SENTENCES = ("line", "splitter")
-Splitter = Callable[[str], list[str]]
 
 
 class Position(NamedTuple):
-    """So many files have been read, and so many lines of the next one."""
+    """Number of files that have been read, and of lines of the next one."""
 
     file: int
     line: int
@@ -37,8 +35,8 @@ class Rules:
     sentences : {"line", "splitter"}
         What a sentence is; see `SentenceStream`.
     min_length, max_length : int, optional
-        In tokens, the boundary tokens included. Shorter sentences are left out; of longer ones
-        the end is, and then they do not end with EOS. Paper 000 has 6 and 512.
+        In tokens, the boundary tokens included. Shorter sentences are left out; longer ones are
+        cut, and then do not end with EOS. Paper 000 has 6 and 512.
     """
 
     documents: str = "blank_line"
@@ -61,7 +59,7 @@ AS_IT_IS = Rules()
 
 @dataclass
 class SentenceBatch:
-    """Sentences, and after how many of them documents end; where the stream stands after them."""
+    """Sentences, how many of them come before each end of a document, and the place after them."""
 
     texts: list[str] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -79,11 +77,12 @@ class SentenceStream:
     sentences : {"line", "splitter"}
         A sentence is a line that is not blank, or what the splitter finds in a line.
     n_characters : int
-        A batch ends with the line that brings it to so many.
+        A batch ends with the line that brings it to this length.
 
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> path = Path(tempfile.mkdtemp()) / "a"
     >>> _ = path.write_text("One.\\nTwo.\\n\\nThree.\\n")
     >>> stream = SentenceStream(TextCorpus(path), n_characters=8)
@@ -100,11 +99,7 @@ class SentenceStream:
         self.files = corpus.files()
         self.n_bytes = sum(path.stat().st_size for path in self.files)
         self.n_characters = n_characters
-        self._split = sentence_splitter() if sentences == "splitter" else _as_it_is
-
-    def __iter__(self) -> Iterator[str]:
-        for batch in self.batches():
-            yield from batch.texts
+        self._split = sentence_splitter() if sentences == "splitter" else lambda text: [text]
 
     def batches(self, position: Position = BEGINNING) -> Iterator[SentenceBatch]:
         """The batches after a position."""
@@ -114,7 +109,7 @@ class SentenceStream:
         for index in range(position.file, len(self.files)):
             path = self.files[index]
             skip = position.line if index == position.file else 0
-            before = _identity(path)
+            before = path.stat()
             with opened_text(path) as (text, raw):
                 for number, line in numbered_lines(text, path, skip=skip):
                     self._absorb(line, batch)
@@ -124,9 +119,10 @@ class SentenceStream:
                         batch.bytes_read = read + raw.tell()
                         yield batch
                         batch, size = SentenceBatch(), 0
-            if _identity(path) != before:
+            after = path.stat()
+            if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
                 raise CorpusError(f"{path} changed while it was read: begin anew")
-            read += before[0]
+            read += before.st_size
             batch.ends.append(len(batch.texts))
             batch.position, batch.bytes_read = Position(index + 1, 0), read
         yield batch
@@ -140,59 +136,47 @@ class SentenceStream:
             batch.ends.append(len(batch.texts))
 
 
-class Framing:
-    """Texts -> BOS ... EOS of the lengths that the rules allow, and counts of them."""
+def framed(
+    texts: list[str], tokenizer: Tokenizer, rules: Rules
+) -> tuple[NDArray[np.int32], NDArray[np.int64], dict[str, int]]:
+    """Texts (n) -> BOS ... EOS of the lengths that the rules allow.
 
-    def __init__(self, tokenizer: Tokenizer, rules: Rules) -> None:
-        self.tokenizer = tokenizer
-        self.least = rules.min_length or 1
-        self.most = rules.max_length
-        self.counts: dict[str, Any] = {}
-
-    def framed(self, texts: list[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Texts (n) -> tokens (T,) end to end, and lengths (n,), 0 for what is left out."""
-        bos, eos = self.tokenizer.bos_id, self.tokenizer.eos_id
-        parts: list[NDArray[Any]] = []
-        lengths = np.zeros(len(texts), dtype=np.int64)
-        before = np.array([] if bos is None else [bos], dtype=np.int32)
-        after = np.array([] if eos is None else [eos], dtype=np.int32)
-        words = characters = cut = cut_tokens = 0
-        for i, ids in enumerate(self.tokenizer.encode_batches(texts)):
-            length = len(before) + len(ids) + len(after)
-            if length < self.least:
-                continue
-            text = texts[i]
-            kept = [before, ids, after]
-            if self.most is not None and length > self.most:
-                kept = [np.concatenate(kept)[: self.most]]
-                text = self.tokenizer.decode(kept[0])
-                cut, cut_tokens = cut + 1, cut_tokens + length - self.most
-                length = self.most
-            parts += kept
-            lengths[i] = length
-            words, characters = words + len(text.split()), characters + len(text)
-        tokens = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
-        unk = self.tokenizer.unk_id
-        unknown = 0 if unk is None else np.count_nonzero(tokens == unk)
-        sentences = np.count_nonzero(lengths)
-        self.counts = {
-            "tokens": len(tokens), "sentences": sentences, "words": words,
-            "characters": characters, "unknown": unknown, "sentences_cut": cut,
-            "tokens_cut": cut_tokens, "sentences_left_out": len(texts) - sentences,
-        }  # fmt: skip
-        return tokens, lengths
+    Returns
+    -------
+    tokens (T,) end to end, lengths (n,) of the sentences, 0 for what is left out, and counts.
+    """
+    before = np.array([] if tokenizer.bos_id is None else [tokenizer.bos_id], dtype=np.int32)
+    after = np.array([] if tokenizer.eos_id is None else [tokenizer.eos_id], dtype=np.int32)
+    parts = [np.zeros(0, dtype=np.int32)]
+    lengths = np.zeros(len(texts), dtype=np.int64)
+    words = characters = cut = cut_tokens = 0
+    for i, ids in enumerate(tokenizer.encode_batches(texts)):
+        kept, text = np.concatenate([before, ids, after]), texts[i]
+        if len(kept) < (rules.min_length or 1):
+            continue
+        if rules.max_length is not None and len(kept) > rules.max_length:
+            cut, cut_tokens = cut + 1, cut_tokens + len(kept) - rules.max_length
+            kept = kept[: rules.max_length]
+            text = tokenizer.decode(kept)
+        parts.append(kept)
+        lengths[i] = len(kept)
+        words, characters = words + len(text.split()), characters + len(text)
+    tokens = np.concatenate(parts)
+    unk = tokenizer.unk_id
+    sentences = int(np.count_nonzero(lengths))
+    counts = {
+        "tokens": len(tokens), "sentences": sentences, "words": words, "characters": characters,
+        "unknown": 0 if unk is None else int(np.count_nonzero(tokens == unk)), "sentences_cut": cut,
+        "tokens_cut": cut_tokens, "sentences_left_out": len(texts) - sentences,
+    }  # fmt: skip
+    return tokens, lengths, counts
 
 
-def sentence_splitter() -> Splitter:
+def sentence_splitter() -> Callable[[str], list[str]]:
     """English text (one line) -> its sentences, by the rules of the library pysbd.
 
     Where the library would drop some of the text, as it does of strings of signs, the text is one
-    sentence.
-
-    Raises
-    ------
-    ValueError
-        The library is not installed.
+    sentence. Raises ValueError where the library is not installed.
     """
     try:
         with warnings.catch_warnings():  # of its source, where it is compiled for the first time
@@ -207,20 +191,7 @@ def sentence_splitter() -> Splitter:
 
     def split(text: str) -> list[str]:
         found = [part.strip() for part in segmenter.segment(text)]
-        whole = _letters("".join(found)) == _letters(text)
+        whole = "".join("".join(found).split()) == "".join(text.split())
         return [part for part in found if part] if whole else [text]
 
     return split
-
-
-def _letters(text: str) -> str:
-    return "".join(text.split())
-
-
-def _as_it_is(text: str) -> list[str]:
-    return [text]
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    about = path.stat()
-    return about.st_size, about.st_mtime_ns

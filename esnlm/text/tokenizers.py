@@ -9,12 +9,13 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 
 Ids = NDArray[np.int32]
@@ -22,6 +23,11 @@ Ids = NDArray[np.int32]
 UNKNOWN = "<unk>"
 BEGIN = "<s>"
 END = "</s>"
+END_OF_TEXT = "<|endoftext|>"
+#: SHA-256 of GPT-2's files as published: the vocabulary, and the merges.
+GPT2_VOCABULARY = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
+GPT2_MERGES = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
+_LEAST_BPE = 256 + 2
 _ANY_CHARACTER = r"[\s\S]"
 _BATCH_CHARACTERS = 1 << 20
 
@@ -57,9 +63,11 @@ class Tokenizer:
         self.bos_id = self._known(bos, "bos")
         self.eos_id = self._known(eos, "eos")
         self._layout = json.loads(backend.to_str())
-        self.unk_id = self._find_unknown()
+        unknown = self._layout["model"].get("unk_token")
+        self.unk_id = None if unknown is None else backend.token_to_id(unknown)
         self._characters = self._character_table()
-        self._newlines = len(self.encode("\n")) > 0
+        #: Whether a line end is itself a token, so that text need not be cut in lines.
+        self.keeps_newlines = len(self.encode("\n")) > 0
 
     @classmethod
     def train_words(
@@ -134,25 +142,12 @@ class Tokenizer:
         """Read a ``tokenizer.json``; ``bos``, ``eos`` default to those it is known to have.
 
         Known are ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, and ``<|endoftext|>`` for both.
-
-        Raises
-        ------
-        TokenizerError
-            The file is not a tokenizer, or lacks a token that was named.
-        OSError
-            The file cannot be read.
+        Raises TokenizerError where the file is not a tokenizer, or lacks a token that was named.
         """
-        data = Path(path).read_bytes()
-        try:
-            backend = Backend.from_str(data.decode())
-        except Exception as error:  # the library raises bare Exception for any fault in the file
-            raise TokenizerError(
-                f"{path} is not a tokenizer.json: {error}; expected a file written by the "
-                "tokenizers library"
-            ) from error
+        backend = _backend_of(Path(path).read_bytes(), str(path))
         backend.no_padding()
         backend.no_truncation()
-        for pair in ((BEGIN, END), ("[CLS]", "[SEP]"), ("<|endoftext|>",) * 2):
+        for pair in ((BEGIN, END), ("[CLS]", "[SEP]"), (END_OF_TEXT,) * 2):
             if all(backend.token_to_id(token) is not None for token in pair):
                 bos, eos = bos or pair[0], eos or pair[1]
                 break
@@ -164,14 +159,20 @@ class Tokenizer:
         bare = self.backend.encode("a", add_special_tokens=False).ids
         if bare and self.backend.encode("a").ids == [self.bos_id, *bare]:
             return self
-        template = processors.TemplateProcessing(
+        template: Any = processors.TemplateProcessing(
             single=f"{self.bos} $A",
             pair=f"{self.bos} $A {self.bos} $B",
             special_tokens=[(self.bos, self.bos_id)],
         )
-        trimming = self._trimming_of_offsets()
-        steps = [] if trimming is None else [trimming]
-        self.backend.post_processor = processors.Sequence([*steps, template]) if steps else template
+        # Trimming of offsets, where the tokenizer has it, is the one step that adds no tokens.
+        found = self._layout.get("post_processor") or {}
+        for step in found.get("processors", [found]):
+            if step.get("type") == "ByteLevel":
+                names = ("add_prefix_space", "trim_offsets", "use_regex")
+                trimming = processors.ByteLevel(**{n: step[n] for n in names if n in step})
+                template = processors.Sequence([trimming, template])
+                break
+        self.backend.post_processor = template
         self._layout = json.loads(self.backend.to_str())
         return self
 
@@ -227,11 +228,6 @@ class Tokenizer:
         """Every token as the backend spells it, in the order of the ids."""
         return [str(self.backend.id_to_token(i)) for i in range(len(self))]
 
-    @property
-    def keeps_newlines(self) -> bool:
-        """Whether a line end is itself a token, so that text need not be cut in lines."""
-        return self._newlines
-
     def to_json(self) -> str:
         """The standard ``tokenizer.json``."""
         return str(self.backend.to_str(pretty=True))
@@ -239,26 +235,13 @@ class Tokenizer:
     @classmethod
     def from_json(cls, text: str, *, bos: str | None, eos: str | None) -> Self:
         """The tokenizer that `to_json` wrote."""
-        try:
-            backend = Backend.from_str(text)
-        except Exception as error:  # as in from_file
-            raise TokenizerError(f"this is not a tokenizer.json: {error}") from error
-        return cls(backend, bos=bos, eos=eos)
+        return cls(_backend_of(text.encode(), "this text"), bos=bos, eos=eos)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"json": self.to_json(), "bos": self.bos, "eos": self.eos}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(Backend.from_str(state["json"]), bos=state["bos"], eos=state["eos"])  # type: ignore[misc]
-
-    def _trimming_of_offsets(self) -> processors.ByteLevel | None:
-        """The one step after tokenizing, if the tokenizer has it, that adds no tokens."""
-        found = self._layout.get("post_processor") or {}
-        for step in found.get("processors", [found]):
-            if step.get("type") == "ByteLevel":
-                names = ("add_prefix_space", "trim_offsets", "use_regex")
-                return processors.ByteLevel(**{name: step[name] for name in names if name in step})
-        return None
 
     def _known(self, token: str | None, role: str) -> int | None:
         if token is None:
@@ -267,10 +250,6 @@ class Tokenizer:
         if found is None:
             raise TokenizerError(f"{role}={token!r} is not in the vocabulary of the tokenizer")
         return int(found)
-
-    def _find_unknown(self) -> int | None:
-        name = self._layout["model"].get("unk_token")
-        return None if name is None else self.backend.token_to_id(name)
 
     def _character_table(self) -> NDArray[np.int32] | None:
         """Ids by code point (n,), where every character is a token; otherwise None."""
@@ -290,6 +269,16 @@ class Tokenizer:
             text = self.backend.normalizer.normalize_str(text)
         codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
         return self._characters[np.minimum(codes, len(self._characters) - 1)]
+
+
+def _backend_of(data: bytes, name: str) -> Backend:
+    try:
+        return Backend.from_str(data.decode())
+    except Exception as error:  # the library raises bare Exception for any fault in the file
+        raise TokenizerError(
+            f"{name} is not a tokenizer.json: {error}; expected one written by the tokenizers"
+            " library"
+        ) from error
 
 
 def _lowered(text: str) -> str:
@@ -320,3 +309,123 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def parsed(name: str) -> tuple[str, int | None]:
+    """Kind and size in ``bpe:N``, ``word:N``, ``word``, ``char:N`` or ``char``.
+
+    Examples
+    --------
+    >>> parsed("bpe:8192"), parsed("char")
+    (('bpe', 8192), ('char', None))
+    """
+    kind, colon, size = name.partition(":")
+    if kind not in ("bpe", "word", "char") or (colon and not size.isdecimal()):
+        raise TokenizerError(f"the tokenizer must be bpe:N, word:N, word or char, got {name!r}")
+    if kind == "bpe" and (not colon or int(size) < _LEAST_BPE):
+        raise TokenizerError(
+            f"bpe:N needs N of at least {_LEAST_BPE}, the bytes and two boundary tokens, got {name}"
+        )
+    return kind, int(size) if colon else None
+
+
+def trained(name: str, sentences: Iterable[str], *, lower: bool = False) -> Tokenizer:
+    """Train the tokenizer of a name, see `parsed`, with ``<s>`` and ``</s>``."""
+    kind, size = parsed(name)
+    if kind == "bpe":
+        return byte_pairs(sentences, size or 0, lower=lower)
+    train = Tokenizer.train_words if kind == "word" else Tokenizer.train_characters
+    return train(sentences, size, lower=lower, boundaries=True)
+
+
+def byte_pairs(sentences: Iterable[str], vocab_size: int, *, lower: bool = False) -> Tokenizer:
+    """Byte-level byte-pair encoding as GPT-2's, learned from sentences read once.
+
+    Any text has tokens, and decoding inverts encoding. The same sentences give the same tokenizer.
+    The vocabulary is smaller than asked for where no pair is left that occurs twice.
+
+    Examples
+    --------
+    >>> tokenizer = byte_pairs(["the boy", "the dog"], 262)
+    >>> tokenizer.vocabulary[-2:], tokenizer.decode(tokenizer.encode("the cow"))
+    (['he', 'the'], 'the cow')
+    """
+    backend = _byte_level(models.BPE())
+    if lower:
+        backend.normalizer = normalizers.Lowercase()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=[BEGIN, END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    source = iter(sentences)
+    first = next(source, None)
+    if first is None:
+        raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
+    backend.train_from_iterator(chain([first], source), trainer)
+    return Tokenizer(backend, bos=BEGIN, eos=END).prepend_bos()
+
+
+def gpt2(folder: str | Path) -> Tokenizer:
+    """GPT-2's tokenizer of 50 257 entries from local files, checked to be the published ones.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``, or these two by their
+        first names ``encoder.json`` and ``vocab.bpe``; or is a ``tokenizer.json`` itself.
+
+    Raises
+    ------
+    TokenizerError
+        No such files, or the vocabulary or the merges are not GPT-2's.
+    """
+    place = Path(folder)
+    vocabulary, merges = _gpt2_files(place)
+    ordered = dict(sorted(vocabulary.items(), key=lambda entry: entry[1]))
+    lines = "".join(f"{left} {right}\n" for left, right in merges)
+    # The published bytes: ASCII escapes in the one, a line of version above the other.
+    found = json.dumps(ordered).encode(), f"#version: 0.2\n{lines}".encode()
+    for data, digest in zip(found, (GPT2_VOCABULARY, GPT2_MERGES), strict=True):
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise TokenizerError(
+                f"{place} does not hold the vocabulary and merges of GPT-2: give its published"
+                " files, or the tokenizer.json by its name"
+            )
+    backend = _byte_level(models.BPE(ordered, merges))
+    backend.add_special_tokens([END_OF_TEXT])
+    return Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()
+
+
+def _byte_level(model: models.BPE) -> Backend:
+    backend = Backend(model)
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.post_processor = processors.ByteLevel(trim_offsets=False)
+    return backend
+
+
+def _gpt2_files(place: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    try:
+        whole = place if place.is_file() else place / "tokenizer.json"
+        if whole.is_file():
+            model = json.loads(whole.read_text(encoding="utf-8"))["model"]
+            return model["vocab"], _pairs(model["merges"])
+        for names in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
+            first, second = (place / name for name in names)
+            if first.is_file() and second.is_file():
+                lines = second.read_text(encoding="utf-8").split("\n")[1:]
+                return json.loads(first.read_text(encoding="utf-8")), _pairs(filter(None, lines))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise TokenizerError(f"{place} does not hold readable tokenizer files: {error}") from error
+    raise TokenizerError(
+        f"{place} holds neither tokenizer.json, nor vocab.json and merges.txt, nor encoder.json"
+        " and vocab.bpe"
+    )
+
+
+def _pairs(merges: Iterable[Any]) -> list[tuple[str, str]]:
+    split = (merge.split(" ") if isinstance(merge, str) else merge for merge in merges)
+    return [(left, right) for left, right in split]

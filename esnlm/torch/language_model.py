@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from esnlm.models.base import SequenceModel
 from esnlm.models.reservoir import LanguageModel
-from esnlm.storage import model_folder as persistence
+from esnlm.models.saving import Contents
+from esnlm.storage.model_folder import WEIGHTS, ModelFormatError, read_config
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.networks.network import Network
 from esnlm.torch.networks.registry import name_of, network_class
 from esnlm.torch.scoring import log_probabilities, width_of
+from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import check_choice
-from esnlm.utils.version import __version__
 
 #: What the configuration of a saved network calls its kind.
 KIND = "torch"
@@ -56,6 +57,8 @@ class TorchLanguageModel(SequenceModel):
     1.0
     """
 
+    _kind: ClassVar[str | None] = KIND
+
     def __init__(
         self, network: Network, tokenizer: Tokenizer | None = None, reset: str = "sentence"
     ) -> None:
@@ -84,26 +87,11 @@ class TorchLanguageModel(SequenceModel):
             ``folder`` is a file, or a folder with anything but a model in it.
         """
         core = self.network.language_model(self.tokenizer_, self.reset)
-        if core is not None:
+        if core is None:
+            super().save(folder)
+        else:
             core.run_ = self.run_
             core.save(folder)
-            return
-        config: dict[str, Any] = {
-            "esnlm": __version__,
-            "kind": KIND,
-            "model": name_of(self.network),
-            "network": self.network.settings(),
-            "n_tokens": self.n_tokens_,
-            "settings": {"reset": self.reset},
-            "tokenizer": None,
-            "run": self.run_,
-        }
-        texts = {}
-        if self.tokenizer_ is not None:
-            texts[persistence.TOKENIZER] = self.tokenizer_.to_json()
-            config["tokenizer"] = {"bos": self.tokenizer_.bos, "eos": self.tokenizer_.eos}
-        arrays = {persistence.WEIGHTS: weights_of(self.network)}
-        persistence.write_model(Path(folder), config, arrays, texts)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -114,37 +102,30 @@ class TorchLanguageModel(SequenceModel):
         ModelFormatError
             The folder is missing, incomplete, altered, of another version, or of another kind.
         """
-        if "reservoir" in persistence.read_config(Path(folder)):
-            return cls._from_core(LanguageModel.load(folder))
-        config, arrays, texts = persistence.read_model(Path(folder))
-        if config.get("kind") != KIND:
-            raise persistence.ModelFormatError(
-                f"{folder} holds no network: load it with esnlm.loading.load_model"
-            )
-        try:
-            return cls._rebuilt(config, arrays[persistence.WEIGHTS], texts)
-        except (KeyError, TypeError, IndexError) as error:
-            raise persistence.ModelFormatError(f"{folder} is not a whole model: {error}") from error
-
-    @classmethod
-    def _from_core(cls, model: LanguageModel) -> Self:
+        if "reservoir" not in read_config(Path(folder)):
+            return super().load(folder)
         from esnlm.torch.networks.esn import EchoStateNetwork
 
-        network = EchoStateNetwork.of_core(model)
-        return cls(network.eval(), model.tokenizer_, model.reset)
+        core = LanguageModel.load(folder)
+        return cls(EchoStateNetwork.of_core(core).eval(), core.tokenizer_, core.reset)
+
+    def _contents(self) -> Contents:
+        config = {
+            "kind": KIND,
+            "model": name_of(self.network),
+            "network": self.network.settings(),
+            "n_tokens": self.n_tokens_,
+            "settings": {"reset": self.reset},
+        }
+        return config, {WEIGHTS: weights_of(self.network)}
 
     @classmethod
     def _rebuilt(
-        cls, config: dict[str, Any], arrays: persistence.Arrays, texts: dict[str, str]
+        cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
-        tokenizer = None
-        if config["tokenizer"] is not None:
-            tokenizer = Tokenizer.from_json(texts[persistence.TOKENIZER], **config["tokenizer"])
         network = network_class(config["model"])(**config["network"])
-        set_weights(network, arrays)
-        model = cls(network.eval(), tokenizer, **config["settings"])
-        model.run_ = config.get("run")
-        return model
+        set_weights(network, arrays[WEIGHTS])
+        return cls(network.eval(), tokenizer, **config["settings"])
 
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
         return log_probabilities(self.network, stream.tokens, stream.starts)
@@ -185,12 +166,12 @@ class _Reading:
     hidden: torch.Tensor
 
 
-def weights_of(network: Network) -> persistence.Arrays:
+def weights_of(network: Network) -> Arrays:
     """Parameters and persistent buffers as arrays; shared ones once."""
     return {name: tensor.detach().cpu().numpy() for name, tensor in _stored(network)}
 
 
-def set_weights(network: Network, arrays: persistence.Arrays) -> None:
+def set_weights(network: Network, arrays: Arrays) -> None:
     """Copy arrays of `weights_of` into a network of the same settings.
 
     Raises
@@ -201,10 +182,10 @@ def set_weights(network: Network, arrays: persistence.Arrays) -> None:
     stored = dict(_stored(network))
     if stored.keys() != arrays.keys():
         wrong = sorted(stored.keys() ^ arrays.keys())[0]
-        raise persistence.ModelFormatError(f"the weights do not fit the settings: {wrong}")
+        raise ModelFormatError(f"the weights do not fit the settings: {wrong}")
     for name, tensor in stored.items():
         if tuple(tensor.shape) != arrays[name].shape:
-            raise persistence.ModelFormatError(
+            raise ModelFormatError(
                 f"the weights {name} have shape {arrays[name].shape}, expected"
                 f" {tuple(tensor.shape)}"
             )

@@ -23,10 +23,10 @@ from esnlm.experiments.common.minimal_pairs import accuracies  # noqa: E402
 from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib, serve  # noqa: E402
 from esnlm.models.reservoir import LanguageModel  # noqa: E402
 from esnlm.models.resumable_run import StoppedError  # noqa: E402
+from esnlm.models.saving import rebuild  # noqa: E402
 from esnlm.models.training import Trainer, TrainingPlan  # noqa: E402
 from esnlm.storage.atomic import write_whole  # noqa: E402
 from esnlm.storage.checkpoints import Checkpoints  # noqa: E402
-from esnlm.storage.model_folder import rebuild  # noqa: E402
 from esnlm.text.shards import Shards  # noqa: E402
 
 _FITTED = "fitted.json"

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from esnlm.models.reservoir import LanguageModel
+from esnlm.models.saving import describe, rebuild
 from esnlm.readouts.softmax.reduced_rank import ReducedRankSoftmaxReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
-from esnlm.storage.model_folder import describe, rebuild
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.device import on_device
 from esnlm.torch.networks.input_weights import TokenInputs

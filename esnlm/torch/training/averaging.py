@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from esnlm.storage.model_folder import Arrays, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 
 class Averaging:

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from esnlm.storage.model_folder import Arrays, under_prefix, with_prefix
 from esnlm.torch.networks.network import Network, State
 from esnlm.torch.training.distributed import Processes
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 
 def trained_parameters(network: Network) -> dict[str, Tensor]:

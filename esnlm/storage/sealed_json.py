@@ -1,0 +1,91 @@
+"""JSON files that hold their own checksum, such as those that describe a folder."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def sealed(content: Mapping[str, Any], key: str = "sha256") -> bytes:
+    """The bytes of a JSON file of ``content``, whose last entry ``key`` is its SHA-256.
+
+    numpy's numbers become JSON's.
+    """
+    text = json.dumps(content, sort_keys=True, default=np.generic.item)
+    full = {**content, key: hashlib.sha256(text.encode()).hexdigest()}
+    return (json.dumps(full, indent=2, default=np.generic.item) + "\n").encode()
+
+
+def unsealed(path: Path) -> Any:
+    """The content of a file of `sealed` bytes, or None where it is absent or altered."""
+    try:
+        data = path.read_bytes()
+        content = json.loads(data)
+        del content["sha256"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return content if sealed(content) == data else None
+
+
+@dataclass(frozen=True)
+class FolderFormat:
+    """A kind of folder, one file of which describes the others and holds its own checksum.
+
+    Parameters
+    ----------
+    name, version : str, int
+        What the file says of itself.
+    what : str
+        The kind, in messages.
+    file : str
+    error : class of ValueError
+        Raised for a folder that is not whole and unaltered.
+    advice : str
+        What to do with a folder of another version.
+    """
+
+    name: str
+    version: int
+    what: str
+    file: str
+    error: type[ValueError]
+    advice: str
+
+    @property
+    def _key(self) -> str:
+        return self.file.partition(".")[0] + "_sha256"
+
+    def sealed(self, content: Mapping[str, Any]) -> bytes:
+        """The bytes of the file of that content."""
+        return sealed({"format": self.name, "version": self.version, **content}, self._key)
+
+    def read(self, folder: Path) -> dict[str, Any]:
+        """The content of a folder's file; raises ``error`` unless it is whole and unaltered."""
+        path = folder / self.file
+        if not folder.is_dir():
+            raise self.error(f"no such {self.what} folder: {folder}")
+        try:
+            data = path.read_bytes()
+            content = json.loads(data)
+        except FileNotFoundError as error:
+            raise self.error(
+                f"{folder} is not a whole {self.what} folder: {self.file} is missing"
+            ) from error
+        except ValueError as error:
+            raise self.error(f"{path} is not JSON: {error}") from error
+        if not isinstance(content, dict) or content.get("format") != self.name:
+            raise self.error(f"{path} does not describe a {self.what} folder of esnlm")
+        if content.get("version") != self.version:
+            raise self.error(
+                f"{folder} has version {content.get('version')!r} of the {self.what} format,"
+                f" expected {self.version}: {self.advice}"
+            )
+        content.pop(self._key, None)
+        # Bytes, not values: a number may be written in two ways that read alike.
+        if sealed(content, self._key) != data:
+            raise self.error(f"{path} was altered: its checksum differs")
+        return content
