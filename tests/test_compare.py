@@ -2,7 +2,9 @@
 
 import json
 
+import joblib
 import numpy as np
+import pandas as pd
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -10,13 +12,14 @@ torch = pytest.importorskip("torch")
 from esnlm.__main__ import main  # noqa: E402
 from esnlm.experiments.common.grid import read_rows  # noqa: E402
 from esnlm.experiments.common.subprocess_run import Lifeline  # noqa: E402
-from esnlm.experiments.networks.compare import Entry, _lines, _series, grid, table  # noqa: E402
-from esnlm.experiments.networks.run import (  # noqa: E402
-    measure,
-    read_stream,
-    write_stream,
-    write_tokenizer,
+from esnlm.experiments.networks.compare import (  # noqa: E402
+    Entry,
+    differing_trainings,
+    grid,
+    lines_of,
+    table,
 )
+from esnlm.experiments.networks.run import measure  # noqa: E402
 from esnlm.text.boundaries import framed  # noqa: E402
 from esnlm.text.corpus import TokenStream, join_sequences  # noqa: E402
 from esnlm.text.tokenizers import Tokenizer  # noqa: E402
@@ -35,11 +38,9 @@ def text(tmp_path):
 
 def places(folder, stream, tokenizer):
     """What a run is given: the stream as both texts, the tokenizer, no minimal pairs."""
-    write_stream(stream, folder / "stream")
-    write_tokenizer(tokenizer, folder / "tokenizer")
-    parts = dict.fromkeys(("train", "held_out"), str(folder / "stream"))
-    running = {"tokenizer": str(folder / "tokenizer"), "checkpoints": str(folder / "running")}
-    return parts | running | {"reset": "sentence", "blimp": None, "device": "cpu"}
+    joblib.dump((stream, stream, tokenizer), folder / "corpus")
+    files = {"corpus_file": str(folder / "corpus"), "checkpoints": str(folder / "running")}
+    return files | {"reset": "sentence", "blimp": None, "device": "cpu"}
 
 
 def compare(text, out, *options):
@@ -92,7 +93,6 @@ def test_a_run_is_trained_and_scored(tmp_path):
     sequences = framed([TEXT], tokenizer, "never")
     stream = join_sequences(sequences, n_tokens=len(tokenizer), reset=False)
     given = places(tmp_path, stream, tokenizer)
-    assert read_stream(tmp_path / "stream").tokens.tolist() == stream.tokens.tolist()
     plan = {"batch_size": 32, "learning_rate": 0.01, "epochs": 6}
     (row,) = grid([Entry("aerc", {"n_units": 30, "n_hidden": 5, "context": 8})], [], plan, 1, 20)
     found = measure(row | given, Lifeline())
@@ -189,7 +189,8 @@ def test_the_table_has_settings_as_they_are_given_and_the_plot_all_runs_of_a_siz
     told = table(rows).splitlines()
     assert "| rank=null, reservoir.n_units=9, reservoir.activation=relu |  | 0 |" in told[2]
     assert "| default |  | 0 |" in told[3]
-    assert _lines(rows, "n_parameters") == [{10.0: [0.5]}, {10.0: [0.7]}]
+    lines = lines_of(pd.DataFrame(rows), "n_parameters")
+    assert [list(line["held_out_nll"]) for line in lines] == [[0.5], [0.7]]
 
 
 def test_the_table_tells_in_what_training_the_rows_of_a_model_differ():
@@ -200,16 +201,18 @@ def test_the_table_tells_in_what_training_the_rows_of_a_model_differ():
     rows = [made | {"model": model, "plan": json.dumps(plan)} for model, plan in plans]
     told = [line.split(" | ")[2] for line in table(rows).splitlines()[2:]]
     assert told == ["", "bf16=true", ""]
-    assert list(_series(rows)) == ["esn", "esn: bf16=true", "lstm"]
+    assert differing_trainings(rows) == ["", "bf16=true", ""]
 
 
 def test_a_line_joins_the_sizes_of_a_model_and_has_all_seeds_of_each():
     rows = [
-        {"settings": str(size), "n_parameters": size, "held_out_nll": size + seed / 4}
+        {"settings": str(size), "train_seconds": size + seed, "held_out_nll": size + seed / 4}
         for size in (10, 20)
         for seed in (0, 1)
     ]
-    assert _lines(rows, "n_parameters") == [{10.0: [10.0, 10.25], 20.0: [20.0, 20.25]}]
+    (line,) = lines_of(pd.DataFrame(rows), "train_seconds")
+    assert list(line["train_seconds"]) == [10.5, 10.5, 20.5, 20.5]
+    assert list(line["held_out_nll"]) == [10.0, 10.25, 20.0, 20.25]
 
 
 def test_runs_that_were_made_before_stay_in_the_table(text, tmp_path):

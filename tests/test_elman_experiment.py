@@ -148,7 +148,7 @@ def test_settings_of_another_grid_are_refused(small):
         ("esnlm.experiments.elman.run.__version__", "9.9.9"),
         ("esnlm.experiments.elman.run.PENALTIES", (1.0, 20.0)),
         ("esnlm.experiments.elman.run.HELD_OUT", 0.2),
-        ("esnlm.RidgeReadout", lambda: RidgeReadout(floor=1e-9)),
+        ("esnlm.experiments.elman.run.RidgeReadout", lambda: RidgeReadout(floor=1e-9)),
     ],
 )
 def test_rows_of_other_defaults_are_refused(small, monkeypatch, name, value):
@@ -234,7 +234,7 @@ def test_experts_that_split_by_position_are_described():
     contexts = contexts_of(tokens, grammar.vocabulary.index("."))
     late = (contexts.position > 2).astype(float)
     gate = np.stack([late, 1 - late], axis=1)
-    rows = describe_experts(gate, gate, contexts, grammar)
+    rows = describe_experts(gate, gate, contexts, grammar).to_dict("records")
     assert [row["gate_share"] for row in rows] == sorted(gate.mean(axis=0), reverse=True)
     by_expert = {row["expert"]: row for row in rows}
     assert by_expert[1]["position_mean"] < 2 < by_expert[0]["position_mean"]

@@ -17,8 +17,7 @@ from esnlm.commands.natural_grid import COLUMNS, planned
 from esnlm.experiments.common.grid import read_rows
 from esnlm.experiments.common.minimal_pairs import PHENOMENA
 from esnlm.experiments.common.provenance import code_version
-from esnlm.experiments.natural.plots import sweep_figure
-from esnlm.experiments.natural.published import BY_CONNECTIVITY, BY_MIN_LEAK, BY_SIZE
+from esnlm.experiments.natural.plots import published, sweep_figure
 from esnlm.experiments.natural.run import parameter_counts
 
 TEXT = "the boy sees the dog\nthe dogs see the boy\n\nthe girl walks with the boy\n" * 200
@@ -340,25 +339,24 @@ def test_lines_of_sizes_and_the_published_curve():
         "ours, 10M words, spectral:128 features",
         "Ueda et al., 100M words of BabyLM",
     ]
-    ours, _, published = losses.get_lines()[:3]
+    ours, _, theirs = losses.get_lines()[:3]
     np.testing.assert_array_equal(ours.get_xydata(), [[512, 6], [1024, 6]])
     assert len(losses.collections) == 3  # two bands over seeds, and bars of published errors
-    expected = [[size, at.nll] for size, at in BY_SIZE.items()]
-    np.testing.assert_array_equal(published.get_xydata(), expected)
+    expected = published("size")["nll"].reset_index()
+    assert len(expected) == 7
+    np.testing.assert_array_equal(theirs.get_xydata(), expected)
     assert pairs.get_lines()[0].get_ydata()[0] == 50
     assert [text.get_text() for text in losses.texts] == ["5-gram 4.40", "4-gram 4.50"]
     assert [text.get_text() for text in pairs.texts] == ["5-gram 53.70"]
     assert losses.get_xscale() == "log"
 
 
-@pytest.mark.parametrize(
-    ("kind", "curve"), [("connectivity", BY_CONNECTIVITY), ("min_leak", BY_MIN_LEAK)]
-)
-def test_published_curves_of_the_appendices(kind, curve):
+@pytest.mark.parametrize("kind", ["connectivity", "min_leak"])
+def test_published_curves_of_the_appendices(kind):
     rows = [row(n_units=4096, connectivity=0.5, min_leak=0.5)]
     losses, pairs = sweep_figure(kind, rows).axes
     for axis, measure in ((losses, "nll"), (pairs, "blimp")):
-        expected = [[place, getattr(at, measure)] for place, at in curve.items()]
+        expected = published(kind)[measure].reset_index()
         np.testing.assert_array_equal(axis.get_lines()[1].get_xydata(), expected)
 
 
@@ -368,9 +366,9 @@ def test_laws_of_leak_rates_stand_side_by_side():
     (losses,) = figure.axes
     names = [text.get_text() for text in losses.get_xticklabels()]
     assert names == ["uniform\n0 to 1", "inverse\ngamma\n0.56", "constant\n1"]
-    ours, published = (bars.lines[0].get_xydata() for bars in losses.containers)
+    ours, theirs = (bars.lines[0].get_xydata() for bars in losses.containers)
     np.testing.assert_array_equal(ours, [[0, 5], [1, 5], [2, 5]])
-    np.testing.assert_array_equal(published, [[0, 4.794], [2, 5.018]])
+    np.testing.assert_array_equal(theirs, [[0, 4.794], [2, 5.018]])
 
 
 def test_phenomena_are_those_of_the_table():

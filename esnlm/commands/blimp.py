@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
         read_published,
         tabulate,
     )
-    from esnlm.experiments.common.minimal_pairs_plot import accuracy_plot
-    from esnlm.storage.atomic import check_results, write_rows, write_whole
+    from esnlm.experiments.common.minimal_pairs import plot_accuracies
+    from esnlm.storage.atomic import check_results, write_rows
 
     _check(args)
     check_results((args.csv, args.pairs_csv, args.plot), [args.data])
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if args.pairs_csv is not None:
         write_rows(args.pairs_csv, PAIR_COLUMNS, pair_rows(pairs, scores, name))
     if args.plot is not None:
-        write_whole(args.plot, accuracy_plot(rows, others))
+        plot_accuracies(rows, others, args.plot)
     return 0
 
 

@@ -1,6 +1,6 @@
-"""Parts of the experiments' figures: panels, bands over seeds, levels to compare with."""
+"""Parts of the experiments' figures: panels, lines with ranges over seeds, reference levels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,45 +9,58 @@ import numpy as np
 from esnlm.storage.atomic import file_aside
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_GREY = "#555555"
+#: Okabe & Ito's palette, which colour-blind readers can tell apart.
+BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9",
+)  # fmt: skip
+COLOURS = (BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, "#555555", "#000000")
+MARKERS = "os^DvPX*"
+GREY = "#666666"
 
 
-def columns(n_panels: int) -> int:
-    """How many of the panels stand side by side."""
-    return 1 if n_panels == 1 else 2
+def style(number: int) -> dict[str, Any]:
+    """Colour and marker of the line of this number."""
+    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
 
 
-def panels(n_panels: int) -> tuple["Figure", list["Axes"]]:
+def panels(
+    n_panels: int, across: int = 2, size: tuple[float, float] | None = None
+) -> tuple["Figure", list["Axes"]]:
     """Panels side by side; no window system is needed."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    across = columns(n_panels)
+    across = min(across, n_panels)
     lines = -(-n_panels // across)
-    size = (8.0, 5.6) if n_panels == 1 else (11.0, 4.4 * lines + 0.6)
+    if size is None:
+        size = (8.0, 5.6) if n_panels == 1 else (11.0, 4.4 * lines + 0.6)
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(lines, across, squeeze=False)
-    flat = list(axes.ravel())
-    for axis in flat:
+    axes = list(figure.subplots(lines, across, squeeze=False).ravel())
+    for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
-    for axis in flat[n_panels:]:
+        axis.grid(axis="y", color="#DDDDDD", linewidth=0.6)
+    for axis in axes[n_panels:]:
         axis.set_visible(False)
-    return figure, flat[:n_panels]
+    return figure, axes[:n_panels]
 
 
-def band(axis: "Axes", values: Mapping[float, Sequence[float]], **style: Any) -> None:
-    """Means of the values at each place, and their ranges as a band."""
-    if not values:
-        return
-    places = sorted(values)
-    found = [values[place] for place in places]
-    axis.plot(places, [np.mean(v) for v in found], markersize=5, linewidth=1.6, **style)
-    low, high = [min(v) for v in found], [max(v) for v in found]
-    axis.fill_between(places, low, high, color=style["color"], alpha=0.15, linewidth=0)
+def band(axis: "Axes", rows: "pd.DataFrame", x: str, y: str, **style: Any) -> None:
+    """Draw the means of column ``y`` at each value of ``x``, and their ranges as a band.
+
+    A single value has its range as a bar.
+    """
+    found = rows.groupby(x)[y].agg(["mean", "min", "max"])
+    axis.plot(found.index, found["mean"], **{"markersize": 5, "linewidth": 1.6} | style)
+    bounds = found.index, found["min"], found["max"]
+    if len(found) == 1:
+        axis.vlines(*bounds, color=style["color"], alpha=0.4, linewidth=1.6)
+    else:
+        axis.fill_between(*bounds, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def levels(axis: "Axes", named: Sequence[tuple[str, float]]) -> None:
@@ -56,9 +69,8 @@ def levels(axis: "Axes", named: Sequence[tuple[str, float]]) -> None:
     apart = 0.035 * (high - low)
     place = -np.inf
     for name, value in sorted(named, key=lambda level: level[1]):
-        oracle = name == "oracle"
-        colour = "black" if oracle else _GREY
-        axis.axhline(value, color=colour, linestyle="-" if oracle else ":", linewidth=1.1, zorder=1)
+        colour, line = ("black", "-") if name == "oracle" else (GREY, ":")
+        axis.axhline(value, color=colour, linestyle=line, linewidth=1.1, zorder=1)
         place = max(value, place + apart)
         axis.annotate(
             f"{name} {value:.2f}",
@@ -72,8 +84,18 @@ def levels(axis: "Axes", named: Sequence[tuple[str, float]]) -> None:
         )
 
 
+def sizes_axis(axis: "Axes", sizes: Sequence[int], **labels: Any) -> None:
+    """A logarithmic axis of reservoir sizes, each of them named."""
+    from matplotlib.ticker import NullLocator
+
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(sizes, [str(size) for size in sizes], **labels)
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_xlabel("units of the reservoir")
+
+
 def legend(figure: "Figure", axis: "Axes", n_columns: int) -> None:
-    """Below the panels, so that it covers no data."""
+    """Put the legend of a panel below all panels, where it covers no data."""
     handles, labels = axis.get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside lower center", ncols=n_columns, frameon=False, fontsize=9

@@ -1,13 +1,15 @@
-"""Minimal pairs as columns of an experiment's rows: accuracy overall and by phenomenon."""
+"""Minimal pairs in experiments: accuracies as columns of a row, and their plot by phenomenon."""
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from esnlm.evaluation.minimal_pairs.pairs import read_pairs
 from esnlm.evaluation.minimal_pairs.scores import score_pairs
 from esnlm.evaluation.minimal_pairs.table import tabulate
+from esnlm.experiments.common.figures import COLOURS, MARKERS, legend, panels, save
 
 PHENOMENA = (
     "anaphor_agreement",
@@ -27,25 +29,58 @@ COLUMNS = ("blimp", *(f"blimp_{name}" for name in PHENOMENA))
 
 
 def accuracies(model: Any, data: str | Path | None) -> dict[str, float]:
-    """Accuracies in [0, 1] by column: ``blimp`` overall, one of each phenomenon; none of no data.
+    """Accuracies in [0, 1] by column, overall and of each phenomenon; none without data.
 
     Phenomena that are not BLiMP's have no column.
     """
     if data is None:
         return {}
     pairs = read_pairs(data)
-    found = {}
-    for row in tabulate(pairs, score_pairs(model, pairs), "model"):
-        if row["level"] == "overall":
-            found["blimp"] = row["accuracy"]
-        elif row["level"] == "phenomenon":
-            found[f"blimp_{row['phenomenon']}"] = row["accuracy"]
-    return found
+    rows = tabulate(pairs, score_pairs(model, pairs), "model")
+    names = {"overall": "blimp"} | {name: f"blimp_{name}" for name in PHENOMENA}
+    summed = [row for row in rows if row["level"] != "paradigm"]
+    return {
+        names[row["phenomenon"]]: row["accuracy"] for row in summed if row["phenomenon"] in names
+    }
 
 
 def digest(data: str | Path | None) -> str | None:
-    """SHA-256 of the pairs: what rows that judged the same ones share."""
+    """SHA-256 of the pairs, shared by rows that judged the same ones."""
     if data is None:
         return None
     pairs = [(p.paradigm, p.phenomenon, p.name, p.good, p.bad) for p in read_pairs(data)]
     return hashlib.sha256(json.dumps(pairs).encode()).hexdigest()
+
+
+def plot_accuracies(
+    rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, float]], path: Path
+) -> None:
+    """Draw the rows of `tabulate`: a line for each phenomenon, overall last, a mark for each model.
+
+    ``others`` maps names of other models to their accuracies, as `read_published` does.
+    """
+    summed = [row for row in rows if row["level"] != "paradigm"]
+    ours = {row["phenomenon"]: row["accuracy"] for row in summed}
+    names = sorted(ours, key=lambda name: (name == "overall", -ours[name]))
+    figure, (axis,) = panels(1, size=(8.0, 1.6 + 0.36 * len(names)))
+    axis.axvline(50, color="#999999", linewidth=1, linestyle=":", label="chance")
+    for number, (label, found) in enumerate([(rows[0]["model"], ours), *others.items()]):
+        known = [(100 * found[name], y) for y, name in enumerate(names) if name in found]
+        colour = COLOURS[(1 - number) % len(COLOURS)]
+        ours_first = {"markersize": 8, "zorder": 3} if number == 0 else {"markerfacecolor": "none"}
+        axis.plot(
+            *zip(*known, strict=True),
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle="none",
+            color=colour,
+            label=label,
+            **ours_first,
+        )
+    axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    axis.invert_yaxis()
+    axis.axhline(len(names) - 1.5, color="#BBBBBB", linewidth=0.8)
+    axis.set_xlim(0, 102)
+    axis.set_xlabel("pairs chosen rightly (%), ties counting half")
+    axis.set_title("BLiMP by phenomenon", loc="left")
+    legend(figure, axis, n_columns=3)
+    save(figure, path)

@@ -1,14 +1,14 @@
-"""Which code made a row."""
+"""The version of the code that made a row."""
 
 import subprocess
 from pathlib import Path
 
 
 def code_version(*folders: Path) -> str:
-    """The commit of the checkout that the code lies in, with + where tracked code was changed.
+    """The commit of the code, with + where tracked files differ from it.
 
-    ``folders``: those of the code; none: this package's. Other files, reports among them, do not
-    count. Without a checkout or git: the package's version, such as ``esnlm 0.1.0``.
+    ``folders`` are those of the code, by default this package's; other files of the checkout do
+    not count. Without a checkout or git: the package's version, such as ``esnlm 0.1.0``.
     """
     from esnlm.utils.version import __version__
 
@@ -21,7 +21,7 @@ def code_version(*folders: Path) -> str:
 
 
 def _git(folder: str, *arguments: str) -> str:
-    """What git prints; nothing where it fails or is not there."""
+    """The output of git, empty where it fails or is not installed."""
     try:
         command = ["git", "-C", folder, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

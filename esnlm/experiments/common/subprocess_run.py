@@ -1,45 +1,49 @@
-"""A run in a process of its own: its peak memory is its own, and it ends when its parent does."""
+"""Run a setting in a fresh process: it has its own peak memory and ends when its parent does."""
 
-import json
+import multiprocessing
 import os
 import resource
-import subprocess
-import sys
+import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
+from esnlm.utils.blas import use_widest_kernels
+
+SPAWN = multiprocessing.get_context("spawn")
 _STOPPED = 130
-_REFUSED = 2
 
 
 class Lifeline:
-    """The pipe from the parent: it closes when the parent ends, or wants the run to end.
+    """End this process when its parent ends or asks for it.
 
-    A run is then ended at once, or at a moment of its choice inside `gently`.
+    The process ends at once, or inside `gently` at a moment of its choice.
     """
 
     def __init__(self) -> None:
         self._cut = threading.Event()
         self._at_once = True
 
-    def watch(self) -> None:
-        """Watch standard input from now on."""
-        threading.Thread(target=self._follow, daemon=True).start()
+    def watch(self, *connections: Connection) -> None:
+        """Watch the parent process, and connections whose other end it closes to ask."""
+        threading.Thread(target=self._follow, args=(connections,), daemon=True).start()
 
     @contextmanager
     def gently(self) -> Iterator[Callable[[], bool]]:
-        """Whether the run is to end, for it to ask: inside the block it is not ended."""
+        """Do not end inside the block; the yielded function says whether the run should end."""
         self._at_once = False
         yield self._cut.is_set
         self._at_once = True
         if self._cut.is_set():
             os._exit(_STOPPED)
 
-    def _follow(self) -> None:
-        while os.read(sys.stdin.fileno(), 1):
-            pass
+    def _follow(self, connections: tuple[Connection, ...]) -> None:
+        parent = multiprocessing.parent_process()
+        wait([*connections, *([] if parent is None else [parent.sentinel])])
         self._cut.set()
         if self._at_once:
             os._exit(_STOPPED)
@@ -48,64 +52,90 @@ class Lifeline:
 def run_apart(
     module: str, setting: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What the module, which calls `serve`, measures of a setting in a fresh process.
+    """Call ``measure(setting, lifeline)`` of the named module in a fresh process.
 
     Raises
     ------
     KeyboardInterrupt
-        This process was interrupted. The run had the time to end well, or a second interrupt
-        ended it.
-    ValueError
-        The run refused what it was given.
+        This process was interrupted. The run was given time to save its work; a second interrupt
+        ends it at once.
+    ValueError, OSError
+        Raised by the run.
     ChildProcessError
-        The run failed; it has told why on standard error.
+        The run failed otherwise; its message is on standard error.
     """
-    command = [sys.executable, "-m", module, json.dumps(dict(setting))]
-    # A session of its own: an interrupt from the terminal is the parent's to pass on.
-    with subprocess.Popen(
-        command,
-        env=dict(environment),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    ours, theirs = SPAWN.Pipe()
+    process = SPAWN.Process(target=_measure, args=(module, dict(setting), theirs))
+    with given_environment(environment), interrupts_blocked():
+        process.start()
+    theirs.close()
+    try:
+        found = ours.recv()
+    except EOFError:
+        found = None
+    except BaseException:
+        ours.close()
         try:
-            told = process.stdout.read()
+            process.join()
         except BaseException:
-            process.stdin.close()
-            try:
-                process.wait()
-            except BaseException:
-                process.kill()
-                raise
+            process.kill()
             raise
-    if process.returncode == _STOPPED:
+        raise
+    process.join()
+    if isinstance(found, Exception):
+        raise found
+    if process.exitcode == _STOPPED:
         raise KeyboardInterrupt
-    if process.returncode == _REFUSED and told:
-        raise ValueError(json.loads(told))
-    if process.returncode:
-        status = process.returncode
+    if process.exitcode or found is None:
+        status = process.exitcode
         raise ChildProcessError(f"a run ended with status {status}; its message is above")
-    measured: dict[str, Any] = json.loads(told)
+    measured: dict[str, Any] = found
     return measured
 
 
-def serve(measure: Callable[[dict[str, Any], Lifeline], Mapping[str, Any]]) -> None:
-    """Print what is measured of the setting in the first argument: the main of a module."""
+def _measure(module: str, setting: dict[str, Any], parent: Connection) -> None:
+    # Interrupts and hang-ups of the terminal are for the parent to pass on.
+    os.setsid()
+    use_widest_kernels()
     lifeline = Lifeline()
-    lifeline.watch()
+    lifeline.watch(parent)
     try:
-        print(json.dumps(dict(measure(json.loads(sys.argv[1]), lifeline))))
+        found: Any = dict(import_module(module).measure(setting, lifeline))
     except ValueError as error:
-        print(json.dumps(str(error)))
-        sys.exit(_REFUSED)
+        found = ValueError(str(error))
     except OSError as error:
-        sys.exit(f"esnlm: error: {error}")
+        found = error
+    parent.send(found)
 
 
 def peak_rss_mib() -> int:
     """Peak resident memory of this process, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    try:
+        # The maximum of getrusage would include the parent's, whose memory a new process shares.
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+@contextmanager
+def given_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Replace the environment variables inside the block."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def interrupts_blocked() -> Iterator[None]:
+    """Hold interrupts back inside the block; processes started in it never receive them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

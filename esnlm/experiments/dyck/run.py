@@ -1,6 +1,7 @@
-"""One run of the Dyck experiment: a model trained and judged on the sequences that all share."""
+"""Train and judge one model of the Dyck experiment."""
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ QUANTILES = np.linspace(0.025, 0.975, 39)
 
 @dataclass(frozen=True)
 class Setup:
-    """What all runs share: sizes of the corpora, bounds of a sequence, shape of the law."""
+    """Settings shared by all runs: sizes of the corpora, longest sequence, shape of the law."""
 
     train: int
     validation: int
@@ -40,7 +41,7 @@ class Setup:
     alpha: float
 
     def corpora(self) -> tuple[list[str], list[str], list[str]]:
-        """Sequences of which none occurs twice, shuffled, for training, validation and test."""
+        """Shuffled distinct sequences for training, validation and test."""
         return _corpora(self.train, self.validation, self.test, self.max_length)
 
 
@@ -56,11 +57,10 @@ def _corpora(*sizes: int) -> tuple[list[str], list[str], list[str]]:
 
 
 def _check_enough(n_sequences: int, max_length: int) -> None:
-    """Refuse more sequences than half of those there are: the last ones would take for ever."""
-    pairs, catalan, total = max_length // 2, 1, 0
-    for n in range(1, pairs + 1):
-        catalan = catalan * 2 * (2 * n - 1) // (n + 1)
-        total += catalan * 2**n
+    """Refuse to draw more than half of all sequences: the last ones would take for ever."""
+    total = 0
+    for n in range(1, max_length // 2 + 1):
+        total += math.comb(2 * n, n) // (n + 1) * 2**n
         if total >= 2 * n_sequences:
             return
     raise ValueError(
@@ -71,7 +71,7 @@ def _check_enough(n_sequences: int, max_length: int) -> None:
 def run_model(
     setup: Setup, training: Mapping[str, Any], device: str, made: Row, setting: Row
 ) -> Row:
-    """The measured columns of a row."""
+    """Train and judge the model of a setting: a row of ``dyck.csv``."""
     kind = _reservoir if setting["model"] == "esn" else _lstm
     found = kind(setup, training, device, setting)
     test = setup.corpora()[2]
@@ -80,21 +80,19 @@ def run_model(
     alpha, distance = closest_inverse_gamma(times)
     lengths = np.array([len(sequence) for sequence in test])
     distances = np.array([bracket_distances(sequence).max() for sequence in test])
-    return (
-        made
-        | found
-        | {
-            "right": float(right.mean()),
-            "n_train_tokens": sum(map(len, setup.corpora()[0])),
-            "n_test_tokens": int(lengths.sum()),
-            "ks_alpha": ks_inverse_gamma(times, setup.alpha),
-            "closest_alpha": alpha,
-            "ks_closest_alpha": distance,
-            "right_by_length": shares(right, lengths, 2, setup.max_length),
-            "right_by_distance": shares(right, distances, 1, setup.max_length - 1),
-            "timescale_quantiles": json.dumps(np.quantile(times, QUANTILES).round(4).tolist()),
-        }
-    )
+    return {
+        **made,
+        **found,
+        "right": float(right.mean()),
+        "n_train_tokens": sum(map(len, setup.corpora()[0])),
+        "n_test_tokens": int(lengths.sum()),
+        "ks_alpha": ks_inverse_gamma(times, setup.alpha),
+        "closest_alpha": alpha,
+        "ks_closest_alpha": distance,
+        "right_by_length": shares(right, lengths, 2, setup.max_length),
+        "right_by_distance": shares(right, distances, 1, setup.max_length - 1),
+        "timescale_quantiles": json.dumps(np.quantile(times, QUANTILES).round(4).tolist()),
+    }
 
 
 def shares(right: NDArray[np.bool_], sizes: NDArray[Any], low: float, high: float) -> str:
@@ -103,14 +101,11 @@ def shares(right: NDArray[np.bool_], sizes: NDArray[Any], low: float, high: floa
     >>> shares(np.array([True, False]), np.array([2, 20]), 2, 20)
     '[[2.0, 4.0, 1, 1], ... [18.0, 20.0, 1, 0]]'
     """
-    edges = np.linspace(low, high, _N_BINS + 1)
-    bins = np.clip(np.searchsorted(edges, sizes, side="right") - 1, 0, _N_BINS - 1)
-    counts = np.bincount(bins, minlength=_N_BINS).tolist()
-    rights = np.bincount(bins[right], minlength=_N_BINS).tolist()
+    counts, edges = np.histogram(sizes, _N_BINS, (low, high))
+    rights, _ = np.histogram(sizes[right], _N_BINS, (low, high))
     bounds = edges.round(3).tolist()
-    return json.dumps(
-        [list(row) for row in zip(bounds[:-1], bounds[1:], counts, rights, strict=True)]
-    )
+    rows = zip(bounds[:-1], bounds[1:], counts.tolist(), rights.tolist(), strict=True)
+    return json.dumps([list(row) for row in rows])
 
 
 def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
@@ -131,25 +126,25 @@ def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) 
     torch.manual_seed(setting["seed"])
     alpha = setup.alpha if setting["model"] == "mts" else None
     network = DyckLSTM(setting["n_units"], alpha).to(place)
-    told: list[tuple[float, float]] = []
+    losses: list[tuple[float, float]] = []
     start = time.perf_counter()
     with tqdm(total=training["n_epochs"], unit="epoch", leave=False) as bar:
 
-        def tell(epoch: int, loss: float, held_out: float) -> None:
-            told.append((loss, held_out))
+        def report(epoch: int, loss: float, held_out: float) -> None:
+            losses.append((loss, held_out))
             bar.set_postfix_str(f"loss {loss:.5f}, held-out {held_out:.5f}", refresh=False)
             bar.update()
 
-        train(network, train_set, validation, **training, told=tell)
+        train(network, train_set, validation, **training, told=report)
     fitted = time.perf_counter()
     right = right_sequences(network, test)
     scored = time.perf_counter()
     return {
         "right": right,
         "validation_right": float(right_sequences(network, validation).mean()),
-        "train_loss": told[-1][0],
-        "validation_loss": told[-1][1],
-        "epochs_run": len(told),
+        "train_loss": losses[-1][0],
+        "validation_loss": losses[-1][1],
+        "epochs_run": len(losses),
         "n_parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
         "timescales": measured_timescales(network, test),
         "fit_seconds": fitted - start,
@@ -195,7 +190,7 @@ def _parts(sequences: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """States (T, n_units) after each bracket of all sequences, and what may close next (T,)."""
+    """States (T, n_units) after each bracket, and the closers that may come next (T,)."""
     states = [
         reservoir.transform(np.array([BRACKETS.index(bracket) for bracket in sequence]))
         for sequence in sequences
@@ -204,7 +199,7 @@ def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[NDArray[Any
 
 
 def closing(sequence: Sequence[str]) -> NDArray[np.int64]:
-    """Which closer may come next after each bracket, (T,): 0 for none, else 1 + its kind.
+    """The closer that may come next after each bracket, (T,): 0 for none, else 1 + its kind.
 
     >>> closing("([])").tolist()
     [1, 2, 1, 0]

@@ -1,14 +1,15 @@
 """What each expert of a mixture specialises in (Rachez & Hagiwara, section 4.3)."""
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import entropy
 
+from esnlm.experiments.common.markdown import markdown_table
 from esnlm.experiments.elman.run import (
     Settings,
     Tokens,
@@ -23,23 +24,9 @@ from esnlm.storage.atomic import write_whole
 
 Floats = NDArray[np.float64]
 
-COLUMNS = (
-    "expert",
-    "gate_share",
-    "decided_share",
-    "last_class",
-    "last_class_share",
-    "last_words",
-    "position_mean",
-    "position_sd",
-    "length_mean",
-    "length_sd",
-    "next_words",
-)
-
 
 class Contexts(NamedTuple):
-    """What is true of each position t of a corpus, whose next token is predicted; all (T,).
+    """The context of each position t of a corpus, whose next token is predicted; all (T,).
 
     ``last`` token just read; ``position`` words read of the sentence, 0 before its first;
     ``length`` words of the sentence that the next token belongs to, without the full stop;
@@ -76,53 +63,47 @@ def write_experts(settings: Settings, n_units: int, features: int, folder: Path)
     corpora = make_corpora(settings, 0)
     driven = drive(settings, n_units, features, 0)
     readout = fit_readout("moe", settings, 0, driven.train, corpora)
-    if not isinstance(readout, MixtureOfExpertsReadout):
-        raise TypeError(f"expected a mixture of experts, got {type(readout).__name__}")
+    assert isinstance(readout, MixtureOfExpertsReadout)
     grammar = corpora.grammar
     contexts = contexts_of(corpora.test, grammar.vocabulary.index(END))
     gate = np.asarray(readout.gate_proba(driven.test), dtype=np.float64)
     posterior = np.asarray(readout.responsibilities(driven.test, contexts.target))
-    rows = describe_experts(gate, posterior, contexts, grammar)
+    table = describe_experts(gate, posterior, contexts, grammar)
     explained = gate_information(gate, contexts, grammar)
-    write_whole(folder / "experts.csv", _csv(rows))
+    write_whole(folder / "experts.csv", table.round(6).to_csv(index=False, lineterminator="\n"))
     drive_name = f"{features} word features" if features else "one-hot words"
-    title = f"{n_units} units, {drive_name}, {len(rows)} experts, seed 0, second corpus"
-    write_whole(folder / "experts.md", _markdown(title, rows, explained, contexts))
+    title = f"{n_units} units, {drive_name}, {len(table)} experts, seed 0, second corpus"
+    write_whole(folder / "experts.md", _markdown(title, table, explained, contexts))
 
 
 def describe_experts(
     gate: Floats, posterior: Floats, contexts: Contexts, grammar: ElmanGrammar
-) -> list[dict[str, Any]]:
+) -> pd.DataFrame:
     """One row an expert, the most used first; gate, posterior (T, K)."""
-    vocabulary = grammar.vocabulary
-    classes = [grammar.word_class[word] for word in vocabulary]
+    words = pd.Index(grammar.vocabulary)
     decided = np.bincount(gate.argmax(axis=1), minlength=gate.shape[1]) / len(gate)
     rows = []
     for expert in np.argsort(-gate.mean(axis=0), kind="stable").tolist():
         weight = gate[:, expert]
-        last = _shares(contexts.last, weight, len(vocabulary))
-        by_class = dict.fromkeys(classes, 0.0)
-        for kind, share in zip(classes, last, strict=True):
-            by_class[kind] += float(share)
-        best = max(by_class, key=lambda kind: by_class[kind])
+        last = _shares(contexts.last, weight, words)
+        by_class = last.groupby(last.index.map(grammar.word_class), sort=False).sum()
         position, length = _moments(contexts.position, weight), _moments(contexts.length, weight)
-        following = _shares(contexts.target, posterior[:, expert], len(vocabulary))
         rows.append(
             {
                 "expert": expert,
                 "gate_share": float(weight.mean()),
                 "decided_share": float(decided[expert]),
-                "last_class": best,
-                "last_class_share": by_class[best],
-                "last_words": _top(last, vocabulary),
+                "last_class": by_class.idxmax(),
+                "last_class_share": by_class.max(),
+                "last_words": _top(last),
                 "position_mean": position[0],
                 "position_sd": position[1],
                 "length_mean": length[0],
                 "length_sd": length[1],
-                "next_words": _top(following, vocabulary),
+                "next_words": _top(_shares(contexts.target, posterior[:, expert], words)),
             }
         )
-    return rows
+    return pd.DataFrame(rows)
 
 
 def gate_information(gate: Floats, contexts: Contexts, grammar: ElmanGrammar) -> dict[str, float]:
@@ -131,8 +112,7 @@ def gate_information(gate: Floats, contexts: Contexts, grammar: ElmanGrammar) ->
     The mutual information of expert and property over the entropy of the expert, where the
     joint distribution is the mean of P(z|x) over positions with each value of the property.
     """
-    names = list(dict.fromkeys(grammar.word_class.values()))
-    classes = np.array([names.index(grammar.word_class[w]) for w in grammar.vocabulary])
+    classes = np.array([grammar.word_class[word] for word in grammar.vocabulary])
     properties = {
         "last word": contexts.last,
         "class of the last word": classes[contexts.last],
@@ -144,50 +124,47 @@ def gate_information(gate: Floats, contexts: Contexts, grammar: ElmanGrammar) ->
 
 
 def _information(gate: Floats, values: NDArray[Any]) -> float:
-    joint = np.stack([gate[values == value].sum(axis=0) for value in np.unique(values)])
-    joint /= joint.sum()
-    left, right = joint.sum(axis=1), joint.sum(axis=0)
-    entropy = _entropy(right)
-    if entropy <= 0:
+    joint = pd.DataFrame(gate).groupby(values).sum().to_numpy()
+    of_expert = float(entropy(joint.sum(axis=0)))
+    if of_expert <= 0:
         return 0.0
-    return (_entropy(left) + entropy - _entropy(joint.ravel())) / entropy
+    return (of_expert + float(entropy(joint.sum(axis=1)) - entropy(joint.ravel()))) / of_expert
 
 
-def _entropy(p: Floats) -> float:
-    positive = p[p > 0]
-    return float(-(positive * np.log(positive)).sum())
-
-
-def _shares(values: Tokens, weight: Floats, size: int) -> Floats:
-    counts = np.bincount(values, weights=weight, minlength=size)
-    return counts / max(float(counts.sum()), 1e-300)
+def _shares(values: Tokens, weight: Floats, words: pd.Index) -> "pd.Series[float]":
+    counts = np.bincount(values, weights=weight, minlength=len(words))
+    return pd.Series(counts / max(float(counts.sum()), 1e-300), index=words)
 
 
 def _moments(values: NDArray[np.int64], weight: Floats) -> tuple[float, float]:
-    total = max(float(weight.sum()), 1e-300)
-    mean = float(weight @ values) / total
-    return mean, float(np.sqrt(weight @ (values - mean) ** 2 / total))
+    weight = weight / max(float(weight.sum()), 1e-300)
+    mean = float(weight @ values)
+    return mean, float(np.sqrt(weight @ (values - mean) ** 2))
 
 
-def _top(shares: Floats, words: Sequence[str], count: int = 4) -> str:
+def _top(shares: "pd.Series[float]", count: int = 4) -> str:
     """Largest shares, in per cent: ``boys 31, girls 20``."""
-    order = np.argsort(-shares, kind="stable")[:count].tolist()
-    return ", ".join(f"{words[k]} {100 * shares[k]:.0f}" for k in order if shares[k] >= 0.005)
-
-
-def _csv(rows: Sequence[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        values = row.items()
-        writer.writerow({k: round(v, 6) if isinstance(v, float) else v for k, v in values})
-    return text.getvalue()
+    largest = shares.nlargest(count)
+    return ", ".join(
+        f"{word} {100 * share:.0f}" for word, share in largest.items() if share >= 0.005
+    )
 
 
 def _markdown(
-    title: str, rows: Sequence[dict[str, Any]], explained: dict[str, float], contexts: Contexts
+    title: str, table: pd.DataFrame, explained: dict[str, float], contexts: Contexts
 ) -> str:
+    rows: list[Sequence[object]] = [
+        (
+            row["expert"],
+            f"{100 * row['gate_share']:.1f} ({100 * row['decided_share']:.1f})",
+            f"{row['last_class']} {100 * row['last_class_share']:.0f}",
+            row["last_words"],
+            f"{row['position_mean']:.1f} ± {row['position_sd']:.1f}",
+            f"{row['length_mean']:.1f} ± {row['length_sd']:.1f}",
+            row["next_words"],
+        )
+        for row in table.to_dict("records")
+    ]
     lines = [
         "# What each expert specialises in",
         "",
@@ -196,17 +173,9 @@ def _markdown(
         "words of the sentence read so far. *Length*: words of the sentence. *Explains*: next "
         "words by responsibility P(z|x, y).",
         "",
-        "| expert | gate | after | words | position | length | explains |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['expert']} | {100 * row['gate_share']:.1f} ({100 * row['decided_share']:.1f}) "
-        f"| {row['last_class']} {100 * row['last_class_share']:.0f} | {row['last_words']} "
-        f"| {row['position_mean']:.1f} ± {row['position_sd']:.1f} "
-        f"| {row['length_mean']:.1f} ± {row['length_sd']:.1f} | {row['next_words']} |"
-        for row in rows
-    ]
-    lines += [
+        *markdown_table(
+            ["expert", "gate", "after", "words", "position", "length", "explains"], rows
+        ),
         "",
         f"All positions: position {contexts.position.mean():.1f} ± {contexts.position.std():.1f}, "
         f"length {contexts.length.mean():.1f} ± {contexts.length.std():.1f}.",
@@ -214,9 +183,10 @@ def _markdown(
         "What the gate knows: mutual information between the expert and a property of the "
         "context, as a share of the entropy of the expert.",
         "",
-        "| property | share |",
-        "|---|---|",
-        *(f"| {name} | {100 * share:.0f} % |" for name, share in explained.items()),
+        *markdown_table(
+            ["property", "share"],
+            ([name, f"{100 * share:.0f} %"] for name, share in explained.items()),
+        ),
         "",
     ]
     return "\n".join(lines)

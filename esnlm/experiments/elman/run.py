@@ -1,4 +1,4 @@
-"""One run of the Elman experiment: corpora, states, one readout, its scores."""
+"""Fit and score one readout or n-gram model on Elman's grammar."""
 
 import hashlib
 import inspect
@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,7 +36,7 @@ PENALTIES = (1.0, 10.0)
 
 @dataclass(frozen=True)
 class Settings:
-    """What all runs of one grid share.
+    """Settings shared by all runs of a grid.
 
     ``grammar`` holds keyword arguments of `ElmanGrammar` as JSON; lengths are text there.
     """
@@ -50,7 +50,7 @@ class Settings:
     grammar: str = "{}"
 
     def columns(self) -> dict[str, Any]:
-        """The settings as columns of the CSV, and what `version` tells."""
+        """The settings and the `version` as columns of the CSV."""
         return asdict(self) | {"version": version()}
 
 
@@ -75,11 +75,11 @@ def _described(readout: Any) -> Any:
 
 
 class Corpora(NamedTuple):
-    """Two corpora, each one long sequence of tokens, and the process that wrote them.
+    """Two corpora, each one long sequence of tokens, and the grammar that generated them.
 
     ``train`` (T1,) and ``test`` (T2,) tokens; ``train_oracle`` (T1 - 1, V) and ``test_oracle``
-    (T2 - 1, V) exact distributions of the tokens but the first; ``held_out`` the position in
-    ``train`` at which the sentences for choices begin.
+    (T2 - 1, V) exact distributions of all tokens but the first; ``held_out`` the position in
+    ``train`` where the held-out sentences begin.
     """
 
     grammar: ElmanGrammar
@@ -91,15 +91,14 @@ class Corpora(NamedTuple):
 
 
 class Driven(NamedTuple):
-    """A reservoir's states on both corpora: row t predicts token t + 1.
+    """A reservoir's states on both corpora; row t predicts token t + 1.
 
-    ``train_seconds`` went into word features and the training states, ``test_seconds`` into the
-    others.
+    ``train_seconds`` is the time of word features and training states, ``test_seconds`` that of
+    test states.
     """
 
     train: NDArray[Any]
     test: NDArray[Any]
-    reservoir: Reservoir
     embedding: NDArray[np.float64] | None
     train_seconds: float
     test_seconds: float
@@ -112,8 +111,7 @@ def make_grammar(text: str) -> ElmanGrammar:
     3.5
     """
     options = json.loads(text)
-    if options.get("length_quotas"):
-        quotas = options["length_quotas"]
+    if quotas := options.get("length_quotas"):
         options["length_quotas"] = {int(length): weight for length, weight in quotas.items()}
     return ElmanGrammar(**options)
 
@@ -141,7 +139,7 @@ def make_corpora(settings: Settings, seed: int) -> Corpora:
 
 
 def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
-    """Unfitted readouts of the name that the command line and the CSV use, one a penalty.
+    """Unfitted readouts of a name in `READOUTS`, one for each penalty to choose from.
 
     Ridge chooses its penalty by cross-validation in closed form, and the mixture stops on the
     held-out sentences; softmax and factored have a penalty for `fit_readout` to choose.
@@ -153,10 +151,9 @@ def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingRea
     if name == "moe":
         return [MixtureOfExpertsReadout(settings.experts, random_state=seed)]
     if name == "factored":
-        parts = [SoftmaxReadout(alpha) for alpha in PENALTIES]
         return [
             ClassFactoredReadout(class_readout=part, word_readout=part, random_state=seed)
-            for part in parts
+            for part in map(SoftmaxReadout, PENALTIES)
         ]
     raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {name!r}")
 
@@ -166,7 +163,7 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     """States of both corpora of a seed, each one sequence from a zero state that is never reset.
 
     With ``features`` F > 0 the word features are learned on the training corpus first
-    (section 3.2), then drive the same recurrent weights. The last answer is kept for the next
+    (section 3.2), then drive the same recurrent weights. The last result is cached for the next
     readout on the same states.
     """
     corpora = make_corpora(settings, seed)
@@ -188,17 +185,17 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     trained_at = time.perf_counter()
     test = reservoir.transform(corpora.test, features=embedding)[:-1]
     end = time.perf_counter()
-    return Driven(train, test, reservoir, embedding, trained_at - start, end - trained_at)
+    return Driven(train, test, embedding, trained_at - start, end - trained_at)
 
 
 def fit_readout(
     name: str, settings: Settings, seed: int, states: NDArray[Any], corpora: Corpora
 ) -> StreamingReadout:
-    """The readout fitted on the training corpus, without a look at the second.
+    """Fit the readout of this name on the training corpus.
 
     Among several penalties the one that gives the last tenth of the training sentences the
-    highest likelihood is fitted again on all of them. The mixture stops where those sentences
-    say and does not train on them.
+    highest likelihood is fitted again on all of them. The mixture is not trained on those
+    sentences: they decide when it stops.
     """
     candidates = make_readouts(name, settings, seed)
     targets = corpora.train[1:]
@@ -219,9 +216,8 @@ def fit_readout(
 def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score one readout: a row of ``elman.csv``.
 
-    ``fit_seconds`` counts all that is learned from the training corpus: word features, states
-    and readout; ``score_seconds`` the states and the predictions of the test corpus. What
-    readouts share counts for each of them.
+    ``fit_seconds`` is the time of word features, training states and readout, ``score_seconds``
+    that of test states and predictions. Shared work counts for each readout.
     """
     seed = setting["seed"]
     corpora = make_corpora(settings, seed)
@@ -247,7 +243,7 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
 
 
 def _penalty(readout: StreamingReadout) -> float:
-    """The L2 penalty that was used: ridge's own choice, or that of the softmax parts."""
+    """The L2 penalty: ridge's own choice, or that of the softmax parts."""
     part: Any = getattr(readout, "word_readout", readout)
     return float(getattr(part, "alpha_", part.alpha))
 
@@ -267,22 +263,20 @@ def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ngram_distributions(model: KneserNey, tokens: Tokens) -> NDArray[np.float64]:
-    """Distributions (T - 1, V) of ``tokens[1:]``; every distinct context is asked for once."""
-    known: dict[bytes, NDArray[np.float64]] = {}
-    rows = []
-    for end in range(1, len(tokens)):
-        context = tokens[max(0, end - model.order + 1) : end] if model.order > 1 else tokens[:0]
-        name = context.tobytes()
-        if name not in known:
-            known[name] = model.next_token_distribution(context)
-        rows.append(known[name])
-    return np.stack(rows)
+    """Distributions (T - 1, V) of ``tokens[1:]``, computed once for each distinct context."""
+
+    @cache
+    def distribution(context: tuple[int, ...]) -> NDArray[np.float64]:
+        return model.next_token_distribution(np.array(context, dtype=tokens.dtype))
+
+    read = [tuple(tokens[max(0, end + 1 - model.order) : end]) for end in range(1, len(tokens))]
+    return np.stack([distribution(context) for context in read])
 
 
 def _scores(
     predicted: NDArray[Any], targets: Tokens, oracle: NDArray[np.float64]
 ) -> dict[str, float]:
-    """Perplexity and cosine of predictions (T, V), and the perplexity that nothing goes below."""
+    """Perplexity and cosine of predictions (T, V), and the perplexity of the oracle."""
     at = np.arange(len(targets))
     with np.errstate(divide="ignore"):
         return {

@@ -1,33 +1,27 @@
-"""One run of the experiment on natural language, in a process of its own: fitted, then scored.
+"""Fit and score one model of the experiment on natural language.
 
-What a run has done lies in its folder until its row is written: checkpoints while it is trained,
-then the model and what training took. Begun again, the run goes on from there.
+The folder of a run holds its work until its row is written: checkpoints during training, then the
+model and the cost of training. A run that is started again resumes from them.
 """
 
-import fcntl
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from esnlm.utils.blas import use_widest_kernels
+import numpy as np
 
-use_widest_kernels()
-
-import numpy as np  # noqa: E402
-
-from esnlm.evaluation.measures import Evaluation  # noqa: E402
-from esnlm.experiments.common.minimal_pairs import accuracies  # noqa: E402
-from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib, serve  # noqa: E402
-from esnlm.models.reservoir import LanguageModel  # noqa: E402
-from esnlm.models.resumable_run import StoppedError  # noqa: E402
-from esnlm.models.saving import rebuild  # noqa: E402
-from esnlm.models.training import Trainer, TrainingPlan  # noqa: E402
-from esnlm.storage.atomic import write_whole  # noqa: E402
-from esnlm.storage.checkpoints import Checkpoints  # noqa: E402
-from esnlm.text.shards import Shards  # noqa: E402
+from esnlm.evaluation.measures import Evaluation
+from esnlm.experiments.common.minimal_pairs import accuracies
+from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib
+from esnlm.models.reservoir import LanguageModel
+from esnlm.models.resumable_run import StoppedError
+from esnlm.models.saving import rebuild
+from esnlm.models.training import Trainer, TrainingPlan
+from esnlm.storage.atomic import locked, write_whole
+from esnlm.storage.checkpoints import Checkpoints
+from esnlm.text.shards import Shards
 
 _FITTED = "fitted.json"
 _PEAK = "peak_rss_mib"
@@ -42,7 +36,8 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     """
     folder = Path(setting["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    with _only_one(folder):
+    # An earlier run whose parent was killed may still be saving its checkpoint.
+    with locked(folder / "lock"):
         with lifeline.gently() as asked:
             fitted = _fitted(setting, folder, asked)
         model = LanguageModel.load(folder / "model")
@@ -60,10 +55,10 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
 
 
 def parameter_counts(model: LanguageModel) -> dict[str, int]:
-    """Trained parameters; all of them; and those that are not zero, which Ueda et al. count.
+    """Counts of trained parameters, of all, and of those that are not zero (as Ueda et al. count).
 
-    A model's parameters are the recurrent and input weights, leak rates, biases where there are
-    any, and what is trained: the readout and the word features.
+    Parameters are the recurrent and input weights, leak rates, biases if any, and the trained
+    readout and word features.
     """
     reservoir, trained = model.reservoir_, model.n_parameters_
     weights = (reservoir.W_, reservoir.W_in_)
@@ -83,11 +78,10 @@ def _nonzero(matrix: Any) -> int:
 
 
 def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, Any]:
-    """Train, or go on with it, unless that is done; what it took."""
+    """Train, or resume training, unless that is done; return the cost of training."""
     done = folder / _FITTED
     if done.is_file():
-        told: dict[str, Any] = json.loads(done.read_text())
-        return told
+        return dict(json.loads(done.read_text()))
     trainer = _trainer(setting)
     checkpoints = Checkpoints(folder / "checkpoints")
     try:
@@ -99,19 +93,19 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
         raise SystemExit(130) from None
     seconds = trainer.seconds
     trainer.model.save(folder / "model")
-    told = {
+    cost = {
         "n_train_tokens": trainer.n_rows,
         "fit_seconds": round(seconds, 3),
         "tokens_per_second": round(trainer.tokens / seconds, 1),
         "peak_rss_mib": _peak(folder),
     }
-    write_whole(done, json.dumps(told))
+    write_whole(done, json.dumps(cost))
     checkpoints.remove()
-    return told
+    return cost
 
 
 def _peak(folder: Path) -> int:
-    """Peak memory of this process and of those that the run was stopped in, in MiB."""
+    """Peak memory in MiB of this process and of earlier ones of the same run."""
     file = folder / _PEAK
     return max(int(file.read_text()) if file.is_file() else 0, peak_rss_mib())
 
@@ -127,15 +121,3 @@ def _trainer(setting: Mapping[str, Any]) -> Trainer:
     )
     stream = model.read(train.stream())
     return Trainer(model, stream, model.tokenize(held_out.stream()), plan)
-
-
-@contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Wait until a run of before, whose parent was killed, has saved its checkpoint and ended."""
-    with open(folder / "lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-if __name__ == "__main__":
-    serve(measure)

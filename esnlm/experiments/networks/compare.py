@@ -1,4 +1,4 @@
-"""Networks trained on one corpus, side by side: a CSV row a run, a table and a plot."""
+"""Compare networks trained on one corpus: a CSV with a row for each run, a table and a plot."""
 
 import hashlib
 import json
@@ -9,13 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import joblib
 import numpy as np
+import pandas as pd
 
 from esnlm.experiments.common import minimal_pairs
 from esnlm.experiments.common.grid import Row, read_rows, run_grid
+from esnlm.experiments.common.markdown import markdown_table
 from esnlm.experiments.common.provenance import code_version
 from esnlm.experiments.common.subprocess_run import run_apart
-from esnlm.experiments.networks.run import write_stream, write_tokenizer
 from esnlm.storage.atomic import write_whole
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
@@ -45,9 +47,6 @@ COLUMNS = (
     "command",
     "commit",
 )
-# Okabe & Ito's palette: told apart by colour-blind readers.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555", "#000000")
-_MARKERS = "osD^vP*X"
 
 
 class Entry(NamedTuple):
@@ -66,11 +65,11 @@ def grid(
     *,
     one_text: bool = False,
 ) -> list[Row]:
-    """The runs: each entry in settings of about so many trained parameters, or as it is given.
+    """The runs: each entry in settings of about these numbers of trained parameters.
 
-    The latter without sizes, and where what is given leaves no size to choose. Training is each
-    network's recipe with ``plan`` over it; ``one_text``: nothing in the corpus tells sentences
-    apart. Settings and plans are checked.
+    An entry is taken as given without sizes, or where its settings leave no size to choose.
+    Training is each network's recipe with ``plan`` over it; ``one_text`` says that the corpus has
+    no sentence boundaries. Settings and plans are checked.
 
     Examples
     --------
@@ -115,11 +114,11 @@ def run_comparison(
     device: str = "auto",
     command: str = "",
 ) -> list[Row]:
-    """Run what ``compare.csv`` in ``out`` does not hold; tabulate and plot all rows of it.
+    """Run what ``compare.csv`` in ``out`` does not hold; tabulate and plot all its rows.
 
-    ``streams``: ``train`` and ``held_out``, of tokens that begin anew at each ``reset``. With
-    ``blimp``, minimal pairs, each network judges them. A run that is interrupted goes on where
-    it was.
+    ``streams`` are ``train`` and ``held_out``, whose sequences begin at each ``reset``. Each
+    network judges the minimal pairs ``blimp``, if any. An interrupted run resumes from its last
+    checkpoint.
     """
     judged = minimal_pairs.digest(blimp)
     shared = {
@@ -129,12 +128,10 @@ def run_comparison(
     }
     made = {"command": command, "commit": code_version()}
     with tempfile.TemporaryDirectory() as folder:
-        places = {name: str(Path(folder) / name) for name in streams}
-        for name, stream in streams.items():
-            write_stream(stream, Path(places[name]))
-        places["tokenizer"] = str(Path(folder) / "tokenizer")
-        write_tokenizer(tokenizer, Path(places["tokenizer"]))
-        given = places | {
+        corpus = str(Path(folder) / "corpus")
+        joblib.dump((streams["train"], streams["held_out"], tokenizer), corpus)
+        given = {
+            "corpus_file": corpus,
             "reset": reset,
             "blimp": None if blimp is None else str(blimp),
             "device": device,
@@ -162,7 +159,7 @@ def _run(setting: Row, *, given: Row, made: Row, out: Path, env: dict[str, str])
 
 
 def _digest(streams: Mapping[str, TokenStream]) -> str:
-    """What the runs of one CSV share: twelve digits of the SHA-256 of both texts' tokens."""
+    """Twelve digits of the SHA-256 of both texts' tokens, which the runs of one CSV share."""
     digest = hashlib.sha256()
     for name in sorted(streams):
         for array in (streams[name].tokens, streams[name].starts):
@@ -172,100 +169,95 @@ def _digest(streams: Mapping[str, TokenStream]) -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown, by model and trained parameters."""
-    head = (
+    header = (
         "model", "settings", "training", "seed", "trained parameters", "all parameters", "steps",
         "held-out nats a token", "perplexity", "BLiMP, %", "training s", "tokens/s", "machine",
     )  # fmt: skip
-    lines = [head, ("---",) * len(head)]
-    for row in sorted(rows, key=lambda row: (row["model"], row["n_parameters"], row["seed"])):
-        lines.append(
-            (
-                row["model"],
-                ", ".join(_told(json.loads(row["settings"]))) or "default",
-                ", ".join(_told(_differing_plan(row, rows))),
-                str(row["seed"]),
-                f"{row['n_parameters']:,}",
-                f"{row['n_parameters_total']:,}",
-                f"{row['n_steps']:,}",
-                f"{row['held_out_nll']:.4f}",
-                f"{row['held_out_perplexity']:.3f}",
-                "" if row["blimp"] is None else f"{100 * row['blimp']:.1f}",
-                f"{row['train_seconds']:.0f}",
-                f"{row['tokens_per_second']:,.0f}",
-                row["machine"],
-            )
+    trainings = differing_trainings(rows)
+    lines = [
+        (
+            row["model"],
+            ", ".join(_options(json.loads(row["settings"]))) or "default",
+            training,
+            row["seed"],
+            f"{row['n_parameters']:,}",
+            f"{row['n_parameters_total']:,}",
+            f"{row['n_steps']:,}",
+            f"{row['held_out_nll']:.4f}",
+            f"{row['held_out_perplexity']:.3f}",
+            "" if row["blimp"] is None else f"{100 * row['blimp']:.1f}",
+            f"{row['train_seconds']:.0f}",
+            f"{row['tokens_per_second']:,.0f}",
+            row["machine"],
         )
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        for row, training in sorted(
+            zip(rows, trainings, strict=True),
+            key=lambda pair: [pair[0][name] for name in ("model", "n_parameters", "seed")],
+        )
+    ]
+    return "".join(f"{line}\n" for line in markdown_table(header, lines))
 
 
-def _differing_plan(row: Row, rows: Iterable[Row]) -> dict[str, Any]:
-    """What in the row's training is not so in all rows of its model."""
-    plans = [json.loads(other["plan"]) for other in rows if other["model"] == row["model"]]
-    plan = json.loads(row["plan"])
-    return {
-        name: value
-        for name, value in plan.items()
-        if any(name not in other or other[name] != value for other in plans)
+def differing_trainings(rows: Sequence[Row]) -> list[str]:
+    """The options of each row's training that are not the same in all rows of its model."""
+    plans = [json.loads(row["plan"]) for row in rows]
+    table = pd.DataFrame({"model": [row["model"] for row in rows], "plan": plans})
+    alike = {
+        model: set.intersection(*({*map(repr, plan.items())} for plan in group))
+        for model, group in table.groupby("model")["plan"]
     }
+    return [
+        ", ".join(_options({k: v for k, v in plan.items() if repr((k, v)) not in alike[model]}))
+        for model, plan in zip(table["model"], plans, strict=True)
+    ]
 
 
-def _told(settings: Mapping[str, Any]) -> list[str]:
+def _options(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Settings as ``--models`` takes them."""
-    told = []
+    found = []
     for name, value in settings.items():
         if isinstance(value, dict):
-            told += [f"{name}.{inner}" for inner in _told(value)]
+            found += _options(value, f"{prefix}{name}.")
         else:
-            told.append(f"{name}={value if isinstance(value, str) else json.dumps(value)}")
-    return told
+            text = value if isinstance(value, str) else json.dumps(value)
+            found.append(f"{prefix}{name}={text}")
+    return found
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
     """Held-out loss against trained parameters and against seconds of training, as a PNG."""
     from matplotlib.ticker import EngFormatter
 
-    from esnlm.experiments.common.figures import band, legend, panels, save
+    from esnlm.experiments.common.figures import band, legend, panels, save, style
 
+    table = pd.DataFrame(rows).assign(training=differing_trainings(rows))
     figure, axes = panels(2)
-    series = _series(rows)
     for axis, column in zip(axes, ("n_parameters", "train_seconds"), strict=True):
-        for i, (name, some) in enumerate(series.items()):
-            style = {"color": _COLOURS[i % 8], "marker": _MARKERS[i % 8]}
-            for k, line in enumerate(_lines(some, column)):
-                band(axis, line, **style, label="_" * (k > 0) + name)  # the first in the legend
-        places = [row[column] for row in rows]
-        if max(places) >= 10 * min(places):  # on less a logarithmic axis has no room for its labels
+        series = table.groupby(["model", "training"], sort=False)
+        for number, ((model, training), group) in enumerate(series):
+            label = f"{model}: {training}" if training else str(model)
+            for k, line in enumerate(lines_of(group, column)):
+                # The first of them in the legend.
+                band(
+                    axis, line, column, "held_out_nll", **style(number), label="_" * (k > 0) + label
+                )
+        # On less a logarithmic axis has no room for its labels.
+        if table[column].max() >= 10 * table[column].min():
             axis.set_xscale("log")
         axis.set_ylabel("held-out loss, nats a token")
-        axis.grid(alpha=0.25)
     axes[0].xaxis.set_major_formatter(EngFormatter(sep=""))
     axes[0].set_xlabel("trained parameters")
     axes[1].set_xlabel("seconds of training")
-    legend(figure, axes[0], min(len(series), 3))
+    legend(figure, axes[0], min(series.ngroups, 3))
     save(figure, path)
 
 
-def _series(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows by model and, where trainings of one differ, by training: what a line may join."""
-    series: dict[str, list[Row]] = {}
-    for row in rows:
-        differing = ", ".join(_told(_differing_plan(row, rows)))
-        name = f"{row['model']}: {differing}" if differing else row["model"]
-        series.setdefault(name, []).append(row)
-    return series
-
-
-def _lines(rows: Sequence[Row], column: str) -> list[dict[float, list[float]]]:
-    """Means over seeds of the column -> losses of the seeds, a setting each: one line.
+def lines_of(rows: pd.DataFrame, column: str) -> list[pd.DataFrame]:
+    """Rows with the means of ``column`` over the seeds of a setting, as the lines to draw.
 
     Settings that share a place are points of their own: nothing orders them.
     """
-    alike: dict[str, list[Row]] = {}
-    for row in rows:
-        alike.setdefault(row["settings"], []).append(row)
-    points = [
-        (float(np.mean([row[column] for row in group])), [row["held_out_nll"] for row in group])
-        for group in alike.values()
-    ]
-    line = dict(points)
-    return [line] if len(line) == len(points) else [dict([point]) for point in points]
+    place = rows.groupby("settings")[column].transform("mean")
+    placed = rows.assign(**{column: place})
+    settings = [points for _, points in placed.groupby("settings", sort=False)]
+    return [placed] if place.nunique() == len(settings) else settings

@@ -1,4 +1,4 @@
-"""One run of a comparison, in a process of its own: a network trained and scored."""
+"""Train and score one network of a comparison."""
 
 import inspect
 import json
@@ -9,27 +9,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import joblib
 
 from esnlm.experiments.common.minimal_pairs import accuracies
-from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib, serve
+from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib
 from esnlm.models.resumable_run import StoppedError
 from esnlm.storage.checkpoints import Checkpoints
-from esnlm.text.corpus import TokenStream
-from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.threads import available_cores
 
 _SAVE_EVERY = 120.0
-_PARTS = ("tokens", "starts", "bounds")
 
 
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     """The measured columns of one row.
 
-    ``setting``: ``model``, ``settings`` and ``plan`` (JSON), ``seed``, ``device``, the folders
-    ``train`` and ``held_out`` of `write_stream`, the file ``tokenizer`` of `write_tokenizer`,
-    ``reset``, the minimal pairs ``blimp`` or None, and ``checkpoints``, a folder for those of the
-    run.
+    ``setting``: ``model``, ``settings`` and ``plan`` (JSON), ``seed``, ``device``, the file
+    ``corpus_file`` in which joblib wrote the streams of training and held-out text and the
+    tokenizer, ``reset``, the minimal pairs ``blimp`` or None, and ``checkpoints``, a folder for
+    those of the run.
     """
     import torch
 
@@ -41,8 +38,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     from esnlm.torch.training.plan import Plan
     from esnlm.torch.training.trainer import NetworkTrainer
 
-    train, held = (read_stream(Path(setting[part])) for part in ("train", "held_out"))
-    tokenizer = read_tokenizer(Path(setting["tokenizer"]))
+    train, held, tokenizer = joblib.load(setting["corpus_file"], mmap_mode="r")
     device = chosen_device(setting["device"])
     torch.manual_seed(setting["seed"])
     kind = network_class(setting["model"])
@@ -57,7 +53,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     with lifeline.gently() as stop, suppress(StoppedError):
         trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
     start = time.perf_counter()
-    # The same tokens count for all; what was trained on text as one reads it as one.
+    # The same tokens count for all; a network trained on text without sentences reads it so.
     starts = held.starts if plan.batching == "sentences" else None
     scores = log_probabilities(network, held.tokens, starts, bf16=plan.bf16)
     nll = -float(scores[held.predicted()].mean())
@@ -86,60 +82,9 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
 
 
 def machine(device: Any) -> str:
-    """What computed: the name of a CUDA device, or the number of cores."""
+    """The name of a CUDA device, or the number of cores."""
     import torch
 
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return f"CPU cores: {available_cores()}"
-
-
-def write_stream(stream: TokenStream, folder: Path) -> None:
-    """Tokens, starts and bounds as .npy files in a new folder, for `read_stream` to map.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp()) / "stream"
-    >>> write_stream(TokenStream(np.arange(3), None, np.array([0, 3])), folder)
-    >>> read_stream(folder).tokens.tolist()
-    [0, 1, 2]
-    """
-    folder.mkdir(parents=True)
-    for part in _PARTS:
-        array = getattr(stream, part)
-        if array is not None:
-            np.save(folder / f"{part}.npy", array, allow_pickle=False)
-
-
-def read_stream(folder: Path) -> TokenStream:
-    """The stream that `write_stream` wrote, memory-mapped."""
-    files = {part: folder / f"{part}.npy" for part in _PARTS}
-    mapped: dict[str, Any] = {
-        part: np.load(file, mmap_mode="r", allow_pickle=False) if file.exists() else None
-        for part, file in files.items()
-    }
-    return TokenStream(**mapped)
-
-
-def write_tokenizer(tokenizer: Tokenizer, file: Path) -> None:
-    """A file for `read_tokenizer`.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp()) / "tokenizer"
-    >>> write_tokenizer(Tokenizer.train_words(["a b"]), file)
-    >>> read_tokenizer(file).encode("b a").tolist() == [
-    ...     *Tokenizer.train_words(["a b"]).encode("b a")
-    ... ]
-    True
-    """
-    parts = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
-    file.write_text(json.dumps(parts), encoding="utf-8")
-
-
-def read_tokenizer(file: Path) -> Tokenizer:
-    """The tokenizer that `write_tokenizer` wrote."""
-    parts = json.loads(file.read_text(encoding="utf-8"))
-    return Tokenizer.from_json(**parts)
-
-
-if __name__ == "__main__":
-    serve(measure)

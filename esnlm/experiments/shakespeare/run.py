@@ -1,4 +1,4 @@
-"""One run of the Shakespeare study, in a process of its own: a model trained, scored, sampled."""
+"""Train, score and sample one model of the Shakespeare study."""
 
 import json
 import time
@@ -7,38 +7,34 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from esnlm.utils.blas import use_widest_kernels
+import numpy as np
 
-use_widest_kernels()
-
-import numpy as np  # noqa: E402
-
-from esnlm import LanguageModel, Reservoir, SoftmaxReadout  # noqa: E402
-from esnlm.evaluation.metrics import ngram_overlap  # noqa: E402
-from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib, serve  # noqa: E402
-from esnlm.experiments.shakespeare.windows import (  # noqa: E402
+from esnlm import LanguageModel, Reservoir, SoftmaxReadout
+from esnlm.evaluation.metrics import ngram_overlap
+from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib
+from esnlm.experiments.shakespeare.windows import (
     EMBEDDING,
     WINDOW,
     by_windows,
     drawn_by_windows,
     published_reservoir,
 )
-from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
-from esnlm.models.resumable_run import StoppedError  # noqa: E402
-from esnlm.models.training import Trainer  # noqa: E402
-from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout  # noqa: E402
-from esnlm.readouts.token_gated.token_code import with_token_code  # noqa: E402
-from esnlm.readouts.token_gated.token_gated import TokenGatedReadout  # noqa: E402
-from esnlm.storage.checkpoints import Checkpoints  # noqa: E402
-from esnlm.text.tokenizers import Tokenizer  # noqa: E402
-from esnlm.utils.threads import available_cores  # noqa: E402
+from esnlm.models.ngram import NgramLanguageModel
+from esnlm.models.resumable_run import StoppedError
+from esnlm.models.training import Trainer
+from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout
+from esnlm.readouts.token_gated.token_code import with_token_code
+from esnlm.readouts.token_gated.token_gated import TokenGatedReadout
+from esnlm.storage.checkpoints import Checkpoints
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.threads import available_cores
 
 #: n-grams whose overlap is measured.
 ORDERS = (7, 8)
 _PIECES = 4
 _PROMPT = 256
 _SAVE_EVERY = 300.0
-#: Every so manyth character of the test text is also scored from its window.
+#: Distance of the test characters that are also scored from their windows.
 WINDOW_STRIDE = 16
 
 Texts = Mapping[str, str]
@@ -48,8 +44,8 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     """The measured columns of one row.
 
     ``setting``: ``model``, ``size`` (units, or the order of n-grams), ``settings`` (JSON),
-    ``characters`` to generate, the files ``train`` and ``test``, ``checkpoints``, a folder for
-    those of the run, and ``sample``, the file for what is generated.
+    number of ``characters`` to generate, the files ``train`` and ``test``, the folder
+    ``checkpoints``, and the file ``sample`` for the generated text.
     """
     texts = {part: Path(setting[part]).read_text(encoding="utf-8") for part in ("train", "test")}
     measured = _KINDS[setting["model"]](setting, texts, lifeline)
@@ -78,7 +74,7 @@ OPTIONAL = (
 
 
 def overlaps(generated: str, texts: Texts) -> dict[str, float]:
-    """Share of the distinct 7- and 8-grams of a text that occur in each of the others.
+    """Shares of the distinct 7- and 8-grams of a text that occur in each of the others.
 
     >>> overlaps("to be or not", {"train": "to be or nothing"})
     {'overlap_7_train': 1.0, 'overlap_8_train': 1.0}
@@ -91,7 +87,7 @@ def overlaps(generated: str, texts: Texts) -> dict[str, float]:
 
 
 def _real(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
-    """What pieces of the test text would score as generated ones: the value to come near."""
+    """Overlaps of pieces of the test text, which generated text should come near."""
     length, test = setting["characters"], texts["test"]
     found = []
     for start in np.linspace(0, len(test) - length, _PIECES).astype(int):
@@ -106,17 +102,19 @@ def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, 
     model = NgramLanguageModel(setting["size"], tokenizer="char", reset="never")
     model.fit([texts["train"]])
     fitted = time.perf_counter() - start
-    return (
-        {"vocabulary": model.n_tokens_, "fit_seconds": fitted}
-        | {"cross_entropy": -model.score([texts["test"]])}
-        | {"n_parameters": model.ngrams_.n_parameters_}
-        | {"n_parameters_total": model.ngrams_.n_parameters_}
-        | _generated(setting, texts, model, windows=False)
-    )
+    n_parameters = model.ngrams_.n_parameters_
+    return {
+        "vocabulary": model.n_tokens_,
+        "fit_seconds": fitted,
+        "cross_entropy": -model.score([texts["test"]]),
+        "n_parameters": n_parameters,
+        "n_parameters_total": n_parameters,
+        **_generated(setting, texts, model),
+    }
 
 
 def _carried(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
-    """A state carried through the whole text."""
+    """A model whose state is carried through the whole text."""
     options = json.loads(setting["settings"])
     tokenizer = Tokenizer.train_characters([texts["train"]])
     reservoir = Reservoir(setting["size"], random_state=0, **options["reservoir"])
@@ -129,18 +127,19 @@ def _carried(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> di
         readout = SoftmaxReadout(solver="incremental", **options["readout"])
     model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
     with _trained(model, setting, texts, lifeline) as seconds:
-        return (
-            {"fit_seconds": seconds, "cross_entropy": -model.score([texts["test"]])}
-            | _sizes(model, model.reservoir_.W_in_.size)
-            | _generated(setting, texts, model, windows=False)
-        )
+        return {
+            "fit_seconds": seconds,
+            "cross_entropy": -model.score([texts["test"]]),
+            **_sizes(model, model.reservoir_.W_in_.size),
+            **_generated(setting, texts, model),
+        }
 
 
 def _windows(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
-    """The published setting.
+    """The published setting, a state that begins anew 32 characters before each prediction.
 
-    After 32 characters the state has forgotten where it began: `by_windows` measures by how much
-    it differs. So the readout learns from the carried state, and is judged by windows.
+    After 32 characters the state has forgotten its beginning; `by_windows` measures how much it
+    differs. So the readout learns from the carried state, and is judged by windows.
     """
     options = json.loads(setting["settings"])
     readout = NormalisedSoftmaxReadout(solver="incremental", **options["readout"])
@@ -152,20 +151,22 @@ def _windows(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> di
         ends = np.arange(WINDOW, len(test.tokens), WINDOW_STRIDE)
         logs, difference = by_windows(model, test.tokens, ends)
         carried = model.log_likelihood(test)[0]
-        return (
-            {"fit_seconds": seconds, "cross_entropy": -float(carried.mean())}
-            | {"window_cross_entropy": -float(logs.mean()), "state_difference": difference}
-            | {"carried_cross_entropy": -float(carried[ends - 1].mean())}
-            | _sizes(model, EMBEDDING * (setting["size"] + model.n_tokens_))
-            | _generated(setting, texts, model, windows=True)
-        )
+        return {
+            "fit_seconds": seconds,
+            "cross_entropy": -float(carried.mean()),
+            "window_cross_entropy": -float(logs.mean()),
+            "state_difference": difference,
+            "carried_cross_entropy": -float(carried[ends - 1].mean()),
+            **_sizes(model, EMBEDDING * (setting["size"] + model.n_tokens_)),
+            **_generated(setting, texts, model, drawn_by_windows),
+        }
 
 
 @contextmanager
 def _trained(
     model: LanguageModel, setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline
 ) -> Iterator[float]:
-    """Train, from where an interrupted run was; the seconds. Its checkpoint stays until the end."""
+    """Train or resume training and yield its seconds; the checkpoint goes at the block's end."""
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     start = time.perf_counter()
     trainer = Trainer(model, model.read([texts["train"]]))
@@ -184,15 +185,16 @@ def _sizes(model: LanguageModel, n_inputs: int) -> dict[str, Any]:
     }
 
 
+def _carry_on(model: Any, prompt: str, n_tokens: int, seed: int) -> str:
+    return str(model.sample(n_tokens, prompt, random_state=seed))
+
+
 def _generated(
-    setting: Mapping[str, Any], texts: Texts, model: Any, *, windows: bool
+    setting: Mapping[str, Any], texts: Texts, model: Any, draw: Any = _carry_on
 ) -> dict[str, Any]:
     prompt, n = texts["train"][-_PROMPT:], setting["characters"]
     start = time.perf_counter()
-    if windows:
-        text = drawn_by_windows(model, prompt, n, seed=0)
-    else:
-        text = model.sample(n, prompt, random_state=0)
+    text = draw(model, prompt, n, seed=0)
     seconds = (time.perf_counter() - start) / n
     Path(setting["sample"]).write_text(text, encoding="utf-8")
     return {"seconds_per_character": seconds} | overlaps(text, texts)
@@ -206,6 +208,3 @@ _KINDS = {
     "windows": _windows,
     "windows, dense": _windows,
 }
-
-if __name__ == "__main__":
-    serve(measure)

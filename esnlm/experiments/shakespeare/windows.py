@@ -13,7 +13,7 @@ from esnlm.reservoir.reservoir import Reservoir
 WINDOW = 32
 #: Dimensions of the frozen embedding of a character.
 EMBEDDING = 16
-#: Recurrent and input weights of unit variance are divided by the root of their number and this.
+#: Gaussian weights are divided by the root of their number and this.
 _DIVISOR = 0.9
 _WINDOWS_AT_ONCE = 1 << 12
 
@@ -24,8 +24,8 @@ def published_reservoir(
     """The authors' reservoir: ``W = randn / sqrt(N) / 0.9``, no leak, no bias.
 
     A character drives it by a frozen Gaussian embedding of 16 dimensions and ``W_in = randn /
-    sqrt(16) / 0.9``. With ``degree``, W has so many Gaussian weights a unit and a spectral radius
-    of 1 / 0.9, that of the dense one in the limit.
+    sqrt(16) / 0.9``. With ``degree``, W has that many Gaussian weights a unit and a spectral
+    radius of 1 / 0.9, that of the dense one in the limit.
 
     >>> reservoir = published_reservoir(50, 30)
     >>> reservoir.W_.nnz, reservoir.W_in_.shape, int(np.linalg.matrix_rank(reservoir.W_in_))
@@ -50,17 +50,17 @@ def published_reservoir(
 def by_windows(
     model: LanguageModel, tokens: NDArray[Any], ends: NDArray[np.int64], window: int = WINDOW
 ) -> tuple[NDArray[np.float64], float]:
-    """Log-probabilities of ``tokens[ends]``, each from its window, and how the states differ.
+    """Predict each of ``tokens[ends]`` from its window, and compare the states to carried ones.
 
     Parameters
     ----------
     tokens : array (T,) of integers
     ends : array (n,), each at least ``window``
-        Positions that are predicted from the ``window`` tokens before, read from a zero state.
+        Positions to predict from the ``window`` tokens before them, read from a zero state.
 
     Returns
     -------
-    log-probabilities (n,), and the largest difference of a unit from the state that is carried
+    log-probabilities (n,), and the largest difference of a unit from a state that is carried
     through the whole text.
     """
     if len(ends) == 0 or ends.min() < window or ends.max() >= len(tokens):
@@ -90,7 +90,7 @@ def by_windows(
 def drawn_by_windows(
     model: LanguageModel, prompt: str, n_tokens: int, seed: int, window: int = WINDOW
 ) -> str:
-    """Text of ``n_tokens`` characters, each drawn after the window before it is read anew."""
+    """Sample ``n_tokens`` characters, reading the window before each from a zero state."""
     tokenizer = model.tokenizer_
     assert tokenizer is not None
     read = [int(token) for token in tokenizer.encode(prompt)]

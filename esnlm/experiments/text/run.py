@@ -1,4 +1,4 @@
-"""One run of the text experiment: a model fitted and scored, in a process of its own."""
+"""Fit and score one model of the text experiment."""
 
 import json
 import math
@@ -7,23 +7,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from esnlm.utils.blas import use_widest_kernels
+import numpy as np
 
-use_widest_kernels()
-
-import numpy as np  # noqa: E402
-
-from esnlm.experiments.common.subprocess_run import peak_rss_mib, serve  # noqa: E402
-from esnlm.text.boundaries import framed  # noqa: E402
-from esnlm.text.corpus import TokenStream, join_sequences  # noqa: E402
-from esnlm.text.datasets import penn_treebank, tiny_shakespeare  # noqa: E402
-from esnlm.text.tokenizers import Tokenizer  # noqa: E402
+from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib
+from esnlm.text.boundaries import framed
+from esnlm.text.corpus import TokenStream, join_sequences
+from esnlm.text.datasets import penn_treebank, tiny_shakespeare
+from esnlm.text.tokenizers import Tokenizer
 
 #: Entries of the word vocabularies; Penn Treebank's is closed already.
 _WORDS = {"ptb": None, "tiny_shakespeare": 5000}
 
 
-def measure(setting: Mapping[str, Any]) -> dict[str, Any]:
+def measure(setting: Mapping[str, Any], _: Lifeline) -> dict[str, Any]:
     """Fit and score the model of one setting: the measured columns of its row."""
     texts = read_texts(setting["dataset"], setting["place"])
     tokenizer = _tokenizer(setting, texts["train"])
@@ -52,7 +48,7 @@ def measure(setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_texts(dataset: str, place: str | None) -> dict[str, str]:
-    """The parts of a data set, from a local file or folder, or downloaded; checked in any case."""
+    """Read the parts of a data set from a local file or folder, or download them."""
     if dataset == "ptb":
         return penn_treebank(place)
     return tiny_shakespeare(place)
@@ -97,7 +93,7 @@ def _reservoir(
 
 
 def _fitted_and_scored(model: Any, fit: Callable[[], Any], test: Any) -> dict[str, Any]:
-    """Negative log-likelihood of the test text in nats, and what it took."""
+    """Negative log-likelihood of the test text in nats, times and number of parameters."""
     start = time.perf_counter()
     fit()
     fitted = time.perf_counter()
@@ -108,7 +104,3 @@ def _fitted_and_scored(model: Any, fit: Callable[[], Any], test: Any) -> dict[st
         "score_seconds": time.perf_counter() - fitted,
         "n_parameters": model.n_parameters_,
     }
-
-
-if __name__ == "__main__":
-    serve(lambda setting, _: measure(setting))

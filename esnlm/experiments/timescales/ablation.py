@@ -1,7 +1,7 @@
-"""How long a state remembers a word: word ablation (Mahto et al. 2021, paper 002, section A.4).
+"""Word ablation: how long a state remembers a word (Mahto et al. 2021, paper 002, section A.4).
 
-A text is read once as it is and once without one of its words. How far the two states are from
-each other, some tokens later, is what is left of the word.
+A text is read once as it is and once without one of its words; the difference of the two states
+is measured some tokens later.
 """
 
 from collections.abc import Callable
@@ -18,30 +18,26 @@ from esnlm.utils.validation import check_count
 Reader = Callable[[NDArray[np.int64]], list[NDArray[Any]]]
 
 _STATE_BYTES = 1 << 27
-# What is left of a difference is noise of single precision below this share.
+# Below this share a difference is noise of single precision.
 _LEAST_SHARE = 1e-4
 
 
 class Decay(NamedTuple):
-    """What is left of a word in a layer, on the mean of windows, 0 to n_lags tokens later.
+    """Difference that a word makes in a layer's state 0 to n_lags tokens later, mean over windows.
 
-    Attributes
-    ----------
-    share : ndarray (n_lags + 1,)
-        Length of the difference of the states, as a share of that right after the word.
-    by_unit : ndarray (n_lags + 1, n_units)
-        Absolute difference of each unit.
+    ``share`` (n_lags + 1,): its length, as a share of that right after the word; ``by_unit``
+    (n_lags + 1, n_units): the absolute difference of each unit.
     """
 
     share: NDArray[np.float64]
     by_unit: NDArray[np.float64]
 
     def timescales(self) -> NDArray[np.float64]:
-        """Timescale T (n_units,) of each unit: that of the exponential nearest to its decay.
+        """Timescale (n_units,) of the exponential nearest to the decay of each unit.
 
         ``-1 / slope`` of the logarithm over the lags, as far as a difference is more than 1e-4
         of the first; infinite for a unit that does not decay, and NaN for one that the word does
-        not move.
+        not change.
 
         Examples
         --------
@@ -54,18 +50,17 @@ class Decay(NamedTuple):
             shares = self.by_unit / first
             logs = np.log(shares)
         # Lags from the first on, to the one at which noise begins.
-        told = np.logical_and.accumulate(shares > _LEAST_SHARE, axis=0)
-        n = told.sum(axis=0)
+        used = np.logical_and.accumulate(shares > _LEAST_SHARE, axis=0)
+        n = used.sum(axis=0)
         lags = np.arange(len(shares))[:, None]
-        where = np.where(told, lags, 0).astype(np.float64)
-        values = np.where(told, logs, 0.0)
-        mean = where.sum(axis=0) / np.maximum(n, 1)
-        apart = np.where(told, lags - mean, 0.0)
+        values = np.where(used, logs, 0.0)
+        mean = np.where(used, lags, 0).sum(axis=0) / np.maximum(n, 1)
+        apart = np.where(used, lags - mean, 0.0)
         spread = (apart**2).sum(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = (apart * values).sum(axis=0) / spread
             times = np.where(slope < 0, -1 / slope, np.inf)
-            # Gone at the next token: no slope is to be had, but a bound on the time.
+            # A unit that forgets at the next token has no slope, but a bound on its time.
             gone = (n == 1) & (first > 0)
             times = np.where(gone, -1 / np.log(_LEAST_SHARE), times)
         return np.where(first > 0, times, np.nan)
@@ -109,9 +104,9 @@ def ablation_windows(
 def word_ablation(
     model: Any, stream: TokenStream, *, context: int = 20, n_lags: int = 20, n_windows: int = 1000
 ) -> list[Decay]:
-    """What is left of a word in each layer's state, some tokens later.
+    """Measure the difference that a word makes in each layer's state, some tokens later.
 
-    Of each window of the stream the word after ``context`` tokens is left out; lag 0 compares
+    In each window of the stream the word after ``context`` tokens is left out; lag 0 compares
     the states right after it and without it, lag k those k tokens later. States are the
     reservoir's, or the cells of an LSTM's layers.
 
@@ -123,7 +118,7 @@ def word_ablation(
     context, n_lags : int
         At least 1.
     n_windows : int
-        At most so many are read.
+        Largest number of windows.
 
     Raises
     ------
@@ -145,43 +140,35 @@ def word_ablation(
     read, width = _reader(model)
     windows = ablation_windows(stream, context, n_lags, n_windows)
     at_once = max(1, _STATE_BYTES // (4 * width * windows.shape[1]))
-    totals: list[_Total] = []
+    totals: list[list[Any]] = []
     for start in range(0, len(windows), at_once):
         whole = windows[start : start + at_once]
         ablated = np.delete(whole, context, axis=1)
-        layers = list(zip(read(whole), read(ablated), strict=True))
-        totals = totals or [_Total(n_lags, states.shape[2]) for states, _ in layers]
-        for total, (states, without) in zip(totals, layers, strict=True):
-            # Without the word, the state is one token behind.
-            total.add(states[:, context:], without[:, context - 1 :])
-    return [total.decay() for total in totals]
+        # Without the word, the state is one token behind.
+        found = [
+            _sums(states[:, context:], without[:, context - 1 :])
+            for states, without in zip(read(whole), read(ablated), strict=True)
+        ]
+        totals = [
+            [a + b for a, b in zip(total, sums, strict=True)]
+            for total, sums in zip(totals, found, strict=False)
+        ] or found
+    return [Decay(share / max(n, 1), by_unit / len(windows)) for n, share, by_unit in totals]
 
 
-class _Total:
-    """Sums over windows of one layer."""
+def _sums(states: NDArray[Any], without: NDArray[Any]) -> list[Any]:
+    """Number of windows that the word changes, their summed shares, and absolute differences.
 
-    def __init__(self, n_lags: int, n_units: int) -> None:
-        self._share = np.zeros(n_lags + 1)
-        self._by_unit = np.zeros((n_lags + 1, n_units))
-        self._n = self._n_moved = 0
-
-    def add(self, states: NDArray[Any], without: NDArray[Any]) -> None:
-        """States (n, n_lags + 1, n_units) of windows, and those without the word."""
-        apart = np.abs(states - without).astype(np.float64)
-        norms = np.linalg.norm(apart, axis=2)
-        moved = norms[:, 0] > 0
-        self._share += (norms[moved] / norms[moved, :1]).sum(axis=0)
-        self._by_unit += apart.sum(axis=0)
-        self._n += len(apart)
-        self._n_moved += int(moved.sum())
-
-    def decay(self) -> Decay:
-        """The means."""
-        return Decay(self._share / max(self._n_moved, 1), self._by_unit / self._n)
+    States (n, n_lags + 1, n_units), and those without the word.
+    """
+    apart = np.abs(states - without).astype(np.float64)
+    norms = np.linalg.norm(apart, axis=2)
+    moved = norms[:, 0] > 0
+    return [int(moved.sum()), (norms[moved] / norms[moved, :1]).sum(axis=0), apart.sum(axis=0)]
 
 
 def _reader(model: Any) -> tuple[Reader, int]:
-    """What reads windows, and the units of all layers."""
+    """The function that reads windows, and the number of units of all layers."""
     if isinstance(model, LanguageModel):
         return lambda windows: [_reservoir_states(model, windows)], model.reservoir_.n_units
     network = getattr(model, "network", None)
@@ -197,7 +184,7 @@ def _reader(model: Any) -> tuple[Reader, int]:
 def _reservoir_states(model: LanguageModel, windows: NDArray[np.int64]) -> NDArray[Any]:
     """States (n, T, n_units) after each token of windows (n, T), each from the zero state."""
     n, length = windows.shape
-    # The state after a last token stands before the next: one is put there.
+    # The state after the last token is harvested with the next: one is appended.
     tokens = np.concatenate([windows, np.zeros((n, 1), dtype=np.int64)], axis=1).ravel()
     starts = np.arange(n, dtype=np.int64) * (length + 1)
     stream = TokenStream(tokens, starts, np.array([0, len(tokens)]))
