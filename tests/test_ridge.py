@@ -112,7 +112,7 @@ def test_a_loaded_readout_says_that_it_cannot_learn_more() -> None:
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"alpha": -1.0}, "not negative"),
+        ({"alpha": -1.0}, "alpha must not be negative"),
         ({"alphas": []}, "alphas is empty"),
         ({"selection": "aic"}, "got 'aic'"),
         ({"floor": 2.0}, "floor must lie in"),

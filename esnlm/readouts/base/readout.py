@@ -117,6 +117,23 @@ def rows_within(n_bytes: int, n_columns: int, dtype: Any) -> int:
     return max(1, n_bytes // max(1, n_columns * np.dtype(dtype).itemsize))
 
 
+def in_memory(blocks: Blocks, n_rows: int, n_bytes: float = np.inf) -> ArrayBlocks | None:
+    """All rows as arrays; None where they are more than ``n_rows`` or their states ``n_bytes``."""
+    if isinstance(blocks, ArrayBlocks):
+        fits = blocks.n_rows <= n_rows and blocks.X.nbytes <= n_bytes
+        return blocks if fits else None
+    if blocks_rows(blocks) > n_rows:
+        return None
+    parts: list[Block] = []
+    for X, codes in blocks:
+        parts.append((X.copy(), codes.copy()))
+        n_rows, n_bytes = n_rows - len(X), n_bytes - X.nbytes
+        if n_rows < 0 or n_bytes < 0:
+            return None
+    X, codes = map(np.concatenate, zip(*parts, strict=True))
+    return ArrayBlocks(X, codes)
+
+
 def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     """Labels (n,) -> their columns in sorted ``classes`` (V,): (n,) intp.
 
@@ -177,6 +194,9 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
     #: Whether a score along the way costs little beside the rows it is made of.
     scores_are_cheap: ClassVar[bool] = True
 
+    #: Whether ``fit_blocks`` needs one pass only.
+    _reads_once: ClassVar[bool] = False
+
     #: Last columns of X that hold the tokens read last, beside the states (see `last_tokens`).
     n_direct: int = 0
 
@@ -210,7 +230,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         """
         self.classes_ = np.unique(np.asarray(classes))
         self.n_features_in_ = int(n_units)
-        self._start()
+        self._forget(fitted=False)
         return self
 
     def train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
@@ -291,7 +311,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         X, y = self._checked(X, y, reset=True)
         _check_labels(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
-        self._start()
+        self._forget(fitted=True)
         self._solve(ArrayBlocks(X, codes), None)
         return self
 
@@ -309,7 +329,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
             if first:
                 _check_labels(known)
                 self.classes_ = known
-                self._start()
+                self._forget(fitted=False)
             elif not np.array_equal(known, self.classes_):
                 raise ValueError(
                     "classes differ from those of the first call of partial_fit: leave "
@@ -336,12 +356,18 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         held_out : same kind as blocks, optional
             Rows kept out of training: what penalties and stopping points are judged on.
         """
+        one_shot = iter(blocks) is blocks
+        if one_shot and not self._reads_once:
+            raise TypeError(
+                f"{type(self).__name__} needs several passes: got a one-shot iterator for "
+                "blocks, give a list or an object whose __iter__ starts a fresh pass"
+            )
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         self.classes_ = _sorted_classes(classes)
-        self._start()
+        self._forget(fitted=True)
         coded = _CodedBlocks(self, blocks)
-        if iter(blocks) is not blocks and next(iter(coded), None) is None:
+        if not one_shot and next(iter(coded), None) is None:
             raise ValueError("blocks have no rows: give at least one row to learn from")
         self._solve(coded, None if held_out is None else _CodedBlocks(self, held_out))
         return self
@@ -403,10 +429,14 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
 
     def _restore(self, arrays: Arrays) -> None:
         """Set learned attributes from ``arrays``; ``classes_`` and widths are already there."""
-        self._start()
+        self._forget(fitted=True)
         for name in self._arrays():
             value = np.asarray(arrays[name])
             setattr(self, name, value if value.ndim else value.item())
+
+    def _forget(self, *, fitted: bool) -> None:
+        """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
+        self._start()
 
     @abstractmethod
     def _start(self) -> None:

@@ -20,7 +20,7 @@ from esnlm.readouts.base.readout import (
 )
 from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
-from esnlm.utils.validation import check_count, check_finite
+from esnlm.utils.validation import Choice, Count, Number, check_parameters
 
 _PATH = np.logspace(-9, 0, 28)
 _OUTPUT_BYTES = 1 << 24
@@ -86,8 +86,15 @@ class RidgeReadout(StreamingReadout):
     """
 
     scores_are_cheap: ClassVar[bool] = False
+    _reads_once: ClassVar[bool] = True
     _parameters = ("coef_", "intercept_")
     _state = ("alpha_",)
+    _constraints: ClassVar[dict[str, Any]] = {
+        "alpha": Number(0),
+        "selection": Choice(("gcv", "held_out", None)),
+        "validation_fraction": Number(0, 1, open="both"),
+        "gram_rows": Count(none=True),
+    }
 
     def __init__(
         self,
@@ -107,42 +114,26 @@ class RidgeReadout(StreamingReadout):
         self.gram_rows = gram_rows
 
     def _start(self) -> None:
-        self._check_parameters()
+        check_parameters(self, self._constraints)
+        if self.alphas is not None:
+            if np.ndim(self.alphas) != 1:
+                raise ValueError(f"alphas must be a list of penalties or None, got {self.alphas!r}")
+            if len(self.alphas) == 0:
+                raise ValueError("alphas is empty: give at least one penalty, or None")
+            for alpha in self.alphas:
+                Number(0).check("a penalty of alphas", alpha)
+        if self.floor != "auto" and not (isinstance(self.floor, Real) and 0 < self.floor < 1):
+            raise ValueError(f"floor must lie in (0, 1) or be 'auto', got {self.floor!r}")
+        for name in self._arrays():
+            self.__dict__.pop(name, None)
         self._moments: Moments | None = None
         self._stale = False
         self.path_: dict[str, NDArray[np.float64]] = {}
 
-    def _check_parameters(self) -> None:
-        check_finite("alpha", self.alpha)
-        check_finite("validation_fraction", self.validation_fraction)
-        if self.gram_rows is not None:
-            check_count("gram_rows", self.gram_rows)
-        if self.alphas is not None and np.ndim(self.alphas) != 1:
-            raise ValueError(f"alphas must be a list of penalties or None, got {self.alphas!r}")
-        penalties = [self.alpha] if self.alphas is None else [self.alpha, *self.alphas]
-        for penalty in penalties:
-            check_finite("a penalty", penalty)
-        if min(penalties) < 0:
-            raise ValueError(f"penalties must be finite and not negative, got {penalties}")
-        if self.alphas is not None and len(self.alphas) == 0:
-            raise ValueError("alphas is empty: give at least one penalty, or None")
-        if self.selection not in ("gcv", "held_out", None):
-            raise ValueError(f"selection must be 'gcv', 'held_out' or None, got {self.selection!r}")
-        if self.floor != "auto" and not (isinstance(self.floor, Real) and 0 < self.floor < 1):
-            raise ValueError(f"floor must lie in (0, 1) or be 'auto', got {self.floor!r}")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction must lie in (0, 1), got {self.validation_fraction}"
-            )
-
     def begin(self, *args: Any, **options: Any) -> Self:
         super().begin(*args, **options)
-        for name in self._arrays():
-            self.__dict__.pop(name, None)
         self._moments = Moments(self.n_features_in_, len(self.classes_), self.gram_rows)
         return self
-
-    begin.__doc__ = StreamingReadout.begin.__doc__
 
     def finish(self, held_out: Iterable[Block] | None = None) -> None:
         """Choose the penalty and solve; of many held-out rows, as many as a minute allows."""
@@ -156,14 +147,10 @@ class RidgeReadout(StreamingReadout):
             raise ValueError(WITHOUT_STATE)
         return with_prefix("moments", self._moments.state_dict())
 
-    state_dict.__doc__ = StreamingReadout.state_dict.__doc__
-
     def load_state_dict(self, arrays: Arrays) -> None:
         self._moments = Moments.restored(under_prefix("moments", arrays), self.gram_rows)
         # Parameters that came from a model folder are those of the same rows.
         self._stale = "coef_" not in self.__dict__ and self._moments.n > 0
-
-    load_state_dict.__doc__ = StreamingReadout.load_state_dict.__doc__
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:
@@ -204,7 +191,8 @@ class RidgeReadout(StreamingReadout):
             spectrum = _Spectrum(moments)
             alphas = self._penalties(spectrum)
             if held_out is None:
-                scores = np.array([spectrum.gcv(alpha) for alpha in alphas])
+                judged = spectrum.values, spectrum.power, spectrum.variation, spectrum.n
+                scores = np.array([gcv_error(alpha, *judged) for alpha in alphas])
             else:
                 scores = self._held_out_scores(spectrum, alphas, held_out)
             best = int(np.argmin(scores))
@@ -252,7 +240,9 @@ class RidgeReadout(StreamingReadout):
                 rotated = (X[rows] - spectrum.mean) @ spectrum.vectors
                 at = np.arange(len(rotated)), codes[rows]
                 for k, alpha in enumerate(alphas):
-                    outputs = (rotated * spectrum.shrinkage(alpha)) @ spectrum.rotated_sums
+                    outputs = (
+                        rotated * inverse_of(spectrum.values + alpha)
+                    ) @ spectrum.rotated_sums
                     outputs += spectrum.frequencies
                     total[k] -= np.log(floor_rows(outputs, floor)[at]).sum()
             n_rows += len(codes)
@@ -280,8 +270,6 @@ class RidgeReadout(StreamingReadout):
             raise ValueError(WITHOUT_STATE)
         return super().partial_fit(X, y, classes)
 
-    partial_fit.__doc__ = StreamingReadout.partial_fit.__doc__
-
 
 class _Spectrum:
     """Eigendecomposition of the centred Gram matrix, and what every penalty needs of it."""
@@ -299,26 +287,49 @@ class _Spectrum:
         # tr(YᵀY) of one-hot targets is n; centring takes n_v² / n off for each class.
         self.variation = moments.n - float(np.sum(moments.counts**2.0)) / moments.n
 
-    def shrinkage(self, alpha: float) -> NDArray[np.float64]:
-        """1 / (eigenvalue + alpha), zero where the matrix has no rank: (n_units,)."""
-        sums = self.values + alpha
-        least = np.finfo(np.float64).eps * len(sums) * max(self.values[-1], alpha, _LEAST_VALUE)
-        return np.divide(1.0, sums, out=np.zeros_like(sums), where=sums > least)
-
     def coefficients(self, alpha: float) -> NDArray[np.float64]:
         """Coefficients (V, n_units) of one penalty."""
-        shrunk = self.shrinkage(alpha)[:, None] * self.rotated_sums
+        shrunk = inverse_of(self.values + alpha)[:, None] * self.rotated_sums
         return np.ascontiguousarray((self.vectors @ shrunk).T)
 
-    def gcv(self, alpha: float) -> float:
-        """n RSS / (n - df)² of one penalty; df counts the intercept."""
-        inverse = self.shrinkage(alpha)
-        explained = self.power * (2 * inverse - self.values * inverse**2)
-        residual = max(self.variation - float(explained.sum()), 0.0)
-        left = self.n - 1 - float((self.values * inverse).sum())
-        if left < 1e-6 * self.n:
-            return math.inf
-        return self.n * residual / left**2
+
+def inverse_of(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 / value of eigenvalues, zero for those that are zero but for rounding."""
+    least = np.finfo(np.float64).eps * max(float(values.max()), _LEAST_VALUE) * len(values)
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > least)
+
+
+def gcv_error(
+    alpha: float,
+    values: NDArray[np.float64],
+    power: NDArray[np.float64],
+    variation: float,
+    n_rows: int,
+    n_intercepts: int = 1,
+) -> float:
+    """Generalised cross-validation error of ridge, n RSS / (n - df)² (Golub, Heath & Wahba 1979).
+
+    Parameters
+    ----------
+    alpha : float
+        Penalty.
+    values : ndarray
+        Eigenvalues of the centred Gram matrix; of several regressions on rows of their own,
+        those of each (n_intercepts, n_units).
+    power : ndarray, as values
+        Squared norms over the targets of the centred cross moments along the eigenvectors.
+    variation : float
+        Sum of squares of the centred targets.
+    n_rows : int
+    n_intercepts : int
+        What df counts beside the trace of the hat matrix.
+    """
+    inverse = inverse_of(values + alpha)
+    explained = float((power * (2 * inverse - values * inverse**2)).sum())
+    left = n_rows - n_intercepts - float((values * inverse).sum())
+    if left < 1e-6 * n_rows:
+        return math.inf
+    return n_rows * max(variation - explained, 0.0) / left**2
 
 
 def _first_rows(blocks: Iterable[Block], n_rows: int) -> Iterator[Block]:

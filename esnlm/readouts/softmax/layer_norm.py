@@ -38,8 +38,6 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
         judges = None if held_out is None else _Normalised(held_out)
         return super().train(_NormalisedPasses(passes), judges)
 
-    train.__doc__ = SoftmaxReadout.train.__doc__
-
     def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:
         states, labels = super()._checked(X, y, reset)
         return normalised(states), labels

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks, blocks_rows
+from esnlm.readouts.base.readout import Block, Blocks, blocks_rows, in_memory
 from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
 from esnlm.readouts.softmax.newton import newton_solution
 from esnlm.readouts.softmax.sgd import (
@@ -142,8 +142,6 @@ class SoftmaxReadout(BufferedReadout):
         self._plan(options["n_rows"], options.get("counts"))
         return self
 
-    begin.__doc__ = BufferedReadout.begin.__doc__
-
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         sizes = self.n_features_in_, len(self.classes_), n_rows, self.n_passes
         self._passes = SoftmaxPasses(*sizes, counts, self._rates())
@@ -211,31 +209,17 @@ class SoftmaxReadout(BufferedReadout):
             self._incremental = IncrementalSolver.restored(solver, self.momentum)
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        rows: Blocks | None = self._held(blocks) if self.solver == "auto" else blocks
-        if self.solver == "incremental" or rows is None:
-            self._plan(blocks_rows(blocks), None)
-            self._exhaust(interleaved(blocks, self.n_features_in_), held_out)
-            self._n_seen //= self.n_passes
-        else:
+        n_units = self.n_features_in_
+        rows: Blocks | None = blocks
+        if self.solver == "auto":
+            n_rows = _AUTO_WORK // (n_units * len(self.classes_))
+            rows = in_memory(blocks, n_rows, _AUTO_BYTES)
+        if self.solver != "incremental" and rows is not None:
             self._solve_newton(rows, held_out)
-
-    def _held(self, blocks: Blocks) -> ArrayBlocks | None:
-        """The rows in memory if Newton's method is the choice for so many, else None."""
-        parts: list[Block] = []
-        rows = 0
-        for X, codes in [(blocks.X, blocks.y)] if isinstance(blocks, ArrayBlocks) else blocks:
-            rows += len(X)
-            work = rows * X.shape[1] * len(self.classes_)
-            if work > _AUTO_WORK or rows * X.shape[1] * X.itemsize > _AUTO_BYTES:
-                return None
-            parts.append((X, codes) if isinstance(blocks, ArrayBlocks) else (X.copy(), codes))
-        if not parts:
-            raise ValueError("no rows to learn from: got 0 rows, give at least one")
-        if len(parts) == 1:
-            return ArrayBlocks(*parts[0])
-        return ArrayBlocks(
-            np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
-        )
+            return
+        self._plan(blocks_rows(blocks), None)
+        self._exhaust(interleaved(blocks, n_units), held_out)
+        self._n_seen //= self.n_passes
 
     def _solve_newton(self, blocks: Blocks, held_out: Blocks | None) -> None:
         sizes = self.n_features_in_, len(self.classes_)

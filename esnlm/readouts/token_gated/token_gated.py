@@ -140,8 +140,6 @@ class TokenGatedReadout(StreamingReadout):
         self._plan(options["n_rows"], None)
         return self
 
-    begin.__doc__ = StreamingReadout.begin.__doc__
-
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         self._n_rows = n_rows
 
