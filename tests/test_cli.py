@@ -280,7 +280,7 @@ def test_bad_input_is_one_line(line: str, message: str, capsys):
         ("blimp model --data text --csv text", "cannot write text: it is read"),
         ("generate model --tokens -1", "n_tokens must be an integer of at least 0, got -1"),
         ("generate model --temperature nan", "temperature must be a finite number"),
-        ("generate model --top-k 0", "top_k must be an integer of at least 1, got 0"),
+        ("generate model --top-k 0", "top_k must be None or an integer of at least 1, got 0"),
         ("generate model --top-p 1.5", "top_p must lie in (0, 1], got 1.5"),
     ],
 )

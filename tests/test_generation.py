@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from esnlm.__main__ import main
 from esnlm.models.ngram import NgramLanguageModel
-from esnlm.models.sampling import Choice, TextPieces
+from esnlm.models.sampling import Choice, text_pieces
 from esnlm.text.tokenizers import Tokenizer, byte_pairs
 
 TEXT = "the naïve dog — 日本語 👩‍🚀 walks"
@@ -74,7 +74,7 @@ def test_pieces_are_the_text_whatever_was_shown_before(name, cut, text):
     cut = min(cut, len(ids))
     while "\ufffd" in tokenizer.decode(ids[:cut]):  # a prompt holds whole characters
         cut -= 1
-    pieces = list(TextPieces(tokenizer, ids[:cut], ids[cut:]))
+    pieces = list(text_pieces(tokenizer, ids[:cut], ids[cut:]))
     assert tokenizer.decode(ids[:cut]) + "".join(pieces) == tokenizer.decode(ids) == text
     assert not any("\ufffd" in piece for piece in pieces)
 
@@ -83,12 +83,12 @@ def test_pieces_are_the_text_whatever_was_shown_before(name, cut, text):
 def test_any_tokens_stream_as_they_decode(tokens):
     """Bytes that are no character show as one where they stand, and hold up nothing else."""
     tokens = [token for token in tokens if token not in (BYTES.bos_id, BYTES.eos_id)]
-    assert "".join(TextPieces(BYTES, [], tokens)) == BYTES.decode(tokens)
+    assert "".join(text_pieces(BYTES, [], tokens)) == BYTES.decode(tokens)
 
 
 def test_an_end_inside_a_character():
     broken = BYTES.encode("日").tolist()[:2]
-    pieces = list(TextPieces(BYTES, [], [*broken, BYTES.eos_id, *BYTES.encode("dog")]))
+    pieces = list(text_pieces(BYTES, [], [*broken, BYTES.eos_id, *BYTES.encode("dog")]))
     assert "".join(pieces) == BYTES.decode(broken) + "\ndog"
 
 

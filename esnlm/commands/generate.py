@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the text as it is drawn; the exit status."""
     from esnlm.loading import load_model
-    from esnlm.models.sampling import Choice, TextPieces
+    from esnlm.models.sampling import Choice, text_pieces
     from esnlm.text.boundaries import framed_prefix
 
     choice = Choice(args.temperature, args.top_k, args.top_p, args.seed)
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         before = framed_prefix(args.prompt, model.tokenizer_, model.reset)
         drawn = model.generate(args.tokens, args.prompt, choice)
-        pieces = TextPieces(model.tokenizer_, before, drawn)
+        pieces = text_pieces(model.tokenizer_, before, drawn)
         _tell_unknown(model.tokenizer_, args.prompt)
     print(_shown(model.tokenizer_, args.prompt), end="", flush=True)
     for piece in pieces:

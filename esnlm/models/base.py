@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from esnlm.models.sampling import Choice, TextPieces, drawn_tokens
+from esnlm.models.sampling import Choice, text_pieces
 from esnlm.models.saving import SavedModel
 from esnlm.text.boundaries import as_documents, framed, framed_prefix
 from esnlm.text.corpus import CorpusError, TokenStream, join_sequences
@@ -84,7 +84,7 @@ class SequenceModel(SavedModel, BaseEstimator, ABC):
         if self.tokenizer_ is None:
             return np.array(list(tokens), dtype=np.int64)
         before = framed_prefix(prompt, self.tokenizer_, self.reset)
-        return "".join(TextPieces(self.tokenizer_, before, tokens))
+        return "".join(text_pieces(self.tokenizer_, before, tokens))
 
     def generate(
         self, n_tokens: int, prompt: str | ArrayLike = (), choice: Choice | None = None
@@ -92,15 +92,25 @@ class SequenceModel(SavedModel, BaseEstimator, ABC):
         """The tokens of `sample`, one by one, as they are drawn."""
         self._check_fitted()
         check_count("n_tokens", n_tokens, least=0)
-        return drawn_tokens(
-            int(n_tokens),
-            framed_prefix(prompt, self.tokenizer_, self.reset),
-            choice or Choice(),
-            read=self._read,
-            log_probabilities=self._next_log_probabilities,
-            tokenizer=self.tokenizer_,
-            reset=self.reset,
-        )
+        before = framed_prefix(prompt, self.tokenizer_, self.reset)
+        return self._draw(int(n_tokens), before, choice or Choice())
+
+    def _draw(self, n_tokens: int, prompt: NDArray[Any], choice: Choice) -> Iterator[int]:
+        """Draw tokens one after the other, each from the distribution after those before.
+
+        BOS is never drawn; after EOS a new sentence begins with ``reset="sentence"``.
+        """
+        bos = None if self.tokenizer_ is None else self.tokenizer_.bos_id
+        eos = None if self.tokenizer_ is None else self.tokenizer_.eos_id
+        forbidden = bos if bos != eos else None
+        state = self._read(prompt)
+        for _ in range(n_tokens):
+            token = choice.draw(self._next_log_probabilities(state), forbidden)
+            yield token
+            if token == eos and self.reset == "sentence" and bos is not None:
+                state = self._read(np.array([bos]))
+            else:
+                state = self._read(np.array([token]), state)
 
     def tokenize(self, docs: Any) -> TokenStream:
         """The documents as `log_likelihood` reads them: tokens, starts and bounds."""

@@ -1,14 +1,13 @@
 """Drawing tokens from distributions, and showing them as text while they come."""
 
-from collections.abc import Callable, Iterable, Iterator
-from numbers import Real
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.validation import check_count, check_finite
+from esnlm.utils.validation import Count, Number, check_parameters
 
 
 class Choice:
@@ -35,6 +34,12 @@ class Choice:
     [0, 1]
     """
 
+    _constraints: ClassVar[dict[str, Any]] = {
+        "temperature": Number(0),
+        "top_k": Count(none=True),
+        "top_p": Number(0, 1, open="low", none=True),
+    }
+
     def __init__(
         self,
         temperature: float = 1.0,
@@ -42,18 +47,10 @@ class Choice:
         top_p: float | None = None,
         random_state: int | np.random.Generator | None = None,
     ) -> None:
-        check_finite("temperature", temperature)
-        if temperature < 0:
-            raise ValueError(
-                f"temperature must be a finite number of at least 0, got {temperature}"
-            )
-        if top_k is not None:
-            check_count("top_k", top_k)
-        if top_p is not None and not (isinstance(top_p, Real) and 0 < top_p <= 1):
-            raise ValueError(f"top_p must lie in (0, 1], got {top_p!r}")
         self.temperature = temperature
         self.top_k = top_k
         self.top_p = top_p
+        check_parameters(self, self._constraints)
         self.rng = np.random.default_rng(random_state)
 
     def draw(self, log_probabilities: NDArray[np.floating], forbidden: int | None = None) -> int:
@@ -72,9 +69,9 @@ class Choice:
 
     def _candidates(self, weights: NDArray[np.float64]) -> NDArray[np.int64]:
         """Tokens to draw among: all, or the most probable, of equal ones the lower number."""
-        if self.top_k is None and self.top_p is None:
-            return np.arange(len(weights))
         found = np.arange(len(weights))
+        if self.top_k is None and self.top_p is None:
+            return found
         if self.top_k is not None and self.top_k < len(weights):
             least = np.partition(weights, -self.top_k)[-self.top_k]
             found = np.flatnonzero(weights >= least)
@@ -85,43 +82,9 @@ class Choice:
         return order[: int(np.searchsorted(total, self.top_p * total[-1])) + 1]
 
 
-def drawn_tokens(
-    n_tokens: int,
-    prompt: NDArray[Any],
-    choice: Choice,
-    *,
-    read: Callable[[NDArray[Any], Any], Any],
-    log_probabilities: Callable[[Any], NDArray[np.floating]],
-    tokenizer: Tokenizer | None,
-    reset: str,
-) -> Iterator[int]:
-    """Tokens drawn one after the other, each from what the model says of those before.
-
-    Parameters
-    ----------
-    prompt : array (n,) of integers
-        Read first.
-    read : function (ids (n,), state or None) -> state
-        The model's state after reading tokens, from ``state`` or from the beginning.
-    log_probabilities : function (state) -> (V,)
-    tokenizer, reset
-        The model's. BOS is never drawn, and after EOS a new sentence begins with
-        ``reset="sentence"``.
-    """
-    bos = None if tokenizer is None else tokenizer.bos_id
-    eos = None if tokenizer is None else tokenizer.eos_id
-    forbidden = bos if bos != eos else None
-    state = read(prompt, None)
-    for _ in range(n_tokens):
-        token = choice.draw(log_probabilities(state), forbidden)
-        yield token
-        if token == eos and reset == "sentence" and bos is not None:
-            state = read(np.array([bos]), None)
-        else:
-            state = read(np.array([token]), state)
-
-
-class TextPieces:
+def text_pieces(
+    tokenizer: Tokenizer, before: Iterable[int], tokens: Iterable[int]
+) -> Iterator[str]:
     """Text of tokens as they come, in pieces that together are the decoded continuation.
 
     Parameters
@@ -132,30 +95,20 @@ class TextPieces:
     tokens : iterable of int
         Tokens to show; EOS is a line end.
     """
+    shown, waiting = [int(token) for token in before][-16:], list[int]()
 
-    def __init__(self, tokenizer: Tokenizer, before: Iterable[int], tokens: Iterable[int]) -> None:
-        self.tokenizer = tokenizer
-        self.shown = [int(token) for token in before][-16:]
-        self.tokens = tokens
+    def piece() -> str:
+        return tokenizer.decode(shown + waiting)[len(tokenizer.decode(shown)) :] if waiting else ""
 
-    def __iter__(self) -> Iterator[str]:
-        shown, waiting = self.shown, list[int]()
-        for token in self.tokens:
-            if token == self.tokenizer.eos_id:
-                yield self._piece(shown, waiting) + "\n"
-                shown, waiting = [], []
-                continue
-            waiting.append(token)
-            piece = self._piece(shown, waiting)
-            if piece.endswith("\ufffd"):  # the rest of the character is in tokens to come
-                continue
-            yield piece
-            shown, waiting = (shown + waiting)[-16:], []
-        if waiting:
-            yield self._piece(shown, waiting)
-
-    def _piece(self, shown: list[int], waiting: list[int]) -> str:
-        if not waiting:
-            return ""
-        known = self.tokenizer.decode(shown)
-        return self.tokenizer.decode(shown + waiting)[len(known) :]
+    for token in tokens:
+        if token == tokenizer.eos_id:
+            yield piece() + "\n"
+            shown, waiting = [], []
+            continue
+        waiting.append(token)
+        if (text := piece()).endswith("\ufffd"):  # the rest of the character is still to come
+            continue
+        yield text
+        shown, waiting = (shown + waiting)[-16:], []
+    if waiting:
+        yield piece()

@@ -122,7 +122,7 @@ def reservoir_contents(model: Any, *, training: bool) -> Contents:
         arrays |= {} if part is None else with_prefix(name, part.to_arrays())
     files = {WEIGHTS: arrays}
     if training:
-        files[TRAINING] = model.readout_.training_arrays()
+        files[TRAINING] = model.readout_.state_dict()
         # The state and the last tokens of a model without resets.
         for name, array in zip((_CARRIED_STATE, _CARRIED_LAST), model._carried or (), strict=False):
             if array is not None:
@@ -147,7 +147,7 @@ def reservoir_model(
         arrays = files[TRAINING]
         state, last = (arrays.pop(name, None) for name in (_CARRIED_STATE, _CARRIED_LAST))
         model._carried = None if last is None else (state, np.asarray(last, dtype=np.int64))
-        model.readout_.restore_training(arrays)
+        model.readout_.load_state_dict(arrays)
     return model
 
 

@@ -1,4 +1,4 @@
-"""Held-out losses along a training run, as a CSV that a resumed run goes on with."""
+"""Held-out losses along a training run, as a CSV that a resumed run continues."""
 
 import csv
 import math
@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from esnlm.storage.atomic import csv_aside
 
 COLUMNS = ("pass", "tokens", "share", "held_out_nll", "held_out_perplexity", "seconds")
 
@@ -62,13 +64,9 @@ class TrainingLog:
             return
         self.check()
         kept = self._read()[:n_rows]
-        aside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._write(aside, "w", [list(self.columns), *kept])
-            os.replace(aside, self.path)
-        finally:
-            aside.unlink(missing_ok=True)
+        with csv_aside(self.path, self.columns) as writer:
+            writer.writerows(kept)
 
     def add(
         self,
@@ -87,7 +85,14 @@ class TrainingLog:
         if self.path is not None:
             scores = ["", ""] if loss is None else [loss, math.exp(min(loss, 700.0))]
             row = [number, tokens, round(tokens / total, 6), *scores, round(seconds, 1), *further]
-            self._write(self.path, "a", [row])
+            try:
+                with open(self.path, "a", newline="", encoding="utf-8") as file:
+                    csv.writer(file, lineterminator="\n").writerow(row)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                error.filename = error.filename or str(self.path)  # missing where the disk is full
+                raise
 
     def _read(self) -> list[list[str]]:
         if self.path is None or not self.path.is_file():
@@ -95,13 +100,3 @@ class TrainingLog:
         with open(self.path, newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
         return [row for row in rows[1:] if len(row) == len(self.columns)]
-
-    def _write(self, path: Path, mode: str, rows: list[list[Any]]) -> None:
-        try:
-            with open(path, mode, newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerows(rows)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            error.filename = error.filename or str(path)  # a full disk is told without a name
-            raise
