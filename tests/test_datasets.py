@@ -14,11 +14,8 @@ from pathlib import Path
 import pytest
 
 from esnlm.text import datasets
-from esnlm.text import sources as known_sources
-from esnlm.text.archives import unpacked
-from esnlm.text.corpus import CorpusError
-from esnlm.text.datasets import babylm, blimp, shakespeare, wikitext2
-from esnlm.text.sources import Source, load
+from esnlm.text.corpus import CorpusError, unpacked
+from esnlm.text.datasets import DIGESTS, URLS, babylm, blimp, load, shakespeare, wikitext2
 
 TEXT = b"To be, or not to be\n"
 DIGEST = hashlib.sha256(TEXT).hexdigest()
@@ -43,51 +40,59 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         thread.join()
 
 
-def sources(url: str = "", digest: str = DIGEST) -> dict[str, Source]:
-    return {"a": Source(url, "a.txt", digest)}
+@pytest.fixture(autouse=True)
+def a_text_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DIGESTS, "a.txt", DIGEST)
 
 
-def test_downloads_once_and_checks(server: str, tmp_path: Path):
-    assert load("a", sources=sources(server)) == TEXT.decode()
+@pytest.fixture
+def offered(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(URLS, "a.txt", f"{server}/a.txt")
+
+
+def test_downloads_once_and_checks(offered, tmp_path: Path):
+    assert load("a.txt") == TEXT.decode()
     assert (tmp_path / "cache" / "a.txt").read_bytes() == TEXT
     (tmp_path / "served" / "a.txt").unlink()
-    assert load("a", sources=sources(server)) == TEXT.decode()
+    assert load("a.txt") == TEXT.decode()
 
 
-def test_a_download_of_another_text_is_refused(server: str, tmp_path: Path):
+def test_a_download_of_another_text_is_refused(offered, tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(DIGESTS, "a.txt", "0" * 64)
     with pytest.raises(CorpusError, match="is not the published text"):
-        load("a", sources=sources(server, "0" * 64))
+        load("a.txt")
     assert not list((tmp_path / "cache").glob("*.txt"))
 
 
-def test_a_missing_download_is_an_os_error(server: str):
+def test_a_missing_download_is_an_os_error(offered, tmp_path: Path):
+    (tmp_path / "served" / "a.txt").unlink()
     with pytest.raises(OSError, match="404"):
-        load("a", sources={"a": Source(server, "none.txt", DIGEST)})
+        load("a.txt")
 
 
 @pytest.mark.parametrize("compressed", [False, True])
 def test_local_files_and_folders(tmp_path: Path, compressed: bool):
     path = tmp_path / ("a.txt.gz" if compressed else "a.txt")
     path.write_bytes(gzip.compress(TEXT) if compressed else TEXT)
-    assert load("a", path, sources=sources()) == load("a", tmp_path, sources=sources())
+    assert load("a.txt", path) == load("a.txt", tmp_path) == TEXT.decode()
 
 
 def test_local_files_that_are_not_the_text(tmp_path: Path):
     with pytest.raises(CorpusError, match=r"holds none of a\.txt"):
-        load("a", tmp_path, sources=sources())
+        load("a.txt", tmp_path)
     (tmp_path / "a.txt.gz").write_bytes(b"not gzip")
     with pytest.raises(CorpusError, match="not a whole gzip file"):
-        load("a", tmp_path, sources=sources())
+        load("a.txt", tmp_path)
     (tmp_path / "a.txt").write_bytes(TEXT + b" ")
     with pytest.raises(CorpusError, match="expected " + DIGEST):
-        load("a", tmp_path, sources=sources())
+        load("a.txt", tmp_path)
 
 
 def test_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(datasets, "load", lambda name, place=None, also=(): f"{name} Aa" * 10)
     parts = datasets.tiny_shakespeare(test_share=0.2)
-    assert parts["train"] + parts["test"] == "tiny_shakespeare aa" * 10
-    assert len(parts["test"]) == 38
+    assert parts["train"] + parts["test"] == "input.txt aa" * 10
+    assert len(parts["test"]) == 24
     assert sorted(datasets.penn_treebank()) == ["test", "train", "valid"]
 
 
@@ -100,36 +105,33 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return data.getvalue()
 
 
-def test_downloads_a_zip_and_reads_a_file_of_it(server: str, tmp_path: Path):
+def test_downloads_a_zip_and_reads_a_file_of_it(server: str, tmp_path: Path, monkeypatch):
     data = zipped({"folder/a.txt": TEXT})
     (tmp_path / "served" / "a.zip").write_bytes(data)
-    digest = hashlib.sha256(data).hexdigest()
-    sha1 = "sha1:" + hashlib.sha1(TEXT).hexdigest()
-    in_zip = {"a": Source(f"{server}/a.zip", "a.txt", sha1, digest)}
-    assert load("a", sources=in_zip) == TEXT.decode()
-    assert load("a", tmp_path / "served" / "a.zip", sources=in_zip) == TEXT.decode()
+    monkeypatch.setitem(URLS, "a.txt", f"{server}/a.zip")
+    monkeypatch.setitem(URLS, "b.txt", f"{server}/a.zip")
+    monkeypatch.setitem(DIGESTS, "a.zip", hashlib.sha256(data).hexdigest())
+    monkeypatch.setitem(DIGESTS, "a.txt", "sha1:" + hashlib.sha1(TEXT).hexdigest())
+    assert load("a.txt") == TEXT.decode()
+    assert load("a.txt", tmp_path / "served" / "a.zip") == TEXT.decode()
     with pytest.raises(CorpusError, match=r"holds no b\.txt"):
-        load("a", sources={"a": Source(f"{server}/a.zip", "b.txt", DIGEST, digest)})
-    wrong = {"a": Source(f"{server}/a.zip", "a.txt", "sha1:" + "0" * 40, digest)}
-    with pytest.raises(CorpusError, match="its SHA-1 is"):
-        load("a", sources=wrong)
+        load("b.txt")
+    monkeypatch.setitem(DIGESTS, "a.txt", "sha1:" + "0" * 40)
+    with pytest.raises(CorpusError, match="its sha1 is"):
+        load("a.txt")
+    monkeypatch.setitem(DIGESTS, "a.zip", "1" * 64)
     with pytest.raises(CorpusError, match="is not the published text"):
-        load("a", sources={"a": Source(f"{server}/a.zip", "a.txt", DIGEST, "1" * 64)})
+        load("a.txt")
 
 
 def test_a_text_without_download_says_so():
     with pytest.raises(CorpusError, match=r"no download of a\.txt: give the file or its folder"):
-        load("a", sources=sources(""))
+        load("a.txt")
 
 
 def test_wikitext_and_shakespeare_from_local_files(tmp_path: Path, monkeypatch):
-    known = {
-        "wikitext2.valid": Source("", "wiki.valid.tokens", DIGEST),
-        "wikitext2.test": Source("", "wiki.test.tokens", DIGEST),
-        "shakespeare.first_folio": Source("", "shakespeare-first-folio.txt", DIGEST),
-    }
-    monkeypatch.setattr(datasets, "SOURCES", known)
-    monkeypatch.setitem(load.__kwdefaults__, "sources", known)
+    for name in ("wiki.valid.tokens", "wiki.test.tokens", "shakespeare-first-folio.txt"):
+        monkeypatch.setitem(DIGESTS, name, DIGEST)
     (tmp_path / "wiki.valid.txt.gz").write_bytes(gzip.compress(TEXT))
     (tmp_path / "wiki.test.tokens").write_bytes(TEXT)
     (tmp_path / "shakespeare-first-folio.txt").write_bytes(TEXT)
@@ -218,15 +220,16 @@ def test_babylm_that_is_not_there(tmp_path: Path):
 
 
 def test_gpt2_is_downloaded_and_checked(server: str, tmp_path: Path, monkeypatch):
-    names = {"gpt2.vocabulary": "encoder.json", "gpt2.merges": "vocab.bpe"}
-    for name in names.values():
+    for name in ("encoder.json", "vocab.bpe"):
         (tmp_path / "served" / name).write_bytes(TEXT)
-    known = {key: Source(server, name, DIGEST) for key, name in names.items()}
-    monkeypatch.setattr(datasets, "SOURCES", known)
+        monkeypatch.setitem(URLS, name, f"{server}/{name}")
+        monkeypatch.setitem(DIGESTS, name, DIGEST)
     assert names_in(datasets.gpt2_files()) == ["encoder.json", "vocab.bpe"]
 
 
-def test_sources_have_checksums():
-    for source in known_sources.SOURCES.values():
-        assert len(source.digest.removeprefix("sha1:")) in (40, 64)
-        assert not source.url or source.url.startswith("https://")
+def test_downloads_have_checksums():
+    for name, url in URLS.items():
+        assert name in DIGESTS
+        assert url.rpartition("/")[2] in DIGESTS
+        assert url.startswith("https://")
+    assert {len(digest.removeprefix("sha1:")) for digest in DIGESTS.values()} == {40, 64}

@@ -209,14 +209,6 @@ def test_trained_tokenizers_are_the_same_each_time(text: Path, tmp_path: Path, n
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_shuffled_streams_are_one_pass(text: Path, tmp_path: Path):
-    shards = prepare_shards(text, tmp_path / "out", WORDS)
-    parts = list(shards.shuffled_streams(np.random.default_rng(0), n_tokens=8))
-    assert len(parts) > 1
-    found = [x.tolist() for part in parts for x in np.split(part.tokens, part.starts)[1:]]
-    assert sorted(found) == sorted(sentences_of(shards))
-
-
 class Crash(BaseException):
     """What nothing catches."""
 

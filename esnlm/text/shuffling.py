@@ -22,8 +22,8 @@ class Piece:
 class ChunkOrder:
     """The sequences of a stream, in an order drawn by ``rng``, in chunks of about ``n_tokens``.
 
-    A pass over the chunks predicts every predicted token of the stream once. Of the stream only
-    one chunk is gathered at a time, so that it may be a memory map.
+    A pass over the chunks predicts every predicted token of the stream once. Only one chunk is
+    gathered at a time, so that the stream may be a memory map.
 
     Where the stream has no starts, it is cut in windows that take the place of sequences: each
     begins ``warmup`` tokens early, whose pairs are left out, so that the state can forget that it
@@ -37,7 +37,6 @@ class ChunkOrder:
     rng : numpy.random.Generator
         Its state alone decides the order.
     warmup : int
-        See above.
 
     Examples
     --------
@@ -50,22 +49,22 @@ class ChunkOrder:
     def __init__(
         self, stream: TokenStream, n_tokens: int, rng: np.random.Generator, warmup: int = 256
     ) -> None:
-        self._tokens = stream.tokens
-        n = len(stream.tokens)
-        self._washout = 0
+        self._stream = stream
         if stream.starts is not None:
-            first, lengths = stream.starts, np.diff(np.append(stream.starts, n))
+            self._washout = 0
+            first, lengths = stream.starts, stream.lengths
         else:
             self._washout = warmup
-            window = max(_WINDOW, 4 * warmup)
+            n, window = len(stream.tokens), max(_WINDOW, 4 * warmup)
             begin = np.arange(0, max(n - 1, 1), window, dtype=np.int64)
-            # One token more: the next token of the last pair.
-            end = np.minimum(begin + window + 1, n)
             first = np.maximum(begin - warmup, 0)
-            lengths = end - first
+            # One token more: the next token of the last pair.
+            lengths = np.minimum(begin + window + 1, n) - first
         order = rng.permutation(len(lengths))
         self._first, self._lengths = first[order], lengths[order]
-        self._bounds = _cuts(self._lengths, n_tokens)
+        # A chunk is a run of sequences whose ends fall in the same n_tokens.
+        changes = np.flatnonzero(np.diff((np.cumsum(self._lengths) - 1) // n_tokens)) + 1
+        self._bounds = np.concatenate(([0], changes, [len(lengths)]))
 
     def __len__(self) -> int:
         return len(self._bounds) - 1
@@ -74,23 +73,12 @@ class ChunkOrder:
         """Chunk ``index``: one piece, or two where one sequence has nothing to wash out."""
         part = slice(self._bounds[index], self._bounds[index + 1])
         first, lengths = self._first[part], self._lengths[part]
-        if not self._washout:
-            return [Piece(self._gathered(first, lengths))]
-        opening = first == 0
-        pieces = []
-        if opening.any():
-            pieces.append(Piece(self._gathered(first[opening], lengths[opening])))
-        if not opening.all():
-            rest = self._gathered(first[~opening], lengths[~opening])
-            pieces.append(Piece(rest, self._washout))
-        return pieces
-
-    def _gathered(self, first: NDArray[np.int64], lengths: NDArray[np.int64]) -> TokenStream:
-        starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-        places = np.repeat(first - starts, lengths)
-        places += np.arange(len(places))
-        bounds = np.array([0, len(places)])
-        return TokenStream(np.asarray(self._tokens[places]), starts, bounds)
+        opening = (first == 0) | (self._washout == 0)
+        return [
+            Piece(self._stream.gathered(first[chosen], lengths[chosen]), washout)
+            for chosen, washout in ((opening, 0), (~opening, self._washout))
+            if chosen.any()
+        ]
 
 
 def target_counts(stream: TokenStream, n_tokens: int) -> NDArray[np.int64]:
@@ -101,35 +89,21 @@ def target_counts(stream: TokenStream, n_tokens: int) -> NDArray[np.int64]:
     >>> target_counts(TokenStream(np.array([0, 1, 1]), np.array([0]), np.array([0, 3])), 3)
     array([0, 2, 0])
     """
-    counts = np.zeros(n_tokens, dtype=np.int64)
+    first = stream.tokens[:1] if stream.starts is None else stream.tokens[stream.starts]
+    counts = -np.bincount(first, minlength=n_tokens)
     for start in range(0, len(stream.tokens), _COUNTED):
         counts += np.bincount(stream.tokens[start : start + _COUNTED], minlength=n_tokens)
-    starts = np.zeros(min(1, len(stream.tokens)), dtype=np.int64)
-    if stream.starts is not None:
-        starts = stream.starts
-    for start in range(0, len(starts), _COUNTED):
-        first = stream.tokens[starts[start : start + _COUNTED]]
-        counts -= np.bincount(first, minlength=n_tokens)
     return counts
 
 
 def evenly_spaced(stream: TokenStream, n_tokens: int) -> TokenStream:
-    """About ``n_tokens`` of a stream: every so manyth sequence; its beginning without starts."""
+    """Subsample every k-th sequence, or take the first tokens if there are no sequence starts.
+
+    About ``n_tokens`` tokens are left; a stream without more is returned as it is.
+    """
     if len(stream.tokens) <= n_tokens:
         return stream
     if stream.starts is None:
         return TokenStream(stream.tokens[:n_tokens], None, np.array([0, n_tokens]))
-    lengths = np.diff(np.append(stream.starts, len(stream.tokens)))
-    chosen = np.arange(0, len(lengths), -(-len(stream.tokens) // n_tokens))
-    lengths = lengths[chosen]
-    starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-    places = np.repeat(stream.starts[chosen] - starts, lengths)
-    places += np.arange(len(places))
-    return TokenStream(stream.tokens[places], starts, np.array([0, len(places)]))
-
-
-def _cuts(lengths: NDArray[np.int64], n_tokens: int) -> NDArray[np.int64]:
-    """Bounds (n_chunks + 1,) of runs of sequences whose ends fall in the same n_tokens."""
-    chunk_of = (np.cumsum(lengths) - 1) // n_tokens
-    changes = np.flatnonzero(np.diff(chunk_of)) + 1
-    return np.concatenate(([0], changes, [len(lengths)]))
+    every = -(-len(stream.tokens) // n_tokens)
+    return stream.gathered(stream.starts[::every], stream.lengths[::every])

@@ -12,15 +12,9 @@ def use_widest_kernels() -> bool:
 
     OpenBLAS picks kernels by processor model and takes AVX2 ones on AMD's AVX-512
     processors, at half the speed of a float32 product. Sets ``OPENBLAS_CORETYPE`` unless the
-    caller's environment already has it; it has no effect once numpy is loaded.
+    caller's environment already has it, and returns whether it did; it has no effect once numpy
+    is loaded.
 
-    Returns
-    -------
-    bool
-        Whether the variable was set by this call.
-
-    Examples
-    --------
     >>> import numpy
     >>> use_widest_kernels()  # too late: numpy is loaded
     False

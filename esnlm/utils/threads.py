@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from queue import SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,26 +22,31 @@ class TileMap(Protocol):
 
 
 def n_threads(requested: int | None = None) -> int:
-    """Number of threads to use: what was asked for, or what this process may use.
+    """Number of threads to use: at least 1, as requested.
 
-    Parameters
-    ----------
-    requested : int, optional
-        At least 1. Where it is None the environment variable ``ESNLM_NUM_THREADS`` decides,
-        and without it the number of cores that this process may run on.
-
-    Examples
-    --------
-    >>> n_threads(3)
-    3
+    Where None is requested the environment variable ``ESNLM_NUM_THREADS`` decides, and without it
+    the number of cores that this process may run on.
     """
     if requested is None:
-        requested = _from_environment()
-    if requested is None:
-        return available_cores()
+        text = os.environ.get("ESNLM_NUM_THREADS", "").strip()
+        if not text:
+            return available_cores()
+        if not text.isdigit() or int(text) < 1:
+            raise ValueError(
+                f"ESNLM_NUM_THREADS must be an integer of at least 1, got {text!r}; correct or"
+                " unset it"
+            )
+        return int(text)
     if isinstance(requested, bool) or not isinstance(requested, int) or requested < 1:
         raise ValueError(f"n_threads must be an integer of at least 1, got {requested!r}")
     return requested
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -59,16 +64,13 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
     [1, 4, 9]
     """
     count = n_threads(requested)
-    if count == 1:
-        yield _in_this_thread
-        return
-    # Threads start with the first tiles: a pool that is given none costs nothing.
+    # Threads start with the first tiles: a pool without any costs nothing.
     with ThreadPoolExecutor(count, thread_name_prefix="esnlm") as pool:
 
         def over(function: Callable[[Item], Result], tiles: Iterable[Item]) -> list[Result]:
             listed = list(tiles)
-            if len(listed) < 2:
-                return _in_this_thread(function, listed)
+            if count == 1 or len(listed) < 2:
+                return [function(tile) for tile in listed]
             work = _Work(function, listed)
             try:
                 for number in range(len(listed)):
@@ -86,48 +88,48 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
         yield over
 
 
-class _Work(Generic[Item, Result]):
-    """Calls of a function that can be brought to an end: then none runs, and none begins.
+class _Work:
+    """Calls of a function on numbered tiles, all of which can be brought to an end.
 
-    Futures alone do not tell: an interrupt may lose one while it is being made, and leaves
-    the waiting for a thread at once. Ends are told through a queue of the interpreter's own:
-    waiting for it survives interrupts, which waiting for a condition does not.
+    Futures alone cannot: an interrupt may lose one while it is being made, and stops the waiting
+    for a thread at once. Outcomes come through a queue of the interpreter's own: waiting for it
+    survives interrupts, which waiting for a condition does not.
     """
 
-    def __init__(self, function: Callable[[Item], Result], tiles: list[Item]) -> None:
+    def __init__(self, function: Callable[[Any], Any], tiles: list[Any]) -> None:
         self._function = function
         self._tiles = tiles
         self._gate = threading.Lock()
         self._running = 0
         self._ended = False
-        self._outcomes: SimpleQueue[tuple[int, Result | None, BaseException | None]] = SimpleQueue()
+        self._outcomes: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
 
     def __call__(self, number: int) -> None:
         with self._gate:
             if self._ended:
                 return
             self._running += 1
-        outcome: tuple[int, Result | None, BaseException | None]
+        result, failure = None, None
         try:
-            outcome = (number, self._function(self._tiles[number]), None)
+            result = self._function(self._tiles[number])
         except BaseException as error:
-            outcome = (number, None, error)
+            failure = error
         with self._gate:
             self._running -= 1
-        self._outcomes.put(outcome)
+        self._outcomes.put((number, result, failure))
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[Any]:
         """Results in the order of the tiles, or the error of the first call that fails."""
         found: dict[int, Any] = {}
         while len(found) < len(self._tiles):
-            number, result, error = self._outcomes.get()
-            if error is not None:
-                raise error
+            number, result, failure = self._outcomes.get()
+            if failure is not None:
+                raise failure
             found[number] = result
         return [found[number] for number in range(len(self._tiles))]
 
     def end(self) -> None:
-        """Wait for running calls; an interrupt meanwhile is raised after them."""
+        """Let no further call begin, and wait for running ones; an interrupt is raised after."""
         interrupt = None
         while True:
             try:
@@ -142,15 +144,9 @@ class _Work(Generic[Item, Result]):
             raise interrupt
 
 
-def _in_this_thread(function: Callable[[Item], Result], tiles: Iterable[Item]) -> list[Result]:
-    return [function(tile) for tile in tiles]
-
-
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Products of matrices use one thread within the ``with`` block: tiles are what is parallel.
-
-    The libraries are looked for once, which takes milliseconds: more than a small prediction.
+    """Matrix products use one thread within the ``with`` block: tiles are what is parallel.
 
     Examples
     --------
@@ -164,24 +160,7 @@ def one_blas_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _libraries() -> Any:
+    """The loaded BLAS libraries: a search takes milliseconds, more than a small prediction."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
-
-
-def _from_environment() -> int | None:
-    text = os.environ.get("ESNLM_NUM_THREADS", "").strip()
-    if not text:
-        return None
-    if not text.isdigit() or int(text) < 1:
-        raise ValueError(
-            f"ESNLM_NUM_THREADS must be an integer of at least 1, got {text!r}; correct or unset it"
-        )
-    return int(text)
-
-
-def available_cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

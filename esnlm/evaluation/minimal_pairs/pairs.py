@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from esnlm.text.archives import unpacked
-from esnlm.text.corpus import CorpusError
+from esnlm.text.corpus import CorpusError, unpacked
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 #: Terms of the data files that belong to another of the twelve phenomena, as in the paper.
