@@ -12,8 +12,8 @@ from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
 from esnlm.readouts.base.last_tokens import NO_TOKEN, last_tokens, read_on
 from esnlm.readouts.two_level.direct_connections import PairCounts
-from esnlm.readouts.two_level.two_level import Rates, Rows, TwoLevelSolver
-from esnlm.readouts.two_level.word_factors import ClassLayout
+from esnlm.readouts.two_level.pilot_sample import PilotResult
+from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 
 V = 12
 
@@ -41,15 +41,30 @@ def model(reset: str = "never", **options: Any) -> LanguageModel:
 
 def test_the_gradient_is_that_of_finite_differences():
     random = np.random.default_rng(0)
-    layout = ClassLayout(np.repeat(np.arange(4), 3))
-    solver = TwoLevelSolver(layout, 5, np.ones(V), batch=40, n_direct=1)
-    solver.class_coef[:] = random.standard_normal(solver.class_coef.shape)
-    solver.word_coef[:] = random.standard_normal(solver.word_coef.shape)
+    settings = TwoLevelSettings(
+        n_components=5,
+        n_experts=None,
+        softmax_words=True,
+        alpha=0.0,
+        word_alpha=0.0,
+        rate=lambda *sizes: 1e-30,
+        momentum=0.9,
+        n_passes=1,
+        n_direct=1,
+        direct_rate=0.1,
+    )
+    learner = TwoLevelLearner(settings, np.zeros_like, 6, V, n_rows=40)
+    classes = np.repeat(np.arange(4), 3)
+    identity = PilotResult.saved(np.eye(5, dtype="f4"), np.zeros(5, dtype="f4"), classes)
+    learner.begin(identity)
+    learner.class_solver.weights[:-1] = random.standard_normal((5, 4))
+    learner.word_solver.coef[:] = random.standard_normal((V, 5))
     Z = random.standard_normal((40, 5)).astype(np.float32)
     words, last = random.integers(0, V, 40), random.integers(-1, V, (40, 1))
 
     def loss(shift: np.ndarray) -> float:
-        return -float(solver.log_probability_of(Z.astype(np.float64) + shift, words).sum())
+        X = np.concatenate([Z.astype(np.float64) + shift, last], axis=1)
+        return -float(learner.log_probability_of(X, words).sum())
 
     wanted = np.empty((V + 1, 5))
     for token in range(-1, V):
@@ -64,10 +79,10 @@ def test_the_gradient_is_that_of_finite_differences():
         np.add.at(sums, last[:, 0], gradient)
         steps.append(sums)
 
-    solver.direct.step = note  # type: ignore[method-assign]
-    solver.learn(Rows(Z, words, last), Rates(1e-30, 0.1))
-    solver.flush(Rates(1e-30, 0.1))
-    assert len(steps) == 2
+    learner.direct.step = note  # type: ignore[method-assign]
+    learner.learn(np.concatenate([Z, last.astype(np.float32)], axis=1), words)
+    learner.finish()
+    assert len(steps) == 4  # of the classes on three batches, and of the words
     np.testing.assert_allclose(sum(steps), wanted, atol=2e-4)
 
 
@@ -114,7 +129,7 @@ def test_pairs_are_counted_whatever_the_calls(pairs):
     for part in np.array_split(last, 3):
         counts.add(part)
     met = Counter((a, b) for a, b in pairs if min(a, b) >= 0)
-    assert dict(zip(*counts.totals().tolist(), strict=True)) == {
+    assert dict(zip(*counts.totals.tolist(), strict=True)) == {
         b * 4 + a: n for (a, b), n in met.items()
     }
     chosen = counts.most_frequent(2)

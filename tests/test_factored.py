@@ -25,7 +25,7 @@ from esnlm.readouts.two_level.word_clusters import (
     state_clusters,
 )
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
-from esnlm.readouts.two_level.word_softmax import WordSolver
+from esnlm.readouts.two_level.word_softmax import WordSoftmax
 from esnlm.utils.threads import tile_map
 
 CLASSES = np.array([0, 1, 2, 0, 1, 2, 0, 1, 3])
@@ -329,11 +329,11 @@ def test_word_steps_come_close_to_the_optimum():
     X, y, _ = softmax_rows(20000, 6, 20, sharpness=0.7)
     X = X.astype(np.float32)
     layout = ClassLayout(np.arange(20) % 4)
-    solver = WordSolver(layout, 6, np.bincount(y))
+    solver = WordSoftmax(layout, 6, np.bincount(y))
     with tile_map(1) as over:
         for _ in range(3):
             for part in np.array_split(np.arange(len(X)), 40):
-                solver.step(X[part], y[part], over)
+                solver.step(X[part], y[part], len(part), over)
     reached = -solver.factors.log_probability_of(X, y).mean()
     best = 0.0
     for c in range(4):
@@ -387,9 +387,9 @@ def n_steps(readout):
 def test_a_pass_goes_on_where_it_was_saved(kind, stop, corpus):
     whole, part = begun(kind, corpus), begun(kind, corpus)
     learn((whole, part), corpus, range(stop))
-    arrays = {name: array.copy() for name, array in part.training_arrays().items()}
+    arrays = {name: array.copy() for name, array in part.state_dict().items()}
     part = begun(kind, corpus)
-    part.restore_training(arrays)
+    part.load_state_dict(arrays)
     learn((whole, part), corpus, range(stop, 4 + 16 * min(whole.training_passes, 2)))
     for readout in (whole, part):
         readout.end_pass()
@@ -427,7 +427,7 @@ def test_held_out_loss_is_noted(corpus):
     readout = begun("ridge", corpus)
     learn((readout,), corpus, range(20))
     X, y = corpus[0][:100], corpus[1][:100]
-    assert readout.end_pass([(X, y)])
+    readout.end_pass([(X, y)])
     readout.finish()
     assert readout.history_ == pytest.approx([-readout.predict_log_proba_of(X, y).mean()])
 
@@ -505,7 +505,7 @@ def test_experts_tell_what_no_softmax_can():
             {"solver": "joint", "class_readout": MixtureOfExpertsReadout(experts="linear")},
             "or a mixture of softmax experts",
         ),
-        ({"n_classes": 0}, "n_classes must be an integer of at least 1, got 0"),
+        ({"n_classes": 0}, "n_classes must be None or an integer of at least 1, got 0"),
         ({"clustering": [0, 1]}, "one class to each of the 9 words"),
     ],
 )

@@ -8,12 +8,9 @@ from sklearn.cross_decomposition import CCA
 from esnlm import LowRankReadout, SoftmaxReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
-from esnlm.readouts.two_level.two_level import Rates, Rows, TwoLevelSolver
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
-from esnlm.readouts.two_level.word_factors import ClassLayout
 
 N_UNITS, N_WORDS, RANK = 30, 60, 4
-NONE = np.empty((3000, 0), dtype=np.int64)
 
 
 def rows(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -127,18 +124,19 @@ def test_frequent_words_stand_alone_and_no_class_is_overfull():
 
 
 def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
-    monkeypatch.setattr("esnlm.readouts.two_level.two_level._WORTH_THREADS", 0)
-    monkeypatch.setattr("esnlm.readouts.two_level.two_level._TILE", 100)
+    monkeypatch.setattr("esnlm.readouts.two_level.solver._WORTH_THREADS", 0)
+    monkeypatch.setattr("esnlm.readouts.two_level.class_softmax._TILE", 100)
     random = np.random.default_rng(0)
-    Z, words = random.standard_normal((3000, 6)).astype(np.float32), random.integers(0, 40, 3000)
+    X, words = random.standard_normal((3000, 6)).astype(np.float32), random.integers(0, 40, 3000)
     made = []
     for n in ("1", "2"):
         monkeypatch.setenv("ESNLM_NUM_THREADS", n)
-        layout = ClassLayout(np.repeat(np.arange(10), 4))
-        solver = TwoLevelSolver(layout, 6, np.ones(40), batch=350)
-        solver.learn(Rows(Z, words, NONE[:3000]), Rates(0.05))
-        solver.flush(Rates(0.01))
-        made.append(b"".join(a.tobytes() for a in solver.to_arrays().values()))
+        readout = LowRankReadout(n_frequent=5, n_classes=8, random_state=0)
+        readout.begin(np.arange(40), 6, n_rows=3000)
+        readout.survey(X, words)
+        readout.learn(X, words)
+        readout.finish()
+        made.append(b"".join(a.tobytes() for a in readout.state_dict().values()))
     assert made[0] == made[1]
 
 
@@ -156,9 +154,9 @@ def test_a_pass_goes_on_where_it_was_saved(stop):
     for k in range(0, 4000, 100):
         chunk = slice(k % 3000, k % 3000 + 100)
         if k == stop:
-            arrays = {name: a.copy() for name, a in part.training_arrays().items()}
+            arrays = {name: a.copy() for name, a in part.state_dict().items()}
             part = begun(readout, X, y)
-            part.restore_training(arrays)
+            part.load_state_dict(arrays)
         for one in (whole, part):
             if k < 1000:
                 one.survey(X[chunk], y[chunk])
@@ -193,7 +191,7 @@ def test_a_loaded_readout_predicts_and_refuses_more_rows(fitted, held):
         fitted.predict_log_proba(held[0]), again.predict_log_proba(held[0])
     )
     with pytest.raises(ValueError, match="cannot learn more rows"):
-        again.training_arrays()
+        again.state_dict()
     with pytest.raises(ValueError, match="cannot learn more rows"):
         again.partial_fit(*held).predict(held[0])
 

@@ -200,7 +200,7 @@ def make_readout(args: argparse.Namespace) -> Any:
 def _factors(args: argparse.Namespace) -> dict[str, Any]:
     """Readouts for the classes and for the words in them."""
     from esnlm import MixtureOfExpertsReadout, RidgeReadout
-    from esnlm.readouts.factored.factor_readouts import joint_softmax
+    from esnlm.readouts.factored.factored import joint_softmax
 
     kind = args.factors or "softmax"
     for option, kinds in _FACTOR_OPTIONS.items():

@@ -1,25 +1,36 @@
 """Class-factored readout: P(w|x) = P(class(w)|x) P(w|class(w), x) (Rachez eq. 35)."""
 
-from collections.abc import Iterable
-from typing import Any, Literal, Self
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+from sklearn.base import clone
 
-from esnlm.readouts.base.readout import Block, Blocks
-from esnlm.readouts.base.state_dict import after_start, with_start
-from esnlm.readouts.base.streamed import WITHOUT_STATE
-from esnlm.readouts.factored import separate_state
-from esnlm.readouts.factored.factor_readouts import FactorReadouts
+from esnlm.readouts.base.readout import Blocks, StreamingReadout
 from esnlm.readouts.factored.separate import SeparateFactors, blocks_moments, fits_memory
-from esnlm.readouts.two_level import joint_state
-from esnlm.readouts.two_level.class_assignment import MANY_WORDS, ClassAssignment
-from esnlm.readouts.two_level.solver import FactorSettings, JointFactors
-from esnlm.readouts.two_level.surveyed import SurveyedReadout
-from esnlm.utils.validation import check_count
+from esnlm.readouts.linear.ridge import RidgeReadout
+from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
+from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.readouts.two_level.pilot_sample import LARGEST_BATCH, PilotResult
+from esnlm.readouts.two_level.readout import TwoLevelReadout
+from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
+from esnlm.readouts.two_level.word_clusters import MANY_WORDS, ClassAssignment
+from esnlm.readouts.two_level.word_factors import WordFactors
+from esnlm.utils.state_dict import Arrays
+from esnlm.utils.validation import Choice, Count, check_parameters
+
+_KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpertsReadout}
+# Parameters of factors that are given by name alone, where they are learned jointly.
+_JOINT_SOFTMAX = SoftmaxReadout(alpha=10.0, n_passes=1, learning_rate=0.2)
+_JOINT_EXPERTS = 4
+_TRAINED = (
+    "directions_", "class_weights_", "gate_", "class_coef_", "class_intercept_", "coef_",
+    "intercept_",
+)  # fmt: skip
 
 
-class ClassFactoredReadout(SurveyedReadout):
+class ClassFactoredReadout(TwoLevelReadout):
     """Two small readouts in place of a large one: a word's class, then the word in its class.
 
     The supervised mixture of experts of Rachez & Hagiwara (2014, §3.3.2), after Morin & Bengio
@@ -43,7 +54,7 @@ class ClassFactoredReadout(SurveyedReadout):
         What predicts the class, and the word within it; a readout is cloned.
     solver : "auto", "separate" or "joint"
         "separate": a readout for the class, and one for the words of each class, on its rows.
-        "joint": all factors on ``n_components`` linear maps of the state, see `JointFactors`:
+        "joint": all factors on ``n_components`` linear maps of the state, see `TwoLevelLearner`:
         ridge solved from one set of moments, softmax in ``n_passes`` passes of steps on
         batches. Of a readout that is given, it takes the penalty (ridge: chosen by
         cross-validation unless ``selection`` is None), learning rate, momentum and passes; of
@@ -65,7 +76,7 @@ class ClassFactoredReadout(SurveyedReadout):
     n_classes_used_ : int
     class_factor_ : readout for the class ("separate"; None when there is one class only)
     word_factors_ : dict of class -> readout ("separate"; classes of one word have none)
-    joint_ : JointFactors ("joint")
+    joint_ : TwoLevelLearner ("joint")
     history_ : list of float
         Mean held-out loss after each pass ("joint", where there are held-out rows).
 
@@ -80,6 +91,13 @@ class ClassFactoredReadout(SurveyedReadout):
     >>> round(float(readout.predict_proba(X[:1]).sum()), 6)
     1.0
     """
+
+    _constraints: ClassVar[dict[str, Any]] = {
+        "n_classes": Count(none=True),
+        "solver": Choice(("auto", "separate", "joint")),
+        "n_components": Count(),
+        "buffer_size": Count(),
+    }
 
     def __init__(
         self,
@@ -105,11 +123,16 @@ class ClassFactoredReadout(SurveyedReadout):
     @property
     def n_parameters_(self) -> int:
         """Number of trained parameters of all factors."""
-        self.to_arrays()
-        if self.joint_ is not None:
-            return joint_state.n_parameters(self.joint_)
+        arrays = self.to_arrays()
+        if self._separate is None:
+            return sum(arrays[name].size for name in _TRAINED if name in arrays)
         nested = [self.class_factor_, *self.word_factors_.values()]
         return sum(f.n_parameters_ for f in nested if f is not None)
+
+    @property
+    def joint_(self) -> TwoLevelLearner | None:
+        """The learner of all factors, None where they are separate."""
+        return self._learner
 
     @property
     def class_factor_(self) -> Any:
@@ -123,91 +146,70 @@ class ClassFactoredReadout(SurveyedReadout):
 
     @property
     def scores_are_cheap(self) -> bool:  # type: ignore[override]
-        """Whether a score along the way needs no solving: of softmax factors and mixtures."""
-        return not self._factors.any_ridge
-
-    @property
-    def training_passes(self) -> int:
-        """Passes over the corpus that it wants; asked after `begin`, more where rows are few."""
-        joint = self.__dict__.get("joint_")
-        return 1 if joint is None else joint.n_passes
-
-    @property
-    def survey_rows(self) -> int:
-        """Rows that components and classes are made from."""
-        joint = self.__dict__.get("joint_")
-        return 0 if joint is None else joint.survey_rows
-
-    def begin(
-        self,
-        classes: ArrayLike,
-        n_units: int,
-        *,
-        n_rows: int,
-        counts: NDArray[np.int64] | None = None,
-        dtype: str = "float32",
-    ) -> Self:
-        """See `StreamingReadout.begin`; factors are learned jointly where that is possible."""
-        super().begin(classes, n_units, n_rows=n_rows, counts=counts, dtype=dtype)
-        if self.solver != "separate" and self._factors.may_be_joint:
-            self._streaming = True
-            self._plan(n_rows, counts)
-        return self
-
-    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Rows for components and classes."""
-        self._joint_made().survey(X, codes)
-
-    def end_survey(self) -> None:
-        """Solve the components, and make the classes."""
-        self._joint_made().end_survey()
-
-    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Learn from the next rows of the pass."""
-        if self.joint_ is None:
-            super().learn(X, codes)
-        else:
-            self.joint_.learn(X, codes.astype(np.intp, copy=False))
-
-    def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
-        """Note the held-out loss of joint factors."""
-        if self.joint_ is not None and held_out is not None:
-            self.joint_.settle()
-            self.history_.append(self._mean_loss(held_out))
-        return True
-
-    def finish(self, held_out: Iterable[Block] | None = None) -> None:
-        """Learn the rows still waiting, and solve."""
-        if self.joint_ is None:
-            super().finish(held_out)
-            return
-        self.joint_.finish()
-        self._show_classes(self.joint_.layout.word_class)
+        """Whether a score between passes needs no solving: of softmax factors and mixtures."""
+        return not any(isinstance(f, RidgeReadout) for f in (self._classes, self._words))
 
     def _start(self) -> None:
-        if self.solver not in ("auto", "separate", "joint"):
-            raise ValueError(f"solver must be 'auto', 'separate' or 'joint', got {self.solver!r}")
-        for name in ("buffer_size", "n_components"):
-            check_count(name, getattr(self, name))
-        if self.n_classes is not None:
-            check_count("n_classes", self.n_classes)
-        self._factors = FactorReadouts.of(self.class_readout, self.word_readout)
-        self._can_learn = True
-        self.history_: list[float] = []
-        self.joint_: JointFactors | None = None
+        check_parameters(self, self._constraints)
+        self._classes = _factor("class_readout", self.class_readout)
+        self._words = _factor("word_readout", self.word_readout)
         self._separate: SeparateFactors | None = None
-        if self.solver == "joint" and not self._factors.may_be_joint:
+        super()._start()
+        if self.solver == "joint" and not self._may_be_joint:
             raise ValueError(
                 "solver 'joint' takes words by softmax or ridge, and classes by these or a mixture"
-                f" of softmax experts, got {type(self._factors.words).__name__} for words and"
-                f" {type(self._factors.classes).__name__} for classes: choose 'separate'"
+                f" of softmax experts, got {type(self._words).__name__} for words and"
+                f" {type(self._classes).__name__} for classes: choose 'separate'"
             )
+
+    @property
+    def _may_be_joint(self) -> bool:
+        classes, words = self._classes, self._words
+        known = isinstance(classes, RidgeReadout | SoftmaxReadout)
+        if isinstance(classes, MixtureOfExpertsReadout):
+            known = classes.experts == "softmax"
+        return (
+            self.solver != "separate" and known and isinstance(words, RidgeReadout | SoftmaxReadout)
+        )
+
+    def _make_learner(self, n_rows: int, counts: NDArray[Any] | None) -> TwoLevelLearner:
+        sizes = self.n_features_in_, len(self.classes_), n_rows
+        return TwoLevelLearner(self._settings(), self._assignment().by_vectors, *sizes, counts)
+
+    def _settings(self) -> TwoLevelSettings:
+        """What the joint solver takes from the readouts of the factors."""
+        classes, words = (
+            _JOINT_SOFTMAX if isinstance(given, str) and given == "softmax" else factor
+            for given, factor in (
+                (self.class_readout, self._classes),
+                (self.word_readout, self._words),
+            )
+        )
+        n_experts = int(isinstance(classes, SoftmaxReadout))
+        if isinstance(classes, MixtureOfExpertsReadout):
+            named = isinstance(self.class_readout, str)
+            n_experts = _JOINT_EXPERTS if named else classes.n_experts
+            classes = words if isinstance(words, SoftmaxReadout) else _JOINT_SOFTMAX
+        softmax = [f for f in (classes, words) if isinstance(f, SoftmaxReadout)]
+        steps = softmax[0] if softmax else _JOINT_SOFTMAX
+        return TwoLevelSettings(
+            self.n_components,
+            n_experts=n_experts,
+            softmax_words=isinstance(words, SoftmaxReadout),
+            alpha=_penalty(classes),
+            word_alpha=_penalty(words),
+            rate=partial(_rate, float(steps.learning_rate)),
+            momentum=steps.momentum,
+            n_passes=max([factor.n_passes for factor in softmax], default=1),
+            seed=self._seed(),
+        )
+
+    def _assignment(self) -> ClassAssignment:
+        return ClassAssignment(self.clustering, self.n_classes, self.classes_, self._seed)
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         if self.solver == "joint" or (
-            self.solver == "auto"
-            and self._factors.may_be_joint
-            and (len(self.classes_) > MANY_WORDS or not fits_memory(blocks))
+            self._may_be_joint and (len(self.classes_) > MANY_WORDS or not fits_memory(blocks))
         ):
             super()._solve(blocks, held_out)
             return
@@ -215,94 +217,104 @@ class ClassFactoredReadout(SurveyedReadout):
         self.n_features_in_ = moments.n_units
         self._begin_separate(self._assignment().by_moments(moments)).fit(blocks, held_out)
 
-    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
-        sizes = self.n_features_in_, len(self.classes_), n_rows
-        assign = self._assignment().by_vectors
-        self.joint_ = JointFactors(self._settings(), assign, *sizes, counts)
-        self.joint_.begin_survey()
-
-    def _joint_made(self) -> JointFactors:
-        assert self.joint_ is not None, "begin comes first"
-        return self.joint_
-
     def _begin_separate(self, word_class: NDArray[np.intp]) -> SeparateFactors:
         """Separate factors that have learned nothing."""
-        self._separate = SeparateFactors(word_class, self._factors.classes, self._factors.words)
-        self._show_classes(word_class)
+        self._separate = SeparateFactors(word_class, self._classes, self._words)
+        self._show()
         return self._separate
 
-    def _separate_made(self) -> SeparateFactors:
-        assert self._separate is not None, "no rows were learned"
-        return self._separate
+    def _show(self) -> None:
+        self.word_class_ = self._trained.layout.word_class
+        self.n_classes_used_ = self._trained.layout.n_classes
 
     @property
-    def _learned(self) -> JointFactors | SeparateFactors:
-        """The factors that predict."""
-        return self._separate_made() if self.joint_ is None else self.joint_
+    def _trained(self) -> Any:
+        return super()._trained if self._separate is None else self._separate
 
-    def _settings(self) -> FactorSettings:
-        return self._factors.joint_settings(self.n_components, self._seed())
+    def _learner_arrays(self) -> Arrays:
+        return super()._learner_arrays() if self._separate is None else self._separate.state_dict()
 
-    def _assignment(self) -> ClassAssignment:
-        return ClassAssignment(self.clustering, self.n_classes, self.classes_, self._seed)
-
-    def _show_classes(self, word_class: NDArray[np.intp]) -> None:
-        self.word_class_ = word_class
-        self.n_classes_used_ = int(word_class.max()) + 1
-
-    def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        if self.joint_ is None:
-            self._separate_made().learn(X, codes)
-        elif self._can_learn:
-            self.joint_.learn_later(X, codes)
-        else:
-            raise ValueError(WITHOUT_STATE)
-
-    def _settle(self) -> None:
-        super()._settle()
-        if self.joint_ is not None:
-            self.joint_.settle()
-
-    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        return self._learned.log_probabilities(X)
-
-    def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
-        """Computes the classes, and the words of one class a row: not the whole vocabulary."""
-        return self._learned.log_probability_of(X, codes)
-
-    def _learner_arrays(self) -> dict[str, NDArray[Any]]:
-        if self.joint_ is None:
-            return {} if self._separate is None else separate_state.training_arrays(self._separate)
-        if not self._can_learn:
-            raise ValueError(WITHOUT_STATE)
-        return with_start("joint.", joint_state.training_arrays(self.joint_))
-
-    def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
-        if own := after_start("joint.", arrays):
-            assign = self._assignment().by_vectors
-            sizes = self.n_features_in_, len(self.classes_)
-            self.joint_ = joint_state.restored(self._settings(), assign, *sizes, own)
-            self._can_learn = True
-            if self.joint_.surveyed is None:
-                self._show_classes(self.joint_.layout.word_class)
-        elif "word_class" in arrays:
-            separate = self._begin_separate(arrays["word_class"].astype(np.intp))
-            separate_state.restore(separate, self.n_features_in_, arrays)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that predictions need: `parameter_arrays` of joint or separate factors."""
-        arrays = super().to_arrays()
-        if self.joint_ is not None:
-            return arrays | joint_state.parameter_arrays(self.joint_)
-        return arrays | separate_state.parameter_arrays(self._separate_made())
-
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        super()._restore(arrays)
-        if "directions_" in arrays:
-            assign = self._assignment().by_vectors
-            self.joint_ = joint_state.with_parameters(self._settings(), assign, arrays)
-            self._can_learn = False
-            self._show_classes(self.joint_.layout.word_class)
+    def _restore_learner(self, arrays: Arrays) -> None:
+        if "word_class" not in arrays:
+            super()._restore_learner(arrays)
             return
-        separate = self._begin_separate(np.asarray(arrays["word_class_"]).astype(np.intp))
-        separate_state.set_parameters(separate, arrays)
+        separate = self._begin_separate(arrays["word_class"].astype(np.intp))
+        separate.load_state_dict(arrays, self.n_features_in_)
+
+    def to_arrays(self) -> Arrays:
+        """Everything that predictions need.
+
+        Joint: ``class_weights_`` (P + 1, K * C) and, of several experts, ``gate_`` (P + 1, K) have
+        their intercepts last; ridge has ``class_coef_`` (C, P), ``class_intercept_`` and
+        ``class_floor_``. Separate: arrays of the readouts, as "class." and, of words, "word0.".
+        """
+        arrays = super().to_arrays()
+        if self._separate is not None:
+            return arrays | self._separate.to_arrays()
+        learner = self._trained
+        arrays |= {"directions_": learner.directions, "shift_": learner.shift}
+        arrays["word_class_"] = learner.layout.word_class
+        arrays |= learner.words.to_arrays("")
+        if learner.class_solver is None:
+            return arrays | learner.class_ridge.to_arrays("class_")
+        arrays["class_weights_"] = learner.class_solver.weights
+        if learner.class_solver.n_experts > 1:
+            arrays["gate_"] = learner.class_solver.gate
+        return arrays
+
+    def _restore(self, arrays: Arrays) -> None:
+        super()._restore(arrays)
+        if "directions_" not in arrays:
+            separate = self._begin_separate(np.asarray(arrays["word_class_"]).astype(np.intp))
+            separate.load_arrays(arrays)
+            return
+        self._can_learn = False
+        self._learner = learner = self._make_learner(0, None)
+        saved = (arrays[name] for name in ("directions_", "shift_", "word_class_"))
+        learner.begin(PilotResult.saved(*saved))
+        words = WordFactors.from_arrays(learner.layout, arrays, "")
+        if learner.word_solver is None:
+            learner.word_ridge = words
+        else:
+            learner.word_solver.coef, learner.word_solver.intercept = words.coef, words.intercept
+        if learner.class_solver is None:
+            learner.class_ridge = WordFactors.from_arrays(learner.one_class, arrays, "class_")
+        else:
+            learner.class_solver.weights = np.asarray(arrays["class_weights_"])
+            learner.class_solver.gate = np.asarray(arrays.get("gate_", learner.class_solver.gate))
+        self._show()
+
+
+def joint_softmax(alpha: float | None = None, n_passes: int | None = None) -> SoftmaxReadout:
+    """A factor that is learned jointly as the one named "softmax", but for penalty or passes.
+
+    Examples
+    --------
+    >>> joint_softmax(n_passes=3)
+    SoftmaxReadout(alpha=10.0, learning_rate=0.2, n_passes=3)
+    """
+    factor = clone(_JOINT_SOFTMAX)
+    given = {"alpha": alpha, "n_passes": n_passes}
+    return factor.set_params(**{name: v for name, v in given.items() if v is not None})
+
+
+def _factor(name: str, readout: Any) -> Any:
+    """A readout for a factor: the caller's, or the default one of its name."""
+    if isinstance(readout, StreamingReadout):
+        return readout
+    if isinstance(readout, str) and readout in _KINDS:
+        return _KINDS[readout]()
+    raise ValueError(f"{name} must be 'softmax', 'ridge', 'moe' or a readout, got {readout!r}")
+
+
+def _penalty(factor: Any) -> float | None:
+    """The penalty of a factor; None where cross-validation chooses that of ridge."""
+    if isinstance(factor, RidgeReadout) and factor.selection is not None:
+        return None
+    return float(factor.alpha)
+
+
+def _rate(base: float, share: float, n_rows: int, n_components: int, n_steps: int) -> float:
+    """See `TwoLevelSettings`: less for the noise of few rows."""
+    size = min(1.0, n_rows / n_components, float(np.sqrt(n_rows / LARGEST_BATCH)))
+    return share * (base * size)

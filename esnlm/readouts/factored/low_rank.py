@@ -1,30 +1,23 @@
 """Low-rank readout for large vocabularies: canonical variables, then classes, then words."""
 
-from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from esnlm.readouts.base.readout import Block
-from esnlm.readouts.base.streamed import WITHOUT_STATE
-from esnlm.readouts.factored import low_rank_state
-from esnlm.readouts.two_level.cca import canonical_variables
-from esnlm.readouts.two_level.direct_connections import PairCounts, split_last_tokens
-from esnlm.readouts.two_level.pilot_sample import Findings, Survey
-from esnlm.readouts.two_level.schedule import LATER_RATE, Schedule
-from esnlm.readouts.two_level.surveyed import SurveyedReadout
-from esnlm.readouts.two_level.two_level import Rates, Rows, TwoLevelSolver
+from esnlm.readouts.two_level.pilot_sample import PilotResult
+from esnlm.readouts.two_level.readout import TwoLevelReadout
+from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
-from esnlm.readouts.two_level.word_factors import ClassLayout
-from esnlm.utils.validation import check_count, check_finite
+from esnlm.utils.state_dict import Arrays
+from esnlm.utils.validation import Count, Number, check_parameters
 
 _RATE, _RATE_POWER = 7.3, -0.84
 # Batches of a pass; with direct connections as many as all passes would have at least.
 _BATCHES, _DIRECT_BATCHES = 64, 512
 
 
-class LowRankReadout(SurveyedReadout):
+class LowRankReadout(TwoLevelReadout):
     """Softmax of low rank over classes of words and the words of a class (Rachez eq. 35).
 
     Made for vocabularies of tens of thousands of words. Three steps:
@@ -108,6 +101,20 @@ class LowRankReadout(SurveyedReadout):
         "class_coef_", "class_intercept_", "word_coef_", "word_intercept_",
     )  # fmt: skip
     _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_", "pairs_")
+    _constraints: ClassVar[dict[str, Any]] = {
+        "n_components": Count(),
+        "alpha": Number(0),
+        "n_frequent": Count(0, none=True),
+        "n_classes": Count(none=True),
+        "n_passes": Count(),
+        "learning_rate": Number(0, open="low", none=True),
+        "momentum": Number(0, 1, open="high"),
+        "prior": Number(0, open="low"),
+        "n_direct": Count(0),
+        "n_pairs": Count(0),
+        "direct_rate": Number(0, open="low"),
+        "buffer_size": Count(),
+    }
 
     def __init__(
         self,
@@ -141,199 +148,69 @@ class LowRankReadout(SurveyedReadout):
         self.random_state = random_state
 
     def _start(self) -> None:
-        self._check_parameters()
-        self._solver: TwoLevelSolver | None = None
-        self._surveyed: Survey | None = None
-        self._can_learn = True
-        self._n_seen = 0
-        self._schedule = Schedule(0, self.n_passes)
-        self._counts: NDArray[Any] | None = None
-        self.history_: list[float] = []
-
-    def _check_parameters(self) -> None:
-        for name in ("n_components", "n_passes", "buffer_size"):
-            check_count(name, getattr(self, name))
-        for name in ("n_frequent", "n_classes"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name), least=0 if name == "n_frequent" else 1)
-        for name in ("n_direct", "n_pairs"):
-            check_count(name, getattr(self, name), least=0)
+        check_parameters(self, self._constraints)
         if self.n_pairs and self.n_direct < 2:
             raise ValueError(
                 f"n_pairs needs the last two tokens, n_direct of 2 at least, got {self.n_direct}"
             )
-        for name in ("alpha", "learning_rate", "momentum", "prior", "direct_rate"):
-            if (name, getattr(self, name)) == ("learning_rate", None):
-                continue
-            check_finite(name, getattr(self, name))
-        if self.alpha < 0:
-            raise ValueError(f"alpha must not be negative, got {self.alpha}")
-        for name in ("learning_rate", "prior", "direct_rate"):
-            if getattr(self, name) is not None and getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+        super()._start()
 
-    @property
-    def training_passes(self) -> int:
-        """Passes over the corpus that it wants; asked after `begin`, more where rows are few."""
-        schedule = self.__dict__.get("_schedule")
-        return self.n_passes if schedule is None else schedule.n_passes
-
-    @property
-    def survey_rows(self) -> int:
-        """Rows that directions and classes are made from."""
-        return self._schedule.survey_rows
-
-    def begin(
-        self,
-        classes: ArrayLike,
-        n_units: int,
-        *,
-        n_rows: int,
-        counts: NDArray[np.int64] | None = None,
-        dtype: str = "float32",
-    ) -> Self:
-        """See `StreamingReadout.begin`."""
-        super().begin(classes, n_units, n_rows=n_rows, counts=counts, dtype=dtype)
-        self._streaming = True
-        self._plan(n_rows, counts)
-        return self
-
-    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Rows for directions and classes."""
-        assert self._surveyed is not None, "begin comes first"
-        states, last = self._split(X)
-        self._surveyed.add(states, codes)
-        if self.n_pairs:
-            self._pair_counts.add(last)
-
-    def end_survey(self) -> None:
-        """Solve the directions, and make the classes."""
-        assert self._surveyed is not None, "the survey is over"
-        findings = self._surveyed.solve(self.n_components, self._assign)
-        self._surveyed = None
-        self.pairs_ = self._pair_counts.most_frequent(self.n_pairs)
-        self._set_solver(findings)
+    def _make_learner(self, n_rows: int, counts: NDArray[Any] | None) -> TwoLevelLearner:
+        settings = TwoLevelSettings(
+            self.n_components,
+            n_experts=None,
+            softmax_words=True,
+            alpha=self.alpha,
+            word_alpha=self.alpha,
+            rate=self._rate,
+            momentum=self.momentum,
+            n_passes=self.n_passes,
+            prior=self.prior,
+            n_direct=self.n_direct,
+            n_pairs=self.n_pairs,
+            direct_rate=self.direct_rate,
+            # A second look at a pair of tokens is mostly one at what its vector knows by heart.
+            batches=_DIRECT_BATCHES if self.n_direct else _BATCHES,
+        )
+        sizes = self.n_features_in_, len(self.classes_), n_rows
+        return TwoLevelLearner(settings, self._assign, *sizes, counts)
 
     def _assign(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:
-        """Classes (V,) of words that occurred counts (V,) times, after states like vectors."""
+        """Classes (V,) of words with these counts (V,), which follow states like vectors (V, P)."""
         root = float(np.sqrt(len(counts)))
         n_frequent = round(3 * root) if self.n_frequent is None else self.n_frequent
         n_classes = max(1, round(1.5 * root)) if self.n_classes is None else self.n_classes
         return frequent_words_and_clusters(counts, vectors, n_frequent, n_classes, self._seed())
 
-    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Steps on the next rows of the pass."""
-        if self._solver is None:
-            self.end_survey()
-        self._learn(X, codes, self._rates())
-        self._n_seen += len(X)
-
-    def end_pass(self, held_out: Iterable[Block] | None = None) -> bool:
-        """Note the held-out loss."""
-        if held_out is not None:
-            self.history_.append(self._mean_loss(held_out))
-        return True
-
-    def finish(self, held_out: Iterable[Block] | None = None) -> None:
-        """Learn the rows still waiting."""
-        self._solver_made().flush(self._rates())
-
-    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
-        # A second look at a pair of tokens is mostly one at what its vector knows by heart.
-        batches = _DIRECT_BATCHES if self.n_direct else _BATCHES
-        self._schedule = Schedule(n_rows, self.n_passes, batches)
-        self._counts, self._n_seen = counts, 0
-        n_words, n_units = len(self.classes_), self.n_features_in_ - self.n_direct
-        if n_units < 1:
-            raise ValueError(
-                f"X must have states beside the {self.n_direct} columns of last tokens, got"
-                f" {self.n_features_in_} columns"
-            )
-        self._surveyed = Survey(n_units, n_words, counts)
-        self._pair_counts = PairCounts(n_words)
-
-    def _rates(self) -> Rates:
-        return self._rates_of(self._schedule.share_left(self._n_seen), self._schedule.batch)
-
-    def _rates_of(self, share: float, n_rows: int) -> Rates:
-        """A share of the learning rates, for steps on so many rows: less for fewer than rank."""
-        size = min(1.0, n_rows / self.directions_.shape[1])
+    def _rate(self, share: float, n_rows: int, n_components: int, n_steps: int) -> float:
+        """See `TwoLevelSettings`: less for batches of fewer rows than components."""
         rate = self.learning_rate
         if rate is None:
-            rate = _RATE * self._schedule.n_steps**_RATE_POWER
-        return Rates(share * size * rate, share * self.direct_rate)
+            rate = _RATE * n_steps**_RATE_POWER
+        return share * min(1.0, n_rows / n_components) * rate
 
-    def _set_solver(self, findings: Findings) -> None:
-        """Begin with components and classes of which nothing was learned."""
-        self.directions_, self.shift_ = findings.directions, findings.shift
-        self.word_class_ = findings.word_class
-        solver = TwoLevelSolver(
-            ClassLayout(findings.word_class),
-            len(findings.shift),
-            findings.counts,
-            batch=self._schedule.batch,
-            momentum=self.momentum,
-            prior=self.prior * findings.variance,
-            penalty=self.alpha / max(1, self._schedule.n_rows),
-            n_direct=self.n_direct,
-            pairs=self.pairs_,
-        )
-        self._take(solver)
+    def _show(self) -> None:
+        learner = self._trained
+        assert learner.class_solver is not None
+        self.directions_, self.shift_ = learner.directions, learner.shift
+        self.word_class_, self.pairs_ = learner.layout.word_class, learner.direct.pairs
+        self.class_coef_ = learner.class_solver.weights[:-1]
+        self.class_intercept_ = learner.class_solver.weights[-1]
+        self.word_coef_, self.word_intercept_ = learner.words.coef, learner.words.intercept
+        self.direct_coef_, self.pair_coef_ = learner.direct.coef, learner.direct.pair_coef
 
-    def _take(self, solver: TwoLevelSolver) -> None:
-        """Show the solver's arrays, which it changes in place, as attributes."""
-        self._solver = solver
-        self.class_coef_, self.class_intercept_ = solver.class_coef, solver.class_offset
-        self.word_coef_, self.word_intercept_ = solver.word_coef, solver.word_offset
-        self.direct_coef_, self.pair_coef_ = solver.direct.coef, solver.direct.pair_coef
-
-    def _solver_made(self) -> TwoLevelSolver:
-        assert self._solver is not None, "no rows were learned"
-        return self._solver
-
-    def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        if not self._can_learn:
-            raise ValueError(WITHOUT_STATE)
-        rates = self._rates_of(LATER_RATE, len(X))
-        self._learn(X, codes, rates)
-        self._solver_made().flush(rates)
-
-    def _learn(self, X: NDArray[Any], codes: NDArray[Any], rates: Rates) -> None:
-        states, last = self._split(X.astype(np.float32, copy=False))
-        Z = canonical_variables(states, self.directions_, self.shift_)
-        rows = Rows(Z, codes.astype(np.intp, copy=False), last)
-        self._solver_made().learn(rows, rates)
-
-    def _split(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        return split_last_tokens(X, self.n_direct, len(self.classes_))
-
-    def _components(self, X: NDArray[Any]) -> NDArray[Any]:
-        """What both softmaxes read, (n, P): canonical variables and what last tokens add."""
-        states, last = self._split(X)
-        Z = canonical_variables(states, self.directions_, self.shift_)
-        self._solver_made().direct.add_to(Z, last)
-        return Z
-
-    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        Z, solver = self._components(X), self._solver_made()
-        return solver.words.log_probabilities(Z, solver.log_classes(Z))
-
-    def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
-        """Computes the classes, and the words of one class a row: not the whole vocabulary."""
-        return self._solver_made().log_probability_of(self._components(X), codes)
-
-    def _restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+    def _restore(self, arrays: Arrays) -> None:
         super()._restore(arrays)
         self._can_learn = False
-        low_rank_state.restore_parameters(self, arrays)
-
-    def _learner_arrays(self) -> dict[str, NDArray[Any]]:
-        if not self._can_learn:
-            raise ValueError(WITHOUT_STATE)
-        return low_rank_state.training_arrays(self)
-
-    def _restore_learner(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self._start()
-        low_rank_state.restore(self, arrays)
+        self._learner = learner = self._make_learner(0, None)
+        learner.begin(PilotResult.saved(self.directions_, self.shift_, self.word_class_))
+        assert learner.class_solver is not None
+        assert learner.word_solver is not None
+        learner.class_solver.weights = np.vstack([self.class_coef_, self.class_intercept_])
+        learner.word_solver.coef, learner.word_solver.intercept = (
+            self.word_coef_,
+            self.word_intercept_,
+        )
+        learner.direct.coef, learner.direct.pair_coef = self.direct_coef_, self.pair_coef_
+        learner.direct.pairs = self.pairs_
+        self._show()

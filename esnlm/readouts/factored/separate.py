@@ -1,4 +1,4 @@
-"""A readout for the class, and one for the words of each class, each learned from its own rows."""
+"""A readout for the class, and one for the words of each class, each trained on its own rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +10,13 @@ from sklearn.base import clone
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks
 from esnlm.readouts.two_level.word_factors import ClassLayout
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 _MEMORY = 1 << 28
 
 
 class SeparateFactors:
-    """P(class | x) and P(w | class, x) of every class, by readouts that know nothing of another.
+    """P(class | x) and P(w | class, x) of every class, by independent readouts.
 
     Parameters
     ----------
@@ -50,6 +51,55 @@ class SeparateFactors:
         self.class_factor: Any = None
         self.word_factors: dict[int, Any] = {}
 
+    def to_arrays(self) -> Arrays:
+        """What predictions need, arrays of readouts under "class." and, of words, "word0."."""
+        return {"word_class_": self.layout.word_class} | self._nested("to_arrays")
+
+    def load_arrays(self, arrays: Arrays) -> None:
+        """Set the readouts that `to_arrays` described."""
+        for c, part, template in self._parts(arrays):
+            self._set(c, type(template).from_arrays(template.get_params(deep=False), part))
+
+    def state_dict(self) -> Arrays:
+        """Classes, statistics and the training state of every readout."""
+        return {"word_class": self.layout.word_class} | self._nested("state_dict")
+
+    def load_state_dict(self, arrays: Arrays, n_units: int) -> None:
+        """Continue from what `state_dict` gave; the arrays are taken over."""
+        for c, part, template in self._parts(arrays):
+            factor = clone(template)
+            factor.classes_ = (
+                np.arange(self.layout.n_classes) if c is None else self.layout.words(c)
+            )
+            factor.n_features_in_ = n_units
+            factor._start()
+            factor.load_state_dict(part)
+            self._set(c, factor)
+
+    def _nested(self, method: str) -> Arrays:
+        """What a method of the readouts gives, under "class." and, of words, "word0."."""
+        arrays: Arrays = {}
+        if self.class_factor is not None:
+            arrays |= with_prefix("class", getattr(self.class_factor, method)())
+        for c, factor in self.word_factors.items():
+            arrays |= with_prefix(f"word{c}", getattr(factor, method)())
+        return arrays
+
+    def _parts(self, arrays: Arrays) -> Iterator[tuple[int | None, Arrays, Any]]:
+        """(class of the words or None, arrays, template) of the readouts with arrays."""
+        if part := under_prefix("class", arrays):
+            yield None, part, self.class_template
+        for name in sorted({name.partition(".")[0] for name in arrays if "." in name} - {"class"}):
+            if name.startswith("word"):
+                c = int(name.removeprefix("word"))
+                yield c, under_prefix(name, arrays), self.word_template
+
+    def _set(self, c: int | None, factor: Any) -> None:
+        if c is None:
+            self.class_factor = factor
+        else:
+            self.word_factors[c] = factor
+
     def fit(self, blocks: Blocks, held_out: Blocks | None) -> None:
         """Learn from all rows; those of each class are copied together where memory allows."""
         layout = self.layout
@@ -71,7 +121,7 @@ class SeparateFactors:
                 factor = clone(self.word_template)
                 self.word_factors[c] = factor.fit_blocks(part, words, judges.get(c))
 
-    def learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def learn_later(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Learn from more rows."""
         if self.class_factor is not None:
             self.class_factor.partial_fit(X, self.layout.word_class[codes])

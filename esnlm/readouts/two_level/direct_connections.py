@@ -8,6 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.last_tokens import NO_TOKEN
+from esnlm.utils.state_dict import Arrays, Stateful
 
 Tokens = NDArray[np.integer[Any]]
 
@@ -15,17 +16,17 @@ _LEAST_ROOT = np.float32(1e-4)
 _MERGED = 1 << 17
 
 
-class DirectConnections:
+class DirectConnections(Stateful):
     """Trained vectors of the last tokens and of frequent pairs of them, added to components z.
 
     ``z += Σ_k C_k[token read k steps ago] + D[the last two tokens]``. The first sum is the direct
     connection from input to output of an echo state network (Jaeger 2001, section 2.1), with
-    tapped delays and of the rank of the components that it is added to, as in a log-bilinear
-    model (Mnih & Hinton 2007). The second has a row for each of some pairs and nothing for the
-    others: what n-gram features in the output layer are to RNNME (Mikolov et al. 2011).
+    tapped delays and the rank of the components, as in a log-bilinear model (Mnih & Hinton 2007).
+    The second has a row for each of some pairs and nothing for the others, as the n-gram features
+    in the output layer of RNNME (Mikolov et al. 2011).
 
     Trained by AdaGrad (Duchi et al. 2011), each weight by its own sum of squared gradients:
-    what a rare token says of a component is learned as fast as what a frequent one says.
+    rare tokens are learned as fast as frequent ones.
 
     Parameters
     ----------
@@ -53,6 +54,8 @@ class DirectConnections:
            [ 0. ,  0.1]], dtype=float32)
     """
 
+    _saved = ("coef", "squares", "pairs", "pair_coef", "pair_squares")
+
     def __init__(
         self,
         n_direct: int,
@@ -64,12 +67,12 @@ class DirectConnections:
         shape, pair_shape = (n_direct, n_tokens + 1, n_components), (len(self.pairs), n_components)
         self.coef = np.zeros(shape, dtype=np.float32)
         self.pair_coef = np.zeros(pair_shape, dtype=np.float32)
-        # Zeros take no memory until they are written to: what is only read has no squares.
+        # Zeros take no memory until they are written to.
         self.squares = np.zeros(shape, dtype=np.float32)
         self.pair_squares = np.zeros(pair_shape, dtype=np.float32)
 
     def add_to(self, Z: NDArray[Any], last: Tokens) -> None:
-        """Add to components Z (n, P) what the last tokens (n, n_direct) say, in place."""
+        """Add the vectors of the last tokens (n, n_direct) to components Z (n, P), in place."""
         for table, _, rows, where in self._tables(last):
             Z[where] += table[rows]
 
@@ -88,18 +91,15 @@ class DirectConnections:
             sums *= np.float32(rate)
             table[distinct] -= sums
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All that `step` goes on from."""
-        names = "coef", "squares", "pairs", "pair_coef", "pair_squares"
-        return {name: getattr(self, name) for name in names} if len(self.coef) else {}
+    def state_dict(self) -> Arrays:
+        return super().state_dict() if len(self.coef) else {}
 
-    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take over what `to_arrays` gave."""
-        for name, array in arrays.items():
-            setattr(self, name, array)
+    def load_state_dict(self, arrays: Arrays) -> None:
+        if len(self.coef):
+            super().load_state_dict(arrays)
 
     def _tables(self, last: Tokens) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """Weights, their squares, and which of their rows belong to which rows of ``last``."""
+        """Tables, their sums of squares, and which of their rows belong to which of ``last``."""
         for k, (table, squares) in enumerate(zip(self.coef, self.squares, strict=True)):
             yield table, squares, last[:, k], slice(None)
         if len(self.pairs):
@@ -149,8 +149,8 @@ def split_last_tokens(
     return X[:, :-n_direct], last
 
 
-class PairCounts:
-    """How often pairs of last tokens were met, of which the most frequent are asked for.
+class PairCounts(Stateful):
+    """Count pairs of last tokens, and list the most frequent ones.
 
     Examples
     --------
@@ -160,9 +160,11 @@ class PairCounts:
     array([13])
     """
 
+    _saved = ("totals",)
+
     def __init__(self, n_tokens: int) -> None:
         self.n_tokens = n_tokens
-        self.restore(np.empty((2, 0), dtype=np.int64))
+        self.totals = np.empty((2, 0), dtype=np.int64)
 
     def add(self, last: Tokens) -> None:
         """Count the pairs of last tokens (n, n_direct)."""
@@ -172,19 +174,20 @@ class PairCounts:
         if sum(map(len, self._waiting)) > max(_MERGED, len(self._keys)):
             self._merge()
 
+    @property
     def totals(self) -> NDArray[np.int64]:
         """Keys, sorted, and how often each was met: (2, n)."""
         self._merge()
         return np.stack([self._keys, self._counts])
 
-    def restore(self, totals: NDArray[np.int64]) -> None:
-        """Take over what `totals` gave."""
+    @totals.setter
+    def totals(self, totals: NDArray[np.int64]) -> None:
         self._keys, self._counts = totals
         self._waiting: list[NDArray[np.int64]] = []
 
     def most_frequent(self, n: int) -> NDArray[np.int64]:
         """Keys of the n most frequent pairs that were met twice at least, sorted."""
-        keys, counts = self.totals()
+        keys, counts = self.totals
         order = np.argsort(-counts, kind="stable")[:n]
         return np.sort(keys[order[counts[order] > 1]])
 

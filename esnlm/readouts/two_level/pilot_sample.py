@@ -1,4 +1,4 @@
-"""A survey of rows: what the directions of states and the classes of words are made from."""
+"""Moments of sampled rows, from which CCA directions and word classes are computed."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
@@ -8,30 +8,37 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
+from esnlm.utils.state_dict import Stateful
 
 #: (counts (V,), vectors (V, P)) -> classes (V,).
 Assignment = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.intp]]
 
-# Rows of which products are taken, at least and for each unit.
+# Rows in the matrix of products, at least and for each unit.
 _GRAM_ROWS, _GRAM_ROWS_A_UNIT = 1 << 16, 32
 # Sums of states are kept for as many words, the most frequent.
 _SUM_BYTES = 1 << 30
 _CLUSTERED_DIRECTIONS = 64
 _LEAST_SCALE = 0.02
 
+_PILOT_ROWS = 1 << 20
+#: Rows of the largest batch: learning rates are stated for it.
+LARGEST_BATCH = 4096
+_LEAST_BATCH = 16
+_LEAST_STEPS = 512
 
-class Findings(NamedTuple):
-    """What a survey finds.
+
+class PilotResult(NamedTuple):
+    """What is computed from a pilot sample.
 
     Attributes
     ----------
     directions : ndarray (n_units, P) float32
         Linear maps of a state that tell the next words apart best, uncorrelated, each scaled by
-        its canonical correlation, so that a penalty weighs on those that tell little.
+        its canonical correlation, so that a penalty weighs on uninformative ones.
     shift : ndarray (P,) float32
         The mean state along them.
     scale : ndarray (P,) float64
-        Deviations of the components, falling from one.
+        Standard deviations of the components, falling from one.
     word_class : ndarray (V,) intp
     counts : ndarray (V,)
         Occurrences of the words.
@@ -44,8 +51,9 @@ class Findings(NamedTuple):
     counts: NDArray[Any]
 
     @classmethod
-    def kept(cls, directions: NDArray[Any], shift: NDArray[Any], word_class: NDArray[Any]) -> Self:
-        """Those that were saved beside what was learned since, which needs no more of them."""
+    def saved(cls, directions: NDArray[Any], shift: NDArray[Any], word_class: NDArray[Any]) -> Self:
+        """The saved part; the rest is needed only to initialise parameters."""
+        directions, shift, word_class = map(np.asarray, (directions, shift, word_class))
         scale, counts = np.ones(len(shift)), np.zeros(len(word_class))
         return cls(directions, shift, scale, word_class.astype(np.intp), counts)
 
@@ -55,12 +63,12 @@ class Findings(NamedTuple):
         return float(np.mean(self.scale**2))
 
     @property
-    def telling(self) -> NDArray[np.bool_]:
-        """Which components (P,) tell more than noise does."""
+    def informative(self) -> NDArray[np.bool_]:
+        """Which components (P,) exceed the noise level."""
         return self.scale > _LEAST_SCALE
 
 
-class Survey:
+class PilotSample(Stateful):
     """Moments of a sample of rows, from which directions and classes are solved.
 
     The sums of states of all rare words are kept together where those of every word would take
@@ -70,22 +78,24 @@ class Survey:
     ----------
     n_units, n_words : int
     counts : ndarray (V,), optional
-        Occurrences of the words in all rows; None: those in the survey.
+        Occurrences of the words in all rows; None: those in the sample.
 
     Examples
     --------
     The second unit alone tells the words apart:
 
     >>> X = np.array([[5.0, 0.0], [-5.0, 0.0], [5.0, 1.0], [-5.0, 1.0]] * 9)
-    >>> survey = Survey(2, 2)
-    >>> survey.add(X, np.array([0, 0, 1, 1] * 9))
-    >>> found = survey.solve(2, lambda counts, vectors: np.arange(2))
-    >>> np.abs(found.directions).round(1)
+    >>> sample = PilotSample(2, 2)
+    >>> sample.add(X, np.array([0, 0, 1, 1] * 9))
+    >>> result = sample.solve(2, lambda counts, vectors: np.arange(2))
+    >>> np.abs(result.directions).round(1)
     array([[0., 0.],
            [2., 0.]], dtype=float32)
-    >>> found.scale, found.telling, found.counts
+    >>> result.scale, result.informative, result.counts
     (array([1.  , 0.02]), array([ True, False]), array([18, 18]))
     """
+
+    _saved = ("moments",)
 
     def __init__(self, n_units: int, n_words: int, counts: NDArray[Any] | None = None) -> None:
         self.counts = counts
@@ -95,18 +105,18 @@ class Survey:
             order = np.argsort(-counts, kind="stable")
             self._rank[order] = np.minimum(np.arange(n_words), n_sums - 1)
         gram_rows = max(_GRAM_ROWS, _GRAM_ROWS_A_UNIT * n_units)
-        self._moments = Moments(n_units, n_sums, gram_rows)
+        self.moments = Moments(n_units, n_sums, gram_rows)
 
     def add(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Rows X (n, n_units), words (n,)."""
-        self._moments.add(X, self._rank[codes])
+        """Add rows X (n, n_units) with words (n,)."""
+        self.moments.add(X, self._rank[codes])
 
-    def solve(self, n_components: int, assign: Assignment) -> Findings:
-        """The directions, ``n_components`` or as many as there are units, and the classes."""
-        moments, rank = self._moments, self._rank
+    def solve(self, n_components: int, assign: Assignment) -> PilotResult:
+        """Directions, ``n_components`` or as many as there are units, and classes."""
+        moments, rank = self.moments, self._rank
         directions, correlations = canonical_directions(moments, n_components)
         vectors = word_vectors(moments, directions)
-        # A component counts for as much as it tells: most of many tell little but noise.
+        # Penalties weigh less on components of high correlation: most of many are noise.
         scale = np.maximum(correlations / max(float(correlations[0]), 1e-6), _LEAST_SCALE)
         directions *= scale.astype(np.float32)
         counts = moments.counts[rank] if self.counts is None else self.counts
@@ -114,12 +124,65 @@ class Survey:
             vectors[-1] = 0  # of many rare words together
         classes = assign(counts, vectors[rank, :_CLUSTERED_DIRECTIONS])
         shift = (moments.mean @ directions).astype(np.float32)
-        return Findings(directions, shift, scale, classes, counts)
+        return PilotResult(directions, shift, scale, classes, counts)
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that further rows are added to, as views."""
-        return self._moments.to_arrays()
 
-    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take over what `to_arrays` gave."""
-        self._moments = Moments.from_arrays(arrays, self._moments.gram_rows)
+class Schedule(NamedTuple):
+    """Batch size, number of passes and pilot-sample size for stochastic readouts.
+
+    Few rows are passed over more often.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of one pass; 0 where they are not known yet.
+    least_passes : int
+    batches : int
+        Batches of one pass, unless they would exceed `LARGEST_BATCH` rows each.
+
+    Examples
+    --------
+    >>> few, many = Schedule(2000, 1), Schedule(10**6, 1)
+    >>> few.batch, few.n_passes, few.n_steps
+    (31, 8, 512)
+    >>> many.batch, many.n_passes, many.n_steps
+    (4096, 3, 732)
+    >>> few.share_left(12000)
+    0.25
+    """
+
+    n_rows: int
+    least_passes: int
+    batches: int = 64
+
+    @property
+    def survey_rows(self) -> int:
+        """Rows of the pilot sample."""
+        return min(_PILOT_ROWS, self.n_rows)
+
+    @property
+    def batch(self) -> int:
+        """Rows of a step."""
+        if not self.n_rows:
+            return LARGEST_BATCH
+        return min(max(self.n_rows // self.batches, _LEAST_BATCH), LARGEST_BATCH)
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over the rows: more than ``least_passes`` where steps would be few."""
+        if not self.n_rows:
+            return self.least_passes
+        return max(self.least_passes, -(-_LEAST_STEPS // self._steps_a_pass))
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of all passes."""
+        return self._steps_a_pass * self.n_passes
+
+    @property
+    def _steps_a_pass(self) -> int:
+        return max(1, self.n_rows // self.batch)
+
+    def share_left(self, n_seen: int) -> float:
+        """Remaining share of the rows of all passes after ``n_seen`` rows."""
+        return max(0.0, 1 - n_seen / max(1, self.n_rows * self.n_passes))

@@ -1,57 +1,99 @@
-"""Factors of classes and of the words in them, on a few components of the states, in passes."""
+"""Two-level learner: classes and the words within them, on CCA components of the states."""
 
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.minibatches import WaitingRows
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.cca import canonical_variables
-from esnlm.readouts.two_level.class_softmax import GatedSolver
-from esnlm.readouts.two_level.pilot_sample import Assignment, Findings, Survey
-from esnlm.readouts.two_level.schedule import LARGEST_BATCH, LATER_RATE, Schedule
-from esnlm.readouts.two_level.word_factors import ClassLayout, shared_ridge
-from esnlm.readouts.two_level.word_softmax import WordSolver
+from esnlm.readouts.two_level.class_softmax import ClassSoftmax
+from esnlm.readouts.two_level.direct_connections import (
+    DirectConnections,
+    PairCounts,
+    split_last_tokens,
+)
+from esnlm.readouts.two_level.pilot_sample import Assignment, PilotResult, PilotSample, Schedule
+from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
+from esnlm.readouts.two_level.word_softmax import WordSoftmax
+from esnlm.utils.state_dict import Arrays, Stateful, under_prefix
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 
+#: Learning rates of rows after the passes, relative to those of the first ones.
+LATER_RATE = 0.1
 # Batches of classes to one batch of words.
 _WORD_BATCHES = 4
-# Occurrences of each word beside those that were seen: classes of rare words have many.
+# Added to the occurrences of each word: classes of rare words have many.
 _DOUBT = 0.5
 # Products of fewer operations are not worth threads.
 _WORTH_THREADS = 1 << 22
+_TILE = 1024
+# Names of arrays in training states that earlier versions wrote -> names of today.
+_OLD_NAMES = {
+    "survey.": "pilot.moments.",
+    "pair_counts": "pair_counts.totals",
+    "solver.word_coef": "word_solver.coef",
+    "solver.word_offset": "word_solver.intercept",
+    "solver.curvature": "word_solver.curvature",
+    "solver.variances": "class_solver.variances",
+    "solver.n_steps": "class_solver.n_steps",
+    "solver.": "",
+}
 
 
-class FactorSettings(NamedTuple):
-    """How both factors are learned.
+class TwoLevelSettings(NamedTuple):
+    """Hyper-parameters of a `TwoLevelLearner`.
 
-    ``n_experts`` softmaxes over classes, or none: ridge; words within them by softmax, or by
-    ridge. ``alpha`` and ``word_alpha`` are penalties (ridge: None chooses them).
+    ``n_experts`` softmaxes over classes behind a gate; None: one without a gate; 0: ridge. Words
+    within classes by softmax, or by ridge. ``alpha`` and ``word_alpha`` are penalties (ridge:
+    None chooses them by cross-validation). ``rate(share, n_rows, n_components, n_steps)`` is the
+    learning rate of the classes when a ``share`` of all rows is left, for batches of ``n_rows``
+    rows. ``prior`` is the curvature that a word starts with, in units of the components' variance.
     """
 
     n_components: int
-    n_experts: int
+    n_experts: int | None
     softmax_words: bool
     alpha: float | None
     word_alpha: float | None
-    learning_rate: float
+    rate: Callable[[float, int, int, int], float]
     momentum: float
     n_passes: int
-    seed: int
+    seed: int = 0
+    prior: float = 1.0
+    n_direct: int = 0
+    n_pairs: int = 0
+    direct_rate: float = 0.0
+    batches: int = 64
 
 
-class JointFactors:
-    """P(class | x) and P(w | class, x) of every class, learned together from streamed rows.
+class TwoLevelLearner(Stateful):
+    """P(class | z) and P(w | class, z) of every class, learned together from streamed rows.
 
-    1. From a `Survey` of rows: the linear maps of a state that tell the next words apart best,
-       and the classes.
-    2. Passes over all rows: ridge adds up moments of the components, from which both factors
-       are solved at the end (one pass; P x V sums, whatever the units); softmax and mixtures
-       take steps on batches of components.
+    1. From a `PilotSample` of rows: the linear maps z of a state that tell the next words apart
+       best, and the classes.
+    2. Passes over all rows: softmaxes take steps on batches of components, the words one for
+       every four of the classes; direct connections, which add what the last tokens say to z,
+       follow the gradients of both with respect to z. Ridge adds up moments of the components,
+       from which it is solved at the end (one pass; P x V sums, whatever the units).
 
-    The order of calls is that of `StreamedTraining`.
+    Results do not depend on how rows are cut into calls.
+
+    Parameters
+    ----------
+    settings : TwoLevelSettings
+    assign : callable
+        (counts (V,), vectors (V, P)) -> classes (V,).
+    n_columns : int
+        Columns of X: units, and last tokens where there are direct connections.
+    n_words : int
+        V.
+    n_rows : int
+        Rows of a pass; 0 if they are not known.
+    counts : ndarray (V,), optional
+        Occurrences of the words; None: those in the pilot sample.
 
     Attributes
     ----------
@@ -60,187 +102,327 @@ class JointFactors:
     words : WordFactors
     """
 
+    _saved = (
+        "n_seen", "n_rows", "counts", "pilot", "pair_counts", "directions", "shift", "word_class",
+        "moments", "class_solver", "word_solver", "direct", "rows", "word_rows", "n_word_rows",
+    )  # fmt: skip
+
     def __init__(
         self,
-        settings: FactorSettings,
+        settings: TwoLevelSettings,
         assign: Assignment,
-        n_units: int,
+        n_columns: int,
         n_words: int,
         n_rows: int,
         counts: NDArray[Any] | None = None,
     ) -> None:
+        n_units = n_columns - settings.n_direct
+        if n_units < 1:
+            raise ValueError(
+                f"X must have states beside the {settings.n_direct} columns of last tokens, got"
+                f" {n_columns} columns"
+            )
         self.settings, self.assign = settings, assign
-        self.n_units, self.n_words = n_units, n_words
-        self.schedule = Schedule(max(n_rows, 1), settings.n_passes)
-        self.batch = self.schedule.batch
-        self.counts = counts
-        self.n_seen = 0
-        self.surveyed: Survey | None = None
+        self.n_words, self.n_rows, self.counts = n_words, n_rows, counts
+        self.n_seen = self.n_word_rows = 0
+        self.pilot: PilotSample | None = PilotSample(n_units, n_words, counts)
+        self.pair_counts: PairCounts | None = PairCounts(n_words) if settings.n_pairs else None
         self.moments: Moments | None = None
-        self.class_solver: GatedSolver | None = None
-        self.word_solver: WordSolver | None = None
+        self.class_solver: ClassSoftmax | None = None
+        self.word_solver: WordSoftmax | None = None
+        self.class_ridge: WordFactors | None = None
+        self.word_ridge: WordFactors | None = None
         self.ridge_behind = False
-        self.class_rows = WaitingRows(self.batch)
-        self.word_rows = WaitingRows(_WORD_BATCHES * self.batch)
+        self.rows, self.word_rows = _Rows(), _Rows()
 
     @property
-    def survey_rows(self) -> int:
-        """Rows that directions and classes are made from."""
-        return self.schedule.survey_rows
+    def schedule(self) -> Schedule:
+        """Batches and passes."""
+        return Schedule(self.n_rows, self.settings.n_passes, self.settings.batches)
 
     @property
     def n_passes(self) -> int:
-        """Passes over the rows: one for ridge; more than was asked for where rows are few."""
-        all_ridge = not self.settings.n_experts and not self.settings.softmax_words
+        """Passes over the rows: one for ridge; more than were asked for where rows are few."""
+        all_ridge = self.settings.n_experts == 0 and not self.settings.softmax_words
         return 1 if all_ridge else self.schedule.n_passes
 
     @property
-    def _any_ridge(self) -> bool:
-        return not self.settings.n_experts or not self.settings.softmax_words
-
-    def begin_survey(self) -> None:
-        """Prepare for the rows of the survey."""
-        self.surveyed = Survey(self.n_units, self.n_words, self.counts)
+    def words(self) -> WordFactors:
+        """The factors of words within classes."""
+        if self.word_solver is not None:
+            return self.word_solver.factors
+        assert self.word_ridge is not None, "no rows were learned"
+        return self.word_ridge
 
     def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Rows X (n, n_units), words (n,) for directions and classes."""
-        assert self.surveyed is not None, "begin_survey comes first"
-        self.surveyed.add(X, codes)
+        """Add rows X (n, n_columns), words (n,) to the pilot sample."""
+        assert self.pilot is not None, "the pilot sample is complete"
+        states, last = self._split(X)
+        self.pilot.add(states, codes)
+        if self.pair_counts is not None:
+            self.pair_counts.add(last)
 
     def end_survey(self) -> None:
         """Solve the directions, and make the classes."""
-        assert self.surveyed is not None, "the survey is over"
-        findings = self.surveyed.solve(self.settings.n_components, self.assign)
-        self.surveyed = None
-        self.begin(findings)
+        assert self.pilot is not None, "the pilot sample is complete"
+        pairs = None
+        if self.pair_counts is not None:
+            pairs = self.pair_counts.most_frequent(self.settings.n_pairs)
+        self.begin(self.pilot.solve(self.settings.n_components, self.assign), pairs)
 
-    def begin(self, findings: Findings) -> None:
-        """Learners on components and classes, with nothing learned."""
-        settings, n_components = self.settings, len(findings.shift)
-        self.directions, self.shift = findings.directions, findings.shift
-        self.layout = layout = ClassLayout(findings.word_class)
-        if self._any_ridge:
+    def begin(self, result: PilotResult, pairs: NDArray[np.int64] | None = None) -> None:
+        """Initialise parameters on components, classes, and pairs of last tokens."""
+        settings, n_components = self.settings, len(result.shift)
+        self.directions, self.shift = result.directions, result.shift
+        self.word_class = result.word_class
+        self.layout = layout = ClassLayout(result.word_class)
+        self.pilot = self.pair_counts = None
+        self.direct = DirectConnections(settings.n_direct, self.n_words, n_components, pairs)
+        if settings.n_experts == 0 or not settings.softmax_words:
             self.moments = Moments(n_components, self.n_words)
-        if settings.n_experts:
-            self.class_solver = GatedSolver(
+        if settings.n_experts != 0:
+            self.class_solver = ClassSoftmax(
                 n_components,
                 settings.n_experts,
-                np.bincount(layout.word_class, findings.counts + _DOUBT, layout.n_classes),
+                np.bincount(layout.word_class, result.counts + _DOUBT, layout.n_classes),
                 momentum=settings.momentum,
-                penalty=(settings.alpha or 0.0) / self.schedule.n_rows,
-                told=findings.telling,
+                penalty=(settings.alpha or 0.0) / max(1, self.n_rows),
+                informative=result.informative,
                 seed=settings.seed,
             )
         if settings.softmax_words:
-            penalty = (settings.word_alpha or 0.0) / self.schedule.n_rows
-            self.word_solver = WordSolver(
-                layout, n_components, findings.counts, prior=findings.variance, penalty=penalty
+            self.word_solver = WordSoftmax(
+                layout,
+                n_components,
+                result.counts,
+                prior=settings.prior * result.variance,
+                penalty=(settings.word_alpha or 0.0) / max(1, self.n_rows),
             )
-            self.words = self.word_solver.factors
 
     def learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        """Learn from the next rows X (n, n_units), words (n,) of a pass."""
-        if self.surveyed is not None:
+        """Learn from the next rows X (n, n_columns), words (n,) of a pass."""
+        if self.pilot is not None:
             self.end_survey()
-        in_first = self.n_seen < self.schedule.n_rows
-        self._take(X, codes, self._rate_now(), with_moments=in_first)
+        in_first_pass = self.n_seen < max(1, self.n_rows)
+        self._learn(X, codes, self._rates(), with_moments=in_first_pass)
         self.n_seen += len(X)
 
     def learn_later(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Learn from rows that come after the passes."""
-        rate = LATER_RATE * self._rate(len(X))
-        self._take(X, codes, rate, with_moments=True)
-        self._flush(rate)
+        rates = self._rates_of(LATER_RATE, len(X))
+        self._learn(X, codes, rates, with_moments=True)
+        self._flush(rates)
 
     def settle(self) -> None:
-        """Solve what is behind its moments."""
+        """Solve ridge factors that do not contain all rows yet."""
         if not self.ridge_behind:
             return
         moments, settings = self.moments, self.settings
         assert moments is not None
-        if not settings.n_experts:
+        if self.class_solver is None:
             pooled = moments.pooled(self.layout.word_class)
-            one = ClassLayout(np.zeros(self.layout.n_classes, dtype=np.intp))
             doubt = _DOUBT * self.layout.sizes
-            self.class_ridge, _ = shared_ridge(pooled, one, settings.alpha, doubt)
-        if not settings.softmax_words:
-            self.words, _ = shared_ridge(moments, self.layout, settings.word_alpha)
+            self.class_ridge, _ = shared_ridge(pooled, self.one_class, settings.alpha, doubt)
+        if self.word_solver is None:
+            self.word_ridge, _ = shared_ridge(moments, self.layout, settings.word_alpha)
         self.ridge_behind = False
 
     def finish(self) -> None:
         """Learn the rows still waiting, and solve."""
-        self._flush(self._rate_now())
+        self._flush(self._rates())
         self.settle()
 
-    def _rate_now(self) -> float:
-        return self.schedule.share_left(self.n_seen) * self._rate(self.batch)
-
-    def _rate(self, n_rows: int) -> float:
-        """The learning rate for steps on so many rows: less for the noise of few."""
-        size = min(1.0, n_rows / len(self.shift), float(np.sqrt(n_rows / LARGEST_BATCH)))
-        return self.settings.learning_rate * size
-
-    def _take(
-        self, X: NDArray[Any], codes: NDArray[np.intp], rate: float, with_moments: bool
-    ) -> None:
-        Z = self.components(X.astype(np.float32, copy=False))
-        if self.moments is not None and with_moments:
-            self.moments.add(Z, codes)
-            self.ridge_behind = True
-        with ExitStack() as stack:
-            over = self._tiles(stack)
-            if self.class_solver is not None:
-                for batch, words in self.class_rows.cut(Z, codes):
-                    self.class_solver.step(batch, self.layout.word_class[words], rate, over)
-            if self.word_solver is not None:
-                for batch, words in self.word_rows.cut(Z, codes):
-                    self.word_solver.step(batch, words, over)
-
-    def _flush(self, rate: float) -> None:
-        with ExitStack() as stack:
-            over = self._tiles(stack)
-            for batch, words in self.class_rows.rest():
-                assert self.class_solver is not None
-                self.class_solver.step(batch, self.layout.word_class[words], rate, over)
-            for batch, words in self.word_rows.rest():
-                assert self.word_solver is not None
-                self.word_solver.step(batch, words, over)
-
-    def _tiles(self, stack: ExitStack) -> TileMap:
-        """A map over tiles of rows or classes, each on one BLAS thread; serial for small steps."""
-        width = max(self.settings.n_experts, 1) * self.layout.n_classes
-        worth = self.batch * width * len(self.shift) >= _WORTH_THREADS
-        stack.enter_context(one_blas_thread())
-        return stack.enter_context(tile_map(None if worth else 1))
+    @property
+    def one_class(self) -> ClassLayout:
+        """The layout of the classes themselves, for their ridge factor."""
+        return ClassLayout(np.zeros(self.layout.n_classes, dtype=np.intp))
 
     def components(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Components (n, P) of states X (n, n_units), in X's dtype."""
-        return canonical_variables(X, self.directions, self.shift)
-
-    def _log_classes(self, Z: NDArray[Any]) -> NDArray[Any]:
-        if self.class_solver is not None:
-            return self.class_solver.log_probabilities(Z)
-        return self.class_ridge.log_probabilities(Z, np.zeros((len(Z), 1), dtype=Z.dtype))
+        """Components (n, P) of X (n, n_columns), in X's dtype."""
+        states, last = self._split(X)
+        Z = canonical_variables(states, self.directions, self.shift)
+        self.direct.add_to(Z, last)
+        return Z
 
     def log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        """log P(w | x) of every word: X (n, n_units) -> (n, V)."""
+        """log P(w | x) of every word: X (n, n_columns) -> (n, V)."""
         Z = self.components(X)
         return self.words.log_probabilities(Z, self._log_classes(Z))
 
     def log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
-        """log P(w | x) (n,) of one word a row: the classes, and the words of one, are computed."""
+        """log P(w | x) (n,) of one word a row; computes only that word's class."""
         Z = self.components(X)
         classes = self.layout.word_class[words]
         out = np.empty(len(Z), dtype=Z.dtype)
-        with ExitStack() as stack:
-            over = self._tiles(stack)
 
-            def tile(start: int) -> None:
-                part = slice(start, start + 1024)
-                logs = self._log_classes(Z[part])
-                out[part] = logs[np.arange(len(logs)), classes[part]]
+        def tile(start: int) -> None:
+            part = slice(start, start + _TILE)
+            logs = self._log_classes(Z[part])
+            out[part] = logs[np.arange(len(logs)), classes[part]]
 
-            over(tile, range(0, len(Z), 1024))
+        with self._tiles(len(Z)) as over:
+            over(tile, range(0, len(Z), _TILE))
         inside = self.layout.sizes[classes] > 1
         out[inside] += self.words.log_probability_of(Z[inside], words[inside])
         return out
+
+    def load_state_dict(self, arrays: Arrays) -> None:
+        arrays = _renamed(arrays)
+        if self.pair_counts is None:
+            arrays.pop("pair_counts.totals", None)
+        if "directions" in arrays:
+            saved = (arrays[name] for name in ("directions", "shift", "word_class"))
+            self.begin(PilotResult.saved(*saved))
+        super().load_state_dict(arrays)
+        if "n_word_rows" not in arrays:
+            self._load_uncut_rows(arrays)
+        self.ridge_behind = self.moments is not None
+
+    def _load_uncut_rows(self, arrays: Arrays) -> None:
+        """Waiting rows as earlier versions saved them: those for words hold those for classes."""
+        found = under_prefix("word_rows", arrays) or under_prefix("class_rows", arrays)
+        self.rows, self.word_rows, self.n_word_rows = _Rows(), _Rows(), 0
+        if not found:
+            return
+        Z, words = found["Z"], found["codes"].astype(np.intp)
+        last = np.empty((len(Z), 0), dtype=np.int64)
+        cut = len(Z) - len(Z) % self.schedule.batch
+        self.rows.add(Z[cut:], words[cut:], last[cut:])
+        self._keep_for_words(Z[:cut], words[:cut], last[:cut])
+
+    def _split(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        return split_last_tokens(X, self.settings.n_direct, self.n_words)
+
+    def _rates(self) -> tuple[float, float]:
+        return self._rates_of(self.schedule.share_left(self.n_seen), self.schedule.batch)
+
+    def _rates_of(self, share: float, n_rows: int) -> tuple[float, float]:
+        """Learning rates of classes and direct connections, for steps on so many rows."""
+        sizes = n_rows, len(self.shift), self.schedule.n_steps
+        return self.settings.rate(share, *sizes), share * self.settings.direct_rate
+
+    def _learn(
+        self,
+        X: NDArray[Any],
+        codes: NDArray[np.intp],
+        rates: tuple[float, float],
+        *,
+        with_moments: bool,
+    ) -> None:
+        states, last = self._split(X.astype(np.float32, copy=False))
+        Z = canonical_variables(states, self.directions, self.shift)
+        if self.moments is not None and with_moments:
+            self.moments.add(Z, codes)
+            self.ridge_behind = True
+        if self.class_solver is None and self.word_solver is None:
+            return
+        batch, start = self.schedule.batch, 0
+        with self._tiles(batch) as over:
+            while start < len(Z):
+                part = slice(start, min(len(Z), start + batch - self.rows.n))
+                self.rows.add(Z[part], codes[part], last[part])
+                start = part.stop
+                if self.rows.n == batch:
+                    self._step(rates, over)
+
+    def _flush(self, rates: tuple[float, float]) -> None:
+        """Learn the rows still waiting."""
+        with self._tiles(self.schedule.batch) as over:
+            if self.rows.n:
+                self._step(rates, over)
+            if self.n_word_rows:
+                self._step_words(rates, over)
+
+    def _step(self, rates: tuple[float, float], over: TileMap) -> None:
+        """A step of the classes on the waiting rows; of the words when there are enough."""
+        Z, words, last = self.rows.joined()
+        self.rows = _Rows()
+        self.direct.add_to(Z, last)
+        if self.class_solver is not None:
+            in_z = np.empty_like(Z) if self.settings.n_direct else None
+            self.class_solver.step(Z, self.layout.word_class[words], rates[0], over, in_z)
+            if in_z is not None:
+                self.direct.step(last, in_z, rates[1])
+        self._keep_for_words(Z, words, last)
+        if self.n_word_rows >= _WORD_BATCHES * self.schedule.batch:
+            self._step_words(rates, over)
+
+    def _keep_for_words(
+        self, Z: NDArray[Any], words: NDArray[np.intp], last: NDArray[np.int64]
+    ) -> None:
+        """Put by the rows that the next step of the words is on."""
+        if self.word_solver is not None:
+            inside = self.layout.sizes[self.layout.word_class[words]] > 1
+            self.word_rows.add(Z[inside], words[inside], last[inside])
+            self.n_word_rows += len(Z)
+
+    def _step_words(self, rates: tuple[float, float], over: TileMap) -> None:
+        """One step of the words of every class that occurs in the waiting rows."""
+        assert self.word_solver is not None
+        Z, words, last = self.word_rows.joined()
+        in_z = np.empty_like(Z) if self.settings.n_direct else None
+        self.word_solver.step(Z, words, self.n_word_rows, over, in_z)
+        self.word_rows, self.n_word_rows = _Rows(), 0
+        if in_z is not None:
+            self.direct.step(last, in_z, rates[1])
+
+    def _log_classes(self, Z: NDArray[Any]) -> NDArray[Any]:
+        if self.class_solver is not None:
+            return self.class_solver.log_probabilities(Z)
+        assert self.class_ridge is not None, "no rows were learned"
+        return self.class_ridge.log_probabilities(Z, np.zeros((len(Z), 1), dtype=Z.dtype))
+
+    @contextmanager
+    def _tiles(self, n_rows: int) -> Iterator[TileMap]:
+        """A map over tiles of rows or classes, each on one BLAS thread; serial for small steps."""
+        width = max(self.settings.n_experts or 1, 1) * self.layout.n_classes
+        worth = n_rows * width * len(self.shift) >= _WORTH_THREADS
+        with one_blas_thread(), tile_map(None if worth else 1) as over:
+            yield over
+
+
+class _Rows(Stateful):
+    """Waiting rows: components Z (n, P), words (n,), last tokens (n, n_direct)."""
+
+    _fields = "Z", "words", "last"
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[NDArray[Any], ...]] = []
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return sum(len(Z) for Z, _, _ in self.parts)
+
+    def add(self, *arrays: NDArray[Any]) -> None:
+        """Keep rows, which are not to be changed."""
+        self.parts.append(arrays)
+
+    def joined(self) -> tuple[NDArray[Any], ...]:
+        """Rows one after another, in memory of their own."""
+        return tuple(np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
+
+    def state_dict(self) -> Arrays:
+        return dict(zip(self._fields, self.joined(), strict=True)) if self.parts else {}
+
+    def load_state_dict(self, arrays: Arrays) -> None:
+        known = "words" in arrays  # not in the states of earlier versions
+        self.parts = [tuple(arrays[name] for name in self._fields)] if known else []
+
+
+def _renamed(arrays: Arrays) -> Arrays:
+    """Arrays of a training state, those of earlier versions under the names of today."""
+    out: Arrays = {}
+    for name, array in arrays.items():
+        for old, new in _OLD_NAMES.items():
+            if name == old or (old.endswith(".") and name.startswith(old)):
+                name = new + name.removeprefix(old)
+                break
+        out[name] = array
+    for name, coef, offset in (
+        ("weights", "class_coef", "class_offset"),
+        ("velocity", "class_velocity", "class_offset_velocity"),
+    ):
+        if coef in out:
+            out[f"class_solver.{name}"] = np.vstack([out.pop(coef), out.pop(offset)])
+    return out

@@ -1,8 +1,8 @@
-"""Assignment of words to classes for a class-factored readout."""
+"""Assign words to classes: by clustering, by frequency, or as the caller gives them."""
 
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,21 +12,86 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
 
+#: Vocabularies of more words have classes of their own for the frequent ones.
+MANY_WORDS = 256
+# Classes for each √V where frequent words have their own, and the share of such classes.
+_CLASSES_WITH_WORDS, _SINGLE_WORDS = 4.5, 2 / 3
 # Directions of the states that words are compared along, and how many times the mean size a
 # class may reach: where all words have one, and where frequent ones stand alone.
-_DIRECTIONS = 64
+_N_DIRECTIONS = 64
 _LARGEST = 1.5
 _LARGEST_OF_RARE = 3.0
-# A word's mean state counts as n / (n + this) of what its n rows say.
+# The mean state of a word with n rows is shrunken by n / (n + this).
 _PRIOR_ROWS = 5.0
 # States whose variance is this part of their squared mean are one state, but for rounding.
 _SINGLE = 1e-6
 
 
-def default_n_classes(n_words: int) -> int:
-    """About √V classes of about √V words (Morin & Bengio 2005)."""
-    return max(1, round(float(np.sqrt(n_words))))
+class ClassAssignment(NamedTuple):
+    """Assign words (V,) to classes (V,) numbered from 0.
+
+    Parameters
+    ----------
+    clustering, n_classes
+        Parameters of `ClassFactoredReadout`.
+    words : ndarray (V,)
+        Labels.
+    seed : callable
+        Draws the clustering's seed, where there is a clustering.
+
+    Examples
+    --------
+    >>> assign = ClassAssignment("frequency", 2, np.arange(4), lambda: 0)
+    >>> assign.by_vectors(np.array([3, 1, 1, 1]), np.zeros((4, 1)))
+    array([0, 1, 1, 1])
+    """
+
+    clustering: Any
+    n_classes: int | None
+    words: NDArray[Any]
+    seed: Callable[[], int]
+
+    def by_vectors(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:
+        """Classes of words with these counts (V,), which follow states like vectors (V, P)."""
+        kind = self._kind
+        if kind == "given":
+            return given_classes(self.clustering, self.words)
+        n_classes = self._number(_CLASSES_WITH_WORDS if kind == "words" else 1.0)
+        if kind == "frequency":
+            return frequency_classes(counts, n_classes)
+        n_single = round(_SINGLE_WORDS * n_classes) if kind == "words" else 0
+        n_clusters = max(1, n_classes - n_single)
+        return frequent_words_and_clusters(counts, vectors, n_single, n_clusters, self.seed())
+
+    def by_moments(self, moments: Moments) -> NDArray[np.intp]:
+        """Classes of words, from the moments of the states that precede them."""
+        if self._kind == "clusters":
+            return state_clusters(moments, self._number(1.0), self.seed())
+        vectors: NDArray[Any] = np.zeros((moments.n_classes, 1))
+        if self._kind == "words":
+            vectors = word_vectors(moments, canonical_directions(moments, _N_DIRECTIONS)[0])
+        return self.by_vectors(moments.counts, vectors)
+
+    @property
+    def _kind(self) -> str:
+        """The kind of clustering; "given" where the caller gave classes."""
+        if not isinstance(self.clustering, str):
+            return "given"
+        if self.clustering not in ("auto", "clusters", "words", "frequency"):
+            raise ValueError(
+                "clustering must be 'auto', 'clusters', 'words', 'frequency' or a class for every"
+                f" word, got {self.clustering!r}"
+            )
+        if self.clustering != "auto":
+            return self.clustering
+        return "words" if len(self.words) > MANY_WORDS else "clusters"
+
+    def _number(self, factor: float) -> int:
+        """Number of classes: a multiple of √V (Morin & Bengio 2005) unless it is given."""
+        n_words = len(self.words)
+        return min(n_words, self.n_classes or max(1, round(factor * float(np.sqrt(n_words)))))
 
 
 def frequency_classes(counts: NDArray[Any], n_classes: int) -> NDArray[np.intp]:
@@ -109,55 +174,23 @@ def state_clusters(moments: Moments, n_classes: int, seed: int) -> NDArray[np.in
     """Words (V,) -> clusters of words that follow similar states, at most 1.5 V / C a cluster.
 
     Spherical k-means on the mean state before each word, in the coordinates where the states'
-    variance within words is one, weighted by the words' counts; then words choose, the most
-    frequent first, the nearest cluster that has room. Words that never occurred fill the
-    smallest ones.
+    variance within words is one, weighted by the words' counts. Words that never occurred fill
+    the smallest clusters.
     """
     seen = np.flatnonzero(moments.counts)
-    n_words = moments.n_classes
-    directions = _word_directions(moments, seen)
-    distinct = len(np.unique(directions, axis=0))
-    k = min(n_classes, distinct)
-    classes = np.zeros(n_words, dtype=np.intp)
-    affinity = np.zeros((len(seen), n_classes))
-    if k > 1:
-        # One thread: sums in one order, so the clusters are those of the seed on any machine.
-        with threadpool_limits(1):
-            means = KMeans(k, n_init=4, max_iter=50, random_state=seed)
-            means.fit(directions, sample_weight=moments.counts[seen].astype(np.float64))
-            affinity[:, :k] = -means.transform(directions)
-        affinity[:, k:] = affinity[:, :k].min() - 1.0
-    order = np.argsort(-moments.counts[seen], kind="stable")
+    n_words, counts = moments.n_classes, moments.counts[seen].astype(np.float64)
     capacity = int(np.ceil(_LARGEST * n_words / n_classes))
-    sizes = np.zeros(n_classes, dtype=np.intp)
-    for i in order:
-        chosen = np.argmax(np.where(sizes < capacity, affinity[i], -np.inf))
-        classes[seen[i]] = chosen
-        sizes[chosen] += 1
+    order = np.argsort(-counts, kind="stable")
+    points = _directions(moments, seen)
+    k = min(n_classes, len(np.unique(points, axis=0)))
+    means = KMeans(k, n_init=4, max_iter=50, random_state=seed)
+    classes = np.zeros(n_words, dtype=np.intp)
+    classes[seen] = _bounded_clusters(means, points, counts, order, n_classes, capacity)
+    sizes = np.bincount(classes[seen], minlength=n_classes)
     for word in np.flatnonzero(moments.counts == 0):
         classes[word] = np.argmin(sizes)
         sizes[classes[word]] += 1
     return np.unique(classes, return_inverse=True)[1].astype(np.intp)
-
-
-def _word_directions(moments: Moments, seen: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Unit vectors (n_seen, <= 64): shrunken mean states, along the directions that differ most."""
-    counts = moments.counts[seen].astype(np.float64)
-    n = max(moments.n, 1)
-    offsets = moments.sums[seen] / counts[:, None] - moments.mean
-    shrunken = offsets * (counts / (counts + _PRIOR_ROWS))[:, None]
-    between = (shrunken * counts[:, None]).T @ shrunken / n
-    total = moments.centred_gram() / n
-    n_units = moments.n_units
-    if np.trace(total) <= _SINGLE * float(moments.mean @ moments.mean):
-        return np.zeros((len(seen), 1))
-    total.flat[:: n_units + 1] += 1e-4 * np.trace(total) / n_units + 1e-12
-    first = max(0, n_units - _DIRECTIONS)
-    _, axes = eigh(between, total, subset_by_index=[first, n_units - 1])
-    # Float32 sums differ in their last digits: equal words should stay equal.
-    points = np.round(shrunken @ axes, 6)
-    norms = np.linalg.norm(points, axis=1, keepdims=True)
-    return points / np.maximum(norms, 1e-12)
 
 
 def frequent_words_and_clusters(
@@ -175,7 +208,7 @@ def frequent_words_and_clusters(
     ----------
     counts : ndarray (V,)
     vectors : ndarray (V, P)
-        Zeros for words of which nothing is known.
+        Zeros for words that never occurred.
     n_frequent, n_clusters : int
     seed : int
 
@@ -193,39 +226,66 @@ def frequent_words_and_clusters(
     lengths = np.linalg.norm(vectors[rest], axis=1)
     known, unknown = rest[lengths > 0], rest[lengths == 0]
     following = n_frequent
-    capacity = max(1, int(np.ceil(_LARGEST_OF_RARE * len(rest) / max(n_clusters, 1))))
     if len(known):
         points = vectors[known] / lengths[lengths > 0, None]
-        found = _filled_clusters(points, counts[known], n_clusters, seed)
+        k = min(n_clusters, len(np.unique(points, axis=0)))
+        largest = int(np.ceil(_LARGEST_OF_RARE * len(points) / k))
+        means = KMeans(k, n_init=1, max_iter=25, random_state=seed)
+        weights, in_order = np.sqrt(counts[known] + 1.0), np.arange(len(points))
+        found = _bounded_clusters(means, points, weights, in_order, k, largest)
+        found = np.unique(found, return_inverse=True)[1]
         classes[known] = following + found
         following += int(found.max()) + 1
+    capacity = max(1, int(np.ceil(_LARGEST_OF_RARE * len(rest) / max(n_clusters, 1))))
     classes[unknown] = following + np.arange(len(unknown)) // capacity
     # Numbered by their first word, whatever the numbers that the clustering gave.
     _, first, names = np.unique(classes, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first, kind="stable"))[names].astype(np.intp)
 
 
-def _filled_clusters(
-    points: NDArray[Any], counts: NDArray[Any], n_clusters: int, seed: int
+def _bounded_clusters(
+    means: KMeans,
+    points: NDArray[Any],
+    weights: NDArray[np.float64],
+    order: NDArray[np.intp],
+    n_clusters: int,
+    capacity: int,
 ) -> NDArray[np.intp]:
-    """Clusters (n,) of unit vectors (n, P) in the order of their counts; none is overfull."""
-    k = min(n_clusters, len(np.unique(points, axis=0)))
-    if k <= 1:
-        return np.zeros(len(points), dtype=np.intp)
-    capacity = int(np.ceil(_LARGEST_OF_RARE * len(points) / k))
-    with threadpool_limits(1), warnings.catch_warnings():
-        # Points that differ by rounding alone make fewer clusters than there are to be.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        means = KMeans(k, n_init=1, max_iter=25, random_state=seed)
-        means.fit(points, sample_weight=np.sqrt(counts + 1.0))
-        distances = means.transform(points)
+    """For unit vectors (n, P) in turn, the nearest cluster (n,) with room; extra ones are last."""
+    k = means.n_clusters
+    distances = np.zeros((len(points), n_clusters))
+    if k > 1:
+        # One thread: sums in one order, so the clusters are those of the seed on any machine.
+        with threadpool_limits(1), warnings.catch_warnings():
+            # Points that differ by rounding alone make fewer clusters than there are to be.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            distances[:, :k] = means.fit(points, sample_weight=weights).transform(points)
+        distances[:, k:] = distances[:, :k].max() + 1.0
     clusters = np.empty(len(points), dtype=np.intp)
-    full = np.zeros(k)
-    sizes = np.zeros(k, dtype=np.intp)
-    for i in range(len(points)):
-        c = np.argmin(distances[i] + full)
-        clusters[i] = c
-        sizes[c] += 1
-        if sizes[c] == capacity:
-            full[c] = np.inf
-    return np.unique(clusters, return_inverse=True)[1].astype(np.intp)
+    sizes, full = np.zeros(n_clusters, dtype=np.intp), np.zeros(n_clusters)
+    for i in order:
+        chosen = clusters[i] = np.argmin(distances[i] + full)
+        sizes[chosen] += 1
+        if sizes[chosen] == capacity:
+            full[chosen] = np.inf
+    return clusters
+
+
+def _directions(moments: Moments, seen: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Unit vectors (n_seen, <= 64): shrunken mean states, along the directions that differ most."""
+    counts = moments.counts[seen].astype(np.float64)
+    n = max(moments.n, 1)
+    offsets = moments.sums[seen] / counts[:, None] - moments.mean
+    shrunken = offsets * (counts / (counts + _PRIOR_ROWS))[:, None]
+    between = (shrunken * counts[:, None]).T @ shrunken / n
+    total = moments.centred_gram() / n
+    n_units = moments.n_units
+    if np.trace(total) <= _SINGLE * float(moments.mean @ moments.mean):
+        return np.zeros((len(seen), 1))
+    total.flat[:: n_units + 1] += 1e-4 * np.trace(total) / n_units + 1e-12
+    first = max(0, n_units - _N_DIRECTIONS)
+    _, axes = eigh(between, total, subset_by_index=[first, n_units - 1])
+    # Float32 sums differ in their last digits: equal words should stay equal.
+    points = np.round(shrunken @ axes, 6)
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return points / np.maximum(norms, 1e-12)

@@ -14,6 +14,7 @@ from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import rows_within
 from esnlm.readouts.linear.simplex import floor_rows
 from esnlm.readouts.softmax.loss import log_softmax
+from esnlm.utils.state_dict import Arrays
 from esnlm.utils.threads import one_blas_thread, tile_map
 
 _PATH = np.logspace(-8, 1, 28)
@@ -21,7 +22,7 @@ _PATH = np.logspace(-8, 1, 28)
 _LEAST_VALUE = 1e-130
 _CHUNK_BYTES = 1 << 24
 # Classes are shared out among so many tasks, where rows are many enough for threads.
-_TASKS, _WORTH_THREADS = 16, 256
+TASKS, _WORTH_THREADS = 16, 256
 # Of a word's frequency in its class: the least output of its ridge factor.
 _LEAST_SHARE = 0.2
 
@@ -96,6 +97,17 @@ class WordFactors:
         self.intercept = intercept
         self.floor = floor
 
+    def to_arrays(self, prefix: str) -> Arrays:
+        """``coef_``, ``intercept_`` and, of ridge, ``floor_``, under names with a prefix."""
+        arrays = {f"{prefix}coef_": self.coef, f"{prefix}intercept_": self.intercept}
+        return arrays if self.floor is None else arrays | {f"{prefix}floor_": self.floor}
+
+    @classmethod
+    def from_arrays(cls, layout: ClassLayout, arrays: Arrays, prefix: str) -> "WordFactors":
+        """The inverse of `to_arrays`."""
+        coef, intercept = arrays[f"{prefix}coef_"], arrays[f"{prefix}intercept_"]
+        return cls(layout, coef, intercept, arrays.get(f"{prefix}floor_"))
+
     def log_probabilities(self, X: NDArray[Any], log_class: NDArray[Any]) -> NDArray[Any]:
         """log P(c|x) (n, n_classes) -> log P(c|x) + log P(w|c, x), (n, V) in vocabulary order."""
         out = np.empty((len(X), len(self.coef)), dtype=X.dtype)
@@ -122,14 +134,14 @@ class WordFactors:
         parts = layout.rows_by_class(layout.word_class[words])
 
         def classes(first: int) -> None:
-            for c, rows in parts[first::_TASKS]:
+            for c, rows in parts[first::TASKS]:
                 run = layout.runs[c]
                 coef = self.coef[run].T.astype(X.dtype, copy=False)
                 Z = self._outputs(X[rows], coef, run)
                 self._normalise_class(Z, run)
                 out[rows] = Z[np.arange(len(rows)), layout.position[words[rows]] - run.start]
 
-        n_tasks = min(_TASKS, len(parts))
+        n_tasks = min(TASKS, len(parts))
         with one_blas_thread(), tile_map(None if len(X) >= _WORTH_THREADS else 1) as over:
             over(classes, range(n_tasks))
         return out

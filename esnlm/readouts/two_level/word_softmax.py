@@ -1,4 +1,4 @@
-"""Softmax word factors of every class, learned in batches of components."""
+"""Softmaxes over the words of every class, trained on mini-batches by online Newton steps."""
 
 from typing import Any
 
@@ -6,18 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.softmax.loss import residuals
-from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors
+from esnlm.readouts.two_level.word_factors import TASKS, ClassLayout, WordFactors
+from esnlm.utils.state_dict import Stateful
 from esnlm.utils.threads import TileMap
 
-Arrays = dict[str, NDArray[Any]]
 
-# Classes are shared out among so many tasks.
-_TASKS = 16
-_ARRAYS = ("coef", "intercept", "curvature")
-
-
-class WordSolver:
-    """Incremental minimiser of ``-log P(w | class(w), z)`` over rows z, of all classes at once.
+class WordSoftmax(Stateful):
+    """Stochastic minimiser of ``-log P(w | class(w), z)`` over rows z, of all classes at once.
 
     Rows z (n, P) are taken to be centred, and their columns uncorrelated and of variance one at
     most. Most rows say nothing of a word, so steps are online Newton ones: each word's gradient
@@ -41,14 +36,16 @@ class WordSolver:
     >>> random = np.random.default_rng(0)
     >>> Z = random.standard_normal((4096, 2)).astype(np.float32)
     >>> words = 2 * (Z[:, 0] > 0) + (Z[:, 1] > 0)
-    >>> solver = WordSolver(ClassLayout(np.array([0, 0, 1, 1])), 2, np.ones(4))
+    >>> solver = WordSoftmax(ClassLayout(np.array([0, 0, 1, 1])), 2, np.ones(4))
     >>> from esnlm.utils.threads import tile_map
     >>> with tile_map(1) as over:
     ...     for k in range(0, 4096, 64):
-    ...         solver.step(Z[k : k + 64], words[k : k + 64], over)
+    ...         solver.step(Z[k : k + 64], words[k : k + 64], 64, over)
     >>> bool(np.exp(solver.factors.log_probability_of(Z, words)).mean() > 0.8)
     True
     """
+
+    _saved = ("coef", "intercept", "curvature")
 
     def __init__(
         self,
@@ -73,55 +70,45 @@ class WordSolver:
         """What was learned, as views."""
         return WordFactors(self.layout, self.coef, self.intercept)
 
-    def step(self, Z: NDArray[np.float32], words: NDArray[np.intp], over: TileMap) -> None:
-        """One step of the words of every class that occurs in rows Z (n, P), words (n,)."""
-        layout = self.layout
-        decay = np.float32(self.penalty * len(Z))
-        inside = np.flatnonzero(layout.sizes[layout.word_class[words]] > 1)
-        parts = layout.rows_by_class(layout.word_class[words[inside]])
+    def step(
+        self,
+        Z: NDArray[np.float32],
+        words: NDArray[np.intp],
+        n_rows: int,
+        over: TileMap,
+        in_z: NDArray[np.float32] | None = None,
+    ) -> None:
+        """One step of the words of every class that occurs in rows Z (n, P), words (n,).
+
+        Of ``n_rows`` rows, those whose word is alone in its class may be left out. ``in_z``
+        (n, P) receives the gradient of the summed loss with respect to Z, before the step.
+        """
+        decay = np.float32(self.penalty * n_rows)
+        parts = self.layout.rows_by_class(self.layout.word_class[words])
 
         def classes(first: int) -> None:
-            for c, found in parts[first::_TASKS]:
-                rows, run = inside[found], layout.runs[c]
-                targets = layout.position[words[rows]] - run.start
-                arrays = self.coef[run], self.intercept[run], self.curvature[run]
-                step_of_class(Z[rows], targets, *arrays, decay)
+            for c, rows in parts[first::TASKS]:
+                part = self._step_class(c, Z[rows], words[rows], decay, in_z is not None)
+                if in_z is not None:
+                    in_z[rows] = part
 
-        over(classes, range(min(_TASKS, len(parts))))
+        over(classes, range(min(TASKS, len(parts))))
 
-    def to_arrays(self) -> Arrays:
-        """All that `step` goes on from, as views."""
-        return {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
-
-    def restore(self, arrays: Arrays) -> None:
-        """Take over what `to_arrays` gave."""
-        for name in _ARRAYS:
-            setattr(self, name, arrays[name])
-
-
-def step_of_class(
-    z: NDArray[Any],
-    targets: NDArray[np.intp],
-    coef: NDArray[Any],
-    intercept: NDArray[Any],
-    curvature: NDArray[Any],
-    decay: np.float32,
-    *,
-    downwards: bool = False,
-) -> NDArray[Any] | None:
-    """An online Newton step of the softmax over the words of one class, in place.
-
-    Rows z (n, P) with words targets (n,), counted within the class; coef (words, P), intercept and
-    curvature (words,). Where ``downwards``, the gradient (n, P) of the loss in z before the step.
-    """
-    logits = z @ coef.T
-    logits += intercept
-    _, P, R = residuals(logits, targets, np.ones(len(z), dtype=np.float32))
-    curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
-    in_z = R @ coef if downwards else None
-    gradient = R.T @ z
-    gradient /= curvature[:, None]
-    coef -= gradient
-    coef *= (curvature / (curvature + decay))[:, None]
-    intercept -= R.sum(axis=0) / curvature
-    return in_z
+    def _step_class(
+        self, c: int, z: NDArray[Any], words: NDArray[np.intp], decay: np.float32, wanted: bool
+    ) -> NDArray[Any] | None:
+        """A step of the words of class c; the loss's gradient in z before it where ``wanted``."""
+        run = self.layout.runs[c]
+        coef, intercept, curvature = self.coef[run], self.intercept[run], self.curvature[run]
+        logits = z @ coef.T
+        logits += intercept
+        targets = self.layout.position[words] - run.start
+        _, P, R = residuals(logits, targets)
+        curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
+        in_z = R @ coef if wanted else None
+        gradient = R.T @ z
+        gradient /= curvature[:, None]
+        coef -= gradient
+        coef *= (curvature / (curvature + decay))[:, None]
+        intercept -= R.sum(axis=0) / curvature
+        return in_z
