@@ -50,7 +50,6 @@ def test_a_readout_of_the_recipe_is_saved_and_loaded(
     model = LanguageModel(reservoir, GaussianReadout(), tokenizer="word").fit(DOCS)
     model.save(tmp_path / "model")
     loaded = esnlm.LanguageModel.load(tmp_path / "model")
-    assert model.perplexity(DOCS) < 5
     for got, expected in zip(loaded.log_likelihood(DOCS), model.log_likelihood(DOCS), strict=True):
         np.testing.assert_array_equal(got, expected)
 
