@@ -1,7 +1,4 @@
-"""LLVM code of vectors of one cache line: numba's type of them, memory, arithmetic, shuffles.
-
-Nothing here is called by compiled functions: `esnlm.kernels.simd` has what they call.
-"""
+"""LLVM vectors of one cache line: numba's type for them, and the code that `simd` generates."""
 
 from typing import Any
 
@@ -91,7 +88,7 @@ def transposed(builder: Any, square: list[Any]) -> list[Any]:
 
 
 def shuffled(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
-    """Lanes of two vectors in another order, those of b counted on from those of a."""
+    """Lanes of a, then of b, in another order."""
     mask = ir.Constant(ir.VectorType(_INT32, len(order)), order)
     return builder.shuffle_vector(a, b, mask)
 
@@ -109,7 +106,7 @@ def fused(builder: Any, a: Any, b: Any, c: Any, lanes: LanesType) -> Any:
 
 
 def called(builder: Any, name: str, lanes: LanesType, arguments: Any) -> Any:
-    """What LLVM's function of that name makes of vectors."""
+    """Call LLVM's function of that name on vectors."""
     vector = lanes.vector
     kind = ir.FunctionType(vector, [vector] * len(arguments))
     full = f"llvm.{name}.v{lanes.count}f{lanes.dtype.bitwidth}"

@@ -2,13 +2,13 @@
 
 numba's loops leave it to LLVM whether a loop becomes vector code; here a value of type ``Lanes`` is
 an LLVM vector, so sums stay in registers. LLVM splits it where the processor's are narrower.
-Indices are in elements of contiguous arrays. As in all compiled code they are checked only where it
-was compiled with ``NUMBA_BOUNDSCHECK=1``, which wants a ``NUMBA_CACHE_DIR`` of its own. What each
-function becomes is written by `esnlm.kernels.llvm_vectors`.
+Indices are in elements of contiguous arrays. As in all compiled code they are checked only with
+``NUMBA_BOUNDSCHECK=1``, which needs a ``NUMBA_CACHE_DIR`` of its own.
 """
 
 import operator
 from collections.abc import Callable
+from inspect import Signature, signature
 from typing import Any
 
 from llvmlite import ir
@@ -56,71 +56,65 @@ def splat(context: Any, value: Any) -> Any:
     return lanes(value), generate
 
 
-@intrinsic
-def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
+def _elementwise(build: Callable[..., Any]) -> Any:
+    """A compiled function of lanes of one type: ``build(builder, lanes, *vectors)`` in LLVM."""
+
+    def apply(context: Any, *lanes: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return build(builder, lanes[0], *arguments)
+
+        return lanes[0](*lanes), generate
+
+    made: Any = apply
+    made.__name__, made.__doc__ = build.__name__, build.__doc__
+    # numba binds arguments by name and knows no *lanes.
+    made.__signature__ = Signature([*signature(build).parameters.values()][1:])
+    return intrinsic(made)
+
+
+@_elementwise
+def fma(builder: Any, lanes: LanesType, a: Any, b: Any, c: Any) -> Any:
     """``a * b + c``, rounded once where the processor can."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return called(builder, "fmuladd", a, arguments)
-
-    return a(a, a, a), generate
+    return fused(builder, a, b, c, lanes)
 
 
-@intrinsic
-def smaller(context: Any, a: Any, b: Any) -> Any:
+@_elementwise
+def smaller(builder: Any, lanes: LanesType, a: Any, b: Any) -> Any:
     """Elementwise ``a if a < b else b``."""
-    return a(a, a), _choice("<", a)
+    return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
-@intrinsic
-def larger(context: Any, a: Any, b: Any) -> Any:
+@_elementwise
+def larger(builder: Any, lanes: LanesType, a: Any, b: Any) -> Any:
     """Elementwise ``a if a > b else b``."""
-    return a(a, a), _choice(">", a)
+    return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-@intrinsic
-def where_smaller(context: Any, a: Any, b: Any, then: Any, otherwise: Any) -> Any:
-    """Elementwise ``then if a < b else otherwise``."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        first, second, yes, no = arguments
-        return builder.select(builder.fcmp_ordered("<", first, second), yes, no)
-
-    return a(a, a, a, a), generate
+@_elementwise
+def where_smaller(builder: Any, lanes: LanesType, a: Any, b: Any, then: Any, other: Any) -> Any:
+    """Elementwise ``then if a < b else other``."""
+    return builder.select(builder.fcmp_ordered("<", a, b), then, other)
 
 
-@intrinsic
-def magnitude(context: Any, a: Any) -> Any:
+@_elementwise
+def magnitude(builder: Any, lanes: LanesType, a: Any) -> Any:
     """Elementwise absolute value."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return called(builder, "fabs", a, arguments)
-
-    return a(a), generate
+    return called(builder, "fabs", lanes, [a])
 
 
-@intrinsic
-def nearest(context: Any, a: Any) -> Any:
+@_elementwise
+def nearest(builder: Any, lanes: LanesType, a: Any) -> Any:
     """Elementwise nearest whole number, halves to even."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return called(builder, "rint", a, arguments)
-
-    return a(a), generate
+    return called(builder, "rint", lanes, [a])
 
 
-@intrinsic
-def power_of_two(context: Any, exponent: Any) -> Any:
+@_elementwise
+def power_of_two(builder: Any, lanes: LanesType, exponent: Any) -> Any:
     """``2 ** exponent`` for float64 lanes of whole numbers from -1022 to 1023."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        wide = ir.VectorType(ir.IntType(64), exponent.count)
-        whole = builder.fptosi(arguments[0], wide)
-        biased = builder.add(whole, ir.Constant(wide, [1023] * exponent.count))
-        bits = builder.shl(biased, ir.Constant(wide, [52] * exponent.count))
-        return builder.bitcast(bits, exponent.vector)
-
-    return exponent(exponent), generate
+    wide = ir.VectorType(ir.IntType(64), lanes.count)
+    biased = builder.add(builder.fptosi(exponent, wide), ir.Constant(wide, [1023] * lanes.count))
+    bits = builder.shl(biased, ir.Constant(wide, [52] * lanes.count))
+    return builder.bitcast(bits, lanes.vector)
 
 
 @intrinsic
@@ -237,23 +231,12 @@ def transpose_rows(
     return types.void(table, rows, *integers, out, *integers), generate
 
 
-def _choice(comparison: str, lanes: LanesType) -> Callable[..., Any]:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        a, b = arguments
-        return builder.select(builder.fcmp_ordered(comparison, a, b), a, b)
-
-    return generate
-
-
 def _define(symbol: Any, instruction: str) -> None:
     """Give lanes an arithmetic operator."""
 
-    @intrinsic
-    def apply(context: Any, a: Any, b: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return getattr(builder, instruction)(*arguments)
-
-        return a(a, b), generate
+    @_elementwise
+    def apply(builder: Any, lanes: LanesType, a: Any, b: Any) -> Any:
+        return getattr(builder, instruction)(a, b)
 
     @overload(symbol, inline="always")
     def typed(a: Any, b: Any) -> Any:
