@@ -5,8 +5,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.networks.attention_readout import SIZES, AttentionReadout, AttentionReservoir  # noqa: E402
-from esnlm.torch.networks.character_reservoir import CharacterReservoir  # noqa: E402
+from esnlm import Reservoir  # noqa: E402
+from esnlm.torch.networks.character_reservoir import (  # noqa: E402
+    AttentionReadout,
+    AttentionReservoir,
+    CharacterReservoir,
+)
 from esnlm.torch.training.plan import Plan  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -19,6 +23,15 @@ def small(kind=CharacterReservoir, **settings):
     return kind(11, n_units=20, context=8, **settings)
 
 
+def core_reservoir(network):
+    """The same reservoir in the core; its inputs are the rows of the embedding."""
+    n = network.n_units
+    kind = str(network.recurrent.dtype).removeprefix("torch.")
+    made = Reservoir(n, spectral_radius=1 / 0.9, degree=n, dtype=kind)
+    recurrent, inputs = network.recurrent.numpy(), network.inputs.numpy()
+    return made.set_weights(recurrent, inputs, np.zeros(n), np.ones(n))
+
+
 def normalised(states):
     centred = states - states.mean(axis=-1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
@@ -27,7 +40,7 @@ def normalised(states):
 def test_every_position_has_the_core_reservoirs_state_of_its_own_window():
     network = small().double()
     hidden, _ = network.encode(torch.from_numpy(TEXT)[None])
-    core = network.reservoir()
+    core = core_reservoir(network)
     features = network.embedding.numpy()
     for position in range(len(TEXT)):
         window = TEXT[max(0, position - 7) : position + 1]
@@ -58,7 +71,7 @@ def test_weights_are_those_of_the_published_code():
     assert network.recurrent.std().item() == pytest.approx(1 / 0.9 / 20, rel=0.01)
     assert network.inputs.std().item() == pytest.approx(1 / 0.9 / 4, rel=0.03)
     assert network.embedding.std().item() == pytest.approx(1, rel=0.03)
-    assert network.reservoir().spectral_radius_ == pytest.approx(1 / 0.9, rel=0.1)
+    assert core_reservoir(network).spectral_radius_ == pytest.approx(1 / 0.9, rel=0.1)
 
 
 def test_the_attention_readout_is_equations_3_to_5():
@@ -92,10 +105,10 @@ def test_only_the_readout_is_trained(kind):
 
 def test_parameter_counts():
     published = (15_000, 25_000, 50_000, 100_000, 155_000)
-    for (n_units, n_hidden), about in zip(SIZES, published, strict=True):
-        network = AttentionReservoir(59, n_units=n_units, n_hidden=n_hidden)
+    for settings, about in zip(AttentionReservoir.PUBLISHED, published, strict=True):
+        network = AttentionReservoir(59, **settings)
         count = sum(p.numel() for p in network.parameters())
-        n, h, v = n_units, n_hidden, 59
+        n, h, v = network.n_units, network.n_hidden, 59
         assert count == n * h + h + h * h * n + h * n + h * v + v
         assert count == pytest.approx(about, rel=0.25)
     plain = CharacterReservoir(59, n_units=750)

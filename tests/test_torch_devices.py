@@ -76,7 +76,7 @@ def autocast(kind: str, **_: Any) -> Any:
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch, "autocast", autocast)
-    monkeypatch.setattr("esnlm.torch.training.fingerprint.weights_digest", lambda network: "")
+    monkeypatch.setattr("esnlm.torch.training.trainer.weights_digest", lambda network: "")
     with OneDevice():
         yield
 
@@ -93,14 +93,14 @@ def made(name: str, settings: dict[str, Any]) -> Network:
 def test_no_step_of_training_mixes_devices_or_waits(
     name: str, settings: dict[str, Any], plan: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[int] = []
-    monkeypatch.setattr(NetworkTrainer, "_check", lambda self: told.append(self.step))
+    shown: list[int] = []
+    monkeypatch.setattr(NetworkTrainer, "_check", lambda self: shown.append(self.step))
     monkeypatch.setattr(NetworkTrainer, "_score", lambda self, number: None)
     stream = corpus(24, starts=plan == "accumulated")
     chosen = replace(PLANS[plan], epochs=1, score_every=0)
     trainer = NetworkTrainer(made(name, settings), stream, None, chosen)
     trainer.run()
-    assert told == [trainer.n_steps]  # where values are read, and nowhere else
+    assert shown == [trainer.n_steps]  # where values are read, and nowhere else
 
 
 def test_a_resumed_run_is_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def test_sequences_as_tensors():
     assert data.inside.tolist() == [[True] * 4, [True, True, False, False]]
     expected = [[[1, 0], [0, 1], [1, 0], [0, 0]], [[1, 0], [0, 0], [0, 0], [0, 0]]]
     assert data.allowed.int().tolist() == expected
-    assert data.take(torch.tensor([1])).tokens.tolist() == [[0, 1]]
+    assert next(data.batches(torch.tensor([1]))).tokens.tolist() == [[0, 1]]
 
 
 @torch.no_grad()
@@ -75,7 +75,7 @@ def test_a_sequence_is_right_when_every_step_is():
         """Says what is allowed, but for one step of the second sequence."""
 
         def forward(self, tokens):
-            scores = data.take(torch.arange(3)).allowed.float()
+            scores = next(data.batches(torch.arange(3))).allowed.float()
             scores[1, 2, 0] = 0.4
             return scores[: len(tokens), : tokens.shape[1]]
 
@@ -88,11 +88,11 @@ def test_it_learns_short_sequences(alpha):
     network = network_of(alpha)
     data = Brackets.of(SEQUENCES)
     before = mean_squared_error(network, data)
-    told = []
+    reported = []
     options = {"n_epochs": 40, "batch_size": 8, "learning_rate": 0.01}
-    train(network, data, data, **options, told=lambda *seen: told.append(seen))
-    assert [epoch for epoch, *_ in told] == list(range(1, 41))
-    assert told[-1][2] == mean_squared_error(network, data) < 0.2 * before
+    train(network, data, data, **options, report=lambda *seen: reported.append(seen))
+    assert [epoch for epoch, *_ in reported] == list(range(1, 41))
+    assert reported[-1][2] == mean_squared_error(network, data) < 0.2 * before
     assert right_sequences(network, data).mean() > 0.6
 
 

@@ -188,7 +188,7 @@ def test_settings_are_checked():
         small(measure="trace")
     with pytest.raises(ValueError, match="reservoir_gradient must be true or false, got 'yes'"):
         LayeredReservoirs(20, reservoir_gradient="yes")
-    with pytest.raises(ValueError, match="last_radius must be a finite number above 0"):
+    with pytest.raises(ValueError, match="last_radius must be positive"):
         small(last_radius=0.0)
 
 

@@ -4,14 +4,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.networks.counts import parameter_counts  # noqa: E402
-from esnlm.torch.networks.registry import network_class  # noqa: E402
-from esnlm.torch.networks.sizes import FAMILIES, merged, settings_of_size  # noqa: E402
+from esnlm.torch.networks.registry import (  # noqa: E402
+    NETWORKS,
+    merged,
+    n_trained,
+    network_class,
+    settings_of_size,
+)
 
 pytestmark = pytest.mark.torch
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(("n_parameters", "n_tokens"), [(6_000, 20), (15_000, 48), (50_000, 48)])
 def test_networks_have_about_the_parameters_asked_for(name, n_parameters, n_tokens):
     if name == "gpt2":
@@ -19,8 +23,8 @@ def test_networks_have_about_the_parameters_asked_for(name, n_parameters, n_toke
         n_parameters *= 4  # there are 1024 positions in any case
     settings = settings_of_size(name, n_parameters, n_tokens)
     network = network_class(name)(n_tokens, **settings)
-    found = parameter_counts(network).trainable
-    assert found == FAMILIES[name].count(settings, n_tokens)
+    found = network.parameter_counts().trainable
+    assert found == n_trained(name, settings, n_tokens)
     assert found == pytest.approx(n_parameters, rel=0.25)
 
 
@@ -28,6 +32,7 @@ GIVEN = {
     "laerc": {"reservoir_gradient": True, "expansion": 2},
     "esn": {"rank": 5, "reservoir": {"degree": 4}},
     "lstm": {"n_layers": 2},
+    "mts-lstm": {"n_layers": 4},
     "transformer": {"n_dims": 8},
 }
 
@@ -35,8 +40,8 @@ GIVEN = {
 @pytest.mark.parametrize("name", GIVEN)
 def test_given_settings_stay(name):
     settings = settings_of_size(name, 9_000, 30, GIVEN[name])
-    found = parameter_counts(network_class(name)(30, **settings)).trainable
-    assert found == FAMILIES[name].count(settings, 30)
+    found = network_class(name)(30, **settings).parameter_counts().trainable
+    assert found == n_trained(name, settings, 30)
     assert merged(settings, GIVEN[name]) == settings
 
 
@@ -51,5 +56,5 @@ def test_published_sizes_go_first():
 def test_what_cannot_be_is_said():
     with pytest.raises(ValueError, match="no esn with 50257 tokens has about 1000 trained"):
         settings_of_size("esn", 1000, 50_257)
-    with pytest.raises(ValueError, match="knows no sizes of dyck"):
+    with pytest.raises(ValueError, match="model must be one of esn"):
         settings_of_size("dyck", 1000, 5)

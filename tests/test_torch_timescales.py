@@ -150,7 +150,7 @@ def test_loss_falls_while_fixed_biases_stay(kind):
 def test_dropout_is_one_mask_for_a_piece_of_text():
     network = AWDLSTM(11, **SMALL, word_dropout=0.5).train()
     ones = torch.ones(3, 8, 6)
-    masked = network._locked(ones, "input_dropout")
+    masked = network._locked(ones, 0.4)
     assert torch.equal(masked, masked[:, :1].expand_as(masked))
     embedded = network._embedded(TOKENS)
     gone = (embedded == 0).all(dim=-1)
@@ -215,7 +215,7 @@ def test_a_model_lives_in_a_folder(kind, tmp_path):
         ({"n_layers": 1}, "n_layers must be an integer of at least 2, got 1"),
         ({"weight_drop": 1.5}, r"weight_drop must lie in \[0, 1\), got 1.5"),
         ({"alpha": 0}, "alpha must be positive, got 0"),
-        ({"slowness_penalty": -1}, "slowness_penalty must be at least 0, got -1"),
+        ({"slowness_penalty": -1}, "slowness_penalty must not be negative, got -1"),
     ],
 )
 def test_settings_that_make_no_network(settings, message):

@@ -58,11 +58,11 @@ def failure(command: str, capsys: pytest.CaptureFixture[str]) -> str:
         status = main(command.split())
     except SystemExit as left:
         status = int(str(left.code))
-    told = capsys.readouterr().err
+    shown = capsys.readouterr().err
     assert status == 2
-    assert told.startswith("esnlm: error: ")
-    assert told.count("\n") == 1
-    return told
+    assert shown.startswith("esnlm: error: ")
+    assert shown.count("\n") == 1
+    return shown
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -141,26 +141,26 @@ def test_characters_are_read_as_streams() -> None:
         ("--model esn --units 0", "n_units must be an integer of at least 1"),
     ],
 )
-def test_bad_options_are_told_in_one_line(options: str, message: str, capsys) -> None:
+def test_bad_options_are_shown_in_one_line(options: str, message: str, capsys) -> None:
     assert message in failure(f"train text --out model {options}", capsys)
     assert not Path("model").exists()
 
 
-def test_a_full_device_is_told_in_one_line(monkeypatch, capsys) -> None:
+def test_a_full_device_is_shown_in_one_line(monkeypatch, capsys) -> None:
     import torch
 
     def fails(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.")
 
     monkeypatch.setattr("esnlm.torch.training.trainer.NetworkTrainer.run", fails)
-    told = failure("train text --out model --model lstm", capsys)
-    assert "out of memory on the device: lower --batch-size, or --units" in told
+    shown = failure("train text --out model --model lstm", capsys)
+    assert "out of memory on the device: lower --batch-size, or --units" in shown
 
 
 def test_without_torch_it_says_so(monkeypatch, capsys) -> None:
     monkeypatch.setattr("esnlm.torch.optional.find_spec", lambda name: None)
-    told = failure("train text --out model --model lstm", capsys)
-    assert "--model lstm needs torch: pip install 'esnlm[torch]'" in told
+    shown = failure("train text --out model --model lstm", capsys)
+    assert "--model lstm needs torch: pip install 'esnlm[torch]'" in shown
 
 
 def test_a_killed_run_ends_in_the_same_bytes() -> None:

@@ -258,7 +258,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="batch_size is 9, but was 8"):
         trainer_of("esn", Plan(batch_size=9)).run(checkpoints, resume=True)
     other = trainer_of("esn", Plan(batch_size=8))
-    other._settings["network"] = other._settings["network"] | {"rank": 7}
+    other.settings["network"] = other.settings["network"] | {"rank": 7}
     with pytest.raises(CheckpointError, match="rank of the network is 7, but was 6"):
         other.run(checkpoints, resume=True)
     with pytest.raises(CheckpointError, match="model is 'lstm', but was 'esn'"):
@@ -363,7 +363,7 @@ def test_hidden_vectors_of_a_step_are_not_all_in_memory(monkeypatch: pytest.Monk
 def test_batched_scores_are_those_of_each_sequence(longest: Any, monkeypatch: Any) -> None:
     network = made("lstm").eval()
     if longest is not None:
-        network.window, network.stride = longest, 2
+        network.context, network.stride = longest, 2
     stream = corpus(20)
     scores = log_probabilities(network, stream.tokens, stream.starts)
     bounds = [*stream.starts, len(stream.tokens)]
@@ -470,7 +470,7 @@ def test_order_differs_by_pass_and_seed_and_starts_anywhere() -> None:
     assert first != [batch.tokens.tolist() for batch in other.of_pass(0)]
 
 
-def test_a_loss_that_is_no_number_is_told() -> None:
+def test_a_loss_that_is_no_number_is_an_error() -> None:
     trainer = trainer_of("esn", Plan(batch_size=8))
     with torch.no_grad():
         trainer.network.output[1].weight.fill_(float("nan"))
@@ -484,15 +484,15 @@ def test_bad_plans_and_corpora_are_named() -> None:
         ({"batch_size": 0}, "batch_size must be"),
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"bf16": "no"}, "bf16 must be true or false, got 'no'"),
-        ({"vary_length": True}, "vary_length is of the batching streams, not of sentences"),
+        ({"vary_length": True}, "vary_length needs the batching streams, got sentences"),
         ({"learning_rate": "fast"}, "learning_rate must be a finite number, got 'fast'"),
         ({"clip": float("nan")}, "clip must be a finite number"),
-        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+        ({"weight_decay": -1.0}, "weight_decay must not be negative, got -1.0"),
         ({"clip": 0.0}, "clip must be positive"),
         ({"warmup": 0.6, "hold": 0.6}, "warmup and hold must add up"),
         ({"final": 2.0}, "final must lie in"),
         ({"optimizer": "adam"}, "optimizer must be one of adamw, sgd, got 'adam'"),
-        ({"patience": 5}, "patience is of the optimizer sgd, not of adamw"),
+        ({"patience": 5}, "patience needs the optimizer sgd, got adamw"),
     ):
         with pytest.raises(ValueError, match=message):
             Plan(**options)

@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.networks.transformer import SIZES, CharacterTransformer, sinusoids  # noqa: E402
+from esnlm.torch.networks.transformer import CharacterTransformer, sinusoids  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -86,13 +86,11 @@ def test_gradients_against_finite_differences():
 
 def test_parameter_counts():
     published = (15_000, 25_000, 50_000, 100_000, 155_000)
-    for (n_hidden, n_heads, n_layers), about in zip(SIZES, published, strict=True):
-        network = CharacterTransformer(
-            59, n_hidden=n_hidden, n_heads=n_heads, n_layers=n_layers, context=32
-        )
+    for settings, about in zip(CharacterTransformer.PUBLISHED, published, strict=True):
+        network = CharacterTransformer(59, **settings)
         count = sum(p.numel() for p in network.parameters())
-        d, f = 16, n_hidden
-        assert count == n_layers * (4 * d * d + 9 * d + 2 * d * f + f) + 2 * d * 59 + 59
+        d, f = 16, network.n_hidden
+        assert count == network.n_layers * (4 * d * d + 9 * d + 2 * d * f + f) + 2 * d * 59 + 59
         assert count == pytest.approx(about, rel=0.22)
 
 

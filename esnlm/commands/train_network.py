@@ -128,9 +128,9 @@ def _train(args: argparse.Namespace, device: Any, processes: Any) -> int:
 
 def _settings_of(args: argparse.Namespace) -> dict[str, Any]:
     """Constructor arguments of the network that the options name."""
-    from esnlm.torch.training.recipes import check_settings, parameters_of
+    from esnlm.torch.networks.registry import check_settings, network_class
 
-    known = parameters_of(args.model)
+    known = network_class(args.model).arguments()
     found: dict[str, Any] = {}
     if "reservoir" in known:
         given = {name: getattr(args, option) for option, name in RESERVOIR.items()}
@@ -169,8 +169,7 @@ def _settle_batching(args: argparse.Namespace) -> None:
 
 
 def _plan(args: argparse.Namespace, settings: dict[str, Any]) -> "Plan":
-    from esnlm.torch.training.plan import Plan
-    from esnlm.torch.training.recipes import plan_settings
+    from esnlm.torch.training.plan import Plan, plan_settings
 
     given = {name: getattr(args, name) for name in _PLAN if getattr(args, name) is not None}
     given |= dict(args.plan or [])

@@ -45,6 +45,7 @@ class ResumableRun(ABC):
     tokens = 0
     last_score: float | None = None
     _seconds = 0.0
+    _clock: float | None = None
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -121,7 +122,9 @@ class ResumableRun(ABC):
             self._bar.update(self.tokens)
             for _ in self._steps():
                 self._pause()
-        return self._finish()
+        result = self._finish()
+        self._seconds, self._clock = self.seconds, None
+        return result
 
     def digest(self) -> str:
         """SHA-256 of the settings, by which the run is known."""
@@ -130,13 +133,13 @@ class ResumableRun(ABC):
     @property
     def seconds(self) -> float:
         """Seconds of training so far, those before an interruption among them."""
-        return self._seconds + time.monotonic() - self._clock
+        running = 0.0 if self._clock is None else time.monotonic() - self._clock
+        return self._seconds + running
 
     @contextmanager
     def _untimed(self) -> Iterator[None]:
         """A block that `seconds` leave out."""
-        self._seconds = self.seconds
-        self._clock = time.monotonic()
+        self._seconds, self._clock = self.seconds, None
         yield
         self._clock = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Where networks compute, and what memory they took there."""
+"""Devices and memory of networks, and the precision that they compute in."""
 
 import os
 import resource
@@ -11,19 +11,10 @@ from torch import Tensor
 
 
 def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
-    """The device of that name; ``auto``: a CUDA device where there is one, else the CPU.
+    """The device of that name; ``auto``: a CUDA device if there is one, else the CPU.
 
-    ``local_rank`` numbers the processes of one machine: each takes a device of its own.
+    Without a number, a process uses the CUDA device of its ``local_rank`` on the machine.
 
-    Raises
-    ------
-    ValueError
-        There is no such device on this machine.
-
-    Examples
-    --------
-    >>> chosen_device("cpu")
-    device(type='cpu')
     >>> chosen_device("gpu")
     Traceback (most recent call last):
     ...
@@ -44,7 +35,7 @@ def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
 
 
 def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """The array's values there. A CUDA device is not waited for: it copies when it comes to it.
+    """The array as a tensor on a device; a copy to a CUDA device is not waited for.
 
     >>> import numpy as np
     >>> on_device(np.arange(3), torch.device("cpu"))
@@ -57,7 +48,7 @@ def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def share_of_memory(device: torch.device, parts: int, otherwise: int) -> int:
-    """Bytes: one of so many parts of a CUDA device's memory; on another kind of device, a number.
+    """Bytes: a CUDA device's memory divided by ``parts``; on other devices ``otherwise``.
 
     >>> share_of_memory(torch.device("cpu"), 8, otherwise=1000)
     1000
@@ -68,11 +59,7 @@ def share_of_memory(device: torch.device, parts: int, otherwise: int) -> int:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: the most allocated on a CUDA device, or the largest resident set of the process.
-
-    >>> peak_memory(torch.device("cpu")) > 1 << 20
-    True
-    """
+    """Bytes: the most allocated on a CUDA device, or the largest resident set of the process."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     unit = 1 if sys.platform == "darwin" else 1024
@@ -80,18 +67,14 @@ def peak_memory(device: torch.device) -> int:
 
 
 def full_precision(like: Tensor) -> torch.autocast:
-    """No half precision inside, where the tensor is: everything is computed from states, and they
-    are cheap beside an output layer.
-    """
+    """Disable autocast: states are in full precision, and cheap beside an output layer."""
     return torch.autocast(like.device.type, enabled=False)
 
 
 def half_precision(device: torch.device, enabled: bool = True) -> torch.autocast:
-    """In bfloat16 inside, if enabled, what autocast computes so on that device.
-
-    On a CPU oneDNN does, which keeps 1024 of the kernels that it makes for each number of rows, and
-    memory for each: gigabytes in training on sentences. Sixteen are as fast.
-    """
+    """Autocast to bfloat16 on a device, if enabled."""
     if enabled and device.type == "cpu":
+        # oneDNN keeps 1024 kernels, one for each number of rows, and memory for each: gigabytes in
+        # training on sentences. Sixteen are as fast.
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)

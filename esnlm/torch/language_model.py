@@ -1,6 +1,5 @@
-"""A network and a tokenizer as a language model that scores, samples and lives in a folder."""
+"""A network and a tokenizer as a language model: scores, samples, save and load."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -22,7 +21,7 @@ from esnlm.torch.scoring import log_probabilities, width_of
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import check_choice
 
-#: What the configuration of a saved network calls its kind.
+#: The kind of model in the configuration of a saved network.
 KIND = "torch"
 
 
@@ -32,18 +31,18 @@ class TorchLanguageModel(SequenceModel):
     Parameters
     ----------
     network : Network
-        Trained by `esnlm.torch.training.trainer`; moved to where it is to compute by its ``to``.
+        Trained by `esnlm.torch.training.trainer`; its ``to`` moves it to a device.
     tokenizer : Tokenizer, optional
     reset : {"sentence", "document", "never"}
-        Where the network's state begins anew; see `esnlm.LanguageModel`.
+        Where the network's state is reset; see `esnlm.LanguageModel`.
 
     Attributes
     ----------
     tokenizer_ : Tokenizer or None
     n_tokens_ : int
-        V; every distribution has this many entries, the token's id its place.
+        Size of the vocabulary V.
     run_ : str or None
-        What `esnlm.torch.training.trainer.NetworkTrainer` knows its runs by.
+        Digest of the run of `esnlm.torch.training.trainer.NetworkTrainer` that trained it.
 
     Examples
     --------
@@ -73,7 +72,7 @@ class TorchLanguageModel(SequenceModel):
     @property
     def n_parameters_(self) -> int:
         """Number of trained parameters."""
-        return sum(p.numel() for p in self.network.parameters() if p.requires_grad)
+        return sum(p.numel() for p in self.network.trained_parameters().values())
 
     def save(self, folder: str | Path) -> None:
         """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
@@ -95,7 +94,7 @@ class TorchLanguageModel(SequenceModel):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The model that `save` wrote, on the CPU; also a core's whose readout torch computes.
+        """The model that `save` wrote, on the CPU; also the core's, for torch to compute.
 
         Raises
         ------
@@ -117,14 +116,19 @@ class TorchLanguageModel(SequenceModel):
             "n_tokens": self.n_tokens_,
             "settings": {"reset": self.reset},
         }
-        return config, {WEIGHTS: weights_of(self.network)}
+        weights = {name: array.cpu().numpy() for name, array in self.network.state_dict().items()}
+        return config, {WEIGHTS: weights}
 
     @classmethod
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
         network = network_class(config["model"])(**config["network"])
-        set_weights(network, arrays[WEIGHTS])
+        try:
+            network.load_state_dict({n: torch.from_numpy(a) for n, a in arrays[WEIGHTS].items()})
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise ModelFormatError(f"the weights do not fit the settings: {reason}") from error
         return cls(network.eval(), tokenizer, **config["settings"])
 
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
@@ -142,7 +146,7 @@ class TorchLanguageModel(SequenceModel):
 
     @torch.inference_mode()
     def _hidden(self, ids: NDArray[np.int64], state: Any) -> tuple[Any, torch.Tensor]:
-        """What the network carries after ids (n,), and its hidden vector (D,); zeros after none."""
+        """The network's state after ids (n,), and its hidden vector (D,); zeros after none."""
         network = self.network.eval()
         if not len(ids):
             return None, torch.zeros(width_of(network), device=network.device)
@@ -159,41 +163,8 @@ class TorchLanguageModel(SequenceModel):
 
 @dataclass(frozen=True)
 class _Reading:
-    """Where reading stands: the tokens of the window, what is carried, the last hidden vector."""
+    """State of reading: the tokens of the window, the network's state, the last hidden vector."""
 
     ids: NDArray[np.int64]
     carried: Any
     hidden: torch.Tensor
-
-
-def weights_of(network: Network) -> Arrays:
-    """Parameters and persistent buffers as arrays; shared ones once."""
-    return {name: tensor.detach().cpu().numpy() for name, tensor in _stored(network)}
-
-
-def set_weights(network: Network, arrays: Arrays) -> None:
-    """Copy arrays of `weights_of` into a network of the same settings.
-
-    Raises
-    ------
-    ModelFormatError
-        Names or shapes are not the network's.
-    """
-    stored = dict(_stored(network))
-    if stored.keys() != arrays.keys():
-        wrong = sorted(stored.keys() ^ arrays.keys())[0]
-        raise ModelFormatError(f"the weights do not fit the settings: {wrong}")
-    for name, tensor in stored.items():
-        if tuple(tensor.shape) != arrays[name].shape:
-            raise ModelFormatError(
-                f"the weights {name} have shape {arrays[name].shape}, expected"
-                f" {tuple(tensor.shape)}"
-            )
-        with torch.no_grad():
-            tensor.copy_(torch.from_numpy(arrays[name]))
-
-
-def _stored(network: Network) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from network.named_parameters()
-    kept = network.state_dict(keep_vars=True)
-    yield from ((name, buffer) for name, buffer in network.named_buffers() if name in kept)

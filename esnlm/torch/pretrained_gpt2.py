@@ -1,4 +1,4 @@
-"""GPT-2 from a local folder of transformers."""
+"""Load GPT-2 from a local folder of transformers."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from esnlm.torch.networks.gpt2 import GPT2, SIZES
 from esnlm.torch.optional import require_transformers
 
 END_OF_TEXT = "<|endoftext|>"
-#: Settings that change the function and are not offered here: they must be transformers' defaults.
+#: Settings that `GPT2` does not have: they must be transformers' defaults.
 _FIXED = (
     "activation_function", "layer_norm_epsilon", "n_inner", "scale_attn_weights",
     "scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention",
@@ -23,7 +23,7 @@ _FIXED = (
 
 
 def pretrained(folder: str | Path) -> TorchLanguageModel:
-    """The language model of a folder of transformers: GPT-2 and its tokenizer.
+    """GPT-2 and its tokenizer from a folder of transformers, as a language model.
 
     The folder has ``config.json``, ``model.safetensors`` and ``tokenizer.json``, or ``vocab.json``
     and ``merges.txt``. Nothing is downloaded and nothing in it is run. Sentences begin and end
@@ -55,11 +55,10 @@ def pretrained(folder: str | Path) -> TorchLanguageModel:
 
 
 def _loaded(folder: Path) -> Any:
-    """The model as transformers loads it."""
     from transformers import GPT2LMHeadModel
 
     try:
-        loaded, told = GPT2LMHeadModel.from_pretrained(
+        loaded, report = GPT2LMHeadModel.from_pretrained(
             str(folder),
             local_files_only=True,
             use_safetensors=True,
@@ -68,7 +67,7 @@ def _loaded(folder: Path) -> Any:
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelFormatError(f"{folder} is not a whole model: {error}") from error
-    missing = sorted(told["missing_keys"])
+    missing = sorted(report["missing_keys"])
     if missing:
         raise ModelFormatError(f"{folder} is not a whole model: it lacks {missing[0]}")
     return loaded
@@ -85,7 +84,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _tokenizer(folder: Path, n_tokens: int) -> Tokenizer:
-    """The tokenizer of the folder, with `END_OF_TEXT` for both ends."""
+    """The tokenizer of the folder, with `END_OF_TEXT` as BOS and EOS."""
     path = folder / "tokenizer.json"
     if path.exists():
         tokenizer = Tokenizer.from_file(path, bos=END_OF_TEXT, eos=END_OF_TEXT)

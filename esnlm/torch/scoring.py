@@ -1,8 +1,8 @@
-"""Log-probabilities of many sequences, padded and read in batches on the network's device."""
+"""Log-probabilities of many sequences, padded and scored in batches on the network's device."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,15 +17,13 @@ Places = NDArray[np.int64]
 #: Values of hidden vectors in memory at once, by the kind of device.
 _HIDDEN_VALUES = {"cpu": 1 << 24, "cuda": 1 << 28}
 _LONGEST = 4096
-_COMPARED_AT_ONCE = 1 << 14
 
 
-@dataclass(frozen=True)
-class Reads:
-    """Pieces of text, each read from the start state and no longer than the network reads.
+class Reads(NamedTuple):
+    """Pieces of text, each read from the start state and no longer than the network's context.
 
-    ``first`` (n,): place of its first token; ``length`` (n,): tokens read; ``skip`` (n,): so many
-    predictions at its beginning are another read's.
+    ``first`` (n,): place of its first token; ``length`` (n,): tokens read; ``skip`` (n,): number
+    of predictions at its beginning that another piece makes.
     """
 
     first: Places
@@ -38,7 +36,7 @@ class Reads:
     ) -> "Reads":
         """Reads that predict every token of each sequence but its first, once.
 
-        ``known`` (n_sequences,): so many of the first predictions of each are not wanted.
+        ``known`` (n_sequences,): number of first predictions of each that are left out.
 
         Examples
         --------
@@ -58,16 +56,15 @@ class Reads:
         skip = np.where(number > 0, done - offset, known[sequence])
         return cls(starts[sequence] + offset, length, skip)
 
-    def batches(self, n_values: int) -> Iterator["Reads"]:
-        """Reads of similar length, so many values in all, the longest first."""
+    def batches(self, n_tokens: int, longest: int) -> Iterator["Reads"]:
+        """Reads of similar length, ``n_tokens`` in a batch, or one of more than ``longest``."""
         order = np.argsort(-self.length, kind="stable")
         order = order[self.length[order] > self.skip[order]]
-        place = 0
-        while place < len(order):
-            size = max(1, n_values // int(self.length[order[place]]))
-            part = order[place : place + size]
-            yield Reads(self.first[part], self.length[part], self.skip[part])
-            place += size
+        while len(order):
+            length = int(self.length[order[0]])
+            size = max(1, n_tokens // length) if length <= longest else 1
+            yield Reads(*(array[order[:size]] for array in self))
+            order = order[size:]
 
 
 @torch.inference_mode()
@@ -79,7 +76,7 @@ def log_probabilities(
     Parameters
     ----------
     network : Network
-        In whatever mode it is; scores are those of evaluation.
+        Scored in evaluation mode; its own mode is kept.
     tokens : (T,) integers
     starts : (n_sequences,) int64, 0 among them, or None: all is one sequence
     bf16 : bool
@@ -98,53 +95,36 @@ def log_probabilities(
     scores = np.zeros(len(tokens))
     known = _known(np.asarray(tokens), begins, network.longest)
     reads = Reads.of(begins, len(tokens), network.longest, network.stride, known)
-    n_values = _HIDDEN_VALUES.get(network.device.type, _HIDDEN_VALUES["cpu"]) // width_of(network)
+    n_read = _HIDDEN_VALUES.get(network.device.type, _HIDDEN_VALUES["cpu"]) // width_of(network)
+    at_once = _LONGEST if network.longest is None else network.longest
     with half_precision(network.device, bf16):
-        for batch in reads.batches(n_values):
-            if network.longest is None and batch.length[0] > _LONGEST:
-                for first, length in zip(batch.first, batch.length, strict=True):
-                    _read_on(network, tokens, int(first), int(length), scores)
-            else:
-                _read_batch(network, tokens, batch, scores)
+        for batch in reads.batches(n_read, at_once):
+            _score_batch(network, tokens, batch, at_once, scores)
     network.train(training)
-    for place in np.flatnonzero(known).tolist():  # in order: one may have it from one that has it
+    for place in np.flatnonzero(known).tolist():  # in order: copies may be copied again
         n, here, before = known[place] + 1, begins[place], begins[place - 1]
         scores[here + 1 : here + n] = scores[before + 1 : before + n]
     return scores
 
 
 def _known(tokens: NDArray[Any], starts: Places, longest: int | None) -> Places:
-    """How many first predictions of each sequence are also the previous one's, from the start.
+    """How many first predictions of each sequence (n,) are those of the one before.
 
-    None of those that are read in pieces.
-    """
-    known = np.clip(_shared_with_previous(tokens, starts) - 1, 0, longest)
-    lengths = np.diff(np.append(starts, len(tokens))) - 1
-    return np.where(lengths > _LONGEST, 0, known)
-
-
-def _shared_with_previous(tokens: NDArray[Any], starts: Places) -> Places:
-    """How many tokens each sequence (n,) has in common with the one before, from the first on.
+    0 for sequences that are read in pieces.
 
     Examples
     --------
-    >>> _shared_with_previous(np.array([1, 2, 3, 1, 2, 4, 5, 1, 2]), np.array([0, 3, 7])).tolist()
-    [0, 2, 2]
+    >>> _known(np.array([1, 2, 3, 1, 2, 4, 5, 1, 2]), np.array([0, 3, 7]), None).tolist()
+    [0, 1, 1]
     """
-    ends = np.append(starts[1:], len(tokens))
-    shared = np.zeros(len(starts), dtype=np.int64)
-    for first in range(1, len(starts), _COMPARED_AT_ONCE):
-        part = np.arange(first, min(first + _COMPARED_AT_ONCE, len(starts)))
-        here, before = starts[part], starts[part - 1]
-        lengths = np.minimum(ends[part] - here, here - before)
-        begins = np.cumsum(lengths) - lengths
-        steps = np.arange(int(lengths.sum())) - np.repeat(begins, lengths)
-        differ = (
-            tokens[np.repeat(here, lengths) + steps] != tokens[np.repeat(before, lengths) + steps]
-        )
-        places = np.append(np.flatnonzero(differ), len(differ))
-        shared[part] = np.minimum(places[np.searchsorted(places, begins)] - begins, lengths)
-    return shared
+    known = np.zeros(len(starts), dtype=np.int64)
+    for i, (before, here) in enumerate(pairwise(np.split(tokens, starts[1:])), 1):
+        n = min(len(before), len(here))
+        differ = np.flatnonzero(before[:n] != here[:n])
+        shared = int(differ[0]) if len(differ) else n
+        if len(here) <= _LONGEST + 1:
+            known[i] = max(0, shared - 1)
+    return known if longest is None else np.minimum(known, longest)
 
 
 def width_of(network: Network) -> int:
@@ -155,7 +135,7 @@ def width_of(network: Network) -> int:
 
 
 def selected(hidden: Tensor, rows: Places, steps: Places) -> Tensor:
-    """Hidden (B, T, D) -> (n, D): those of n places.
+    """Hidden (B, T, D) -> (n, D): the vectors at n places.
 
     Examples
     --------
@@ -169,33 +149,25 @@ def selected(hidden: Tensor, rows: Places, steps: Places) -> Tensor:
     return hidden[on_device(rows, hidden.device), on_device(steps, hidden.device)]
 
 
-def _read_batch(
-    network: Network, tokens: NDArray[Any], batch: Reads, scores: NDArray[np.float64]
+def _score_batch(
+    network: Network,
+    tokens: NDArray[Any],
+    batch: Reads,
+    at_once: int,
+    scores: NDArray[np.float64],
 ) -> None:
-    steps = np.arange(int(batch.length.max()))
-    places = batch.first[:, None] + steps
-    counted = (steps >= batch.skip[:, None]) & (steps < batch.length[:, None])
-    read = _on(network, tokens[np.minimum(places, len(tokens) - 1)])
-    following = places[counted] + 1
-    hidden, _ = network.encode(read)
-    chosen = selected(hidden, *np.nonzero(counted))
-    scores[following] = _scores(network, chosen, tokens[following])
-
-
-def _read_on(
-    network: Network, tokens: NDArray[Any], first: int, length: int, scores: NDArray[np.float64]
-) -> None:
-    """One long sequence, in pieces between which the state is carried."""
-    state = None
-    for begin in range(first, first + length, _LONGEST):
-        end = min(begin + _LONGEST, first + length)
-        hidden, state = network.encode(_on(network, tokens[begin:end])[None], state)
-        scores[begin + 1 : end + 1] = _scores(network, hidden[0], tokens[begin + 1 : end + 1])
-
-
-def _scores(network: Network, hidden: Tensor, targets: NDArray[Any]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = -network.loss(hidden, _on(network, targets)).double().cpu().numpy()
-    return found
+    """Set the scores of a batch's predictions, read ``at_once`` steps at a time."""
+    state, n_steps = None, int(batch.length.max())
+    for begin in range(0, n_steps, at_once):
+        steps = np.arange(begin, min(begin + at_once, n_steps))
+        places = batch.first[:, None] + steps
+        counted = (steps >= batch.skip[:, None]) & (steps < batch.length[:, None])
+        read = _on(network, tokens[np.minimum(places, len(tokens) - 1)])
+        hidden, state = network.encode(read, state)
+        following = places[counted] + 1
+        targets = _on(network, tokens[following])
+        losses = network.loss(selected(hidden, *np.nonzero(counted)), targets)
+        scores[following] = -losses.double().cpu().numpy()
 
 
 def _on(network: Network, ids: NDArray[Any]) -> Tensor:

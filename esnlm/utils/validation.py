@@ -77,6 +77,14 @@ class Choice(NamedTuple):
         check_choice(name, value, self.values)
 
 
+class Flag(NamedTuple):
+    """True or False."""
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ValueError unless ``value`` is one of them."""
+        check_flag(name, value)
+
+
 def check_parameters(owner: Any, table: Mapping[str, Any]) -> None:
     """Raise ValueError unless each attribute of ``owner`` is what a table of constraints allows.
 

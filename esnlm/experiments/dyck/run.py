@@ -135,7 +135,7 @@ def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) 
             bar.set_postfix_str(f"loss {loss:.5f}, held-out {held_out:.5f}", refresh=False)
             bar.update()
 
-        train(network, train_set, validation, **training, told=report)
+        train(network, train_set, validation, **training, report=report)
     fitted = time.perf_counter()
     right = right_sequences(network, test)
     scored = time.perf_counter()

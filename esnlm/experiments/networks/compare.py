@@ -77,8 +77,8 @@ def grid(
     >>> row["settings"], row["size"]
     ('{"n_hidden": 13, "n_units": 75}', 15000)
     """
-    from esnlm.torch.networks.sizes import is_sized, settings_of_size
-    from esnlm.torch.training.recipes import check_settings, plan_settings
+    from esnlm.torch.networks.registry import check_settings, is_sized, settings_of_size
+    from esnlm.torch.training.plan import plan_settings
 
     rows = []
     for model, given in entries:

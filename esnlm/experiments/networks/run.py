@@ -32,7 +32,6 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
 
     from esnlm.torch.device import chosen_device, peak_memory
     from esnlm.torch.language_model import TorchLanguageModel
-    from esnlm.torch.networks.counts import parameter_counts
     from esnlm.torch.networks.registry import network_class
     from esnlm.torch.scoring import log_probabilities
     from esnlm.torch.training.plan import Plan
@@ -60,7 +59,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     scored = time.perf_counter() - start
     model = TorchLanguageModel(network.eval(), tokenizer, setting["reset"])
     judged = accuracies(model, setting["blimp"])
-    counts = parameter_counts(network)
+    counts = network.parameter_counts()
     checkpoints.remove()
     return {
         "n_parameters": counts.trainable,

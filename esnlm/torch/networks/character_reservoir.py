@@ -1,18 +1,15 @@
-"""The character reservoir of Köster & Uchida (paper 004), read out by one linear layer."""
+"""The character reservoirs of Köster & Uchida (paper 004): a linear and an attention readout."""
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from esnlm.reservoir.reservoir import Reservoir
 from esnlm.torch.device import full_precision
-from esnlm.torch.networks.windows import WindowedNetwork
-from esnlm.utils.validation import check_count
+from esnlm.torch.networks.network import Settings, WindowedNetwork
 
 
 class CharacterReservoir(WindowedNetwork):
@@ -52,14 +49,7 @@ class CharacterReservoir(WindowedNetwork):
     def __init__(
         self, n_tokens: int, *, n_units: int = 750, n_dims: int = 16, context: int = 32
     ) -> None:
-        super().__init__()
-        sizes = {"n_tokens": n_tokens, "n_units": n_units, "n_dims": n_dims, "context": context}
-        for name, size in sizes.items():
-            check_count(name, size)
-        self.n_tokens = n_tokens
-        self.n_units = n_units
-        self.n_dims = n_dims
-        self.window = context
+        super().__init__(n_tokens, n_units=n_units, n_dims=n_dims, context=context)
         self.register_buffer("embedding", torch.randn(n_tokens, n_dims))
         self.register_buffer("recurrent", torch.randn(n_units, n_units) / math.sqrt(n_units) / 0.9)
         self.register_buffer("inputs", torch.randn(n_units, n_dims) / math.sqrt(n_dims) / 0.9)
@@ -68,10 +58,9 @@ class CharacterReservoir(WindowedNetwork):
     def _new_readout(self) -> nn.Module:
         return nn.Linear(self.n_units, self.n_tokens)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        names = ("n_tokens", "n_units", "n_dims")
-        return {name: getattr(self, name) for name in names} | {"context": self.window}
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        return int(n_tokens * (settings["n_units"] + 1))
 
     @torch.no_grad()
     def read(self, tokens: Tensor) -> Tensor:
@@ -107,9 +96,80 @@ class CharacterReservoir(WindowedNetwork):
         n = self.recurrent.numel() + self.inputs.numel() + self.embedding.numel()
         return n, n
 
-    def reservoir(self) -> Reservoir:
-        """The same reservoir in the core; its inputs are the rows of ``embedding``."""
-        kind = str(self.recurrent.dtype).removeprefix("torch.")
-        made = Reservoir(self.n_units, spectral_radius=1 / 0.9, degree=self.n_units, dtype=kind)
-        recurrent, inputs = (tensor.cpu().numpy() for tensor in (self.recurrent, self.inputs))
-        return made.set_weights(recurrent, inputs, np.zeros(self.n_units), np.ones(self.n_units))
+
+class AttentionReservoir(CharacterReservoir):
+    """The character reservoir with an `AttentionReadout` (AERC).
+
+    Parameters
+    ----------
+    n_tokens, n_units, n_dims, context : int
+        See `CharacterReservoir`.
+    n_hidden : int
+        Size H of the readout's hidden layer and of its projection. Trained parameters:
+        N H + H + H² N + H N + H V + V.
+
+    Examples
+    --------
+    >>> network = AttentionReservoir(60, n_units=75, n_hidden=13)
+    >>> sum(p.numel() for p in network.parameters())
+    15478
+    """
+
+    #: Of paper 004, from about 15 000 to 155 000 trained parameters.
+    PUBLISHED: ClassVar[tuple[Settings, ...]] = tuple(
+        {"n_units": n, "n_hidden": h}
+        for n, h in ((75, 13), (75, 19), (100, 20), (150, 25), (160, 30))
+    )
+
+    def __init__(
+        self,
+        n_tokens: int,
+        *,
+        n_units: int = 75,
+        n_hidden: int = 13,
+        n_dims: int = 16,
+        context: int = 32,
+    ) -> None:
+        self.CONSTRAINTS["n_hidden"].check("n_hidden", n_hidden)
+        self.n_hidden = n_hidden
+        super().__init__(n_tokens, n_units=n_units, n_dims=n_dims, context=context)
+
+    def _new_readout(self) -> nn.Module:
+        return AttentionReadout(self.n_units, self.n_hidden, self.n_tokens)
+
+    @classmethod
+    def family(cls) -> Iterator[Settings]:
+        yield from ({"n_units": 5 * h, "n_hidden": h} for h in range(1, 1 << 10))
+
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        n, h = settings["n_units"], settings["n_hidden"]
+        return int(2 * n * h + h + h * h * n + h * n_tokens + n_tokens)
+
+
+class AttentionReadout(nn.Module):
+    """States (..., N) -> logits (..., V), by weights that are a function of the state.
+
+    Equations 3 to 5: ``A = F(r)``, an (H, N) matrix from a perceptron with one hidden layer of H
+    rectified units; ``o = A r``; logits ``W_out o + b``. A is never formed: ``o`` is bilinear in
+    the hidden units and the state, and H² products a row are fewer than H N.
+    """
+
+    def __init__(self, n_units: int, n_hidden: int, n_tokens: int) -> None:
+        super().__init__()
+        self.n_units = n_units
+        self.n_hidden = n_hidden
+        self.hidden = nn.Linear(n_units, n_hidden)
+        self.attention = nn.Linear(n_hidden, n_hidden * n_units)
+        self.output = nn.Linear(n_hidden, n_tokens)
+
+    def forward(self, state: Tensor) -> Tensor:
+        """Logits (..., V) of states (..., N)."""
+        units = torch.relu(self.hidden(state))
+        # A[h, n] = sum_k weight[h, n, k] units[k] + bias[h, n]
+        weight = self.attention.weight.unflatten(0, (self.n_hidden, self.n_units))
+        bias = self.attention.bias.view(self.n_hidden, self.n_units)
+        products = (state @ weight.movedim(1, 0).flatten(1)).unflatten(-1, (self.n_hidden, -1))
+        projected = (products @ units.unsqueeze(-1)).squeeze(-1) + state @ bias.T
+        logits: Tensor = self.output(projected)
+        return logits

@@ -15,19 +15,14 @@ from esnlm.torch.networks.lstm_layer import GatedLayer
 
 #: Training stops where the loss on validation sequences falls below this, as in the authors' code.
 CONVERGED = 1e-4
-_SEQUENCES_AT_ONCE = 256
 
 
 class Brackets(NamedTuple):
-    """Sequences as tensors, padded at their ends.
+    """Sequences as tensors, padded at their ends."""
 
-    ``tokens`` (n, L) int64; ``allowed`` (n, L, 2) bool, the closers that may come next; ``inside``
-    (n, L) bool, false where a sequence has ended.
-    """
-
-    tokens: Tensor
-    allowed: Tensor
-    inside: Tensor
+    tokens: Tensor  #: (n, L) int64
+    allowed: Tensor  #: (n, L, 2) bool, the closers that may come next
+    inside: Tensor  #: (n, L) bool, false where a sequence has ended
 
     @classmethod
     def of(cls, sequences: Sequence[str], device: str | torch.device = "cpu") -> "Brackets":
@@ -45,15 +40,15 @@ class Brackets(NamedTuple):
             inside[row, : len(sequence)] = True
         return cls(*(torch.from_numpy(part).to(device) for part in (tokens, allowed, inside)))
 
-    def take(self, rows: Tensor) -> "Brackets":
-        """Some of the sequences, cut to the longest of them."""
-        longest = int(self.inside[rows].sum(dim=1).max())
-        return Brackets(*(part[rows, :longest] for part in self))
+    def batches(self, order: Tensor | None = None, size: int = 256) -> Iterator["Brackets"]:
+        """The sequences in an order (that of `by_length`), ``size`` at a time, without padding."""
+        for rows in (self.by_length() if order is None else order).split(size):
+            longest = int(self.inside[rows].sum(dim=1).max())
+            yield Brackets(*(part[rows, :longest] for part in self))
 
-    def batches(self, order: Tensor, size: int) -> Iterator["Brackets"]:
-        """The sequences in an order, so many at a time."""
-        for rows in order.split(size):
-            yield self.take(rows)
+    def by_length(self) -> Tensor:
+        """Numbers of the sequences, the shortest first."""
+        return self.inside.sum(dim=1).argsort(stable=True)
 
 
 class DyckLSTM(nn.Module):
@@ -81,7 +76,7 @@ class DyckLSTM(nn.Module):
         self.output = nn.Linear(n_units, len(PAIRS))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Tokens (B, T) int64 -> how far each closer is allowed next (B, T, 2), in (0, 1)."""
+        """Tokens (B, T) int64 -> scores (B, T, 2) in (0, 1): whether each closer may come next."""
         outputs, _ = self.layer(self._one_hot(tokens))
         scores: Tensor = self.output(outputs).sigmoid()
         return scores
@@ -105,12 +100,12 @@ def train(
     batch_size: int = 32,
     learning_rate: float = 1e-4,
     clip: float = 1.0,
-    told: Callable[[int, float, float], None] = lambda epoch, loss, held_out: None,
+    report: Callable[[int, float, float], None] = lambda epoch, loss, held_out: None,
 ) -> int:
-    """Minimise the mean squared error by Adam; the number of epochs that were run.
+    """Minimise the mean squared error by Adam; returns the number of epochs.
 
-    Batches are drawn by torch's global generator. ``told(epoch, loss, held_out)`` is called after
-    each epoch; training ends early once the held-out loss is below `CONVERGED`.
+    Batches are drawn by torch's global generator. ``report(epoch, loss, held_out)`` is called
+    after each epoch; training ends early once the held-out loss is below `CONVERGED`.
     """
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimiser = torch.optim.Adam(trained, lr=learning_rate)
@@ -126,7 +121,7 @@ def train(
             optimiser.step()
             losses.append(error.detach())
         held_out = mean_squared_error(network, validation)
-        told(epoch, float(torch.stack(losses).mean()), held_out)
+        report(epoch, float(torch.stack(losses).mean()), held_out)
         if held_out < CONVERGED:
             return epoch
     return n_epochs
@@ -143,7 +138,7 @@ def mean_squared_error(network: DyckLSTM, sequences: Brackets) -> float:
     """`squared_error` of all sequences, every step with the same weight."""
     network.eval()
     total = 0.0
-    for batch in sequences.batches(_by_length(sequences), _SEQUENCES_AT_ONCE):
+    for batch in sequences.batches():
         total += float(squared_error(network, batch)) * int(batch.inside.sum())
     return total / int(sequences.inside.sum())
 
@@ -152,13 +147,12 @@ def mean_squared_error(network: DyckLSTM, sequences: Brackets) -> float:
 def right_sequences(network: DyckLSTM, sequences: Brackets) -> NDArray[np.bool_]:
     """Whether the allowed closers are those above 1/2 at every step of a sequence, (n,)."""
     network.eval()
-    order = _by_length(sequences)
     found = [
         (((network(batch.tokens) > 0.5) == batch.allowed).all(dim=2) | ~batch.inside).all(dim=1)
-        for batch in sequences.batches(order, _SEQUENCES_AT_ONCE)
+        for batch in sequences.batches()
     ]
-    right = np.empty(len(order), dtype=bool)
-    right[order.cpu().numpy()] = torch.cat(found).cpu().numpy()
+    right = np.empty(len(sequences.tokens), dtype=bool)
+    right[sequences.by_length().cpu().numpy()] = torch.cat(found).cpu().numpy()
     return right
 
 
@@ -167,11 +161,7 @@ def measured_timescales(network: DyckLSTM, sequences: Brackets) -> NDArray[np.fl
     """Timescales (H,) from the mean forget gates over all steps (equation 3)."""
     network.eval()
     total: Tensor = torch.zeros((), dtype=torch.float64)
-    for batch in sequences.batches(_by_length(sequences), _SEQUENCES_AT_ONCE):
+    for batch in sequences.batches():
         gates = network.forget_gates(batch.tokens)[batch.inside]
         total = total + gates.double().sum(dim=0).cpu()
     return estimated_timescales((total / int(sequences.inside.sum())).numpy())
-
-
-def _by_length(sequences: Brackets) -> Tensor:
-    return sequences.inside.sum(dim=1).argsort(stable=True)

@@ -1,6 +1,6 @@
-"""Echo state networks trained by cross-entropy: with low-rank output, or trained embedding."""
+"""Echo state networks trained by cross-entropy: low-rank output, or trained embedding."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,11 +16,9 @@ from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.device import on_device
-from esnlm.torch.networks.input_weights import TokenInputs
-from esnlm.torch.networks.network import Network, State
-from esnlm.torch.networks.output_layer import core_readout, output_layer, set_output
-from esnlm.torch.networks.packing import Packing
-from esnlm.torch.networks.recurrence import Recurrence
+from esnlm.torch.networks.network import Network, Settings, State
+from esnlm.torch.networks.recurrence import Packing, Recurrence, TokenInputs
+from esnlm.utils.validation import Count
 
 
 class EchoStateNetwork(Network):
@@ -30,13 +28,13 @@ class EchoStateNetwork(Network):
     ----------
     n_tokens : int
     reservoir : Reservoir or mapping, optional
-        One with weights for ``n_tokens`` inputs is taken as it is; otherwise weights are drawn.
+        One with weights for ``n_tokens`` inputs is used as it is; otherwise weights are drawn.
         A mapping holds parameters of `esnlm.Reservoir` that differ from the paper's: 4096 units of
         degree 32, radius 0.99, leak rates uniform in (0, 1), each token driving 32 units.
     rank : int or None
         Of the output matrix; at most the number of units. None: a full matrix.
     dropout : float
-        Share of a state's units that are left out before the output, in training.
+        Share of a state's units that are dropped before the output, in training.
 
     Attributes
     ----------
@@ -55,7 +53,10 @@ class EchoStateNetwork(Network):
     """
 
     reads_ahead: ClassVar[bool] = True
-    RESERVOIR: ClassVar[dict[str, Any]] = {
+    CONSTRAINTS: ClassVar[dict[str, Any]] = {
+        **Network.CONSTRAINTS, "rank": Count(none=True), "truncate": Count(none=True),
+    }  # fmt: skip
+    RESERVOIR: ClassVar[Settings] = {
         "n_units": 4096, "degree": 32, "input_degree": 32, "spectral_radius": 0.99,
         "leak_rate": ("uniform", 0.0, 1.0),
     }  # fmt: skip
@@ -68,8 +69,7 @@ class EchoStateNetwork(Network):
         rank: int | None = 512,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.n_tokens, self.rank, self.dropout = n_tokens, rank, dropout
+        super().__init__(n_tokens, rank=rank, dropout=dropout)
         self.reservoir = self._with_weights(reservoir)
         made = self.reservoir
         self.recurrence = Recurrence(made.W_, made.leak_rate_, made.activation)
@@ -95,13 +95,19 @@ class EchoStateNetwork(Network):
         set_output(network.output, readout)
         return network
 
-    def settings(self) -> dict[str, Any]:
-        return {
-            "n_tokens": self.n_tokens,
-            "reservoir": describe(self.reservoir)["params"],
-            "rank": self.rank,
-            "dropout": self.dropout,
-        }
+    @classmethod
+    def family(cls) -> Iterator[Settings]:
+        yield from ({"reservoir": {"n_units": n}} for n in range(1, 1 << 20))
+
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        n, rank = settings["reservoir"]["n_units"], settings["rank"]
+        if rank is None:
+            return int(n_tokens * (n + 1))
+        return int(min(rank, n, n_tokens) * (n + n_tokens) + n_tokens)
+
+    def settings(self) -> Settings:
+        return super().settings() | {"reservoir": describe(self.reservoir)["params"]}
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         start = self.recurrence.start(len(tokens)) if state is None else state.t().contiguous()
@@ -158,20 +164,20 @@ class EchoStateNetwork(Network):
 class EchoStateNetworkWithEmbedding(EchoStateNetwork):
     """ESN+i: a frozen recurrence whose input weights are trained too (Ueda et al. 2025b).
 
-    The gradient runs back through the frozen recurrence; states after it are a full softmax's.
+    The gradient runs back through the frozen recurrence; a full softmax reads its states.
 
     Parameters
     ----------
     n_tokens : int
     reservoir : Reservoir or mapping, optional
-        As for `EchoStateNetwork`; its input weights are where training begins. The paper's: 512
+        As for `EchoStateNetwork`; its input weights initialise the embedding. The paper's: 512
         units, ReLU, radius 0.993, leak rate 0.8, half the recurrent weights zero, input weights
         N(0, 1).
     rank : int or None
     dropout : float
         After the embedding and before the output.
     truncate : int, optional
-        The gradient goes no further back than to the last step whose number is a multiple of it.
+        The gradient is cut at every step whose number is a multiple of it.
 
     Examples
     --------
@@ -183,7 +189,7 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
     """
 
     reads_ahead: ClassVar[bool] = False
-    RESERVOIR: ClassVar[dict[str, Any]] = {
+    RESERVOIR: ClassVar[Settings] = {
         "n_units": 512, "spectral_radius": 0.993, "leak_rate": 0.8, "activation": "relu",
     }  # fmt: skip
 
@@ -196,18 +202,19 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         dropout: float = 0.1,
         truncate: int | None = None,
     ) -> None:
-        super().__init__(n_tokens, reservoir=reservoir, rank=rank, dropout=dropout)
-        if truncate is not None and truncate < 1:
-            raise ValueError(f"truncate must be at least 1, got {truncate}")
+        self.CONSTRAINTS["truncate"].check("truncate", truncate)
         self.truncate = truncate
+        super().__init__(n_tokens, reservoir=reservoir, rank=rank, dropout=dropout)
         start = self.reservoir.W_in_.T
         if scipy.sparse.issparse(start):
             start = start.toarray()
         self.embedding = nn.Embedding.from_pretrained(torch.tensor(start), freeze=False)
         del self.inputs.weights
 
-    def settings(self) -> dict[str, Any]:
-        return super().settings() | {"truncate": self.truncate}
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        embedding = settings["reservoir"]["n_units"] * n_tokens
+        return EchoStateNetwork.count(n_tokens, **settings) + embedding
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         start = self.recurrence.start(len(tokens)) if state is None else state.t().contiguous()
@@ -235,3 +242,51 @@ def _entries(*matrices: Any) -> tuple[int, int]:
     sizes = [int(matrix.shape[0]) * int((*matrix.shape, 1)[1]) for matrix in matrices]
     stored = [m.data if scipy.sparse.issparse(m) else m for m in matrices]
     return sum(sizes), sum(int((values != 0).sum()) for values in stored)
+
+
+def output_layer(n_units: int, n_tokens: int, rank: int | None, dtype: torch.dtype) -> Any:
+    """States (..., n_units) -> logits (..., n_tokens): ``A B h + b`` of a rank, or ``W h + b``.
+
+    Initialised as torch's linear layers, as in Ueda et al. (2025, footnote 1).
+    """
+    if rank is None:
+        return nn.Linear(n_units, n_tokens, dtype=dtype)
+    kept = min(rank, n_units, n_tokens)
+    down = nn.Linear(n_units, kept, bias=False, dtype=dtype)
+    return nn.Sequential(down, nn.Linear(kept, n_tokens, dtype=dtype))
+
+
+#: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
+_CORE_NAMES = {
+    "weight": "coef_", "bias": "intercept_",
+    "0.weight": "down_", "1.weight": "up_", "1.bias": "intercept_",
+}  # fmt: skip
+
+
+def core_readout(output: nn.Linear | nn.Sequential) -> Any:
+    """The layer as a fitted readout of the core, with token ids as its classes."""
+    first = output if isinstance(output, nn.Linear) else output[0]
+    arrays = {
+        _CORE_NAMES[name]: np.ascontiguousarray(_facing(name, value.detach().cpu().numpy()))
+        for name, value in output.named_parameters()
+    }
+    arrays |= {
+        "classes_": np.arange(len(arrays["intercept_"])),
+        "n_features_in_": np.asarray(first.in_features),
+        "n_iter_": np.asarray(1),
+    }
+    if isinstance(output, nn.Linear):
+        return SoftmaxReadout.from_arrays({}, arrays)
+    return ReducedRankSoftmaxReadout.from_arrays({"rank": first.out_features}, arrays)
+
+
+def set_output(output: nn.Linear | nn.Sequential, readout: Any) -> None:
+    """Copy the weights of the core's softmax readout into a layer of its shape."""
+    with torch.no_grad():
+        for name, parameter in output.named_parameters():
+            array = _facing(name, getattr(readout, _CORE_NAMES[name]))
+            parameter.copy_(torch.from_numpy(np.ascontiguousarray(array)))
+
+
+def _facing(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    return array.T if name[0].isdecimal() else array

@@ -1,4 +1,4 @@
-"""How long the units of a trained LSTM remember: forget gates on a text, and their timescales."""
+"""Forget gates, cell states and measured timescales of trained LSTMs."""
 
 from collections.abc import Iterable
 
@@ -15,13 +15,18 @@ from esnlm.torch.networks.network import Network, State
 _TOKENS_AT_ONCE = 1024
 
 
+def is_lstm(network: Network) -> bool:
+    """Whether the network has LSTM layers, for the functions below."""
+    return isinstance(network, LSTM | AWDLSTM)
+
+
 @torch.inference_mode()
 def forget_gates(
     network: LSTM | AWDLSTM, tokens: Tensor, state: State = None
 ) -> tuple[list[Tensor], State]:
     """Forget gates (B, T, units) of each layer on tokens (B, T), and the state after them.
 
-    Those of evaluation: nothing is dropped, and the network is left in that mode.
+    Without dropout; the network is left in evaluation mode.
     """
     hidden = network.eval().embedding(tokens)
     gates, reached = [], []
@@ -34,28 +39,21 @@ def forget_gates(
     return gates, tuple(reached)
 
 
-def is_lstm(network: Network) -> bool:
-    """Whether the network is one whose layers' gates and cells can be looked at."""
-    return isinstance(network, LSTM | AWDLSTM)
-
-
 @torch.inference_mode()
 def cell_states(network: LSTM | AWDLSTM, tokens: NDArray[np.integer]) -> list[NDArray[np.float32]]:
     """Cells (B, T, units) of each layer after each of the tokens (B, T), from the start state.
 
-    Nothing is dropped, and the network is left in that mode.
+    Without dropout; the network is left in evaluation mode.
     """
-    ids = torch.from_numpy(np.asarray(tokens).astype(np.int64)).to(network.device)
-    hidden = network.eval().embedding(ids)
+    hidden = network.eval().embedding(_ids(network, tokens))
     found = []
     for layer in network.layers:
-        state, outputs, cells = None, [], []
-        for t in range(hidden.shape[1]):  # torch tells the cell after the last token alone
-            output, state = layer(hidden[:, t : t + 1], state)
-            outputs.append(output)
-            cells.append(state[1])
-        hidden = torch.cat(outputs, dim=1)
-        found.append(torch.stack(cells, dim=1).cpu().numpy())
+        state, steps = None, []
+        for inputs in hidden.split(1, dim=1):  # torch returns the cell after the last token alone
+            output, state = layer(inputs, state)
+            steps.append((output[:, 0], state[1]))
+        hidden, cells = (torch.stack(parts, dim=1) for parts in zip(*steps, strict=True))
+        found.append(cells.cpu().numpy())
     return found
 
 
@@ -70,8 +68,7 @@ def measured_timescales(
     n_read = 0
     for text in texts:
         state = None
-        tokens = torch.from_numpy(np.asarray(text).astype(np.int64)).to(network.device)
-        for part in tokens.split(_TOKENS_AT_ONCE):
+        for part in _ids(network, text).split(_TOKENS_AT_ONCE):
             gates, state = forget_gates(network, part[None], state)
             for total, layer in zip(sums, gates, strict=True):
                 total += layer[0].double().sum(dim=0).cpu()
@@ -79,3 +76,7 @@ def measured_timescales(
     if not n_read:
         raise ValueError("timescales need text, got none")
     return [estimated_timescales((total / n_read).numpy()) for total in sums]
+
+
+def _ids(network: Network, tokens: NDArray[np.integer]) -> Tensor:
+    return torch.from_numpy(np.asarray(tokens).astype(np.int64)).to(network.device)

@@ -1,15 +1,15 @@
-"""GPT-2 (Radford et al. 2019) as transformers has it, from scratch or from a local folder."""
+"""GPT-2 (Radford et al. 2019) as transformers implements it."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from torch import Tensor
 
-from esnlm.torch.networks.network import Network, State
+from esnlm.torch.networks.network import Network, Settings, State
 from esnlm.torch.optional import require_transformers
-from esnlm.utils.validation import check_count
 
+#: Our names of settings -> transformers'.
 SIZES = {"n_units": "n_embd", "n_layers": "n_layer", "n_heads": "n_head", "context": "n_positions"}
-_DROPOUTS = ("attn_pdrop", "embd_pdrop", "resid_pdrop")
 
 
 class GPT2(Network):
@@ -23,12 +23,14 @@ class GPT2(Network):
         Width D of the layers, a multiple of ``n_heads``. Trained parameters:
         (V + context) D + n_layers (12 D² + 13 D) + 2 D, that is 124.4 million by default.
     context : int
-        Positions: a prediction reads so many tokens at most.
+        Positions: the most tokens that a prediction reads.
     dropout : float
         Of embeddings, attention weights and the outputs of both halves of a layer.
     """
 
-    RECIPE: ClassVar[dict[str, Any]] = {}
+    PUBLISHED: ClassVar[tuple[Settings, ...]] = ({"n_units": 768, "n_heads": 12, "n_layers": 12},)
+
+    context: int
 
     def __init__(
         self,
@@ -43,21 +45,15 @@ class GPT2(Network):
         self.require()
         from transformers import GPT2Config, GPT2Model
 
-        super().__init__()
-        sizes = {"n_units": n_units, "n_layers": n_layers, "n_heads": n_heads, "context": context}
-        for name, size in ({"n_tokens": n_tokens} | sizes).items():
-            check_count(name, size)
+        super().__init__(
+            n_tokens, n_units=n_units, n_layers=n_layers, n_heads=n_heads,
+            context=context, dropout=dropout,
+        )  # fmt: skip
         if n_units % n_heads:
             raise ValueError(f"n_units must be a multiple of n_heads={n_heads}, got {n_units}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
-        self.n_tokens = n_tokens
-        self.sizes = sizes
-        self.dropout = dropout
-        self.window = context
         self.stride = max(1, context // 2)
-        named: dict[str, Any] = {SIZES[name]: size for name, size in sizes.items()}
-        named |= dict.fromkeys(_DROPOUTS, dropout)
+        named: dict[str, Any] = {theirs: getattr(self, ours) for ours, theirs in SIZES.items()}
+        named |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), dropout)
         config = GPT2Config(vocab_size=n_tokens, bos_token_id=None, eos_token_id=None, **named)
         self.transformer = GPT2Model(config)
 
@@ -65,9 +61,18 @@ class GPT2(Network):
     def require(cls) -> None:
         require_transformers("model gpt2")
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        return {"n_tokens": self.n_tokens} | self.sizes | {"dropout": self.dropout}
+    @classmethod
+    def family(cls) -> Iterator[Settings]:
+        """Heads of 64 dimensions; depth and width grow together, through 12 layers of 768."""
+        yield from ({"n_units": d, "n_heads": 1, "n_layers": 1} for d in range(4, 64, 4))
+        for d in range(64, 1 << 13, 64):
+            for n_layers in range(max(1, d // 96), d // 48 + 2):
+                yield {"n_units": d, "n_heads": d // 64, "n_layers": n_layers}
+
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        d, layers = settings["n_units"], settings["n_layers"]
+        return int((n_tokens + settings["context"]) * d + layers * (12 * d * d + 13 * d) + 2 * d)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, D); the state is keys and values of each layer.

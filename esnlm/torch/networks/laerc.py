@@ -1,6 +1,8 @@
 """The layered reservoirs of Köster & Uchida (paper 004, section IV and appendix A): LAERC."""
 
 import math
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,11 +13,12 @@ from torch import Tensor, nn
 
 from esnlm.reservoir.weights import measured_spectral_radius
 from esnlm.torch.device import full_precision
-from esnlm.torch.networks.network import Network, State
-from esnlm.utils.validation import check_choice, check_count, check_flag
+from esnlm.torch.networks.network import Network, Settings, State
+from esnlm.utils.validation import Choice, Count, Flag, Number
 
-#: What ``radius`` is of the recurrent matrix: its largest singular value, as the authors' code
-#: has it, or its largest eigenvalue, as the paper says. Gaussian matrices have half the radius.
+#: Measures of the recurrent matrix that ``radius`` sets: its largest singular value, as in the
+#: authors' code, or its largest eigenvalue, as in the paper. Gaussian matrices have half the
+#: radius under the former.
 MEASURES = ("norm", "eigenvalue")
 _INITIAL_SCALE = 0.02
 
@@ -31,18 +34,18 @@ class LayeredReservoirs(Network):
         Dimensions D of the embedding.
     n_layers : int
         Number of blocks. Trained parameters: n_layers (16 D² + 25 D + 2) + 2 D + V D, less
-        2 D a layer where no gradient passes the reservoirs (see ``reservoir_gradient``).
+        2 D a layer without ``reservoir_gradient``.
     expansion : int
         A reservoir has ``expansion`` D units; the formula is that of ``expansion=4``.
     radius, last_radius : float
-        ``measure`` of the recurrent matrix in the first and in the last block, in between on a
-        straight line. ``last_radius=None``: the same in all, as in the authors' code. The paper
-        lets it rise slightly, by figures that are lost.
+        ``measure`` of the recurrent matrix in the first and in the last block, linear in between.
+        ``last_radius=None``: the same in all, as in the authors' code. The paper increases it
+        slightly and does not give the values.
     measure : {"norm", "eigenvalue"}
     reservoir_gradient : bool
         Let gradients pass the reservoirs to the blocks below, as the authors' code does. The
-        paper says that they do not: the way past the reservoir is then the only one, and the
-        LayerNorm before it has no parameters, which nothing could train.
+        paper says that they do not: then they pass beside the reservoirs alone, and the LayerNorm
+        before each has no parameters.
 
     Examples
     --------
@@ -53,10 +56,15 @@ class LayeredReservoirs(Network):
     """
 
     #: Of the paper's appendix A and the authors' code: 65 536 tokens a step.
-    RECIPE: ClassVar[dict[str, Any]] = {
+    RECIPE: ClassVar[Settings] = {
         "batching": "windows", "length": 1024, "batch_size": 8, "accumulate": 8,
         "learning_rate": 4e-4, "weight_decay": 0.1, "schedule": "warmup-hold-cosine",
         "warmup": 0.01, "hold": 0.1, "final": 0.1, "clip": 1.0,
+    }  # fmt: skip
+    CONSTRAINTS: ClassVar[dict[str, Any]] = {
+        **Network.CONSTRAINTS, "expansion": Count(), "measure": Choice(MEASURES),
+        "radius": Number(0, open="low"), "last_radius": Number(0, open="low", none=True),
+        "reservoir_gradient": Flag(),
     }  # fmt: skip
 
     def __init__(
@@ -71,42 +79,37 @@ class LayeredReservoirs(Network):
         measure: str = "norm",
         reservoir_gradient: bool = False,
     ) -> None:
-        super().__init__()
-        sizes = {"n_tokens": n_tokens, "n_dims": n_dims, "n_layers": n_layers}
-        for name, size in (sizes | {"expansion": expansion}).items():
-            check_count(name, size)
-        check_choice("measure", measure, MEASURES)
-        self.n_tokens = n_tokens
-        self.n_dims = n_dims
-        self.n_layers = n_layers
-        self.expansion = expansion
-        self.radius = radius
-        self.last_radius = last_radius
-        self.measure = measure
-        check_flag("reservoir_gradient", reservoir_gradient)
-        self.reservoir_gradient = reservoir_gradient
+        super().__init__(
+            n_tokens, n_dims=n_dims, n_layers=n_layers, expansion=expansion,
+            radius=radius, last_radius=last_radius, measure=measure,
+            reservoir_gradient=reservoir_gradient,
+        )  # fmt: skip
         self.embedding = nn.Embedding(n_tokens, n_dims)
+        last = radius if last_radius is None else last_radius
         self.blocks = nn.ModuleList(
-            Block(n_dims, expansion, radius, measure, reservoir_gradient)
-            for radius in radii(n_layers, radius, last_radius)
+            Block(n_dims, expansion, float(r), measure, reservoir_gradient)
+            for r in np.linspace(radius, last, n_layers)
         )
         self.norm = nn.LayerNorm(n_dims)
-        self._draw()
-
-    def _draw(self) -> None:
         nn.init.normal_(self.embedding.weight, std=_INITIAL_SCALE)
         for part in self.modules():
             if isinstance(part, nn.Linear):
                 nn.init.normal_(part.weight, std=_INITIAL_SCALE)
                 nn.init.zeros_(part.bias)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        names = (
-            "n_tokens", "n_dims", "n_layers", "expansion", "radius", "last_radius", "measure",
-            "reservoir_gradient",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
+    @classmethod
+    def family(cls) -> Iterator[Settings]:
+        """Depth and width grow together, through the paper's 16 layers of 512."""
+        for d in chain(range(4, 64, 4), range(64, 1 << 12, 16)):
+            for n_layers in range(max(1, d // 40), d // 24 + 2):
+                yield {"n_dims": d, "n_layers": n_layers}
+
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        d, e = settings["n_dims"], settings["expansion"]
+        ends = 2 if settings["reservoir_gradient"] else 0  # of the LayerNorm before a reservoir
+        layer = (12 + e) * d * d + (15 + 2 * e + ends) * d + 2
+        return int(settings["n_layers"] * layer + (2 + n_tokens) * d)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, D); the state is each reservoir's, (B, R)."""
@@ -124,13 +127,10 @@ class LayeredReservoirs(Network):
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Weights of linear maps decay; embedding, biases, LayerNorm and scales do not."""
         linear = {id(part.weight) for part in self.modules() if isinstance(part, nn.Linear)}
-        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        trained = self.trained_parameters().values()
         return [
-            {
-                "params": [p for p in trained if (id(p) in linear) is decays],
-                "weight_decay": weight_decay if decays else 0.0,
-            }
-            for decays in (True, False)
+            {"params": [p for p in trained if id(p) in linear], "weight_decay": weight_decay},
+            {"params": [p for p in trained if id(p) not in linear], "weight_decay": 0.0},
         ]
 
 
@@ -156,22 +156,13 @@ class Block(nn.Module):
             found = size_of(self.reservoir.weight_hh_l0.double().cpu().numpy(), measure)
             self.reservoir.weight_hh_l0.mul_(radius / found)
         self.reservoir.requires_grad_(False)
-        self.readout = nn.Sequential(
-            nn.LayerNorm(n_units), nn.Linear(n_units, n_dims), nn.GELU(), nn.Linear(n_dims, n_dims)
-        )
+        self.readout = nn.Sequential(*_perceptron(n_units, n_dims, n_dims))
         self.log_scale = nn.Parameter(torch.zeros(()))
-        self.gate = nn.Sequential(
-            nn.LayerNorm(2 * n_dims), nn.Linear(2 * n_dims, n_dims), nn.GELU(),
-            nn.Linear(n_dims, n_dims), nn.Sigmoid(),
-        )  # fmt: skip
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(n_dims), nn.Linear(n_dims, 4 * n_dims), nn.GELU(),
-            nn.Linear(4 * n_dims, n_dims),
-        )  # fmt: skip
+        self.gate = nn.Sequential(*_perceptron(2 * n_dims, n_dims, n_dims), nn.Sigmoid())
+        self.feed_forward = nn.Sequential(*_perceptron(n_dims, 4 * n_dims, n_dims))
         self.alpha = nn.Parameter(torch.zeros(()))
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        """See the class."""
         start = None if state is None else state[None]
         with torch.set_grad_enabled(self.gradient and torch.is_grad_enabled()), full_precision(x):
             states, reached = self.reservoir(self.input_norm(x.to(self.alpha.dtype)), start)
@@ -181,18 +172,9 @@ class Block(nn.Module):
         return m + self.alpha * self.feed_forward(m), reached[0]
 
 
-def radii(n_layers: int, first: float, last: float | None) -> list[float]:
-    """Radius of each layer, on a line from first to last.
-
-    Examples
-    --------
-    >>> radii(3, 0.5, 1.0), radii(2, 0.9, None)
-    ([0.5, 0.75, 1.0], [0.9, 0.9])
-    """
-    for name, value in (("radius", first), ("last_radius", first if last is None else last)):
-        if not (np.isfinite(value) and value > 0):
-            raise ValueError(f"{name} must be a finite number above 0, got {value}")
-    return [float(r) for r in np.linspace(first, first if last is None else last, n_layers)]
+def _perceptron(n_inputs: int, n_hidden: int, n_outputs: int) -> list[nn.Module]:
+    hidden = nn.Linear(n_inputs, n_hidden)
+    return [nn.LayerNorm(n_inputs), hidden, nn.GELU(), nn.Linear(n_hidden, n_outputs)]
 
 
 def size_of(matrix: NDArray[Any], measure: str) -> float:

@@ -1,12 +1,11 @@
 """The LSTM language model of Ueda et al. (papers 000 and 001)."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
 from esnlm.torch.networks.lstm_layer import GatedLayer
 from esnlm.torch.networks.network import Network, State
-from esnlm.utils.validation import check_count
 
 
 class LSTM(Network):
@@ -29,39 +28,25 @@ class LSTM(Network):
     2276
     """
 
-    RECIPE: ClassVar[dict[str, Any]] = {}
-
     def __init__(
         self, n_tokens: int, *, n_units: int = 512, n_layers: int = 1, dropout: float = 0.1
     ) -> None:
-        super().__init__()
-        for name, size in (("n_tokens", n_tokens), ("n_units", n_units), ("n_layers", n_layers)):
-            check_count(name, size)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
-        self.n_tokens = n_tokens
-        self.n_units = n_units
-        self.n_layers = n_layers
+        super().__init__(n_tokens, n_units=n_units, n_layers=n_layers, dropout=dropout)
         self.embedding = nn.Embedding(n_tokens, n_units)
         self.layers = nn.ModuleList(GatedLayer(n_units, n_units) for _ in range(n_layers))
-        self.dropout = nn.Dropout(dropout)
+        self.drop = nn.Dropout(dropout)
         self.output = nn.Linear(n_units, n_tokens)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        sizes = {name: getattr(self, name) for name in ("n_tokens", "n_units", "n_layers")}
-        return sizes | {"dropout": self.dropout.p}
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        h = settings["n_units"]
+        return int(2 * n_tokens * h + n_tokens + settings["n_layers"] * 8 * h * (h + 1))
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, H); the state is h and c (B, H) of each layer."""
-        hidden = self.dropout(self.embedding(tokens))
+        hidden = self.drop(self.embedding(tokens))
         reached = []
         for i, layer in enumerate(self.layers):
             hidden, after = layer(hidden, None if state is None else state[i])
             reached.append(after)
-        return self.dropout(hidden), tuple(reached)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        """Hidden (..., H) -> logits (..., V)."""
-        logits: Tensor = self.output(hidden)
-        return logits
+        return self.drop(hidden), tuple(reached)

@@ -1,9 +1,9 @@
-"""One layer of an LSTM, with torch's weights and gates that can be looked at and fixed."""
+"""One LSTM layer with torch's weights, whose gates can be read and whose timescales be fixed."""
 
 import math
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from numpy.typing import ArrayLike
@@ -21,7 +21,7 @@ class GatedLayer(nn.Module):
 
     ::
 
-        i, f, o = sigmoid(W_x x[t] + W_h h[t-1] + b),  g = tanh(alike)
+        i, f, o = sigmoid(W_x x[t] + W_h h[t-1] + b),  g = tanh(W_x x[t] + W_h h[t-1] + b)
         c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t])
 
     The weights are those of ``torch.nn.LSTM``, in its order (i, f, g, o) and with its two biases,
@@ -33,10 +33,10 @@ class GatedLayer(nn.Module):
         Sizes D and H. Parameters: 4 H (D + H + 2).
     timescales : array (n_units,), optional
         Fix the bias of the forget gates to ``-log(exp(1/T) - 1)`` (equation 5 of paper 002) and
-        that of the input gates to its negative; neither is trained. Parameters: 2 H fewer, as
-        a fixed bias is stored once; 4 H of them trained no more.
+        that of the input gates to its negative; neither is trained. A fixed bias is stored once:
+        2 H parameters fewer, and 4 H trained parameters fewer.
     weight_drop : float
-        Share of recurrent weights left out in training, the same for a whole batch (Merity et
+        Share of recurrent weights dropped in training, the same for a whole batch (Merity et
         al. 2018).
 
     Examples
@@ -82,8 +82,8 @@ class GatedLayer(nn.Module):
     def forward(self, inputs: Tensor, state: LayerState | None = None) -> tuple[Tensor, LayerState]:
         """Outputs (B, T, H), and h and c (B, H) after the last input; state None: zeros.
 
-        In the weights' precision always: in bfloat16 a gate of a timescale above 256 would be 1,
-        and cuDNN would take float16, in which small gradients are 0.
+        Always in the weights' precision: in bfloat16 a gate of a timescale above 256 would be 1,
+        and cuDNN would use float16, in which small gradients are 0.
         """
         with full_precision(inputs):
             read = inputs.to(self.weight_ih.dtype)
@@ -114,10 +114,8 @@ class GatedLayer(nn.Module):
 
 @contextmanager
 def _without_layout_warning(on_gpu: bool) -> Iterator[None]:
-    """Let cuDNN gather the weights without a word: the copy is small beside the products."""
-    if not on_gpu:
-        yield
-        return
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "RNN module weights are not part of single", UserWarning)
+    """Ignore that cuDNN copies the weights together: it is fast beside the products."""
+    with warnings.catch_warnings() if on_gpu else nullcontext():
+        if on_gpu:
+            warnings.filterwarnings("ignore", "RNN module weights are not part", UserWarning)
         yield

@@ -1,5 +1,6 @@
 """The multi-timescale LSTM language model of Mahto et al. (paper 002) and its baseline."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,20 +11,21 @@ from torch.nn import functional
 
 from esnlm.reservoir.timescales import inverse_gamma_timescales
 from esnlm.torch.networks.lstm_layer import GatedLayer
-from esnlm.torch.networks.network import Network, State
-from esnlm.utils.validation import check_count, check_finite
+from esnlm.torch.networks.network import Network, Settings, State
+from esnlm.utils.validation import Count, Number
 
 #: Timescales of the first layer, by halves (section 3.1.1).
 FIRST_LAYER = (3.0, 4.0)
+_SHARE = Number(0, 1, open="high")
 
 
 class AWDLSTM(Network):
     """The baseline: stacked LSTM layers between tied embeddings (Merity et al. 2018).
 
-    Every dropout draws one mask for the whole of the text that it is given, as Merity's do: words
-    leave the embedding, units leave inputs and outputs of layers, recurrent weights leave the
-    layers. Embeddings start uniform in ±0.1, layers in ±1/√units as in the authors' published
-    code; their text has ±1/units.
+    Every dropout draws one mask for a whole piece of text, as in Merity et al.: words leave the
+    embedding, units leave inputs and outputs of layers, recurrent weights leave the layers.
+    Embeddings start uniform in ±0.1, layers in ±1/√units as in the authors' published code; their
+    text has ±1/units.
 
     Parameters
     ----------
@@ -35,24 +37,35 @@ class AWDLSTM(Network):
         Dimensions of the embedding.
     n_layers : int
         At least 2. With three layers, 10 000 words and the defaults: 24 221 600 parameters.
-    dropout : float
-        Of the last layer's outputs.
-    hidden_dropout, input_dropout, word_dropout, weight_drop : float
-        Of the outputs of other layers, of the embedded words' dimensions, of whole words of the
-        vocabulary, and of recurrent weights. The defaults are those for Penn Treebank.
+    dropout, hidden_dropout, input_dropout, word_dropout, weight_drop : float
+        Dropped share of the last layer's outputs, of the outputs of other layers, of the embedded
+        words' dimensions, of whole words of the vocabulary, and of recurrent weights. The defaults
+        are those for Penn Treebank.
     activation_penalty, slowness_penalty : float
-        Of the mean squared outputs of the last layer after dropout, and of the mean squared
-        differences of successive ones before it, beside the loss in training (Merity et al.,
-        section 4.6, whose code takes these means where the text has norms).
+        Added to the training loss: these multiples of the mean squared outputs of the last layer
+        after dropout, and of the mean squared differences of successive ones before it (Merity et
+        al., section 4.6, whose code takes these means where the text has norms).
     """
 
     #: The paper's batches, with AdamW, which needs fewer passes. Its own training is ``epochs=1000
     #: optimizer=sgd learning_rate=30 patience=5 schedule=constant vary_length=true``, scored
     #: after each pass.
-    RECIPE: ClassVar[dict[str, Any]] = {
+    RECIPE: ClassVar[Settings] = {
         "batching": "streams", "batch_size": 20, "length": 70, "clip": 0.25,
         "weight_decay": 1.2e-6, "schedule": "cosine",
     }  # fmt: skip
+    CONSTRAINTS: ClassVar[dict[str, Any]] = {
+        **Network.CONSTRAINTS, "n_layers": Count(2), "hidden_dropout": _SHARE,
+        "input_dropout": _SHARE, "word_dropout": _SHARE, "weight_drop": _SHARE,
+        "activation_penalty": Number(0), "slowness_penalty": Number(0),
+    }  # fmt: skip
+
+    hidden_dropout: float
+    input_dropout: float
+    word_dropout: float
+    weight_drop: float
+    activation_penalty: float
+    slowness_penalty: float
 
     def __init__(
         self,
@@ -69,65 +82,46 @@ class AWDLSTM(Network):
         activation_penalty: float = 2.0,
         slowness_penalty: float = 1.0,
     ) -> None:
-        super().__init__()
-        sizes = {"n_tokens": n_tokens, "n_units": n_units, "n_dims": n_dims}
-        for name, size in sizes.items():
-            check_count(name, size)
-        check_count("n_layers", n_layers, least=2)
-        self.n_tokens = n_tokens
-        self.n_units = n_units
-        self.n_dims = n_dims
-        self.n_layers = n_layers
-        self.drops = {
-            "dropout": dropout,
-            "hidden_dropout": hidden_dropout,
-            "input_dropout": input_dropout,
-            "word_dropout": word_dropout,
-            "weight_drop": weight_drop,
-        }
-        for name, share in self.drops.items():
-            if not 0 <= share < 1:
-                raise ValueError(f"{name} must lie in [0, 1), got {share}")
-        self.penalties = {
-            "activation_penalty": activation_penalty,
-            "slowness_penalty": slowness_penalty,
-        }
-        for name, weight in self.penalties.items():
-            check_finite(name, weight)
-            if weight < 0:
-                raise ValueError(f"{name} must be at least 0, got {weight}")
+        super().__init__(
+            n_tokens, n_units=n_units, n_dims=n_dims, n_layers=n_layers, dropout=dropout,
+            hidden_dropout=hidden_dropout, input_dropout=input_dropout, word_dropout=word_dropout,
+            weight_drop=weight_drop, activation_penalty=activation_penalty,
+            slowness_penalty=slowness_penalty,
+        )  # fmt: skip
         self._penalty: Tensor | None = None
         self.embedding = nn.Embedding(n_tokens, n_dims)
-        self.layers = self._new_layers()
+        sizes = [n_dims, *[n_units] * (n_layers - 1), n_dims]
+        self.layers = nn.ModuleList(
+            GatedLayer(sizes[i], sizes[i + 1], self.assigned_timescales(i), weight_drop)
+            for i in range(n_layers)
+        )
         self.bias = nn.Parameter(torch.zeros(n_tokens))
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
-    def _new_layers(self) -> nn.ModuleList:
-        sizes = [self.n_dims, *[self.n_units] * (self.n_layers - 1), self.n_dims]
-        made = []
-        for i in range(self.n_layers):
-            times, drop = self.assigned_timescales(i), self.drops["weight_drop"]
-            made.append(GatedLayer(sizes[i], sizes[i + 1], times, drop))
-        return nn.ModuleList(made)
+    @classmethod
+    def family(cls) -> Iterator[Settings]:
+        """Widths in the proportion of Mahto et al., 1150 to 400."""
+        yield from ({"n_units": round(2.875 * d), "n_dims": d} for d in range(1, 1 << 13))
+
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        h, d, middle = settings["n_units"], settings["n_dims"], settings["n_layers"] - 2
+        layers = h * (d + h + 2) + middle * h * (2 * h + 2) + d * (h + d + 2)
+        return int(4 * layers + n_tokens * (d + 1))
 
     def assigned_timescales(self, layer: int) -> NDArray[np.float64] | None:
         """Fixed timescales of a layer's units, counted from 0; None where they are learned."""
         return None
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        names = ("n_tokens", "n_units", "n_dims", "n_layers")
-        return {name: getattr(self, name) for name in names} | self.drops | self.penalties
-
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, n_dims); the state is h and c of each layer."""
-        hidden = self._locked(self._embedded(tokens), "input_dropout")
+        hidden = self._locked(self._embedded(tokens), self.input_dropout)
         reached = []
         for i, layer in enumerate(self.layers):
             outputs, after = layer(hidden, None if state is None else state[i])
             reached.append(after)
             last = i == self.n_layers - 1
-            hidden = self._locked(outputs, "dropout" if last else "hidden_dropout")
+            hidden = self._locked(outputs, self.dropout if last else self.hidden_dropout)
         self._penalty = self._penalty_of(outputs, hidden) if self.training else None
         return hidden, tuple(reached)
 
@@ -137,28 +131,26 @@ class AWDLSTM(Network):
 
     def _penalty_of(self, outputs: Tensor, dropped: Tensor) -> Tensor | None:
         """The penalties of the last layer's outputs (B, T, D), before and after dropout."""
-        weights = list(self.penalties.values())
-        if not any(weights):
+        if not (self.activation_penalty or self.slowness_penalty):
             return None
-        total = weights[0] * dropped.float().square().mean()
+        total = self.activation_penalty * dropped.float().square().mean()
         if outputs.shape[1] > 1:
-            total = total + weights[1] * outputs.float().diff(dim=1).square().mean()
+            total = total + self.slowness_penalty * outputs.float().diff(dim=1).square().mean()
         return total
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        share = self.drops["word_dropout"]
         table = self.embedding.weight
-        if not self.training or not share:
+        if not self.training or not self.word_dropout:
             return functional.embedding(tokens, table)
-        kept = functional.dropout(table.new_ones((self.n_tokens, 1)), share)
+        kept = functional.dropout(table.new_ones((self.n_tokens, 1)), self.word_dropout)
         return functional.embedding(tokens, table) * functional.embedding(tokens, kept)
 
-    def _locked(self, values: Tensor, name: str) -> Tensor:
-        """Values (B, T, D) with entries (b, :, d) left out together."""
+    def _locked(self, values: Tensor, share: float) -> Tensor:
+        """Values (B, T, D) with a share of entries (b, :, d) left out together."""
         if not self.training:
             return values
         mask = values.new_ones((len(values), 1, values.shape[2]))
-        return values * functional.dropout(mask, self.drops[name])
+        return values * functional.dropout(mask, share)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., n_dims) -> logits (..., V), by the embedding (tied)."""
@@ -166,7 +158,7 @@ class AWDLSTM(Network):
 
 
 class MultiTimescaleLSTM(AWDLSTM):
-    """`AWDLSTM` whose forget and input gates have fixed biases, but for the last layer's.
+    """`AWDLSTM` whose forget and input gates have fixed biases in all layers but the last.
 
     Half of the first layer's units have timescale 3 and half 4; those between first and last
     layer have the quantiles of an inverse gamma distribution of shape ``alpha`` (section 3.1.1);
@@ -180,34 +172,17 @@ class MultiTimescaleLSTM(AWDLSTM):
     ([3.0, 3.0, 4.0, 4.0], [0.77, 2.15, 6.44, 49.86])
     """
 
-    def __init__(
-        self,
-        n_tokens: int,
-        *,
-        n_units: int = 1150,
-        n_dims: int = 400,
-        n_layers: int = 3,
-        alpha: float = 0.56,
-        dropout: float = 0.4,
-        hidden_dropout: float = 0.25,
-        input_dropout: float = 0.4,
-        word_dropout: float = 0.1,
-        weight_drop: float = 0.5,
-        activation_penalty: float = 2.0,
-        slowness_penalty: float = 1.0,
-    ) -> None:
-        if not alpha > 0:
-            raise ValueError(f"alpha must be positive, got {alpha}")
+    def __init__(self, n_tokens: int, *, alpha: float = 0.56, **settings: Any) -> None:
+        Number(0, open="low").check("alpha", alpha)
         self.alpha = alpha
-        super().__init__(
-            n_tokens, n_units=n_units, n_dims=n_dims, n_layers=n_layers, dropout=dropout,
-            hidden_dropout=hidden_dropout, input_dropout=input_dropout,
-            word_dropout=word_dropout, weight_drop=weight_drop,
-            activation_penalty=activation_penalty, slowness_penalty=slowness_penalty,
-        )  # fmt: skip
+        super().__init__(n_tokens, **settings)
+
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        fixed = 4 * settings["n_units"] * (settings["n_layers"] - 1)
+        return AWDLSTM.count(n_tokens, **settings) - fixed
 
     def assigned_timescales(self, layer: int) -> NDArray[np.float64] | None:
-        """Fixed timescales of a layer's units, counted from 0; None where they are learned."""
         if layer == self.n_layers - 1:
             return None
         if layer == 0:
@@ -215,7 +190,3 @@ class MultiTimescaleLSTM(AWDLSTM):
             first[: self.n_units // 2] = FIRST_LAYER[0]
             return first
         return inverse_gamma_timescales(self.alpha, self.n_units)
-
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        return super().settings() | {"alpha": self.alpha}

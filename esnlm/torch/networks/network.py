@@ -1,7 +1,10 @@
-"""What every network of this package offers to training and scoring."""
+"""The interface of all networks: settings, hidden vectors, loss and parameter counts."""
 
+import inspect
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -10,67 +13,132 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.torch.device import share_of_memory
+from esnlm.utils.validation import Count, Number, check_parameters
 
 if TYPE_CHECKING:
     from esnlm.models.reservoir import LanguageModel
     from esnlm.text.tokenizers import Tokenizer
 
-#: What a network carries from one piece of text to the next: None, a tensor whose first dimension
-#: is the batch, or a tuple of states.
+#: Recurrent state of a network: None, a tensor whose first dimension is the batch, or a tuple of
+#: states.
 State = Any
+Settings = dict[str, Any]
 
 _LOGITS_AT_ONCE = 1 << 26
+_WINDOWS_AT_ONCE = 4096
+
+
+class ParameterCounts(NamedTuple):
+    """Numbers of parameters: trained, all, and all that are not zeros of a frozen matrix.
+
+    Ueda et al. (2025, table 3) give ``trainable`` and ``nonzero``, rounded to millions; Ueda et
+    al. (2025b, table 1) give ``trainable`` and ``total``, truncated to millions.
+    """
+
+    trainable: int
+    total: int
+    nonzero: int
 
 
 class Network(nn.Module, ABC):
     """Tokens to distributions of the next one: `encode` to hidden vectors, `head` to logits.
 
-    The constructor takes ``n_tokens`` first and all else by keyword, in the names that options
-    of the command line have where they fit: ``n_units``, ``n_layers``, ``n_heads``, ``rank``,
-    ``dropout``. It draws weights from torch's global generator, which the caller seeds. What
-    follows the end of a sequence (padding) must not change what comes before it.
+    The constructor takes ``n_tokens`` first and all else by keyword, and passes its arguments to
+    this one, which keeps them as attributes of the same names and checks them against
+    ``CONSTRAINTS``. Names are those of the command line's options where there is one:
+    ``n_units``, ``n_layers``, ``n_heads``, ``rank``, ``dropout``. Weights are drawn from torch's
+    global generator, which the caller seeds. Padding after the end of a sequence must not change
+    the hidden vectors before it.
 
     Attributes
     ----------
     n_tokens : int
         Size of the vocabulary V.
-    window : int or None
-        A prediction reads the last ``window`` tokens at most, from the start state; None: all.
+    context : int or None
+        A prediction reads the last ``context`` tokens at most, from the start state; None: all.
     stride : int
-        Predictions that may share a window on text longer than it: a window moves on by so many
-        tokens and its last ``stride`` predictions count.
+        Text longer than ``context`` is read in overlapping windows, each ``stride`` tokens after
+        the one before; the last ``stride`` predictions of a window count.
     reads_ahead : bool
-        Hidden vectors take no gradient, and `harvest` gives those of many sequences at once.
+        Hidden vectors take no gradient, and `harvest` computes those of many sequences at once.
     RECIPE : dict
-        How the paper trained it: settings of `esnlm.torch.training.plan.Plan` that differ from its
-        defaults.
+        Training settings of the paper: those of `esnlm.torch.training.plan.Plan` that differ from
+        its defaults.
+    CONSTRAINTS : dict
+        Allowed values of settings by name; see `esnlm.utils.validation.check_parameters`.
+    PUBLISHED : tuple of dict
+        Settings of the sizes in the paper.
     """
 
-    RECIPE: ClassVar[dict[str, Any]] = {}
+    RECIPE: ClassVar[Settings] = {}
+    CONSTRAINTS: ClassVar[Mapping[str, Any]] = {
+        "n_tokens": Count(), "n_units": Count(), "n_dims": Count(), "n_layers": Count(),
+        "n_heads": Count(), "n_hidden": Count(), "context": Count(),
+        "dropout": Number(0, 1, open="high"),
+    }  # fmt: skip
+    PUBLISHED: ClassVar[tuple[Settings, ...]] = ()
 
     n_tokens: int
-    window: int | None = None
+    n_units: int
+    n_dims: int
+    n_layers: int
+    n_heads: int
+    n_hidden: int
+    dropout: float
+    output: nn.Module
+    context: int | None = None
     stride: int = 1
     reads_ahead: ClassVar[bool] = False
 
+    def __init__(self, n_tokens: int, **settings: Any) -> None:
+        super().__init__()
+        settings["n_tokens"] = n_tokens
+        for name, value in settings.items():
+            setattr(self, name, value)
+        known = self.CONSTRAINTS.items()
+        check_parameters(self, {name: check for name, check in known if name in settings})
+
     @classmethod
     def require(cls) -> None:
-        """Raise ValueError where a library that the network needs beside torch is missing."""
+        """Raise ValueError if a library that the network needs beside torch is missing."""
 
+    @classmethod
+    @cache
+    def arguments(cls) -> dict[str, inspect.Parameter]:
+        """Parameters of the constructor by name, among them those it passes on to its base."""
+        found: dict[str, inspect.Parameter] = {}
+        for kind in cls.__mro__:
+            own = dict(inspect.signature(kind).parameters)
+            passed_on = own.pop("settings", None)
+            found |= {name: parameter for name, parameter in own.items() if name not in found}
+            if passed_on is None:
+                break
+        return found
+
+    @classmethod
+    def family(cls) -> Iterator[Settings]:
+        """Settings of ever more trained parameters."""
+        yield from ({"n_units": n} for n in range(1, 1 << 20))
+
+    @staticmethod
     @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments, as JSON holds them: the same class takes the same weights."""
+    def count(n_tokens: int, **settings: Any) -> int:
+        """Number of trained parameters of a network with these settings, all of them given."""
+
+    def settings(self) -> Settings:
+        """Constructor arguments as JSON-compatible values."""
+        return {name: getattr(self, name) for name in self.arguments()}
 
     @abstractmethod
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, D), and the state after the last token.
 
-        ``state`` is what an earlier call returned, for text that is read in pieces; None: the
+        ``state`` is the one that an earlier call returned, for text read in pieces; None: the
         start. It is neither detached nor changed here.
         """
 
     def penalty(self) -> Tensor | None:
-        """What the last `encode`, in training, adds to the mean loss: a scalar, told once."""
+        """A scalar that the last `encode`, in training, adds to the mean loss; returned once."""
         return None
 
     def last(self, tokens: Tensor) -> Tensor:
@@ -84,17 +152,18 @@ class Network(nn.Module, ABC):
     @property
     def longest(self) -> int | None:
         """Most tokens that `encode` reads, in all pieces of a text together; None: any number."""
-        return self.window
+        return self.context
 
-    @abstractmethod
     def head(self, hidden: Tensor) -> Tensor:
-        """Hidden (..., D) -> logits (..., V) of the token that follows."""
+        """Hidden (..., D) -> logits (..., V) of the token that follows, by the layer ``output``."""
+        logits: Tensor = self.output(hidden)
+        return logits
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood (n,) float32, in nats, of targets (n,) after hidden (n, D).
 
-        Without gradient, (n, V) is never in memory. What takes one is given `rows_at_once` rows
-        at a time, each part's gradient taken before the next part.
+        Without gradient, (n, V) is never in memory. With one, the caller passes `rows_at_once`
+        rows at a time and takes the gradient of each part before the next.
         """
         if torch.is_grad_enabled() or len(hidden) <= self.rows_at_once():
             return self._loss_of_rows(hidden, targets)
@@ -114,10 +183,13 @@ class Network(nn.Module, ABC):
         logits = share_of_memory(self.device, 256, otherwise=_LOGITS_AT_ONCE)
         return max(1, logits // self.n_tokens)
 
+    def trained_parameters(self) -> dict[str, nn.Parameter]:
+        """The trained parameters by name; shared ones once."""
+        return {name: p for name, p in self.named_parameters() if p.requires_grad}
+
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """The trained parameters as an optimiser takes them; weights decay unless overridden."""
-        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        return [{"params": trained, "weight_decay": weight_decay}]
+        return [{"params": list(self.trained_parameters().values()), "weight_decay": weight_decay}]
 
     def frozen_weights(self) -> tuple[int, int]:
         """Entries of the frozen weight matrices: all, and those that are not zero.
@@ -128,11 +200,72 @@ class Network(nn.Module, ABC):
         frozen = [parameter for parameter in self.parameters() if not parameter.requires_grad]
         return sum(p.numel() for p in frozen), sum(int(p.count_nonzero()) for p in frozen)
 
+    def parameter_counts(self) -> ParameterCounts:
+        """Numbers of parameters; those that two layers share count once.
+
+        Examples
+        --------
+        >>> from esnlm.torch.networks.esn import EchoStateNetwork
+        >>> options = {"n_units": 10, "degree": 2, "input_degree": 3, "random_state": 0}
+        >>> EchoStateNetwork(7, reservoir=options, rank=4).parameter_counts()
+        ParameterCounts(trainable=75, total=255, nonzero=126)
+        """
+        trained = sum(p.numel() for p in self.trained_parameters().values())
+        entries, nonzero = self.frozen_weights()
+        return ParameterCounts(trained, trained + entries, trained + nonzero)
+
     def language_model(self, tokenizer: "Tokenizer | None", reset: str) -> "LanguageModel | None":
-        """The same model as the core's, where the core can compute it."""
+        """The same model as the core's, or None if the core cannot compute it."""
         return None
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(iter(self.parameters())).device
+
+
+class WindowedNetwork(Network):
+    """A network whose every prediction reads the last ``context`` tokens, and nothing else.
+
+    A subclass defines `read`. Training on windows calls nothing else; `encode` gives every
+    position of a text the hidden vector of its own window, which is shorter at the beginning.
+    """
+
+    #: Adam, 1 024 windows a step, five epochs over every window of the text.
+    RECIPE: ClassVar[Settings] = {
+        "batching": "windows", "length": 32, "stride": 1, "last_only": True, "batch_size": 1024,
+        "epochs": 5, "learning_rate": 1e-4, "weight_decay": 0.0,
+    }  # fmt: skip
+
+    context: int
+
+    @property
+    def longest(self) -> None:
+        """`encode` cuts text of any length in windows."""
+        return None
+
+    @abstractmethod
+    def read(self, tokens: Tensor) -> Tensor:
+        """Hidden (n, D) after the last of tokens (n, L) int64, 1 <= L <= ``context``."""
+
+    def last(self, tokens: Tensor) -> Tensor:
+        """Hidden (n, D) after the last of tokens (n, T) int64, read from their last window."""
+        return self.read(tokens[:, -self.context :])
+
+    def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """Tokens (B, T) int64 -> hidden (B, T, D); the state is the last ``context`` - 1 tokens."""
+        before = 0 if state is None else state.shape[1]
+        text = tokens if state is None else torch.cat([state, tokens], dim=1)
+        parts = [self.prefixes(text[:, : self.context], before)]
+        if text.shape[1] > self.context:
+            windows = text[:, 1:].unfold(1, self.context, 1)
+            rows = windows.reshape(-1, self.context).split(_WINDOWS_AT_ONCE)
+            read = torch.cat([self.read(part) for part in rows])
+            parts.append(read.unflatten(0, windows.shape[:2]))
+        carried = text[:, max(0, text.shape[1] - self.context + 1) :]
+        return torch.cat(parts, dim=1), carried
+
+    def prefixes(self, tokens: Tensor, first: int) -> Tensor:
+        """Hidden (B, L - first, D) after tokens[:, : first + 1] ... tokens, L <= ``context``."""
+        lengths = range(first + 1, tokens.shape[1] + 1)
+        return torch.stack([self.read(tokens[:, :length]) for length in lengths], dim=1)

@@ -1,7 +1,8 @@
-"""The frozen recurrence of a reservoir in torch: a gather of the rows that units read."""
+"""A frozen reservoir in torch: its recurrence, its input weights, and packed sequences."""
 
+import heapq
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -12,25 +13,30 @@ from torch.nn.functional import embedding_bag
 
 from esnlm.torch.device import full_precision
 
-#: (t, sums (n_units, B)) -> sums, to which what drives the units in step t is added in place.
+#: (t, sums (n_units, B)) -> sums, to which the input of step t has been added in place.
 Drive = Callable[[int, Tensor], Tensor]
 
+Places = NDArray[np.int64]
+
 _DENSE_SHARE = 0.25
+_STEPS, _MOST_STREAMS = 64, 4096
 
 
-class SparseRows(nn.Module):
-    """A frozen sparse matrix (n, m) whose product with (m, B) gathers rows: a weighted sum each.
+class FrozenMatrix(nn.Module):
+    """A frozen sparse matrix (n, m), multiplied with vectors (m, B).
 
-    ``embedding_bag`` is that gather as one compiled kernel on either device; only the non-zero
-    entries are read, in the order of their columns.
+    ``embedding_bag`` is one compiled kernel for that on either device: weighted sums of the
+    vectors' rows, in the order of the matrix's columns. From a quarter of non-zeros on, a dense
+    product is faster.
 
     Examples
     --------
-    >>> rows = SparseRows(scipy.sparse.csr_matrix([[0.0, 2.0], [0.0, 0.0]]))
-    >>> rows(torch.tensor([[1.0], [3.0]], dtype=torch.float64)).tolist()
-    [[6.0], [0.0]]
+    >>> matrix = FrozenMatrix(scipy.sparse.csr_matrix(([2.0], ([0], [1])), shape=(2, 5)))
+    >>> matrix.is_dense, matrix(torch.ones(5, 1, dtype=torch.float64)).tolist()
+    (False, [[2.0], [0.0]])
     """
 
+    matrix: Tensor
     columns: Tensor
     bounds: Tensor
     values: Tensor
@@ -39,44 +45,27 @@ class SparseRows(nn.Module):
         super().__init__()
         kept = scipy.sparse.csr_matrix(matrix)
         kept.sort_indices()
-        for name, array in (
-            ("columns", kept.indices.astype(np.int32)),
-            ("bounds", kept.indptr.astype(np.int32)),
-            ("values", kept.data),
-        ):
+        self.is_dense = kept.nnz >= _DENSE_SHARE * kept.shape[0] * kept.shape[1]
+        arrays = (
+            {"matrix": kept.toarray()}
+            if self.is_dense
+            else {
+                "columns": kept.indices.astype(np.int32),
+                "bounds": kept.indptr.astype(np.int32),
+                "values": kept.data,
+            }
+        )
+        for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Vectors (m, B) -> products (n, B)."""
+        if self.is_dense:
+            return self.matrix @ vectors
         return embedding_bag(
-            self.columns,
-            vectors,
-            self.bounds,
-            mode="sum",
-            per_sample_weights=self.values,
+            self.columns, vectors, self.bounds, mode="sum", per_sample_weights=self.values,
             include_last_offset=True,
-        )
-
-
-class DenseRows(nn.Module):
-    """The same of a matrix so full that a gather would read more than it leaves out."""
-
-    matrix: Tensor
-
-    def __init__(self, matrix: Any) -> None:
-        super().__init__()
-        full = torch.from_numpy(scipy.sparse.csr_matrix(matrix).toarray())
-        self.register_buffer("matrix", full, persistent=False)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Vectors (m, B) -> products (n, B)."""
-        return self.matrix @ vectors
-
-
-def frozen_rows(matrix: Any) -> nn.Module:
-    """The kernel that fits the matrix: a gather, or from a quarter of non-zeros on a product."""
-    full = matrix.nnz >= _DENSE_SHARE * matrix.shape[0] * matrix.shape[1]
-    return DenseRows(matrix) if full else SparseRows(matrix)
+        )  # fmt: skip
 
 
 class Recurrence(nn.Module):
@@ -95,7 +84,7 @@ class Recurrence(nn.Module):
 
     def __init__(self, W: Any, leak_rate: NDArray[Any], activation: str) -> None:
         super().__init__()
-        self.forwards, self.backwards = frozen_rows(W), frozen_rows(W.T)
+        self.forwards, self.backwards = FrozenMatrix(W), FrozenMatrix(W.T)
         self.register_buffer("leak", torch.from_numpy(np.array(leak_rate))[:, None], False)
         self.activate, self.slope = _ACTIVATIONS[activation]
 
@@ -104,12 +93,12 @@ class Recurrence(nn.Module):
         return self.leak.new_zeros((len(self.leak), n_sequences))
 
     def step(self, state: Tensor, drive: Drive, t: int) -> tuple[Tensor, Tensor]:
-        """State (n_units, B) before step t -> the state after it, and the activation in it."""
+        """State (n_units, B) before step t -> the state after it, and the activations."""
         active = self.activate(drive(t, self.forwards(state)))
         return torch.lerp(state, active, self.leak), active
 
     def harvest(self, n_steps: int, drive: Drive, state: Tensor) -> Tensor:
-        """States (n_steps, n_units, B) after each step, without gradient, from ``state`` on."""
+        """States (n_steps, n_units, B) after each step, without gradient, starting at ``state``."""
         states = state.new_empty((n_steps, *state.shape))
         with torch.no_grad(), full_precision(state):
             for t in range(n_steps):
@@ -118,10 +107,9 @@ class Recurrence(nn.Module):
         return states
 
     def harvest_packed(self, drive: Drive, restart: Tensor, target: Tensor, n: int) -> Tensor:
-        """Hidden (n, n_units) of sequences that are read one after another in each stream.
+        """Hidden (n, n_units) of sequences end to end in streams.
 
-        ``restart`` (n_steps, B) bool: the state before that step is zero; ``target`` alike: the
-        row that the state after it goes to, ``n`` for none.
+        ``restart`` and ``target`` (n_steps, B) are those of a `Packing` of n tokens.
         """
         state = self.start(restart.shape[1])
         hidden = state.new_empty((n + 1, len(state)))
@@ -133,17 +121,17 @@ class Recurrence(nn.Module):
         return hidden[:n]
 
     def forward(self, drives: Tensor, state: Tensor, truncate: int | None = None) -> Tensor:
-        """States (T, n_units, B) of drives alike, with a gradient to both arguments.
+        """States (T, n_units, B) of drives of that shape, with a gradient to both arguments.
 
-        With ``truncate``, the gradient that a state hands to the one before it is dropped every
-        so many steps, as if the text were read in pieces of that length.
+        With ``truncate``, the gradient from a state to the one before it is dropped every
+        ``truncate`` steps, as if the text were read in pieces of that length.
         """
         states: Tensor = _Run.apply(drives, state, self, truncate)
         return states
 
 
 class _Run(torch.autograd.Function):
-    """The recurrence over a sequence; of its steps it keeps states and activations alone."""
+    """The recurrence over a sequence; the backward pass needs the activations alone."""
 
     @staticmethod
     def forward(
@@ -173,17 +161,109 @@ class _Run(torch.autograd.Function):
         return drives, before, None, None
 
 
-def _tanh_slope(active: Tensor) -> Tensor:
-    return 1 - active * active
-
-
-def _relu_slope(active: Tensor) -> Tensor:
-    return (active > 0).to(active.dtype)
-
-
-#: Activation -> the function, which may write over its argument, and its slope by its value.
+#: Activation -> the function, in place, and its slope as a function of its value.
 _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
-    "tanh": (torch.tanh_, _tanh_slope),
-    "relu": (torch.relu_, _relu_slope),
+    "tanh": (torch.tanh_, lambda active: 1 - active * active),
+    "relu": (torch.relu_, lambda active: (active > 0).to(active.dtype)),
     "identity": (lambda values: values, torch.ones_like),
 }
+
+
+class TokenInputs(nn.Module):
+    """``W_in u + b`` for one-hot u: a token's column, dense, or sparse as padded lists of units.
+
+    Parameters
+    ----------
+    W_in : array (n_units, n_tokens) or CSC matrix
+    bias : array (n_units,)
+
+    Examples
+    --------
+    >>> inputs = TokenInputs(scipy.sparse.csc_matrix([[0.0, 2.0], [3.0, 4.0]]), np.array([0.5, 0]))
+    >>> inputs.drive(torch.tensor([[1, 0]]))(0, torch.zeros(2, 2, dtype=torch.float64)).tolist()
+    [[2.5, 0.5], [4.0, 3.0]]
+    """
+
+    bias: Tensor
+    weights: Tensor
+    units: Tensor
+
+    def __init__(self, W_in: Any, bias: NDArray[Any]) -> None:
+        super().__init__()
+        self.sparse = scipy.sparse.issparse(W_in)
+        self.biased = bool(np.any(bias))
+        self.register_buffer("bias", torch.from_numpy(np.array(bias))[:, None], False)
+        if self.sparse:
+            units, weights = padded_columns(W_in)
+            self.register_buffer("units", torch.from_numpy(units), False)
+        else:
+            weights = np.ascontiguousarray(W_in.T)
+        self.register_buffer("weights", torch.from_numpy(weights), False)
+
+    def drive(self, tokens: Tensor) -> Drive:
+        """Tokens (T, B) -> a function that adds the inputs of step t to sums (n_units, B)."""
+
+        def add(t: int, sums: Tensor) -> Tensor:
+            if self.sparse:
+                sums.scatter_add_(0, self.units[tokens[t]].t(), self.weights[tokens[t]].t())
+            else:
+                sums.add_(self.weights[tokens[t]].t())
+            return sums.add_(self.bias) if self.biased else sums
+
+        return add
+
+
+def padded_columns(matrix: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Rows and values (n_columns, k) of the entries of each column, padded with zeros."""
+    kept = scipy.sparse.csc_matrix(matrix)
+    kept.sort_indices()
+    counts = np.diff(kept.indptr)
+    shape = (kept.shape[1], max(1, int(counts.max(initial=0))))
+    rows, values = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=kept.dtype)
+    filled = np.arange(shape[1]) < counts[:, None]
+    rows[filled], values[filled] = kept.indices, kept.data
+    return rows, values
+
+
+class Packing(NamedTuple):
+    """Sequences of all lengths end to end in parallel streams, read step by step.
+
+    Every array is (n_steps, n_streams): ``source``, the place of the token to read; ``restart``,
+    where the state before it is zero; ``target``, the place of its hidden vector, or the place
+    after the last where a stream has ended.
+    """
+
+    source: Places
+    restart: NDArray[np.bool_]
+    target: Places
+
+    @classmethod
+    def of(cls, starts: Places, n_tokens: int) -> "Packing":
+        """Streams of about as many tokens each, at least as long as the longest sequence.
+
+        The longest go first, each to the stream that has the fewest tokens yet.
+
+        Examples
+        --------
+        >>> packing = Packing.of(np.array([0, 3, 5]), 6)
+        >>> packing.source.T.tolist(), packing.restart.T.tolist()
+        ([[0, 1, 2, 3, 4, 5]], [[True, False, False, True, False, True]])
+        """
+        lengths = np.diff(np.append(starts, n_tokens))
+        least = max(_STEPS, int(lengths.max()))
+        n_streams = int(np.clip(n_tokens // least, 1, min(_MOST_STREAMS, len(starts))))
+        stream, offset = np.empty((2, len(starts)), dtype=np.int64)
+        loads = [(0, number) for number in range(n_streams)]
+        for place in np.argsort(-lengths, kind="stable"):
+            load, number = loads[0]
+            stream[place], offset[place] = number, load
+            heapq.heapreplace(loads, (load + int(lengths[place]), number))
+        shape = (max(load for load, _ in loads), n_streams)
+        ids = np.arange(n_tokens)
+        where = np.repeat(offset - starts, lengths) + ids, np.repeat(stream, lengths)
+        source, target = np.zeros(shape, dtype=np.int64), np.full(shape, n_tokens)
+        source[where] = target[where] = ids
+        restart = np.ones(shape, dtype=bool)
+        restart[where] = False
+        restart[offset, stream] = True
+        return cls(source, restart, target)

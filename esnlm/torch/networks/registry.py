@@ -1,23 +1,25 @@
-"""The networks by the names that ``esnlm train --model`` knows; each is imported when used."""
+"""Networks by name, and the settings of each for a number of trained parameters."""
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from esnlm.torch.networks.network import Network
 
-#: Name -> (module, class).
+#: Name -> (module of `esnlm.torch.networks`, class); each is imported when used.
 NETWORKS: dict[str, tuple[str, str]] = {
-    "esn": ("esnlm.torch.networks.esn", "EchoStateNetwork"),
-    "esn+i": ("esnlm.torch.networks.esn", "EchoStateNetworkWithEmbedding"),
-    "lstm": ("esnlm.torch.networks.lstm", "LSTM"),
-    "gpt2": ("esnlm.torch.networks.gpt2", "GPT2"),
-    "mts-lstm": ("esnlm.torch.networks.multi_timescale_lstm", "MultiTimescaleLSTM"),
-    "awd-lstm": ("esnlm.torch.networks.multi_timescale_lstm", "AWDLSTM"),
-    "char-esn": ("esnlm.torch.networks.character_reservoir", "CharacterReservoir"),
-    "aerc": ("esnlm.torch.networks.attention_readout", "AttentionReservoir"),
-    "laerc": ("esnlm.torch.networks.laerc", "LayeredReservoirs"),
-    "transformer": ("esnlm.torch.networks.transformer", "CharacterTransformer"),
+    "esn": ("esn", "EchoStateNetwork"),
+    "esn+i": ("esn", "EchoStateNetworkWithEmbedding"),
+    "lstm": ("lstm", "LSTM"),
+    "gpt2": ("gpt2", "GPT2"),
+    "mts-lstm": ("multi_timescale_lstm", "MultiTimescaleLSTM"),
+    "awd-lstm": ("multi_timescale_lstm", "AWDLSTM"),
+    "char-esn": ("character_reservoir", "CharacterReservoir"),
+    "aerc": ("character_reservoir", "AttentionReservoir"),
+    "laerc": ("laerc", "LayeredReservoirs"),
+    "transformer": ("transformer", "CharacterTransformer"),
 }
 
 
@@ -38,21 +40,114 @@ def network_class(name: str) -> "type[Network]":
     """
     if name not in NETWORKS:
         raise ValueError(f"model must be one of {', '.join(NETWORKS)}, got {name!r}")
-    home, class_name = NETWORKS[name]
-    found: type[Network] = getattr(import_module(home), class_name)
+    module, class_name = NETWORKS[name]
+    found: type[Network] = getattr(import_module(f"esnlm.torch.networks.{module}"), class_name)
     return found
 
 
 def name_of(network: "Network") -> str:
-    """The name under which the network's class is known.
+    """The name of the network's class; ValueError if it is not in `NETWORKS`."""
+    kind = type(network)
+    for name, (module, class_name) in NETWORKS.items():
+        if (f"esnlm.torch.networks.{module}", class_name) == (kind.__module__, kind.__qualname__):
+            return name
+    raise ValueError(f"{kind.__qualname__} has no name in esnlm.torch.networks.registry.NETWORKS")
+
+
+def check_settings(name: str, given: Mapping[str, Any]) -> None:
+    """Raise ValueError for constructor arguments that the network does not have.
+
+    Also if a library that it needs is missing.
+    """
+    kind = network_class(name)
+    kind.require()
+    known = [argument for argument in kind.arguments() if argument != "n_tokens"]
+    for setting in given:
+        if setting not in known:
+            raise ValueError(f"{setting} is no setting of {name}, which has {', '.join(known)}")
+
+
+def n_trained(name: str, settings: Mapping[str, Any], n_tokens: int) -> int:
+    """Number of trained parameters of a network, without making it.
+
+    >>> n_trained("lstm", {"n_units": 8}, n_tokens=100)
+    2276
+    """
+    kind = network_class(name)
+    defaults = {argument: about.default for argument, about in kind.arguments().items()}
+    del defaults["n_tokens"]
+    return kind.count(n_tokens, **(defaults | dict(settings)))
+
+
+def settings_of_size(
+    name: str, n_parameters: int, n_tokens: int, given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Constructor arguments beside ``n_tokens`` with the nearest number of trained parameters.
+
+    A published size within 5 % goes first. Settings that are ``given`` stay; all others have the
+    network's defaults. The candidates are a list, in two dimensions where width and depth grow
+    together, not a continuous function, so they are compared one by one.
 
     Raises
     ------
     ValueError
-        Its class is not in `NETWORKS`.
+        No candidate is within a quarter of ``n_parameters``.
+
+    Examples
+    --------
+    >>> settings_of_size("aerc", 15_000, 60)
+    {'n_units': 75, 'n_hidden': 13}
+    >>> settings_of_size("lstm", 54_000_000, 50_257)
+    {'n_units': 516}
     """
-    kind = type(network)
-    for name, home in NETWORKS.items():
-        if home == (kind.__module__, kind.__qualname__):
-            return name
-    raise ValueError(f"{kind.__qualname__} has no name in esnlm.torch.networks.registry.NETWORKS")
+    kind = network_class(name)
+
+    def count(settings: Mapping[str, Any]) -> int:
+        return n_trained(name, settings, n_tokens)
+
+    def distance(settings: Mapping[str, Any]) -> int:
+        return abs(count(settings) - n_parameters)
+
+    def candidates() -> Iterator[dict[str, Any]]:
+        return (merged(settings, given or {}) for settings in kind.family())
+
+    for settings in kind.PUBLISHED:
+        chosen = merged(settings, given or {})
+        if distance(chosen) <= 0.05 * n_parameters:
+            return chosen
+    smaller = takewhile(lambda settings: count(settings) < 4 * n_parameters, candidates())
+    best = min(smaller, key=distance, default=next(candidates()))
+    if distance(best) > 0.25 * n_parameters:
+        raise ValueError(
+            f"no {name} with {n_tokens} tokens has about {n_parameters} trained parameters: the"
+            f" nearest has {count(best)}"
+        )
+    return best
+
+
+def is_sized(name: str, given: Mapping[str, Any]) -> bool:
+    """Whether the given settings determine the network's size.
+
+    Examples
+    --------
+    >>> is_sized("aerc", {"n_units": 9, "n_hidden": 2}), is_sized("esn", {"rank": 8})
+    (True, False)
+    """
+    first, second = islice(network_class(name).family(), 2)
+    return merged(first, given) == merged(second, given)
+
+
+def merged(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the given ones over them, mappings entry by entry.
+
+    Examples
+    --------
+    >>> merged({"reservoir": {"n_units": 9}, "rank": 2}, {"reservoir": {"degree": 4}})
+    {'reservoir': {'n_units': 9, 'degree': 4}, 'rank': 2}
+    """
+    both = dict(settings)
+    for name, value in given.items():
+        before = both.get(name)
+        inner = isinstance(value, Mapping) and isinstance(before, Mapping)
+        both[name] = {**before, **value} if inner else value  # type: ignore[dict-item]
+    return both

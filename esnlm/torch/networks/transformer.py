@@ -1,16 +1,13 @@
 """The character transformer of Köster & Uchida (paper 004)."""
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from esnlm.torch.networks.windows import WindowedNetwork
-from esnlm.utils.validation import check_count
-
-#: (n_hidden, n_heads, n_layers) of paper 004, from about 15 000 to 155 000 trained parameters.
-SIZES = ((64, 4, 4), (72, 8, 8), (128, 8, 8), (356, 8, 8), (256, 16, 16))
+from esnlm.torch.networks.network import Settings, WindowedNetwork
 
 
 class CharacterTransformer(WindowedNetwork):
@@ -43,6 +40,14 @@ class CharacterTransformer(WindowedNetwork):
     15100
     """
 
+    #: Of paper 004, from about 15 000 to 155 000 trained parameters.
+    PUBLISHED: ClassVar[tuple[Settings, ...]] = tuple(
+        {"n_hidden": f, "n_heads": heads, "n_layers": layers}
+        for f, heads, layers in (
+            (64, 4, 4), (72, 8, 8), (128, 8, 8), (356, 8, 8), (256, 16, 16),
+        )
+    )  # fmt: skip
+
     positions: Tensor
 
     def __init__(
@@ -56,21 +61,12 @@ class CharacterTransformer(WindowedNetwork):
         context: int = 32,
         dropout: float = 0.1,
     ) -> None:
-        super().__init__()
-        sizes = {"n_tokens": n_tokens, "n_hidden": n_hidden, "n_heads": n_heads}
-        for name, size in (sizes | {"n_layers": n_layers, "context": context}).items():
-            check_count(name, size)
+        super().__init__(
+            n_tokens, n_hidden=n_hidden, n_heads=n_heads, n_layers=n_layers,
+            n_dims=n_dims, context=context, dropout=dropout,
+        )  # fmt: skip
         if n_dims % n_heads or n_dims % 2:
             raise ValueError(f"n_dims must be a multiple of n_heads={n_heads} and 2, got {n_dims}")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must lie in [0, 1), got {dropout}")
-        self.n_tokens = n_tokens
-        self.n_hidden = n_hidden
-        self.n_heads = n_heads
-        self.n_layers = n_layers
-        self.n_dims = n_dims
-        self.window = context
-        self.dropout = dropout
         self.embedding = nn.Embedding(n_tokens, n_dims)
         self.register_buffer("positions", sinusoids(context, n_dims), persistent=False)
         self.layers = nn.ModuleList(
@@ -79,29 +75,30 @@ class CharacterTransformer(WindowedNetwork):
         )
         self.output = nn.Linear(n_dims, n_tokens)
 
-    def settings(self) -> dict[str, Any]:
-        """Constructor arguments by name."""
-        names = ("n_tokens", "n_hidden", "n_heads", "n_layers", "n_dims", "dropout")
-        return {name: getattr(self, name) for name in names} | {"context": self.window}
+    @classmethod
+    def family(cls) -> Iterator[Settings]:
+        yield from ({"n_hidden": f, "n_heads": 4, "n_layers": 4} for f in range(4, 68, 4))
+        yield from ({"n_hidden": f, "n_heads": 8, "n_layers": 8} for f in range(36, 1 << 13, 4))
+
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        d, f = settings["n_dims"], settings["n_hidden"]
+        layer = 4 * d * d + 9 * d + 2 * d * f + f
+        return int(settings["n_layers"] * layer + 2 * d * n_tokens + n_tokens)
 
     def read(self, tokens: Tensor) -> Tensor:
         """The last position's vector (n, D) of tokens (n, L)."""
-        hidden = self.embedding(tokens) + self.positions[self.window - tokens.shape[1] :]
+        hidden = self.embedding(tokens) + self.positions[self.context - tokens.shape[1] :]
         for layer in self.layers[:-1]:
             hidden = layer(hidden)
         return _at_the_last(self.layers[-1], hidden)
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """Hidden (..., D) -> logits (..., V)."""
-        logits: Tensor = self.output(hidden)
-        return logits
-
 
 def _at_the_last(layer: nn.TransformerEncoderLayer, hidden: Tensor) -> Tensor:
-    """The last position (n, D) of ``layer(hidden)``, and no other."""
-    asking = hidden[:, -1:]
-    attended, _ = layer.self_attn(asking, hidden, hidden, need_weights=False)
-    x = layer.norm1(asking + layer.dropout1(attended))
+    """The last position (n, D) of ``layer(hidden)``, without computing the others."""
+    query = hidden[:, -1:]
+    attended, _ = layer.self_attn(query, hidden, hidden, need_weights=False)
+    x = layer.norm1(query + layer.dropout1(attended))
     units = layer.dropout(layer.activation(layer.linear1(x)))
     found: Tensor = layer.norm2(x + layer.dropout2(layer.linear2(units)))
     return found[:, 0]

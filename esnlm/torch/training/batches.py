@@ -1,9 +1,7 @@
-"""A corpus as the batches of each pass, any of which can be made without those before it."""
+"""Batches of a corpus for each training pass, from any batch on."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +19,7 @@ _SHORT_SHARE, _LENGTH_DEVIATION, _LEAST_PIECE = 0.05, 5.0, 5
 class Batch:
     """Tokens (B, T) int64 to read, those that follow, and which of these count (B, T) bool.
 
-    ``continues``: its rows go on where those of the batch before ended.
+    ``continues``: its rows begin where those of the batch before ended.
     """
 
     tokens: NDArray[np.int64]
@@ -36,28 +34,12 @@ class Batch:
         return Batch(*arrays, self.continues)
 
 
-class Batches(ABC):
-    """The batches of every pass: ``of_pass(number)`` -> a list-like of `Batch`, made on demand.
-
-    ``n_batches``, ``n_predicted`` and ``n_read`` (tokens) are those of one pass; ``from_start``:
-    every row is read from the start state.
-    """
-
-    n_batches: int
-    n_predicted: int
-    n_read: int
-    from_start: bool
-
-    @abstractmethod
-    def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
-        """The batches of pass ``number``, from batch ``first`` on."""
-
-
-class PieceBatches(Batches):
+class PieceBatches:
     """Pieces of the text, each from the start state, in an order drawn for each pass.
 
-    Pieces are sequences (those longer than ``plan.length`` cut, the last token of a part being the
-    first of the next) or windows.
+    Pieces are windows or sequences; a sequence longer than ``plan.length`` is cut, the last token
+    of a part being the first of the next. ``n_batches``, ``n_predicted`` and ``n_read`` (tokens)
+    are those of one pass.
 
     Examples
     --------
@@ -86,6 +68,7 @@ class PieceBatches(Batches):
         self.n_predicted = len(self.first) if self.last_only else self.n_read
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of pass ``number``, from batch ``first`` on."""
         order = self._order(np.random.default_rng([self.plan.seed, number]))
         for index in range(first, self.n_batches):
             yield self._batch(order[index])
@@ -114,10 +97,11 @@ class PieceBatches(Batches):
         return Batch(tokens, following, counted)
 
 
-class StreamBatches(Batches):
-    """The corpus as one text in parallel streams that are read on from batch to batch.
+class StreamBatches:
+    """The corpus as one text in parallel streams, the state carried from batch to batch.
 
-    Tokens at the end that do not fill a row of all streams are left out.
+    Tokens at the end that do not fill a row of all streams are left out. Attributes are those of
+    `PieceBatches`.
 
     Examples
     --------
@@ -138,6 +122,7 @@ class StreamBatches(Batches):
         self.n_predicted = self.n_read = self.rows * self.steps
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
+        """The batches of pass ``number``, from batch ``first`` on."""
         begins = np.arange(self.rows)[:, None] * self.steps
         cuts = self._cuts(number)
         for index in range(first, self.n_batches):
@@ -155,24 +140,26 @@ class StreamBatches(Batches):
         return np.append(0, np.cumsum(lengths))
 
 
+Batches = PieceBatches | StreamBatches
+
+
 def batches_of(stream: TokenStream, plan: Plan, n_processes: int = 1) -> Batches:
-    """The batches of a corpus, of ``plan.batch_size`` rows for each of so many processes.
+    """The batches of a corpus, of ``plan.batch_size`` rows for each process.
 
     Raises
     ------
     CorpusError
         There is no token to predict, or no whole window.
     """
-    rows = plan.batch_size * n_processes
-    kind: Any = StreamBatches if plan.batching == "streams" else PieceBatches
-    batches: Batches = kind(stream, plan, rows)
+    kind = StreamBatches if plan.batching == "streams" else PieceBatches
+    batches = kind(stream, plan, plan.batch_size * n_processes)
     if batches.n_predicted < 1:
         raise CorpusError("the corpus holds no token to predict, or no whole window")
     return batches
 
 
 def _parts(starts: Places, n_tokens: int, most: int) -> tuple[Places, Places]:
-    """First places and lengths (of tokens read) of sequences, the longer ones in parts."""
+    """First places and lengths (of tokens read) of sequences, cut into parts of ``most``."""
     lengths = np.diff(np.append(starts, n_tokens)) - 1
     n_parts = -(-lengths // most)
     part = np.arange(int(n_parts.sum())) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
@@ -181,9 +168,9 @@ def _parts(starts: Places, n_tokens: int, most: int) -> tuple[Places, Places]:
 
 
 def _even_cuts(lengths: Places, n_parts: int) -> Places:
-    """Where pieces are cut into parts of about as many tokens, none of them empty.
+    """Where pieces are cut into parts of about equally many tokens, none of them empty.
 
-    Parts of as many pieces would give a token of a short piece the weight of several of long ones.
+    Parts of equally many pieces would give tokens of short pieces a larger weight.
 
     Examples
     --------
@@ -202,12 +189,12 @@ def _windows(n_tokens: int, plan: Plan) -> tuple[Places, Places]:
 
 
 def _equal_lengths(n_steps: int, plan: Plan) -> Places:
-    """Lengths of pieces that make up so many steps: all the same, but for the last."""
+    """Lengths of pieces of ``n_steps`` in all, equal but for the last."""
     return np.diff(np.append(np.arange(0, n_steps, plan.length), n_steps))
 
 
 def _drawn_lengths(n_steps: int, plan: Plan) -> Places:
-    """Lengths of pieces that make up so many steps."""
+    """Lengths of pieces of ``n_steps`` in all."""
     rng = np.random.default_rng(plan.seed)
     most = n_steps // _LEAST_PIECE + 1
     about = plan.length * np.where(rng.random(most) < _SHORT_SHARE, 0.5, 1.0)

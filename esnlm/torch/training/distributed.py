@@ -1,4 +1,4 @@
-"""Several processes that train one network, as torch's launcher (torchrun) starts them."""
+"""Data-parallel training in processes started by torch's launcher (torchrun)."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,7 @@ from torch import Tensor, distributed
 class Processes:
     """This process, number ``rank`` among ``size`` that run the same program.
 
-    Alone, every method leaves things as they are.
-
-    Examples
-    --------
-    >>> tensor = torch.ones(2)
-    >>> Processes().sum([tensor])
-    >>> tensor.tolist(), Processes().first
-    ([1.0, 1.0], True)
+    With one process, the methods change nothing.
     """
 
     rank: int = 0
@@ -28,7 +21,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+        """Whether this is the process that writes files and messages."""
         return self.rank == 0
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
@@ -69,17 +62,13 @@ def local_rank() -> int:
 @contextmanager
 def joined(device: torch.device) -> Iterator[Processes]:
     """This process, which computes on ``device``, among those that the launcher started."""
-    if not launched():
-        yield Processes()
-        return
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    if size == 1:
+    if not launched() or os.environ["WORLD_SIZE"] == "1":
         yield Processes()
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Processes(rank, size)
+        yield Processes(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     finally:
         distributed.destroy_process_group()

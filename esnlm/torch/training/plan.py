@@ -1,13 +1,14 @@
-"""What decides a training run by gradient, beside the network and the corpus."""
+"""Settings of a training run by gradient: batches, optimiser, schedule; recipes of networks."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from esnlm.utils.validation import check_choice, check_count, check_finite, check_flag
+from esnlm.torch.networks.registry import network_class
+from esnlm.utils.validation import Choice, Count, Flag, Number, check_parameters
 
-BATCHINGS = ("sentences", "streams", "windows")
-SCHEDULES = ("constant", "cosine", "warmup-hold-cosine")
-OPTIMIZERS = ("adamw", "sgd")
+_STREAM_LENGTH = 128
 
 
 @dataclass(frozen=True)
@@ -18,38 +19,38 @@ class Plan:
     ----------
     batching : {"sentences", "streams", "windows"}
         ``sentences``: whole sequences in random order, padded. ``streams``: the corpus as one text
-        cut in ``batch_size`` parallel ones, read ``length`` tokens at a time, the state carried.
+        cut in ``batch_size`` parallel ones, read ``length`` tokens a step, the state carried.
         ``windows``: pieces of ``length`` tokens in random order, each from the start state.
     batch_size : int
         Sequences, streams or windows of a step, on each of several processes.
     length : int
         Tokens read of a stream in a step, or of a window; sequences longer than that are cut.
     vary_length : bool
-        Of streams: the pieces' lengths are drawn, normal about ``length`` or, one in twenty, about
-        half of it, and come in another order in each pass; the learning rate of a step is in
+        With streams: the pieces' lengths are drawn, normal about ``length`` or, one in twenty,
+        about half of it, in another order in each pass; the learning rate of a step is in
         proportion to its length (Merity et al. 2018, section 4.1).
     stride : int, optional
         From the beginning of a window to that of the next; None: ``length``.
     last_only : bool
         Of a window, predict only the token after its last.
     pool : int
-        Sequences of so many batches are sorted by length and cut anew into as many, of about as
-        many tokens each, which saves padding.
+        Sequences of ``pool`` batches are sorted by length and cut anew into as many batches, of
+        about equally many tokens, which saves padding.
     epochs : int
     optimizer : {"adamw", "sgd"}
     learning_rate, weight_decay : float
     betas : pair of float
         Of AdamW.
     patience : int, optional
-        Of SGD: weights are averaged over the steps from where a held-out loss is above the least
-        of those more than so many losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). Then it
-        is the averages that are scored, and that remain at the end. None: never.
+        With SGD: weights are averaged over the steps once a held-out loss is above the least of
+        those more than ``patience`` losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). From
+        then on the averages are scored, and they are the result. None: never.
     schedule : {"constant", "cosine", "warmup-hold-cosine"}
         Of the learning rate over all steps. ``cosine`` falls from the first step on.
     warmup, hold : float
         Shares of the steps: the rate rises linearly, then stays (Köster et al. 2025: 0.01, 0.10).
     final : float
-        Share of the learning rate that a cosine ends at.
+        Share of the learning rate at the end of a cosine.
     clip : float, optional
         Largest norm of the gradient.
     accumulate : int
@@ -59,7 +60,7 @@ class Plan:
     score_every : int, optional
         Steps from one held-out loss to the next. None: a tenth of all; 0: the end alone.
     held_out_tokens : int
-        About so many held-out tokens are scored, taken evenly.
+        About this many held-out tokens are scored, taken evenly.
     seed : int
         Of the order, and of dropout.
     """
@@ -88,37 +89,24 @@ class Plan:
     held_out_tokens: int = 1 << 15
     seed: int = 0
 
+    CONSTRAINTS: ClassVar[dict[str, Any]] = {
+        "batching": Choice(("sentences", "streams", "windows")), "batch_size": Count(),
+        "length": Count(), "vary_length": Flag(), "stride": Count(none=True), "last_only": Flag(),
+        "pool": Count(), "epochs": Count(), "optimizer": Choice(("adamw", "sgd")),
+        "learning_rate": Number(0, open="low"), "weight_decay": Number(0),
+        "patience": Count(none=True),
+        "schedule": Choice(("constant", "cosine", "warmup-hold-cosine")), "warmup": Number(0, 1),
+        "hold": Number(0, 1), "final": Number(0, 1), "clip": Number(0, open="low", none=True),
+        "accumulate": Count(), "bf16": Flag(), "score_every": Count(0, none=True),
+        "held_out_tokens": Count(),
+    }  # fmt: skip
+
     def __post_init__(self) -> None:
-        check_choice("batching", self.batching, BATCHINGS)
-        check_choice("schedule", self.schedule, SCHEDULES)
-        check_choice("optimizer", self.optimizer, OPTIMIZERS)
-        for name in ("batch_size", "length", "pool", "epochs", "accumulate", "held_out_tokens"):
-            check_count(name, getattr(self, name))
-        for name in ("vary_length", "last_only", "bf16"):
-            check_flag(name, getattr(self, name))
+        check_parameters(self, self.CONSTRAINTS)
         if self.vary_length and self.batching != "streams":
-            raise ValueError(f"vary_length is of the batching streams, not of {self.batching}")
-        if self.stride is not None:
-            check_count("stride", self.stride)
-        if self.score_every is not None:
-            check_count("score_every", self.score_every, least=0)
-        if self.patience is not None:
-            check_count("patience", self.patience)
-            if self.optimizer != "sgd":
-                raise ValueError(f"patience is of the optimizer sgd, not of {self.optimizer}")
-        for name in ("learning_rate", "weight_decay", "warmup", "hold", "final"):
-            check_finite(name, getattr(self, name))
-        if self.clip is not None:
-            check_finite("clip", self.clip)
-        if self.learning_rate <= 0:
-            raise ValueError(f"learning_rate must be positive, got {self.learning_rate}")
-        if self.weight_decay < 0:
-            raise ValueError(f"weight_decay must be at least 0, got {self.weight_decay}")
-        if self.clip is not None and self.clip <= 0:
-            raise ValueError(f"clip must be positive, got {self.clip}")
-        for name in ("warmup", "hold", "final"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+            raise ValueError(f"vary_length needs the batching streams, got {self.batching}")
+        if self.patience is not None and self.optimizer != "sgd":
+            raise ValueError(f"patience needs the optimizer sgd, got {self.optimizer}")
         if self.warmup + self.hold > 1:
             raise ValueError(f"warmup and hold must add up to 1, got {self.warmup + self.hold}")
 
@@ -143,3 +131,47 @@ class Plan:
         along = max(0.0, step - warm - held) / max(1.0, n_steps - warm - held)
         fall = 0.5 * (1 + math.cos(math.pi * along))
         return self.learning_rate * (self.final + (1 - self.final) * fall)
+
+
+def plan_settings(
+    model: str,
+    settings: Mapping[str, Any],
+    given: Mapping[str, Any],
+    *,
+    one_text: bool = False,
+) -> dict[str, Any]:
+    """Settings of `Plan` for a network: the recipe of its paper, overridden by ``given``.
+
+    ``settings`` are the network's constructor arguments. With ``one_text`` the corpus has no
+    sentence boundaries: windows or streams of the text take the place of sentences.
+
+    Raises
+    ------
+    ValueError
+        A setting is unknown or out of range.
+
+    Examples
+    --------
+    >>> plan_settings("lstm", {}, {"epochs": 2})
+    {'epochs': 2}
+    >>> plan_settings("lstm", {}, {"epochs": 2}, one_text=True)
+    {'length': 128, 'epochs': 2, 'batching': 'streams'}
+    """
+    kind = network_class(model)
+    plan = {**kind.RECIPE, **given}
+    if one_text and plan.get("batching", "sentences") == "sentences":
+        if "batching" in given:
+            raise ValueError("--batching sentences needs sentences or documents: not --reset never")
+        argument = kind.arguments().get("context")
+        context = settings.get("context", None if argument is None else argument.default)
+        usual = {"length": context or _STREAM_LENGTH}
+        plan = {**usual, **plan, "batching": "windows" if context else "streams"}
+    known = Plan.__dataclass_fields__
+    for name in plan:
+        if name not in known:
+            raise ValueError(f"--plan knows no {name}: it has {', '.join(known)}")
+    try:
+        Plan(**plan)
+    except TypeError as error:
+        raise ValueError(f"--plan: {error}") from None
+    return plan

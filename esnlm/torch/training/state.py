@@ -1,5 +1,8 @@
-"""What a run by gradient goes on from: weights, the optimiser's moments, carried states."""
+"""State of a run by gradient as arrays: weights, the optimiser's moments, carried states."""
 
+import hashlib
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -11,15 +14,10 @@ from esnlm.torch.training.distributed import Processes
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 
-def trained_parameters(network: Network) -> dict[str, Tensor]:
-    """The trained parameters by name; shared ones once."""
-    return {name: p for name, p in network.named_parameters() if p.requires_grad}
-
-
 def training_arrays(network: Network, optimizer: torch.optim.Optimizer) -> Arrays:
-    """Trained parameters, and what the optimiser keeps of each."""
+    """Trained parameters, and the optimiser's moments of each."""
     arrays: Arrays = {}
-    for name, parameter in trained_parameters(network).items():
+    for name, parameter in network.trained_parameters().items():
         arrays[f"network.{name}"] = _array(parameter)
         kept = optimizer.state.get(parameter, {})
         arrays |= with_prefix(f"optimizer.{name}", {k: _array(v) for k, v in kept.items()})
@@ -27,8 +25,8 @@ def training_arrays(network: Network, optimizer: torch.optim.Optimizer) -> Array
 
 
 def restore_training(network: Network, optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
-    """Set what `training_arrays` took, on the parameters' devices."""
-    for name, parameter in trained_parameters(network).items():
+    """Set the arrays of `training_arrays`, on the parameters' devices."""
+    for name, parameter in network.trained_parameters().items():
         with torch.no_grad():
             parameter.copy_(torch.from_numpy(arrays[f"network.{name}"]))
         kept = under_prefix(f"optimizer.{name}", arrays)
@@ -41,52 +39,49 @@ def restore_training(network: Network, optimizer: torch.optim.Optimizer, arrays:
         }
 
 
+def mapped(function: Callable[[Any], Any], state: Any) -> Any:
+    """Nested tuples or lists with a function of each entry that is not None, as tuples."""
+    if isinstance(state, tuple | list):
+        return tuple(mapped(function, part) for part in state)
+    return None if state is None else function(state)
+
+
 def described_state(state: State, processes: Processes) -> tuple[Any, Arrays]:
-    """A carried state of all processes: its shape as JSON holds it, and its tensors.
+    """A carried state of all processes: nested numbers of its tensors, and these by name.
 
     Examples
     --------
     >>> shape, arrays = described_state((torch.ones(2), (None, torch.zeros(1))), Processes())
     >>> shape, sorted(arrays)
-    ([0, [None, 1]], ['carried.0.0', 'carried.0.1'])
+    ((0, (None, 1)), ['carried.0.0', 'carried.0.1'])
     >>> restored_state(shape, arrays, 0, torch.device("cpu"))
     (tensor([1., 1.]), (None, tensor([0.])))
     """
-    tensors: list[Tensor] = []
+    arrays: Arrays = {}
+    numbers = count()
 
-    def walk(part: State) -> Any:
-        if part is None:
-            return None
-        if isinstance(part, Tensor):
-            tensors.append(part)
-            return len(tensors) - 1
-        return [walk(inner) for inner in part]
+    def stored(tensor: Tensor) -> int:
+        number = next(numbers)
+        for rank, part in enumerate(processes.all_of(tensor)):
+            arrays[f"carried.{rank}.{number}"] = _array(part)
+        return number
 
-    shape = walk(state)
-    arrays = {
-        f"carried.{rank}.{number}": _array(part)
-        for number, tensor in enumerate(tensors)
-        for rank, part in enumerate(processes.all_of(tensor))
-    }
-    return shape, arrays
+    return mapped(stored, state), arrays
 
 
 def restored_state(shape: Any, arrays: Arrays, rank: int, device: torch.device) -> State:
     """The inverse of `described_state`, for one process."""
-    if shape is None:
-        return None
-    if isinstance(shape, int):
-        return torch.from_numpy(arrays[f"carried.{rank}.{shape}"]).to(device)
-    return tuple(restored_state(inner, arrays, rank, device) for inner in shape)
+    return mapped(lambda n: torch.from_numpy(arrays[f"carried.{rank}.{n}"]).to(device), shape)
 
 
-def detached(state: State) -> State:
-    """The same state, through which no gradient passes."""
-    if state is None:
-        return None
-    if isinstance(state, Tensor):
-        return state.detach()
-    return tuple(detached(part) for part in state)
+def weights_digest(network: Network) -> str:
+    """SHA-256 of all parameters and buffers."""
+    digest = hashlib.sha256()
+    for tensors in (network.named_parameters(), network.named_buffers()):
+        for name, tensor in tensors:
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+    return digest.hexdigest()
 
 
 def _array(tensor: Tensor) -> Any:

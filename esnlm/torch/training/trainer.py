@@ -1,10 +1,8 @@
 """One training loop for every network: resumable to the last bit, in one process or several."""
 
 import dataclasses
-import hashlib
 import json
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -12,31 +10,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
-from esnlm.models.resumable_run import StoppedError
-from esnlm.models.training_log import TrainingLog
-from esnlm.storage.checkpoints import Checkpoint, Checkpoints
+from esnlm.models.resumable_run import ResumableRun, stream_digest
+from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.torch.device import half_precision, on_device, peak_memory
-from esnlm.torch.networks.counts import parameter_counts
 from esnlm.torch.networks.network import Network, State
+from esnlm.torch.networks.registry import name_of
 from esnlm.torch.scoring import log_probabilities, selected
 from esnlm.torch.training.averaging import Averaging
 from esnlm.torch.training.batches import Batch, batches_of
 from esnlm.torch.training.distributed import Processes
-from esnlm.torch.training.fingerprint import check_same, run_settings
 from esnlm.torch.training.plan import Plan
 from esnlm.torch.training.prefetch import Ahead, Ready
 from esnlm.torch.training.state import (
     described_state,
-    detached,
+    mapped,
     restore_training,
     restored_state,
-    trained_parameters,
     training_arrays,
+    weights_digest,
 )
+from esnlm.utils.state_dict import Arrays
+from esnlm.utils.version import __version__
 
 #: Columns of a training log beside those of `esnlm.models.training_log.COLUMNS`.
 COLUMNS = (
@@ -47,13 +44,13 @@ _SCORES = 10
 _CHECKED = 50
 
 
-class NetworkTrainer:
-    """Trains a network by AdamW or SGD on a stream of tokens, step by step.
+class NetworkTrainer(ResumableRun):
+    """Trains a network by AdamW or SGD on a stream of tokens, step by step; see `run`.
 
     The result depends on the network, the stream, the held-out stream, the plan and the number of
     processes alone: on a CPU, to the last bit, neither on checkpoints nor on how often a run was
-    interrupted and resumed. The gradient of a step is that of the mean over its predicted tokens,
-    whichever process has them.
+    interrupted and resumed. The gradient of a step is that of the mean over its predicted tokens
+    in all processes. `run` raises FloatingPointError if the loss is not a number any more.
 
     Parameters
     ----------
@@ -69,14 +66,8 @@ class NetworkTrainer:
 
     Attributes
     ----------
-    step, n_steps : int
-        Steps made, and of the whole run.
-    tokens : int
-        Predicted tokens learned so far, over all passes and processes.
-    seconds : float
-        Of training, interruptions and held-out scores left out.
-    last_score : float or None
-        Newest held-out loss, in nats a token.
+    n_steps : int
+        Steps of the whole run.
 
     Examples
     --------
@@ -110,55 +101,83 @@ class NetworkTrainer:
                 raise CorpusError("the held-out text holds no token to predict")
         self.steps_a_pass = -(-self.batches.n_batches // self.plan.accumulate)
         self.n_steps = self.steps_a_pass * self.plan.epochs
-        self.step = self.tokens = 0
-        self.seconds = 0.0
-        self.last_score: float | None = None
-        self.processes.from_first([p.data for p in trained_parameters(network).values()])
-        self._settings = run_settings(
-            network, self.plan, stream, self.held_out, self.processes.size
-        )
+        self.is_first = self.processes.first
+        self.processes.from_first([p.data for p in network.trained_parameters().values()])
+        self._first_weights = weights_digest(network)
         self.optimizer = self._new_optimizer()
-        self.averaging = Averaging(trained_parameters(network), self.plan.patience)
+        self.averaging = Averaging(network, self.plan.patience)
         if self.plan.patience is not None and self.held_out is None:
             raise ValueError("patience needs a held-out text, whose loss it watches")
 
-    def run(
-        self,
-        checkpoints: Checkpoints | None = None,
-        *,
-        resume: bool = False,
-        save_every: float = 600.0,
-        log: TrainingLog | None = None,
-        stop: Callable[[], bool] = lambda: False,
-        verbose: bool = False,
-    ) -> None:
-        """Train to the end; parameters are those of `esnlm.models.training.Trainer.run`.
+    def _described(self) -> dict[str, Any]:
+        settings = {
+            "esnlm": __version__,
+            "model": name_of(self.network),
+            "network": self.network.settings(),
+            "first weights": self._first_weights,
+            "corpus": stream_digest(self.stream),
+            "held-out text": self.held_out and stream_digest(self.held_out),
+            "number of processes": self.processes.size,
+            "device": self.network.device.type,
+            **dataclasses.asdict(self.plan),
+        }
+        described: dict[str, Any] = json.loads(json.dumps(settings))
+        return described
 
-        Raises
-        ------
-        CheckpointError
-            The checkpoint is of a run with other settings or another corpus.
-        StoppedError
-            It was asked to stop, and did after a step; a checkpoint was saved if any are.
-        FloatingPointError
-            The loss is not a number any more.
-        """
-        self._checkpoints, self._save_every, self._stop = checkpoints, save_every, stop
-        self._log = log or TrainingLog(None)
+    def _begin(self, found: Checkpoint | None) -> int:
+        device = self.network.device
         self._state: State = None
-        self._nll = torch.zeros(2, dtype=torch.float64, device=self.network.device)
+        self._nll = torch.zeros(2, dtype=torch.float64, device=device)
         self._since = (0, 0.0)
-        found = checkpoints.latest() if checkpoints is not None and resume else None
-        self._restore(found)
-        if self.processes.first:
-            self._log.begin(0 if found is None else found.facts["log_rows"])
-        self._saved_at = self._clock = time.monotonic()
-        hidden = None if verbose and self.processes.first else True
-        total = self.batches.n_predicted * self.plan.epochs
-        with tqdm(total=total, unit="tok", unit_scale=True, disable=hidden) as self._bar:
-            self._bar.update(self.tokens)
-            for number in range(self.step // self.steps_a_pass, self.plan.epochs):
-                self._pass(number)
+        if found is not None:
+            facts, arrays, rank = found.facts, found.arrays, self.processes.rank
+            self.last_score, self._since = facts["score"], tuple(facts["since"])
+            restore_training(self.network, self.optimizer, arrays)
+            self.averaging.restore(facts["averaging"], arrays)
+            self._state = restored_state(facts["carried"], arrays, rank, device)
+            self._nll = torch.from_numpy(arrays["nll"][rank]).to(device)
+        return self.batches.n_predicted * self.plan.epochs
+
+    def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
+        shape, carried = described_state(self._state, self.processes)
+        arrays = training_arrays(self.network, self.optimizer) | carried | self.averaging.arrays()
+        arrays["nll"] = torch.stack(self.processes.all_of(self._nll)).cpu().numpy()
+        facts = {
+            "since": self._since,
+            "score": self.last_score,
+            "carried": shape,
+            "averaging": self.averaging.facts(),
+        }
+        return facts, arrays
+
+    def _agreed(self, wishes: list[bool]) -> list[bool]:
+        if self.processes.size == 1:
+            return wishes
+        flags = torch.tensor(wishes, dtype=torch.int32)  # on the CPU: no device is waited for
+        self.processes.sum([flags])
+        return [flag > 0 for flag in flags.tolist()]
+
+    def _steps(self) -> Iterator[None]:
+        ahead = Ahead(self.network, self.batches, self.processes)
+        every = self.plan.score_every
+        if every is None:
+            every = max(1, -(-self.n_steps // _SCORES))
+        self.network.train()
+        for number in range(self.step // self.steps_a_pass, self.plan.epochs):
+            done = self.step - number * self.steps_a_pass
+            batches = ahead.of_pass(number, done * self.plan.accumulate)
+            while group := list(islice(batches, self.plan.accumulate)):
+                self._learn(group)
+                last = self.step == self.n_steps
+                due = last or (every > 0 and self.step % every == 0)
+                if due or self.step % _CHECKED == 0:
+                    self._check()  # waits for the device, so that seconds are those of the work
+                if due:
+                    self._score(number + 1)
+                if not last:
+                    yield
+
+    def _finish(self) -> None:
         self.averaging.finish()
         self.network.eval()
 
@@ -170,29 +189,6 @@ class NetworkTrainer:
         # One pass over weights and moments, where torch's default makes a dozen.
         fused = True if self.network.device.type in ("cpu", "cuda") else None
         return torch.optim.AdamW(groups, lr=plan.learning_rate, betas=plan.betas, fused=fused)
-
-    def digest(self) -> str:
-        """What this run is known by: it stands for all that the result depends on."""
-        return hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode()).hexdigest()
-
-    def _pass(self, number: int) -> None:
-        done = self.step - number * self.steps_a_pass
-        ahead = Ahead(self.network, self.batches, self.processes)
-        batches = ahead.of_pass(number, done * self.plan.accumulate)
-        every = self.plan.score_every
-        if every is None:
-            every = max(1, -(-self.n_steps // _SCORES))
-        self.network.train()
-        while self.step < (number + 1) * self.steps_a_pass:
-            self._learn(list(islice(batches, self.plan.accumulate)))
-            last = self.step == self.n_steps
-            due = last or (every > 0 and self.step % every == 0)
-            if due or self.step % _CHECKED == 0:
-                self._check()  # waits for the device, so that seconds are those of the work done
-            if due:
-                self._score(number + 1)
-            if not last:
-                self._pause()
 
     def _learn(self, batches: list[Ready]) -> None:
         """One step of the optimiser."""
@@ -207,7 +203,7 @@ class NetworkTrainer:
         for ready in batches:
             self._backward(ready, n_predicted)
         grads = []
-        for parameter in trained_parameters(self.network).values():
+        for parameter in self.network.trained_parameters().values():
             if parameter.grad is None and mine.size > 1:
                 parameter.grad = torch.zeros_like(parameter)
             if parameter.grad is not None:
@@ -253,7 +249,7 @@ class NetworkTrainer:
             torch.autograd.backward(roots, given)
 
     def _share_of_length(self, batches: list[Ready]) -> float:
-        """What the rate of a step on pieces of drawn lengths is multiplied by."""
+        """Factor of the learning rate for pieces of drawn lengths."""
         if not self.plan.vary_length:
             return 1.0
         lengths = [ready.batch.tokens.shape[1] for ready in batches]
@@ -269,7 +265,7 @@ class NetworkTrainer:
             return self.network.last(tokens)
         hidden, state = self.network.encode(tokens, self._state)
         if self.plan.batching == "streams":
-            self._state = detached(state)
+            self._state = mapped(Tensor.detach, state)
         return selected(hidden, rows, steps)
 
     def _check(self) -> None:
@@ -280,86 +276,30 @@ class NetworkTrainer:
             )
 
     def _score(self, number: int) -> None:
-        """Held-out and training loss (nats a token), to the log and the progress line."""
-        self.seconds += time.monotonic() - self._clock
-        self.processes.sum([self._nll])
+        """Held-out and training loss (nats a token), to the log and the progress bar."""
         begins = torch.zeros(1, dtype=torch.int32)
-        if self.processes.first:
-            if self.held_out is not None:
+        with self._untimed():
+            self.processes.sum([self._nll])
+            if self.is_first and self.held_out is not None:
                 self.last_score = self._held_out_loss(self.held_out)
-                begins += int(self.averaging.heard(self.last_score))
-                self._bar.set_postfix_str(f"held-out {self.last_score:.4f} nats")
-            total = self.batches.n_predicted * self.plan.epochs
-            row = (number, self.tokens, total, self.last_score, self.seconds)
-            self._log.add(*row, self._further())
-        self.processes.sum([begins])
+                begins += int(self.averaging.add_loss(self.last_score))
+            if self.is_first:
+                self._record(number, self._further())
+            self.processes.sum([begins])
         if begins.item():
             self.averaging.begin()
         self._nll.zero_()
         self._since = (self.tokens, self.seconds)
-        self._clock = time.monotonic()
 
     def _held_out_loss(self, held: TokenStream) -> float:
-        with self.averaging.applied():
-            scores = log_probabilities(self.network, held.tokens, held.starts, bf16=self.plan.bf16)
+        network = self.averaging.network
+        scores = log_probabilities(network, held.tokens, held.starts, bf16=self.plan.bf16)
         return -float(scores[held.predicted()].mean())
 
-    def _further(self) -> list[Any]:
+    def _further(self) -> tuple[Any, ...]:
         total, n = self._nll.tolist()
         tokens, seconds = self._since
         pace = (self.tokens - tokens) / max(self.seconds - seconds, 1e-9)
         rate = self.plan.rate(max(0, self.step - 1), self.n_steps)
-        counts = dataclasses.astuple(parameter_counts(self.network))
-        loss = total / max(n, 1.0)
-        return [loss, rate, round(pace, 1), peak_memory(self.network.device), *counts]
-
-    def _pause(self) -> None:
-        """Between two steps: a checkpoint when it is time, and the end when it is asked for."""
-        now = time.monotonic()
-        wishes = [self._stop(), self.processes.first and now - self._saved_at >= self._save_every]
-        if self.processes.size > 1:
-            flags = torch.tensor(wishes, dtype=torch.int32)  # on the CPU: no device is waited for
-            self.processes.sum([flags])
-            wishes = [flag > 0 for flag in flags.tolist()]
-        stop, save = wishes
-        if stop or save:
-            self._save()
-            self._saved_at = time.monotonic()
-        if stop:
-            raise StoppedError
-
-    def _save(self) -> None:
-        if self._checkpoints is None:
-            return
-        shape, carried = described_state(self._state, self.processes)
-        nll = self.processes.all_of(self._nll)
-        if not self.processes.first:
-            return
-        facts = {
-            "settings": self._settings,
-            "tokens": self.tokens,
-            "seconds": self.seconds + time.monotonic() - self._clock,
-            "since": self._since,
-            "score": self.last_score,
-            "log_rows": self._log.n_rows,
-            "carried": shape,
-            "averaging": self.averaging.facts(),
-        }
-        arrays = training_arrays(self.network, self.optimizer) | carried
-        arrays |= self.averaging.arrays()
-        arrays["nll"] = torch.stack(nll).cpu().numpy()
-        self._checkpoints.save(self.step, facts, arrays)
-
-    def _restore(self, found: Checkpoint | None) -> None:
-        if found is None:
-            return
-        check_same(found.facts["settings"], self._settings)
-        facts, rank = found.facts, self.processes.rank
-        self.step, self.tokens = found.step, facts["tokens"]
-        self.seconds, self.last_score = facts["seconds"], facts["score"]
-        self._since = tuple(facts["since"])
-        restore_training(self.network, self.optimizer, found.arrays)
-        self.averaging.restore(facts["averaging"], found.arrays)
-        device = self.network.device
-        self._state = restored_state(facts["carried"], found.arrays, rank, device)
-        self._nll = torch.from_numpy(found.arrays["nll"][rank]).to(device)
+        loss, counts = total / max(n, 1.0), self.network.parameter_counts()
+        return loss, rate, round(pace, 1), peak_memory(self.network.device), *counts
