@@ -22,6 +22,7 @@ from _report import median_seconds, report
 from numpy.typing import NDArray
 
 from esnlm.grammars.elman import ElmanGrammar
+from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.text.shards import Shards
 
@@ -68,7 +69,7 @@ def accuracy(
     name: str, train: Any, test: Any, n_tokens: int, published: dict[int, float], within: float
 ) -> Iterator[dict[str, Any]]:
     for order in range(1, 6):
-        found = KneserNey(order, n_tokens=n_tokens).fit(train).perplexity(test)
+        found = NgramLanguageModel(order, n_tokens=n_tokens).fit(train).perplexity(test)
         row = {
             "benchmark": "perplexity",
             "setting": f"{name}, {order}-gram",
@@ -88,7 +89,7 @@ def accuracy(
 
 def single_discount(train: Any, test: Any, n_tokens: int) -> dict[str, Any]:
     """One discount an order instead of three."""
-    model = KneserNey(5, n_tokens=n_tokens, discounts="single").fit(train)
+    model = NgramLanguageModel(5, n_tokens=n_tokens, discounts="single").fit(train)
     return {
         "benchmark": "perplexity",
         "setting": "Penn Treebank, 5-gram, one discount an order",
@@ -114,7 +115,8 @@ def elman() -> Iterator[dict[str, Any]]:
 
 def pace(train: list[NDArray[np.int32]], n_tokens: int) -> dict[str, Any]:
     """A fitted 5-gram against dictionaries that only count the same n-grams."""
-    ours = median_seconds(lambda: KneserNey(5, n_tokens=n_tokens).fit(train), 3)
+    tokens, starts = np.concatenate(train), np.cumsum([0, *map(len, train)])[:-1]
+    ours = median_seconds(lambda: KneserNey(5, n_tokens=n_tokens).fit(tokens, starts=starts), 3)
     lists = [doc.tolist() for doc in train]
     peer = median_seconds(lambda: count_in_dictionaries(lists), 3)
     return {
@@ -139,9 +141,10 @@ def large() -> Iterator[dict[str, Any]]:
     rng = np.random.default_rng(0)
     frequency = 1 / np.arange(1, VOCABULARY_LARGE + 1)
     drawn = rng.choice(VOCABULARY_LARGE, size=N_TOKENS_LARGE, p=frequency / frequency.sum())
-    docs = np.split(drawn.astype(np.uint16), np.arange(20, N_TOKENS_LARGE, 20))
+    tokens, starts = drawn.astype(np.uint16), np.arange(0, N_TOKENS_LARGE, 20)
+    model = KneserNey(5, n_tokens=VOCABULARY_LARGE)
     setting = f"{N_TOKENS_LARGE:,} Zipf tokens, {VOCABULARY_LARGE:,} types, 5-gram"
-    seconds = median_seconds(lambda: KneserNey(5, n_tokens=VOCABULARY_LARGE).fit(docs), 1)
+    seconds = median_seconds(lambda: model.fit(tokens, starts=starts), 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     shared = {"setting": setting}
     yield shared | {

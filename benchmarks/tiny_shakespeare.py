@@ -23,7 +23,7 @@ use_widest_kernels()
 from _report import report  # noqa: E402
 
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout  # noqa: E402
-from esnlm.ngrams.kneser_ney import KneserNey  # noqa: E402
+from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
 from esnlm.text.datasets import tiny_shakespeare  # noqa: E402
 
 ORDERS = (3, 4, 5, 7)
@@ -59,7 +59,7 @@ def main() -> None:
         }
     ]
     for order in ORDERS:
-        ngrams = KneserNey(order, n_tokens=model.n_tokens_).fit([train])
+        ngrams = NgramLanguageModel(order, n_tokens=model.n_tokens_).fit([train])
         peer = -float(ngrams.log_likelihood([test])[0].mean())
         rows.append(
             {

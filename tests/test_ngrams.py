@@ -12,6 +12,23 @@ from esnlm.ngrams.counts import FALLBACK_DISCOUNTS
 from esnlm.ngrams.kneser_ney import KneserNey
 
 
+class Counted(KneserNey):
+    """The model on lists of documents."""
+
+    def fit(self, docs):
+        tokens, starts = self._joined(docs)
+        return super().fit(tokens, starts=starts)
+
+    def log_likelihood(self, docs):
+        tokens, starts = self._joined(docs)
+        parts = np.split(self.log_probabilities(tokens, starts), starts[1:])
+        return [scores[1:] for scores in parts[: len(docs)]]
+
+    def _joined(self, docs):
+        tokens = [np.zeros(0, dtype=int), *(np.asarray(doc, dtype=int) for doc in docs)]
+        return np.concatenate(tokens), np.cumsum([0, *map(len, docs)])[:-1]
+
+
 class Reference:
     """Interpolated Kneser-Ney, one dictionary per order, one loop per sum."""
 
@@ -74,7 +91,7 @@ documents = st.lists(st.lists(st.integers(0, 4), max_size=12), min_size=1, max_s
 @given(train=documents, test=documents, order=st.integers(1, 5), kind=st.sampled_from(KINDS))
 def test_matches_the_reference(train, test, order, kind):
     train = [*train, [0, 1, 2]]
-    model = KneserNey(order, n_tokens=6, discounts=kind).fit(train)
+    model = Counted(order, n_tokens=6, discounts=kind).fit(train)
     reference = Reference(train, order, 6, kind)
     scores = model.log_likelihood(test)
     assert [len(score) for score in scores] == [max(len(doc) - 1, 0) for doc in test]
@@ -97,7 +114,7 @@ def random_docs(seed, n_docs=200, length=15, n_tokens=12):
 @pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
 def test_matches_the_reference_where_discounts_are_estimated(order, kind):
     train, test = random_docs(0), random_docs(1, n_docs=5)
-    model = KneserNey(order, n_tokens=12, discounts=kind).fit(train)
+    model = Counted(order, n_tokens=12, discounts=kind).fit(train)
     reference = Reference([doc.tolist() for doc in train], order, 12, kind)
     np.testing.assert_allclose(model.discounts_, reference.discounts, rtol=1e-12)
     for doc, score in zip(test, model.log_likelihood(test), strict=True):
@@ -107,14 +124,14 @@ def test_matches_the_reference_where_discounts_are_estimated(order, kind):
 
 
 def test_modified_discounts_are_estimated_on_the_test_corpus():
-    model = KneserNey(4, n_tokens=12).fit(random_docs(0))
+    model = Counted(4, n_tokens=12).fit(random_docs(0))
     assert any(tuple(row) != FALLBACK_DISCOUNTS for row in model.discounts_)
 
 
 @settings(max_examples=50, deadline=None)
 @given(context=st.lists(st.integers(0, 13), max_size=7), order=st.integers(1, 5))
 def test_distributions_sum_to_one_in_any_context(context, order):
-    model = KneserNey(order, n_tokens=14).fit(random_docs(2))
+    model = Counted(order, n_tokens=14).fit(random_docs(2))
     after = model.next_token_distribution(context)
     assert after.shape == (14,)
     assert (after > 0).all()
@@ -122,20 +139,12 @@ def test_distributions_sum_to_one_in_any_context(context, order):
 
 
 def test_distribution_agrees_with_the_likelihood():
-    model = KneserNey(4, n_tokens=12).fit(random_docs(3))
+    model = Counted(4, n_tokens=12).fit(random_docs(3))
     doc = random_docs(4, n_docs=1, length=40)[0]
     scores = model.log_likelihood([doc])[0]
     for place in range(1, len(doc)):
         after = model.next_token_distribution(doc[:place])
         assert np.log(after[doc[place]]) == pytest.approx(scores[place - 1], rel=1e-12)
-
-
-def test_one_long_array_is_one_document():
-    long = np.concatenate(random_docs(5)).astype(np.uint16)
-    as_array = KneserNey(3, n_tokens=12).fit(long)
-    as_list = KneserNey(3, n_tokens=12).fit([long.tolist()])
-    assert as_array.perplexity(long) == as_list.perplexity([long])
-    assert len(as_array.log_likelihood(long)[0]) == len(long) - 1
 
 
 @pytest.mark.parametrize("order", [1, 2, 5])
@@ -145,7 +154,7 @@ def test_a_long_array_with_starts_is_scored_in_pieces(order, at_once, monkeypatc
     train, test = random_docs(10), random_docs(11, n_docs=6)
     starts = np.cumsum([0, *map(len, train)])[:-1]
     model = KneserNey(order, n_tokens=12).fit(np.concatenate(train), starts=starts)
-    as_docs = KneserNey(order, n_tokens=12).fit(train)
+    as_docs = Counted(order, n_tokens=12).fit(train)
     np.testing.assert_array_equal(model.discounts_, as_docs.discounts_)
     long = np.concatenate(test).astype(np.uint16)
     where = np.cumsum([0, *map(len, test)])[:-1]
@@ -154,17 +163,17 @@ def test_a_long_array_with_starts_is_scored_in_pieces(order, at_once, monkeypatc
         assert score[0] == 0
         np.testing.assert_array_equal(score[1:], expected)
     whole = model.log_probabilities(long)
-    np.testing.assert_array_equal(whole[1:], as_docs.log_likelihood(long)[0])
+    np.testing.assert_array_equal(whole[1:], as_docs.log_likelihood([long])[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_hold_the_whole_model(kind):
     train, test = random_docs(12), random_docs(13, n_docs=5)
-    model = KneserNey(4, n_tokens=70_000, discounts=kind).fit([*train, [69_999] * 70_000])
+    model = Counted(4, n_tokens=70_000, discounts=kind).fit([*train, [69_999] * 70_000])
     arrays = model.to_arrays()
     assert {arrays[f"tokens.{order}"].dtype.name for order in range(2, 5)} == {"uint32"}
     assert all(array.dtype.kind in "uf" for array in arrays.values())
-    again = KneserNey.from_arrays(model.get_params(), arrays, 70_000)
+    again = Counted.from_arrays(model.get_params(), arrays, 70_000)
     assert again.n_parameters_ == model.n_parameters_
     for one, two in zip(model.log_likelihood(test), again.log_likelihood(test), strict=True):
         np.testing.assert_array_equal(one, two)
@@ -180,7 +189,7 @@ def test_starts_that_do_not_rise_from_zero_are_refused(starts):
 
 
 def test_contexts_do_not_cross_documents():
-    model = KneserNey(5, n_tokens=12).fit(random_docs(6))
+    model = Counted(5, n_tokens=12).fit(random_docs(6))
     one, two = random_docs(7, n_docs=2)
     together = model.log_likelihood([one, two])
     np.testing.assert_array_equal(together[1], model.log_likelihood([two])[0])
@@ -188,31 +197,33 @@ def test_contexts_do_not_cross_documents():
 
 def test_longer_orders_help_on_structured_text():
     train, test = random_docs(8, 2000), random_docs(9)
-    one, two = (KneserNey(order, n_tokens=12).fit(train).perplexity(test) for order in (1, 2))
-    assert two < 0.9 * one
+    one, two = (
+        np.concatenate(Counted(order, n_tokens=12).fit(train).log_likelihood(test)).mean()
+        for order in (1, 2)
+    )
+    assert two > one + 0.1
 
 
 def test_clone_and_default_vocabulary():
-    model = clone(KneserNey(2, discounts="single")).fit([[0, 3, 1]])
+    model = clone(Counted(2, discounts="single")).fit([[0, 3, 1]])
     assert model.n_tokens_ == 4
     assert model.n_parameters_ == 4
 
 
 @pytest.mark.parametrize(
-    ("docs", "message"),
+    ("tokens", "message"),
     [
         ([], "no token to predict"),
-        ([[1], [2]], "no token to predict"),
-        ([[0.5, 1.0]], "1-D integers"),
-        ([[-1, 2]], r"must lie in \[0, 5\)"),
-        ([[1, 5]], r"must lie in \[0, 5\)"),
+        ([1], "no token to predict"),
+        ([0.5, 1.0], "1-D integers"),
+        ([-1, 2], r"must lie in \[0, 5\)"),
+        ([1, 5], r"must lie in \[0, 5\)"),
         (np.zeros((2, 2), dtype=int), "2-D"),
-        ("a string", "tokenize"),
     ],
 )
-def test_bad_documents(docs, message):
+def test_bad_tokens(tokens, message):
     with pytest.raises(ValueError, match=message):
-        KneserNey(2, n_tokens=5).fit(docs)
+        KneserNey(2, n_tokens=5).fit(tokens)
 
 
 @pytest.mark.parametrize(
@@ -225,13 +236,11 @@ def test_bad_documents(docs, message):
 )
 def test_bad_settings(settings_, message):
     with pytest.raises(ValueError, match=message):
-        KneserNey(**settings_).fit([[0, 1]])
+        Counted(**settings_).fit([[0, 1]])
 
 
-def test_use_before_fit_and_empty_test():
+def test_use_before_fit():
     with pytest.raises(ValueError, match="call fit first"):
-        KneserNey().log_likelihood([[0, 1]])
+        KneserNey().log_probabilities([0, 1])
     with pytest.raises(ValueError, match="call fit first"):
         KneserNey().next_token_distribution([])
-    with pytest.raises(ValueError, match="at least one predicted token"):
-        KneserNey(2).fit([[0, 1]]).perplexity([[1]])

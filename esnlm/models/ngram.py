@@ -14,10 +14,11 @@ from esnlm.text.boundaries import RESETS, as_documents, trained_tokenizer, vocab
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.state_dict import Arrays
-from esnlm.utils.validation import check_choice, check_count
+from esnlm.utils.validation import Choice, Count, check_parameters
 
 #: What the configuration of a saved n-gram model calls its kind.
 KIND = "ngrams"
+_CONSTRAINTS = {"reset": Choice(RESETS), "order": Count(), "n_tokens": Count(none=True)}
 _SETTINGS = ("order", "reset", "n_tokens", "discounts")
 
 
@@ -80,18 +81,14 @@ class NgramLanguageModel(SequenceModel):
         Raises ``CorpusError`` where there is no token to predict, ValueError for tokens that are
         no integers in ``[0, n_tokens)`` and parameters out of range.
         """
-        check_choice("reset", self.reset, RESETS)
-        check_count("order", self.order)
-        if self.n_tokens is not None:
-            check_count("n_tokens", self.n_tokens)
+        check_parameters(self, _CONSTRAINTS)
         if not isinstance(docs, TokenStream):
             docs = as_documents(docs)
         self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
         n_tokens = vocabulary_size(self.n_tokens, self.tokenizer_)
         stream = self._tokens(docs, n_tokens)
         ngrams = KneserNey(self.order, n_tokens=n_tokens, discounts=self.discounts)
-        starts = [0] if stream.starts is None else stream.starts
-        self.ngrams_ = ngrams.fit(stream.tokens, starts=starts)
+        self.ngrams_ = ngrams.fit(stream.tokens, starts=stream.starts)
         self.n_tokens_ = self.ngrams_.n_tokens_
         return self
 

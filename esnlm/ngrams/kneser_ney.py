@@ -1,7 +1,7 @@
 """Interpolated Kneser-Ney n-grams on token sequences: the baseline every model stands beside."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,8 +9,6 @@ from sklearn.base import BaseEstimator
 
 from esnlm.ngrams.counts import Floats, Ints, Table, estimate_discounts, find, next_order, places
 from esnlm.utils.validation import Choice, Count, Number, check_parameters
-
-Docs: TypeAlias = "NDArray[np.integer] | Sequence[ArrayLike]"
 
 _SCORED_AT_ONCE = 1 << 20
 _CONSTRAINTS = {
@@ -28,8 +26,7 @@ class KneserNey(BaseEstimator):
     with the uniform distribution over ``n_tokens``, so no token has probability zero.
 
     The model predicts every token of a document but the first, from at most ``order - 1``
-    preceding tokens of the same document: the tokens that a ``LanguageModel`` predicts. Contexts
-    never cross documents; for contexts that cross sentences pass one long array.
+    preceding tokens of the same document. `esnlm.NgramLanguageModel` reads text with it.
 
     Parameters
     ----------
@@ -52,12 +49,10 @@ class KneserNey(BaseEstimator):
 
     Examples
     --------
-    >>> model = KneserNey(order=3, n_tokens=4).fit([[0, 1, 2, 1, 2, 3], [0, 1, 2, 3]])
+    >>> model = KneserNey(order=3, n_tokens=4).fit([0, 1, 2, 1, 2, 3, 0, 1, 2, 3], starts=[0, 6])
     >>> after = model.next_token_distribution([1, 2])
     >>> int(after.argmax()), round(float(after.sum()), 12)
     (3, 1.0)
-    >>> [len(scores) for scores in model.log_likelihood([[0, 1, 2, 3], [0, 3]])]
-    [3, 1]
     """
 
     def __init__(
@@ -67,24 +62,22 @@ class KneserNey(BaseEstimator):
         self.n_tokens = n_tokens
         self.discounts = discounts
 
-    def fit(self, docs: Docs, *, starts: ArrayLike | None = None) -> Self:
-        """Count the n-grams of ``docs``: integer arrays, or one long integer array.
+    def fit(self, tokens: ArrayLike, *, starts: ArrayLike | None = None) -> Self:
+        """Count the n-grams of integers (T,), where ``starts`` (n,) says where documents begin.
 
-        With one long array ``starts`` (n,) may say where documents begin, 0 among them. Memory
-        peaks at about 120 bytes a token. Raises ValueError for an empty corpus, tokens that are
-        not integers or lie outside ``range(n_tokens)``.
+        0 is among the starts; None: one document. Memory peaks at about 120 bytes a token. Raises
+        ValueError for an empty corpus, tokens that are not integers or outside ``range(n_tokens)``.
         """
         check_parameters(self, _CONSTRAINTS)
-        tokens, where = _joined(docs) if starts is None else _cut(docs, starts)
-        offsets = places(where, len(tokens), self.order)
+        words, where = _checked(tokens, starts)
+        offsets = places(where, len(words), self.order)
         if not np.any(offsets > 0):
             raise ValueError("the corpus holds no token to predict: documents need two or more")
-        largest = int(tokens.max()) + 1
-        self.n_tokens_ = largest if self.n_tokens is None else int(self.n_tokens)
-        _check_range(tokens, self.n_tokens_)
+        self.n_tokens_ = int(words.max()) + 1 if self.n_tokens is None else int(self.n_tokens)
+        _check_range(words, self.n_tokens_)
         self._tables: list[Table] = []
         self.discounts_ = np.zeros((self.order, 3))
-        self._count(tokens, offsets)
+        self._count(words, offsets)
         return self
 
     @property
@@ -119,25 +112,18 @@ class KneserNey(BaseEstimator):
         row[:] = estimate_discounts(counts, self.discounts)
         self._tables.append(Table.discounted(keys, counts, row, n_contexts, self.n_tokens_))
 
-    def log_likelihood(self, docs: Docs) -> list[Floats]:
-        """Natural-log probabilities of ``doc[1:]``, one array (len(doc) - 1,) per document."""
-        self._fitted()
-        tokens, starts = _joined(docs)
-        parts = np.split(self.log_probabilities(tokens, starts), starts[1:])
-        return [scores[1:] for scores in parts[: len(starts)]]
-
     def log_probabilities(self, tokens: ArrayLike, starts: ArrayLike | None = None) -> Floats:
         """Natural-log probability (T,) of each token given its document; 0 at first tokens.
 
         ``starts`` (n,): where documents begin in ``tokens`` (T,), 0 among them; None: one does.
         The memory used beyond the answer does not depend on T.
 
-        >>> model = KneserNey(order=2, n_tokens=3).fit([[0, 1, 2, 1, 2]])
+        >>> model = KneserNey(order=2, n_tokens=3).fit([0, 1, 2, 1, 2])
         >>> model.log_probabilities([0, 1, 2, 0, 1], starts=[0, 3]).round(3).tolist()
         [0.0, -0.288, -0.405, 0.0, -0.288]
         """
         self._fitted()
-        words, where = _cut(tokens, [0] if starts is None else starts)
+        words, where = _checked(tokens, starts)
         result = np.empty(len(words))
         reach = max(self.order - 1, 1)
         for first in range(0, len(words), _SCORED_AT_ONCE):
@@ -172,13 +158,6 @@ class KneserNey(BaseEstimator):
             result[known] = own + table.left_over[context] * result[known]
         result[offsets == 0] = 1.0
         return result
-
-    def perplexity(self, docs: Docs) -> float:
-        """exp of the mean negative log-likelihood per predicted token."""
-        scores = np.concatenate([np.empty(0), *self.log_likelihood(docs)])
-        if not len(scores):
-            raise ValueError("perplexity needs at least one predicted token, got none")
-        return float(np.exp(-scores.mean()))
 
     def next_token_distribution(self, context: ArrayLike) -> Floats:
         """Probabilities (n_tokens,) of the token after ``context``, seen or not, empty or not."""
@@ -252,27 +231,11 @@ class KneserNey(BaseEstimator):
         return model
 
 
-def _integers(doc: NDArray[Any]) -> NDArray[np.integer]:
-    if doc.ndim != 1 or (doc.size and not np.issubdtype(doc.dtype, np.integer)):
-        raise ValueError(f"a document must be 1-D integers, got {doc.ndim}-D {doc.dtype}")
-    return doc
-
-
-def _joined(docs: Docs) -> tuple[Ints, Ints]:
-    """All tokens (T,) of documents, checked, and where (n,) each document begins."""
-    if isinstance(docs, str):
-        raise ValueError("docs must be integer arrays, got a string: tokenize it first")
-    one = isinstance(docs, np.ndarray) and docs.dtype != object
-    arrays = [_integers(np.asarray(doc)) for doc in ([docs] if one else docs)]
-    starts = np.cumsum([0, *map(len, arrays)])[:-1]
-    wide = (doc.astype(np.int64, copy=False) for doc in arrays)
-    return np.concatenate([np.empty(0, dtype=np.int64), *wide]), starts
-
-
-def _cut(tokens: Any, starts: ArrayLike) -> tuple[Ints, Ints]:
-    """One long array (T,) and where (n,) documents begin in it, checked."""
-    words = _integers(np.asarray(tokens))
-    where = np.asarray(starts)
+def _checked(tokens: ArrayLike, starts: ArrayLike | None) -> tuple[Ints, Ints]:
+    """Tokens (T,) and where (n,) documents begin in them."""
+    words, where = np.asarray(tokens), np.asarray([0] if starts is None else starts)
+    if words.ndim != 1 or (words.size and words.dtype.kind not in "iu"):
+        raise ValueError(f"tokens must be 1-D integers, got {words.ndim}-D {words.dtype}")
     if len(words) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
         raise ValueError(f"starts must begin at 0 and rise, got {where[:5].tolist()} and on")
     return words, where

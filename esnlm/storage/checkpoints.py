@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: a folder of which one is always whole."""
+"""Checkpoints of a training run; one is always whole, whenever the run is killed."""
 
 import errno
 import re
@@ -28,7 +28,7 @@ _CHECKPOINT = FolderFormat(
 
 
 class CheckpointError(ValueError):
-    """A run that cannot be resumed from what lies in the folder."""
+    """A run that its checkpoint does not fit."""
 
 
 @dataclass(frozen=True)

@@ -33,19 +33,10 @@ def unsealed(path: Path) -> Any:
 
 @dataclass(frozen=True)
 class FolderFormat:
-    """A kind of folder, one file of which describes the others and holds its own checksum.
+    """A kind of folder whose ``file`` has its name and version, and holds its own checksum.
 
-    Parameters
-    ----------
-    name, version : str, int
-        What the file says of itself.
-    what : str
-        The kind, in messages.
-    file : str
-    error : class of ValueError
-        Raised for a folder that is not whole and unaltered.
-    advice : str
-        What to do with a folder of another version.
+    ``what`` it is in messages, ``error`` is raised for a folder that is not whole and unaltered,
+    ``advice`` says what to do with one of another version.
     """
 
     name: str

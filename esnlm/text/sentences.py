@@ -145,13 +145,11 @@ def framed(
     -------
     tokens (T,) end to end, lengths (n,) of the sentences, 0 for what is left out, and counts.
     """
-    before = np.array([] if tokenizer.bos_id is None else [tokenizer.bos_id], dtype=np.int32)
-    after = np.array([] if tokenizer.eos_id is None else [tokenizer.eos_id], dtype=np.int32)
     parts = [np.zeros(0, dtype=np.int32)]
     lengths = np.zeros(len(texts), dtype=np.int64)
     words = characters = cut = cut_tokens = 0
-    for i, ids in enumerate(tokenizer.encode_batches(texts)):
-        kept, text = np.concatenate([before, ids, after]), texts[i]
+    for i, kept in enumerate(tokenizer.encode_lines(texts)):
+        text = texts[i]
         if len(kept) < (rules.min_length or 1):
             continue
         if rules.max_length is not None and len(kept) > rules.max_length:

@@ -33,7 +33,7 @@ _BATCH_CHARACTERS = 1 << 20
 
 
 class TokenizerError(ValueError):
-    """A tokenizer that cannot be made, read or used as asked."""
+    """A tokenizer that cannot be made, read or used."""
 
 
 class Tokenizer:
@@ -85,19 +85,14 @@ class Tokenizer:
         texts : iterable of str
             Read once, as a stream.
         vocab_size : int, optional
-            Entries of the vocabulary, ``<unk>`` and the boundary tokens included; all words when
-            left out. Words past it become ``<unk>``. Ties are broken by alphabet.
+            Entries, ``<unk>`` and the boundary tokens included; None: all words. Words past it
+            become ``<unk>``. Ties are broken by alphabet.
         lower : bool
             Lower-case the text first.
         boundaries : bool
             Have ``<s>`` and ``</s>`` around each sentence.
         """
-        counts: Counter[str] = Counter()
-        for text in texts:
-            counts.update((_lowered(text) if lower else text).split())
-        backend = Backend(models.WordLevel(_ranked(counts, vocab_size, boundaries), UNKNOWN))
-        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        return cls._finished(backend, counts, lower, boundaries)
+        return cls._trained(texts, vocab_size, lower, boundaries, characters=False)
 
     @classmethod
     def train_characters(
@@ -116,23 +111,45 @@ class Tokenizer:
         >>> tokenizer.vocabulary
         ['<unk>', ' ', 'b', 'e', 'o', 't']
         """
-        counts: Counter[str] = Counter()
-        for text in texts:
-            counts.update(_lowered(text) if lower else text)
-        if vocab_size is None:  # every character: alphabetic order reads better than rank
-            counts = Counter(dict.fromkeys(counts, 1))
-        backend = Backend(models.WordLevel(_ranked(counts, vocab_size, boundaries), UNKNOWN))
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_ANY_CHARACTER), "isolated")
-        backend.decoder = decoders.Fuse()
-        return cls._finished(backend, counts, lower, boundaries)
+        return cls._trained(texts, vocab_size, lower, boundaries, characters=True)
 
     @classmethod
-    def _finished(cls, backend: Backend, counts: Counter[str], lower: bool, bounds: bool) -> Self:
+    def _trained(
+        cls,
+        texts: Iterable[str],
+        vocab_size: int | None,
+        lower: bool,
+        boundaries: bool,
+        *,
+        characters: bool,
+    ) -> Self:
+        special = [UNKNOWN, BEGIN, END] if boundaries else [UNKNOWN]
+        if vocab_size is not None and vocab_size <= len(special):
+            raise TokenizerError(
+                f"vocab_size must be larger than the {len(special)} special tokens, got"
+                f" {vocab_size}"
+            )
+        lowercase = normalizers.Lowercase()
+        counts: Counter[str] = Counter()
+        for text in texts:
+            text = lowercase.normalize_str(text) if lower else text
+            counts.update(text if characters else text.split())
         if not counts:
             raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
+        if characters and vocab_size is None:  # alphabetic order reads better than rank
+            counts = Counter(dict.fromkeys(counts, 1))
+        ranked = sorted((w for w in counts if w not in special), key=lambda w: (-counts[w], w))
+        kept = ranked if vocab_size is None else ranked[: vocab_size - len(special)]
+        entries = {word: i for i, word in enumerate([*special, *kept])}
+        backend = Backend(models.WordLevel(entries, UNKNOWN))
+        if characters:
+            backend.pre_tokenizer = pre_tokenizers.Split(Regex(_ANY_CHARACTER), "isolated")
+            backend.decoder = decoders.Fuse()
+        else:
+            backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         if lower:
-            backend.normalizer = normalizers.Lowercase()
-        if not bounds:
+            backend.normalizer = lowercase
+        if not boundaries:
             return cls(backend)
         backend.add_special_tokens([BEGIN, END])
         return cls(backend, bos=BEGIN, eos=END).prepend_bos()
@@ -196,10 +213,10 @@ class Tokenizer:
 
     def encode_lines(self, lines: Iterable[str]) -> Iterator[Ids]:
         """Each line -> BOS ids EOS (n,) int32, whichever of the two the tokenizer has."""
-        before = [] if self.bos_id is None else [self.bos_id]
-        after = [] if self.eos_id is None else [self.eos_id]
+        before = np.array([] if self.bos_id is None else [self.bos_id], dtype=np.int32)
+        after = np.array([] if self.eos_id is None else [self.eos_id], dtype=np.int32)
         for ids in self.encode_batches(lines):
-            yield np.concatenate([before, ids, after]).astype(np.int32)
+            yield np.concatenate([before, ids, after])
 
     def encode_batches(self, texts: Iterable[str]) -> Iterator[Ids]:
         """Each text -> ids (n,) int32 without boundary tokens, on all cores, as a stream."""
@@ -281,22 +298,6 @@ def _backend_of(data: bytes, name: str) -> Backend:
         ) from error
 
 
-def _lowered(text: str) -> str:
-    return str(normalizers.Lowercase().normalize_str(text))
-
-
-def _ranked(counts: Counter[str], vocab_size: int | None, boundaries: bool) -> dict[str, int]:
-    """Special tokens, then the words by falling frequency and alphabet: token -> id."""
-    special = [UNKNOWN, *([BEGIN, END] if boundaries else [])]
-    if vocab_size is not None and vocab_size <= len(special):
-        raise TokenizerError(
-            f"vocab_size must be larger than the {len(special)} special tokens, got {vocab_size}"
-        )
-    ranked = sorted((w for w in counts if w not in special), key=lambda w: (-counts[w], w))
-    kept = ranked if vocab_size is None else ranked[: vocab_size - len(special)]
-    return {word: i for i, word in enumerate([*special, *kept])}
-
-
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     """Texts in lists of about a million characters."""
     batch: list[str] = []
@@ -342,7 +343,7 @@ def byte_pairs(sentences: Iterable[str], vocab_size: int, *, lower: bool = False
     """Byte-level byte-pair encoding as GPT-2's, learned from sentences read once.
 
     Any text has tokens, and decoding inverts encoding. The same sentences give the same tokenizer.
-    The vocabulary is smaller than asked for where no pair is left that occurs twice.
+    The vocabulary is smaller than ``vocab_size`` where no pair is left that occurs twice.
 
     Examples
     --------

@@ -89,7 +89,7 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
 
 
 class _Work:
-    """Calls of a function on numbered tiles, all of which can be brought to an end.
+    """Calls of a function on numbered tiles that can be ended all together.
 
     Futures alone cannot: an interrupt may lose one while it is being made, and stops the waiting
     for a thread at once. Outcomes come through a queue of the interpreter's own: waiting for it

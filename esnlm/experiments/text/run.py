@@ -63,16 +63,13 @@ def _tokenizer(setting: Mapping[str, Any], text: str) -> Tokenizer:
 def _ngrams(
     setting: Mapping[str, Any], streams: Mapping[str, TokenStream], n_tokens: int, reset: str
 ) -> dict[str, Any]:
-    from esnlm.ngrams.kneser_ney import KneserNey
+    from esnlm.models.ngram import NgramLanguageModel
 
-    docs = {
-        part: [stream.tokens]
-        if stream.starts is None
-        else np.split(stream.tokens, stream.starts[1:])
-        for part, stream in streams.items()
-    }
-    model = KneserNey(setting["size"], n_tokens=n_tokens)
-    return _fitted_and_scored(model, partial(model.fit, docs["train"]), docs["test"])
+    model = NgramLanguageModel(setting["size"], n_tokens=n_tokens, reset=reset)
+    test = streams["test"]
+    starts = [0] if test.starts is None else test.starts
+    by_sequence = TokenStream(test.tokens, test.starts, np.append(starts, len(test.tokens)))
+    return _fitted_and_scored(model, partial(model.fit, streams["train"]), by_sequence)
 
 
 def _reservoir(
