@@ -46,18 +46,25 @@ def check_results(results: Iterable[Path | None], read: Iterable[str | Path] = (
 
 
 @contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an OSError of the block name ``path``: that of a full disk names no file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+@contextmanager
 def file_aside(path: Path, mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
     """A file that takes the name ``path`` when the block ends well; else nothing has changed."""
     aside = path.with_name(path.name + ASIDE)
     try:
-        with open(aside, mode, **options) as file:
+        with naming(path), open(aside, mode, **options) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         put_in_place(aside, path)
-    except OSError as error:
-        error.filename = error.filename or str(path)  # missing where the disk is full
-        raise
     finally:
         aside.unlink(missing_ok=True)
 
@@ -105,13 +112,11 @@ def folder_aside(target: Path, check: Callable[[Path], None] | None = None) -> I
     try:
         os.umask(mask := os.umask(0))
         aside.chmod(0o777 & ~mask)  # as any new folder: temporary ones are private
-        yield aside
+        with naming(target):
+            yield aside
         if check:
             check(target)
         put_in_place(aside, target)
-    except OSError as error:
-        error.filename = error.filename or str(target)
-        raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -9,6 +9,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.storage.atomic import naming
+
 _PIECE_BYTES = 1 << 20
 
 
@@ -62,23 +64,17 @@ class GrowingFile:
     def append(self, values: NDArray[Any]) -> None:
         """Write (n,) values at the end; an `OSError` names the file."""
         data = np.ascontiguousarray(values, dtype=self.dtype).view(np.uint8).data
-        try:
-            written = 0
+        written = 0
+        with naming(self.path):
             while written < len(data):
                 written += self._file.write(data[written:]) or 0
-        except OSError as error:
-            error.filename = error.filename or str(self.path)
-            raise
         self._digest.update(data)
         self._bytes += len(data)
 
     def state(self) -> dict[str, Any]:
         """Size and checksum of what has been appended, once the disk has it."""
-        try:
+        with naming(self.path):
             os.fsync(self._file.fileno())
-        except OSError as error:
-            error.filename = error.filename or str(self.path)
-            raise
         return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
 
     def _roll_back(self, state: Mapping[str, Any]) -> None:

@@ -77,13 +77,8 @@ def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
     """Train, valid and test text of the Penn Treebank in Mikolov's preparation.
 
     One sentence a line; 10 000 words with the end of a sentence, rarer ones are ``<unk>`` and
-    numbers ``N``.
-
-    Parameters
-    ----------
-    folder : path, optional
-        Where ``ptb.train.txt``, ``ptb.valid.txt`` and ``ptb.test.txt`` lie, plain or ``.gz``.
-        None: they are downloaded to the user's cache.
+    numbers ``N``. They are read from ``folder``, where they lie as ``ptb.train.txt`` and so on,
+    plain or ``.gz``; None: they are downloaded to the user's cache.
 
     Raises
     ------
@@ -117,12 +112,8 @@ def tiny_shakespeare(
 def shakespeare(folder: str | Path, edition: str = "modern") -> str:
     """The complete works in modern spelling, or 36 plays as the First Folio spells them.
 
-    Parameters
-    ----------
-    folder : path
-        Holds ``shakespeare.txt`` or ``shakespeare-first-folio.txt``, plain or ``.gz``; or is the
-        file. There is no download: the texts are made from the XML of another repository.
-    edition : {"modern", "first_folio"}
+    ``folder`` holds ``shakespeare.txt`` or ``shakespeare-first-folio.txt``, plain or ``.gz``, or
+    is the file. There is no download: the texts are made from the XML of another repository.
     """
     names = {"modern": "shakespeare.txt", "first_folio": "shakespeare-first-folio.txt"}
     if edition not in names:
@@ -135,13 +126,8 @@ def wikitext2(
 ) -> dict[str, str]:
     """WikiText-2 in words: articles of Wikipedia, rare words ``<unk>``.
 
-    Parameters
-    ----------
-    folder : path, optional
-        Where ``wiki.train.tokens`` (or ``wiki.train.txt``) and so on lie, plain or ``.gz``. None:
-        the archive is downloaded to the user's cache.
-    parts : sequence of str
-        Which of train, valid and test to read.
+    ``folder`` holds ``wiki.train.tokens`` (or ``wiki.train.txt``) and so on, plain or ``.gz``;
+    None: the archive is downloaded to the user's cache.
     """
     return {part: load(f"wiki.{part}.tokens", folder, also=(f"wiki.{part}.txt",)) for part in parts}
 
