@@ -1,8 +1,9 @@
 """How well models predict text, in units that compare across tokenizers."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,59 +48,6 @@ class Scored:
     scores: list[NDArray[np.float64]]
 
 
-@dataclass
-class Totals:
-    """Counts of a text, and the negative log-likelihood (nats) of it under each model."""
-
-    n_tokens: int = 0
-    n_words: int = 0
-    n_characters: int = 0
-    n_unknown: int = 0
-    nll: list[float] = field(default_factory=list)
-
-    def add_part(self, part: Scored, unk_id: int | None, cut: int) -> None:
-        """Count a part; ``cut`` line ends were taken off each document."""
-        self.n_tokens += int(np.count_nonzero(part.predicted))
-        self.n_words += sum(len(doc.split()) for doc in part.docs)
-        self.n_characters += sum(len(doc) + cut for doc in part.docs)
-        if unk_id is not None:
-            unknown = (part.stream.tokens == unk_id) & part.predicted
-            self.n_unknown += int(np.count_nonzero(unknown))
-        self._add_nll([-float(scores.sum()) for scores in part.scores])
-
-    def add(self, other: "Totals") -> None:
-        """Count another text."""
-        for name in ("n_tokens", "n_words", "n_characters", "n_unknown"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        self._add_nll(other.nll)
-
-    def _add_nll(self, nll: Sequence[float]) -> None:
-        self.nll = self.nll or [0.0] * len(nll)
-        self.nll = [one + two for one, two in zip(self.nll, nll, strict=True)]
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One row of measures a model.
-
-        ``nll_per_token`` and ``nll_per_word`` are in nats, ``bits_per_character`` in bits: the
-        negative log-likelihood of all predicted tokens, ends of sentences among them, over the
-        number of predicted tokens, of white-space-separated words, and of characters, line ends
-        among them. ``unknown_share`` is the part of predicted tokens that are the unknown token:
-        tokenizers compare fairly only where it is small.
-        """
-        for nll in self.nll:
-            per_token = _ratio(nll, self.n_tokens)
-            yield {
-                "n_tokens": self.n_tokens,
-                "n_words": self.n_words,
-                "n_characters": self.n_characters,
-                "nll_per_token": per_token,
-                "perplexity": math.exp(per_token) if per_token < 700 else math.inf,
-                "nll_per_word": _ratio(nll, self.n_words),
-                "bits_per_character": _ratio(nll / math.log(2), self.n_characters),
-                "unknown_share": _ratio(self.n_unknown, self.n_tokens),
-            }
-
-
 class Evaluation:
     """Measures of texts under one model, or under two and their interpolation.
 
@@ -136,34 +84,41 @@ class Evaluation:
     ) -> list[dict[str, Any]]:
         """Rows of `COLUMNS` for each path (text, folder, shards), and for all if there are more.
 
+        ``nll_per_token`` and ``nll_per_word`` are in nats, ``bits_per_character`` in bits: the
+        negative log-likelihood of all predicted tokens, ends of sentences among them, over the
+        number of predicted tokens, of white-space-separated words, and of characters, line ends
+        among them. ``unknown_share`` is the part of predicted tokens that are the unknown token:
+        tokenizers compare fairly only where it is small.
+
         ``watch`` is called with the path and each scored part as it comes; the last scores are
         those of the last row.
         """
         found: list[dict[str, Any]] = []
-        together = Totals()
+        together: Any = Counter()
         for self.n_texts, path in enumerate(paths, start=1):
-            totals = self._totals(path, watch)
-            together.add(totals)
-            found += self._named(path, totals)
-        return found + (self._named("all", together) if len(paths) > 1 else [])
+            sums = self._sums(path, watch)
+            together.update(sums)
+            found += self._measures(path, sums)
+        return found + (self._measures("all", together) if len(paths) > 1 else [])
 
-    def _totals(self, path: str, watch: Callable[[str, Scored], None] | None) -> Totals:
-        totals = Totals()
+    def _sums(self, path: str, watch: Callable[[str, Scored], None] | None) -> Any:
+        """Counts of a text, and its negative log-likelihood (n_models,) in nats."""
+        sums: Any = Counter()
         tokenizer = self.models[0].tokenizer_
         # A line end was cut off each document that is not a whole file.
         cut = 0 if self.split == "file" else 1
         hidden = None if self.verbose else True  # None: hidden where no terminal shows it
         with tqdm(unit="tok", unit_scale=True, leave=False, disable=hidden) as bar:
             for part in self.parts(path):
-                totals.add_part(part, None if tokenizer is None else tokenizer.unk_id, cut)
+                sums.update(_counts(part, None if tokenizer is None else tokenizer.unk_id, cut))
                 if watch is not None:
                     watch(path, part)
                 bar.update(len(part.stream.tokens))
         if is_shards(path):
             counts = Shards(path, verify=False).manifest["totals"]
-            totals.n_words = counts["words"]
-            totals.n_characters = counts["characters"] + counts["sentences"]  # with line ends
-        return totals
+            sums["n_words"] = counts["words"]
+            sums["n_characters"] = counts["characters"] + counts["sentences"]  # with line ends
+        return sums
 
     def parts(self, path: str) -> Iterator[Scored]:
         """The scored parts of a text or of shards, about a million characters each.
@@ -210,12 +165,25 @@ class Evaluation:
             return (([], stream) for stream in _shard_streams(model, Shards(path)))
         return ((docs, model.tokenize(docs)) for docs in _text_parts(TextCorpus(path, self.split)))
 
-    def _named(self, path: str, totals: Totals) -> list[dict[str, Any]]:
+    def _measures(self, path: str, sums: Any) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
-        for place, row in enumerate(totals.rows()):
-            mixed = place == len(self.models)
-            row |= {"model": self.names[place], "text": path}
-            rows.append(row | {"weight": self.weight if mixed else ""})
+        for place, nll in enumerate(sums["nll"].tolist() if sums else ()):
+            per_token = _ratio(nll, sums["n_tokens"])
+            rows.append(
+                {
+                    "model": self.names[place],
+                    "text": path,
+                    "n_tokens": sums["n_tokens"],
+                    "n_words": sums["n_words"],
+                    "n_characters": sums["n_characters"],
+                    "nll_per_token": per_token,
+                    "perplexity": math.exp(per_token) if per_token < 700 else math.inf,
+                    "nll_per_word": _ratio(nll, sums["n_words"]),
+                    "bits_per_character": _ratio(nll / math.log(2), sums["n_characters"]),
+                    "unknown_share": _ratio(sums["n_unknown"], sums["n_tokens"]),
+                    "weight": self.weight if place == len(self.models) else "",
+                }
+            )
         return rows
 
 
@@ -278,6 +246,18 @@ def _scored(
         scores.append(np.zeros(n))
         scores[-1][predicted] = found[len(found) - np.count_nonzero(predicted) :]
     return Scored(docs, stream, predicted, scores)
+
+
+def _counts(part: Scored, unk_id: int | None, cut: int) -> dict[str, Any]:
+    """Sums of a part; ``cut`` line ends were taken off each document."""
+    unknown = part.predicted & (part.stream.tokens == (-1 if unk_id is None else unk_id))
+    return {
+        "n_tokens": int(np.count_nonzero(part.predicted)),
+        "n_words": sum(len(doc.split()) for doc in part.docs),
+        "n_characters": sum(len(doc) + cut for doc in part.docs),
+        "n_unknown": int(np.count_nonzero(unknown)),
+        "nll": -np.array([scores.sum() for scores in part.scores]),
+    }
 
 
 def _ratio(part: float, whole: float) -> float:

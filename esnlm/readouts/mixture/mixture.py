@@ -254,8 +254,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         return [slice(start, start + step) for start in range(0, n, step)]
 
     def _tiles(self, X: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
-        whitening = self._whitening()
-        return ((tile, whitening(X[tile])) for tile in self._slices(len(X)))
+        return ((tile, self._whitening()(X[tile])) for tile in self._slices(len(X)))
 
     @contextmanager
     def _workers(self) -> Iterator[TileMap]:
