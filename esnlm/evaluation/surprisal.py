@@ -12,30 +12,13 @@ from esnlm.evaluation.measures import Scored
 from esnlm.text.boundaries import text_pieces
 from esnlm.text.tokenizers import Tokenizer
 
+_PLACE = ("text", "document", "sentence")
+_SUMS = ("n_tokens", "n_unknown", "surprisal_bits")
 #: Unit -> columns of its CSV. Documents, sentences, words and tokens are counted from 1.
 SURPRISAL_COLUMNS = {
-    "sentence": (
-        "text",
-        "document",
-        "sentence",
-        "string",
-        "n_words",
-        "n_characters",
-        "n_tokens",
-        "n_unknown",
-        "surprisal_bits",
-    ),
-    "word": (
-        "text",
-        "document",
-        "sentence",
-        "word",
-        "string",
-        "n_tokens",
-        "n_unknown",
-        "surprisal_bits",
-    ),
-    "token": ("text", "document", "sentence", "word", "token", "string", "id", "surprisal_bits"),
+    "sentence": (*_PLACE, "string", "n_words", "n_characters", *_SUMS),
+    "word": (*_PLACE, "word", "string", *_SUMS),
+    "token": (*_PLACE, "word", "token", "string", "id", "surprisal_bits"),
 }
 UNITS = tuple(SURPRISAL_COLUMNS)
 
@@ -43,22 +26,18 @@ UNITS = tuple(SURPRISAL_COLUMNS)
 class SurprisalRows:
     """Rows of `SURPRISAL_COLUMNS`, in the order of the text.
 
-    Words are what stands between white space; a word's surprisal is the sum over its tokens, and
-    white space belongs to the word after it, as in the vocabulary of GPT-2. The end of a sentence
-    (EOS) is a row of its own after the last word, spelled as in the vocabulary: leave it out, or
-    not, but so the rows of a text always sum to its negative log-likelihood. A token that is not
-    predicted (the first, where nothing comes before) adds nothing, and ``n_tokens`` counts the
-    others. Sentences are lines.
+    Words are separated by white space; a word's surprisal is the sum over its tokens, and white
+    space belongs to the word after it, as in the vocabulary of GPT-2. The end of a sentence (EOS)
+    is a row of its own after the last word, spelled as in the vocabulary, so that the rows of a
+    text sum to its negative log-likelihood. A token that is not predicted (the first, where
+    nothing comes before) adds nothing, and ``n_tokens`` counts the others. Sentences are lines.
 
     Parameters
     ----------
-    tokenizer : Tokenizer
-        The model's.
-    reset : str
-        The model's.
+    tokenizer, reset : those of the model
     unit : {"sentence", "word", "token"}
     name : str
-        Of the text, for the first column.
+        The text's, for the first column.
     """
 
     def __init__(self, tokenizer: Tokenizer, reset: str, unit: str, name: str) -> None:
@@ -100,9 +79,9 @@ class SurprisalRows:
 
 
 class _Piece:
-    """A text that was encoded at once: its words, its lines, and whose each token is.
+    """A text that was encoded at once: its words, its lines, and the word of each token.
 
-    Its last token is the end where one is spelled; ``unk_id`` is the unknown token's, or None.
+    ``end`` spells the last token where that is the end of the sentence.
     """
 
     def __init__(
@@ -138,7 +117,7 @@ class _Piece:
         self.lines = lines
 
     def sentence_rows(self) -> Iterator[tuple[Any, ...]]:
-        """Line, string, n_words, n_characters, and what `_sums` says."""
+        """Line, string, n_words, n_characters, and `_sums`."""
         sums = self._sums(self.lines[self.owners], self.n_lines)
         for line, values in enumerate(sums):
             first, last = int(self.firsts[line]), int(self.firsts[line + 1]) - 1
@@ -146,7 +125,7 @@ class _Piece:
             yield (line, string, last - first + 1, len(string), *values)
 
     def word_rows(self) -> Iterator[tuple[Any, ...]]:
-        """Line, word, string, and what `_sums` says."""
+        """Line, word, string, and `_sums`."""
         for word, values in enumerate(self._sums(self.owners, len(self.strings))):
             yield (*self._place(word), self.strings[word], *values)
 

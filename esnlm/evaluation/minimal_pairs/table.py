@@ -34,7 +34,7 @@ _NAMES = {
     "human_individual_agreement": "human",
 }
 
-Row = dict[str, Any]
+Row = dict[Any, Any]
 Accuracies = dict[str, float]
 
 
@@ -63,14 +63,14 @@ def tabulate(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]
         overall.assign(level=_OVERALL, paradigm=_OVERALL, field=_OVERALL),
     )
     rows = pd.concat(levels).assign(model=model, bos=scores.bos, reduction=scores.reduction)
-    return _records(rows[list(COLUMNS)])
+    return rows[list(COLUMNS)].to_dict("records")
 
 
 def pair_rows(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]:
     """Rows of `PAIR_COLUMNS`: the log-probabilities of both sentences of each pair."""
     rows = _of_pairs(pairs).rename(columns={"name": "pair"})
     rows = rows.assign(model=model, good=scores.good, bad=scores.bad, credit=scores.credit)
-    return _records(rows[list(PAIR_COLUMNS)])
+    return rows[list(PAIR_COLUMNS)].to_dict("records")
 
 
 def read_published(path: str | Path) -> dict[str, Accuracies]:
@@ -138,10 +138,6 @@ def _accuracies(column: "pd.Series[str]", levels: Any, phenomena: Any) -> Accura
 def _of_pairs(pairs: Sequence[Pair]) -> pd.DataFrame:
     names = ["paradigm", "field", "phenomenon", "name"]
     return pd.DataFrame([[getattr(pair, name) for name in names] for pair in pairs], columns=names)
-
-
-def _records(table: pd.DataFrame) -> list[Row]:
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _mean(values: Any) -> float:

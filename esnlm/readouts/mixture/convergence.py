@@ -14,13 +14,7 @@ class ConvergenceMonitor:
 
     Parameters
     ----------
-    tol : float
-        Converged once the penalised log-likelihood gains less than this per row.
-    max_iter : int
-    patience : int
-        Iterations in a row without a better held-out log-likelihood before stopping.
-    verbose : bool
-        Print every iteration to standard error.
+    tol, max_iter, patience, verbose : as in `MixtureOfExpertsReadout`
 
     Attributes
     ----------
@@ -29,9 +23,8 @@ class ConvergenceMonitor:
         held-out rows.
     best : int
         Iteration whose parameters are kept: best held-out, or the last.
-    converged : bool
-    stopped_early : bool
-        Whether held-out rows, rather than convergence, ended the run.
+    converged, stopped_early : bool
+        Whether convergence, or held-out rows, ended the run.
 
     Examples
     --------
@@ -56,7 +49,7 @@ class ConvergenceMonitor:
     def report(
         self, penalised: float, log_likelihood: float, held_out: float | None = None
     ) -> None:
-        """Take the values of one more iteration; warns where the penalised one fell."""
+        """Add the values of an iteration; warns where the penalised one fell."""
         if not math.isfinite(penalised):
             raise FloatingPointError(
                 f"the log-likelihood became {penalised}: check the states for huge values"
@@ -75,9 +68,13 @@ class ConvergenceMonitor:
         self.log_likelihood.append(log_likelihood)
         if held_out is not None:
             self.held_out.append(held_out)
-        self._choose()
+        if not self.held_out or self.held_out[-1] >= max(self.held_out):
+            self.best = self.n_iter
+        self.stopped_early = self.n_iter - self.best >= self.patience
         if self.verbose:
-            self._print()
+            held = f"  held out {self.held_out[-1]:.5f}" if self.held_out else ""
+            line = f"EM {self.n_iter:4d}  penalised {penalised:.5f}  training {log_likelihood:.5f}"
+            print(line + held, file=sys.stderr)
 
     @property
     def n_iter(self) -> int:
@@ -96,15 +93,5 @@ class ConvergenceMonitor:
 
     @property
     def score(self) -> float:
-        """What restarts are compared by: best held-out, else last penalised log-likelihood."""
+        """Best held-out, else last penalised log-likelihood: restarts are compared by it."""
         return self.held_out[self.best] if self.held_out else self.penalised[-1]
-
-    def _choose(self) -> None:
-        if not self.held_out or self.held_out[-1] >= max(self.held_out):
-            self.best = self.n_iter
-        self.stopped_early = self.n_iter - self.best >= self.patience
-
-    def _print(self) -> None:
-        held = f"  held out {self.held_out[-1]:.5f}" if self.held_out else ""
-        line = f"EM {self.n_iter:4d}  penalised {self.penalised[-1]:.5f}"
-        print(f"{line}  training {self.log_likelihood[-1]:.5f}{held}", file=sys.stderr)

@@ -26,7 +26,7 @@ class _Statistics(NamedTuple):
 
 
 class LinearExperts(Experts):
-    """Expert k says that the one-hot target is N(B_k x, σ² I); a softmax gate mixes the densities.
+    """Under expert k the one-hot target is N(B_k x, σ² I); a softmax gate mixes the densities.
 
     EM raises that density. Prediction is the mean of the mixture, Σ_k P(k|x) B_k x, which is the
     model's expectation of the one-hot target; as in ridge, entries below a floor are set to it

@@ -22,16 +22,9 @@ def conjugate_gradient(
 
     Started at zero, every truncation is a direction of ascent for the function whose negative
     curvature is H.
-
-    Parameters
-    ----------
-    gradient : ndarray (rows, width)
-    product : D -> H D, symmetric and positive definite within every system
-    inverse_diagonal : ndarray (rows, width)
-        Preconditioner.
-    systems : ndarray (rows,) intp
-        Which system each row belongs to: they share products but not step lengths.
-    n_steps : int
+    ``product`` maps D to H D, which is symmetric and positive definite within every system:
+    ``systems`` (rows,) says which one a row belongs to; they share products but not step lengths.
+    ``inverse_diagonal`` (rows, width) is the preconditioner.
 
     Examples
     --------
@@ -68,16 +61,12 @@ def conjugate_gradient(
 
 
 class QuasiNewtonMemory:
-    """Curvature of the likelihood seen over the last steps, as a correction of Newton directions.
+    """Curvature of the likelihood over the last ``size`` steps, to correct Newton directions.
 
-    EM's M-step sees the curvature of Q and not what the missing responsibilities take off it,
-    so it steps too short. The limited-memory BFGS recursion with the M-step as its first metric
-    adds that (quasi-Newton acceleration of EM: Jamshidian & Jennrich 1997; Lange 1995).
-
-    Parameters
-    ----------
-    size : int
-        Steps remembered; 0 leaves directions as they are.
+    The M-step uses the curvature of Q, which exceeds that of the likelihood by the information in
+    the missing responsibilities, so it steps too short. The limited-memory BFGS recursion with
+    the M-step as its first metric corrects that (quasi-Newton acceleration of EM: Jamshidian &
+    Jennrich 1997; Lange 1995).
 
     Examples
     --------

@@ -29,13 +29,10 @@ _KEPT_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Whitening:
-    """Affine map of states to coordinates of mean zero and (nearly) unit covariance.
+    """Affine map of states to coordinates of mean zero and (nearly) unit covariance."""
 
-    mean (n_units,) and map (n_units, n_units), both in the dtype of the states.
-    """
-
-    mean: NDArray[Any]
-    map: NDArray[Any]
+    mean: NDArray[Any]  # (n_units,)
+    map: NDArray[Any]  # (n_units, n_units)
 
     @classmethod
     def from_moments(cls, moments: Moments, dtype: Any) -> "Whitening":
@@ -154,15 +151,10 @@ def prepare(
     hold_out_every: int,
     over: TileMap,
 ) -> TrainingRows:
-    """One pass for moments and labels, then sources that whiten rows.
+    """Whiten rows (X (n, n_units), codes (n,)) by their moments, and set some apart.
 
-    Parameters
-    ----------
-    blocks, held_out : re-iterables of (X (n, n_units), codes (n,))
-    buffer_size : int
-        Rows kept in memory, 1 GiB at most; more rows are streamed.
-    hold_out_every : int
-        Where ``held_out`` is None: one of so many stretches of rows is held out; 0 for none.
+    At most ``buffer_size`` rows, and 1 GiB, are kept in memory; more are streamed. Where
+    ``held_out`` is None, each ``hold_out_every``-th stretch of rows is held out; 0 for none.
     """
     kept, moments, dtype = _first_pass(blocks, n_classes, buffer_size)
     whitening = Whitening.from_moments(moments, dtype)
