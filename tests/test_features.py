@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from features_truth import one_step_gradient
 from sklearn.base import clone
 
 from esnlm import Reservoir, WordFeatures
-from esnlm.reservoir.word_features import one_step_gradient
 
 SINGULAR, PLURAL, STOP = range(0, 4), range(4, 8), 16
 

@@ -30,17 +30,6 @@ def forget_bias(timescales: ArrayLike) -> NDArray[np.float64]:
     return -rates - np.log(-np.expm1(-rates))
 
 
-def timescales_of_bias(bias: ArrayLike) -> NDArray[np.float64]:
-    """``1 / log(1 + exp(-b))``, the timescale of a forget gate's bias (equation 2).
-
-    Examples
-    --------
-    >>> timescales_of_bias(forget_bias([0.5, 3.0, 1000.0])).round(9).tolist()
-    [0.5, 3.0, 1000.0]
-    """
-    return 1 / np.logaddexp(0.0, -np.asarray(bias, dtype=np.float64))
-
-
 def estimated_timescales(mean_forget_gate: ArrayLike) -> NDArray[np.float64]:
     """``-1 / log f``, of forget gates averaged over a text, in (0, 1) (equation 3).
 

@@ -15,10 +15,7 @@ from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.utils.validation import Count, Number, check_parameters, checked_tokens
 
-# Compiled functions carry no types of their own.
-_advance: Any = kernels.advance
-_backpropagate: Any = kernels.backpropagate
-_descend: Any = kernels.descend
+_descend: Any = kernels.descend  # compiled functions carry no types of their own
 
 _ACTIVATIONS = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
 # Online least squares with step η‖x‖² converges below 2; a tenth keeps its gradient noise small
@@ -213,45 +210,6 @@ class WordFeatures(LearnedFeatures):
             np.ascontiguousarray(reservoir.leak_rate_, dtype=np.float64),
             _ACTIVATIONS[reservoir.activation],
         )
-
-
-def one_step_gradient(
-    embedding: ArrayLike,
-    coef: ArrayLike,
-    reservoir: Any,
-    state: ArrayLike,
-    token: int,
-    target: int,
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Loss of one prediction, and its gradient by the token's features and by W_out.
-
-    Parameters
-    ----------
-    embedding : array-like of shape (n_tokens, n_features)
-    coef : array-like of shape (n_tokens, n_units)
-    reservoir : fitted Reservoir with ``n_inputs_ == n_features``
-    state : array-like of shape (n_units,)
-        The state before the token is read, held constant (the truncation after eq. 29).
-    token, target : int
-        The word that is read, and the one that follows it.
-
-    Returns
-    -------
-    loss : float
-        ``½ ‖W_out x - u‖²`` (a term of eq. 12).
-    feature_gradient : ndarray of shape (n_features,)
-        ``W_inᵀ (W_outᵀ error * dx/da)`` (eq. 19, 24).
-    coef_gradient : ndarray of shape (n_tokens, n_units)
-    """
-    rows = np.ascontiguousarray(embedding, dtype=np.float64)
-    readout = np.ascontiguousarray(coef, dtype=np.float64)
-    *weights, activation = WordFeatures(rows.shape[1])._reservoir_weights(reservoir)
-    after = np.array(state, dtype=np.float64)
-    slope, delta = np.empty_like(after), np.empty_like(after)
-    _advance(*weights, activation, rows[token], after, slope)
-    error, gradient = np.empty(len(readout)), np.empty(rows.shape[1])
-    loss = _backpropagate(weights[3], readout, after, slope, target, error, delta, gradient)
-    return float(loss), gradient, np.outer(error, after)
 
 
 def _restarts(length: int, starts: ArrayLike | None) -> NDArray[np.bool_]:
