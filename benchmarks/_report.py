@@ -1,6 +1,6 @@
-"""Rows of the benchmarks: what was measured, beside what, by which command, on what."""
+"""What benchmarks share: options, times, rows, and their report."""
 
-import csv
+import argparse
 import os
 import platform
 import statistics
@@ -11,7 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from esnlm.experiments.common.provenance import code_version
+from esnlm.storage.atomic import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 COLUMNS = (
@@ -30,50 +33,85 @@ COLUMNS = (
 )
 
 
+def options(description: str | None, *positional: str, **defaults: Any) -> argparse.Namespace:
+    """Arguments of the command line; an option is of the type of its default, or of that type.
+
+    A list takes several values, False is a flag; positional arguments are paths, optional with ?.
+    """
+    parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
+    for name in positional:
+        parser.add_argument(name.rstrip("?"), type=Path, nargs="?" if name[-1] == "?" else None)
+    for name, default in defaults.items():
+        option = "--" + name.replace("_", "-")
+        if default is False:
+            parser.add_argument(option, action="store_true")
+        elif isinstance(default, type):
+            parser.add_argument(option, type=default)
+        elif isinstance(default, list):
+            parser.add_argument(option, type=type(default[0]), nargs="+", default=default)
+        else:
+            parser.add_argument(option, type=type(default), default=default)
+    return parser.parse_args()
+
+
+def row(
+    benchmark: str,
+    setting: str,
+    ours: float,
+    peer: float | None = None,
+    unit: str = "",
+    *,
+    ratio: float | None = None,
+    target: Any = "",
+    met: Any = "",
+) -> dict[str, Any]:
+    """A row of the report; the ratio is that of ours to the peer unless it is given."""
+    if ratio is None and peer:
+        ratio = ours / peer
+    measured = {"ours": ours, "peer": peer, "ratio": ratio}
+    known = {name: value for name, value in measured.items() if value is not None}
+    names = {"benchmark": benchmark, "setting": setting, "unit": unit}
+    return names | known | {"target": target, "met": met}
+
+
 def report(name: str, rows: Iterable[Mapping[str, Any]], *, merge: bool = False) -> Path:
     """Write the rows of one benchmark to ``reports/benchmarks/<name>.csv`` and print them.
 
     ``merge`` keeps the rows that are there, except those of a benchmark and setting measured anew.
     """
-    folder = ROOT / "reports" / "benchmarks"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.csv"
-    aside = path.with_suffix(".csv.part")
+    path = ROOT / "reports" / "benchmarks" / f"{name}.csv"
+    path.parent.mkdir(parents=True, exist_ok=True)
     shared = {
         "command": "python " + " ".join([_relative(sys.argv[0]), *sys.argv[1:]]),
         "commit": commit(),
         "machine": machine(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
-    known = _known(path) if merge else {}
-    made: set[tuple[str, str]] = set()
-    with aside.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            full = {column: _short(row.get(column, "")) for column in COLUMNS} | shared
-            name_of_row = full["benchmark"], full["setting"]
-            assert name_of_row not in made, f"two rows are {name_of_row}"
-            made.add(name_of_row)
-            known[name_of_row] = full
-            print(*(f"{key}={full[key]}" for key in COLUMNS[:8]), sep="  ", flush=True)
-        writer.writerows(known.values())
-    aside.replace(path)
+    made = []
+    for one in rows:
+        made.append({column: _short(one.get(column, "")) for column in COLUMNS} | shared)
+        print(*(f"{key}={made[-1][key]}" for key in COLUMNS[:8]), sep="  ", flush=True)
+    table = pd.DataFrame(made, columns=COLUMNS, dtype=str).set_index(["benchmark", "setting"])
+    assert table.index.is_unique, f"two rows are {table.index[table.index.duplicated()][0]}"
+    if merge and path.exists():
+        known = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=[0, 1])
+        places = known.index.union(table.index, sort=False)
+        table = table.combine_first(known).loc[places]
+    write_whole(path, table.to_csv(lineterminator="\n"))
     return path
 
 
-def _known(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Rows of a report by benchmark and setting, in their order."""
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        return {(row["benchmark"], row["setting"]): row for row in csv.DictReader(file)}
+def seconds(function: Callable[[], Any]) -> float:
+    """Wall time of ``function()``."""
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
 
 
 def median_seconds(function: Callable[[], Any], repeats: int = 5) -> float:
     """Median wall time of ``function()`` in seconds, after one call that is not counted."""
     function()
-    return statistics.median(_seconds(function) for _ in range(repeats))
+    return statistics.median(seconds(function) for _ in range(repeats))
 
 
 def commit() -> str:
@@ -93,16 +131,10 @@ def machine() -> str:
     return f"{model}, {cores} cores, {gib:.0f} GiB"
 
 
-def _seconds(function: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 def _relative(script: str) -> str:
     path = Path(script).resolve()
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
-def _short(value: Any) -> Any:
-    return f"{value:.6g}" if isinstance(value, float) else value
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -13,14 +13,13 @@ from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
-import argparse  # noqa: E402
 import resource  # noqa: E402
 import time  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
-from _report import report  # noqa: E402
+from _report import options, report, row  # noqa: E402
 
 from esnlm import ClassFactoredReadout, LanguageModel, Reservoir  # noqa: E402
 from esnlm.evaluation.minimal_pairs.pairs import Pair, read_pairs  # noqa: E402
@@ -33,13 +32,7 @@ TARGET = 120.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("pairs", type=Path)
-    parser.add_argument("tokenizer", type=Path)
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--units", type=int, default=4096)
-    parser.add_argument("--topology", default="offsets")
-    args = parser.parse_args()
+    args = options(__doc__, "pairs", "tokenizer", model=Path, units=4096, topology="offsets")
     pairs = read_pairs(args.pairs)
     model: Any
     if args.model is None:
@@ -60,17 +53,18 @@ def main() -> None:
         f"all {len(pairs)} pairs in {burnt:.0f} s of processor time, {name},"
         f" peak RSS {peak:.1f} GiB"
     )
+    whole += "; peer: its seconds on the sample, scaled"
+    part = (
+        f"{len(some)} pairs, sentences as documents by the peer; scores differ by at most"
+        f" {worst:.1g} nats"
+    )
+    on_part = peer * len(some) / len(pairs)
+    limit = {"target": f"<= {TARGET:.0f} s", "met": took <= TARGET}
     report(
         "blimp",
         [
-            row(f"{whole}; peer: its seconds on the sample, scaled", took, peer)
-            | {"target": f"<= {TARGET:.0f} s", "met": took <= TARGET},
-            row(
-                f"{len(some)} pairs, sentences as documents by the peer; scores differ by at most"
-                f" {worst:.1g} nats",
-                small,
-                peer * len(some) / len(pairs),
-            ),
+            row("blimp", whole, took, peer, "s", ratio=peer / took, **limit),
+            row("blimp", part, small, on_part, "s", ratio=on_part / small),
         ],
     )
 
@@ -114,17 +108,6 @@ def untrained(tokenizer: Tokenizer, n_units: int, topology: str) -> LanguageMode
     model.tokenizer_, model.n_tokens_ = tokenizer, n_tokens
     model.readout_ = ClassFactoredReadout.from_arrays({}, arrays)
     return model
-
-
-def row(setting: str, ours: float, peer: float) -> dict[str, Any]:
-    return {
-        "benchmark": "blimp",
-        "setting": setting,
-        "ours": ours,
-        "peer": peer,
-        "ratio": peer / ours,
-        "unit": "s",
-    }
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 One change at a time from the experiment's setting (one-hot words, 5 500 training sentences, the
 paper's lengths, 10 experts, mean over seeds): learned word features of more dimensions, the true
 word classes in place of learned features, ten times the training sentences, lengths left to the
-grammar, states that start anew with each sentence. Ours: test perplexity; peer: the oracle's.
+grammar, states reset at each sentence. Ours: test perplexity; peer: the oracle's.
 """
 
 # ruff: noqa: E402  (the kernels are chosen before numpy loads)
@@ -11,12 +11,11 @@ from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _report import report
+from _report import options, report, row
 from numpy.typing import NDArray
 
 from esnlm import ElmanGrammar, MixtureOfExpertsReadout, Reservoir, WordFeatures
@@ -103,26 +102,17 @@ def perplexities(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[25, 100])
-    parser.add_argument("--seeds", type=int, default=1)
-    options = parser.parse_args()
+    given = options(__doc__, sizes=[25, 100], seeds=1)
     rows = []
-    for n_units in options.sizes:
-        for name, setting in SETTINGS.items():
-            found = [perplexities(n_units, seed, **setting) for seed in range(options.seeds)]
-            ours, oracle = np.mean(found, axis=0)
+    for n_units in given.sizes:
+        for name, changes in SETTINGS.items():
+            found = [perplexities(n_units, seed, **changes) for seed in range(given.seeds)]
+            ours, oracle = np.mean(found, axis=0).tolist()
+            setting = f"{n_units} units, {name}"
             rows.append(
-                {
-                    "benchmark": "mixture of 10 experts beside the oracle",
-                    "setting": f"{n_units} units, {name}",
-                    "ours": float(ours),
-                    "peer": float(oracle),
-                    "ratio": float(ours / oracle),
-                    "unit": "perplexity",
-                }
+                row("mixture of 10 experts beside the oracle", setting, ours, oracle, "perplexity")
             )
-            print(rows[-1]["setting"], f"{ours:.3f} / {oracle:.3f}", flush=True)
+            print(setting, f"{ours:.3f} / {oracle:.3f}", flush=True)
     report("elman_limits", rows)
 
 

@@ -9,12 +9,11 @@ Rows: n-grams of the default probabilities, and of all settings the one whose tr
 its oracle.
 """
 
-import argparse
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from _report import report
+from _report import options, report, row
 from numpy.typing import NDArray
 
 from esnlm import ElmanGrammar
@@ -25,19 +24,19 @@ PSEUDO_COUNT = 2.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--settings", type=int, default=500)
-    options = parser.parse_args()
+    n_settings = options(__doc__, settings=500).settings
     rows = []
     for gaps in (True, False):
         name = "gaps in object relatives" if gaps else "no gaps"
         oracle, ngrams = perplexities(ElmanGrammar(gaps=gaps))
         for order, value in zip(ORDERS, ngrams, strict=True):
-            rows.append(row(f"{order}-gram", f"{name}, default probabilities", value, oracle))
-        found = [perplexities(ElmanGrammar(gaps=gaps, **s)) for s in settings(options.settings)]
+            rows.append(
+                row(f"{order}-gram", f"{name}, default probabilities", value, oracle, "perplexity")
+            )
+        found = [perplexities(ElmanGrammar(gaps=gaps, **s)) for s in settings(n_settings)]
         oracle, ngrams = min(found, key=lambda each: each[1][2] / each[0])
-        setting = f"{name}, closest of {options.settings} random settings"
-        rows.append(row("3-gram", setting, ngrams[2], oracle))
+        setting = f"{name}, closest of {n_settings} random settings"
+        rows.append(row("3-gram", setting, ngrams[2], oracle, "perplexity"))
     report("elman_process", rows)
 
 
@@ -80,17 +79,6 @@ def codes(tokens: NDArray[Any], order: int, size: int) -> NDArray[np.int64]:
     runs = np.lib.stride_tricks.sliding_window_view(tokens.astype(np.int64), order)
     numbers: NDArray[np.int64] = runs @ size ** np.arange(order - 1, -1, -1)
     return numbers
-
-
-def row(benchmark: str, setting: str, ours: float, oracle: float) -> dict[str, Any]:
-    return {
-        "benchmark": benchmark,
-        "setting": setting,
-        "ours": ours,
-        "peer": oracle,
-        "ratio": ours / oracle,
-        "unit": "perplexity",
-    }
 
 
 if __name__ == "__main__":

@@ -11,14 +11,12 @@ from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
-import argparse  # noqa: E402
 import gzip  # noqa: E402
-import time  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
-from _report import median_seconds, report  # noqa: E402
+from _report import median_seconds, options, report, row, seconds  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 from esnlm import (  # noqa: E402
@@ -37,10 +35,7 @@ Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("train", type=Path)
-    parser.add_argument("valid", type=Path)
-    files = parser.parse_args()
+    files = options(__doc__, "train", "valid")
     vocabulary: dict[str, int] = {}
     train, valid = (read(path, vocabulary) for path in (files.train, files.valid))
     n_words = len(vocabulary)
@@ -92,8 +87,8 @@ def pace(rows: Rows, n_words: int) -> list[dict[str, Any]]:
     scored = 2048 / median_seconds(lambda: ours.predict_log_proba_of(X[some], y[some]), 3)
     full = 2048 / median_seconds(lambda: ours.predict_log_proba(X[some]), 3)
     return [
-        row("fit, softmax factors; peer: one softmax", fitted, peer, "rows/s"),
-        row("log-probability of the next word; peer: of all", scored, full, "rows/s"),
+        row("factored", "fit, softmax factors; peer: one softmax", fitted, peer, "rows/s"),
+        row("factored", "log-probability of the next word; peer: of all", scored, full, "rows/s"),
     ]
 
 
@@ -110,7 +105,7 @@ def likelihood(rows: Rows, judged: Rows, n_words: int) -> list[dict[str, Any]]:
         )
         loss = -float(readout.predict_log_proba_of(*judged).mean())
         setting = f"{kind} factors, {len(y)} rows in {took:.0f} s; peer: frequencies"
-        table.append(row(setting, loss, unigram, "nats/word"))
+        table.append(row("factored", setting, loss, unigram, "nats/word"))
     return table
 
 
@@ -130,26 +125,8 @@ def elman() -> list[dict[str, Any]]:
         ]
         ours, peer = np.exp(losses)
         setting = f"Elman, {n_units} units, one-hot; peer: one softmax"
-        table.append(row(setting, float(ours), float(peer), "perplexity"))
+        table.append(row("factored", setting, float(ours), float(peer), "perplexity"))
     return table
-
-
-def row(setting: str, ours: float, peer: float, unit: str) -> dict[str, Any]:
-    return {
-        "benchmark": "factored",
-        "setting": setting,
-        "ours": ours,
-        "peer": peer,
-        "ratio": ours / peer,
-        "unit": unit,
-    }
-
-
-def seconds(function: Any) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ as it computes) and one-hot rows. Medians. The bound is a kernel that only reads
 the connections name, on a tile of 16 streams in each thread.
 """
 
-import argparse
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +16,7 @@ from esnlm.utils.blas import use_widest_kernels
 use_widest_kernels()
 
 import numpy as np
-from _report import median_seconds, report
+from _report import median_seconds, options, report, row
 from numba import njit
 from numpy.typing import NDArray
 
@@ -29,10 +28,7 @@ V, N_STREAMS, N_THREADS = 50, 64, 2
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n-units", type=int, default=4096)
-    parser.add_argument("--degree", type=int, default=32)
-    size = parser.parse_args()
+    size = options(__doc__, n_units=4096, degree=32)
     tokens = np.random.default_rng(0).integers(0, V, 1_000_000)
     made = {
         topology: Reservoir(
@@ -46,18 +42,9 @@ def main() -> None:
     rows = []
 
     def add(name: str, ours: float, peer_name: str, peer: float, target: float | str) -> None:
-        row: dict[str, Any] = {
-            "benchmark": name,
-            "setting": f"{setting}; peer: {peer_name}",
-            "ours": ours,
-            "peer": peer,
-            "ratio": ours / peer,
-            "unit": "tokens/s",
-            "target": target,
-        }
-        if isinstance(target, float):
-            row["met"] = ours / peer >= target
-        rows.append(row)
+        met = ours / peer >= target if isinstance(target, float) else ""
+        beside = f"{setting}; peer: {peer_name}"
+        rows.append(row(name, beside, ours, peer, "tokens/s", target=target, met=met))
 
     pace = {topology: harvest_pace(reservoir, tokens) for topology, reservoir in made.items()}
     alone = {

@@ -9,7 +9,6 @@ are what ``esnlm prepare`` makes of a corpus; each set is counted in a process o
 
 import argparse
 import gzip
-import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _report import median_seconds, report
+from _report import median_seconds, report, row
 from numpy.typing import NDArray
 
+from esnlm.experiments.common.subprocess_run import peak_rss_mib
 from esnlm.grammars.elman import ElmanGrammar
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey
@@ -48,7 +48,7 @@ def main() -> None:
         *elman(),
         pace(train, len(vocabulary)),
         *large(),
-        *(row for named in files.shards for row in corpus(named, files.held_out)),
+        *(found for named in files.shards for found in corpus(named, files.held_out)),
     ]
     report("kneser_ney", rows)
 
@@ -70,32 +70,19 @@ def accuracy(
 ) -> Iterator[dict[str, Any]]:
     for order in range(1, 6):
         found = NgramLanguageModel(order, n_tokens=n_tokens).fit(train).perplexity(test)
-        row = {
-            "benchmark": "perplexity",
-            "setting": f"{name}, {order}-gram",
-            "ours": found,
-            "unit": "perplexity",
-        }
-        if order in published:
-            peer = published[order]
-            row |= {"peer": peer, "ratio": found / peer}
-            if within:
-                row |= {
-                    "target": f"published within {within:.1%}",
-                    "met": abs(found / peer - 1) <= within,
-                }
-        yield row
+        peer = published.get(order)
+        target: Any = {}
+        if within and peer:
+            met = abs(found / peer - 1) <= within
+            target = {"target": f"published within {within:.1%}", "met": met}
+        yield row("perplexity", f"{name}, {order}-gram", found, peer, "perplexity", **target)
 
 
 def single_discount(train: Any, test: Any, n_tokens: int) -> dict[str, Any]:
     """One discount an order instead of three."""
     model = NgramLanguageModel(5, n_tokens=n_tokens, discounts="single").fit(train)
-    return {
-        "benchmark": "perplexity",
-        "setting": "Penn Treebank, 5-gram, one discount an order",
-        "ours": model.perplexity(test),
-        "unit": "perplexity",
-    }
+    setting = "Penn Treebank, 5-gram, one discount an order"
+    return row("perplexity", setting, model.perplexity(test), unit="perplexity")
 
 
 def elman() -> Iterator[dict[str, Any]]:
@@ -105,12 +92,7 @@ def elman() -> Iterator[dict[str, Any]]:
     train, test = grammar.encode(corpus[:5500]), grammar.encode(corpus[5500:])
     yield from accuracy("Elman default corpus", train, test, 24, AUTHOR_ELMAN, 0.0)
     oracle = grammar.oracle_perplexity(corpus[5500:])
-    yield {
-        "benchmark": "perplexity",
-        "setting": "Elman default corpus, oracle",
-        "ours": oracle,
-        "unit": "perplexity",
-    }
+    yield row("perplexity", "Elman default corpus, oracle", oracle, unit="perplexity")
 
 
 def pace(train: list[NDArray[np.int32]], n_tokens: int) -> dict[str, Any]:
@@ -119,14 +101,8 @@ def pace(train: list[NDArray[np.int32]], n_tokens: int) -> dict[str, Any]:
     ours = median_seconds(lambda: KneserNey(5, n_tokens=n_tokens).fit(tokens, starts=starts), 3)
     lists = [doc.tolist() for doc in train]
     peer = median_seconds(lambda: count_in_dictionaries(lists), 3)
-    return {
-        "benchmark": "fit seconds",
-        "setting": "Penn Treebank, 5-gram, against collections.Counter counting alone",
-        "ours": ours,
-        "peer": peer,
-        "ratio": peer / ours,
-        "unit": "seconds",
-    }
+    setting = "Penn Treebank, 5-gram, against collections.Counter counting alone"
+    return row("fit seconds", setting, ours, peer, "seconds", ratio=peer / ours)
 
 
 def count_in_dictionaries(docs: list[list[int]]) -> None:
@@ -145,22 +121,10 @@ def large() -> Iterator[dict[str, Any]]:
     model = KneserNey(5, n_tokens=VOCABULARY_LARGE)
     setting = f"{N_TOKENS_LARGE:,} Zipf tokens, {VOCABULARY_LARGE:,} types, 5-gram"
     seconds = median_seconds(lambda: model.fit(tokens, starts=starts), 1)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    shared = {"setting": setting}
-    yield shared | {
-        "benchmark": "fit seconds",
-        "ours": seconds,
-        "unit": "seconds",
-        "target": "<= 120",
-        "met": seconds <= 120,
-    }
-    yield shared | {
-        "benchmark": "peak resident memory",
-        "ours": peak,
-        "unit": "GiB",
-        "target": "< 3",
-        "met": peak < 3,
-    }
+    peak = peak_rss_mib() / 1024
+    met = seconds <= 120
+    yield row("fit seconds", setting, seconds, unit="seconds", target="<= 120", met=met)
+    yield row("peak resident memory", setting, peak, unit="GiB", target="< 3", met=peak < 3)
 
 
 def corpus(named: str, held_out: Path) -> Iterator[dict[str, Any]]:
@@ -168,15 +132,14 @@ def corpus(named: str, held_out: Path) -> Iterator[dict[str, Any]]:
     name, train = named.split("=", 1)
     with get_context("spawn").Pool(1) as pool:
         found = pool.apply(counted_and_scored, (train, str(held_out)))
-    shared = {"setting": f"{name}, {found['n_tokens']:,} tokens, 5-gram"}
+    setting = f"{name}, {found['n_tokens']:,} tokens, 5-gram"
     limits = {"fit seconds": ("seconds", 300), "peak resident memory": ("GiB", 3)}
     for benchmark, (unit, limit) in limits.items():
         ours = found[benchmark]
-        target = {"target": f"<= {limit}", "met": ours <= limit}
-        yield shared | {"benchmark": benchmark, "ours": ours, "unit": unit} | target
+        yield row(benchmark, setting, ours, unit=unit, target=f"<= {limit}", met=ours <= limit)
     for unit in ("nats per token", "nats per token, one discount an order", "tokens per second"):
         # A benchmark and a setting are what a row of the report is known by.
-        yield shared | {"benchmark": f"held-out {unit}", "ours": found[unit], "unit": unit}
+        yield row(f"held-out {unit}", setting, found[unit], unit=unit)
 
 
 def counted_and_scored(train: str, held_out: str) -> dict[str, float]:
@@ -187,7 +150,7 @@ def counted_and_scored(train: str, held_out: str) -> dict[str, float]:
     fitted = time.perf_counter()
     scores = model.log_probabilities(test.tokens, test.starts)
     scored = time.perf_counter()
-    peak = own_peak()
+    peak = peak_rss_mib() / 1024
     single = KneserNey(5, n_tokens=shards.n_tokens_vocab, discounts="single")
     single.fit(stream.tokens, starts=stream.starts)
     others = single.log_probabilities(test.tokens, test.starts)
@@ -199,12 +162,6 @@ def counted_and_scored(train: str, held_out: str) -> dict[str, float]:
         "nats per token, one discount an order": -float(others.sum()) / test.n_predicted,
         "tokens per second": test.n_predicted / (scored - fitted),
     }
-
-
-def own_peak() -> float:
-    """Peak resident memory of this process in GiB; getrusage would count its parent's."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**20
 
 
 if __name__ == "__main__":

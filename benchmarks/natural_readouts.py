@@ -4,10 +4,9 @@
 
 TRAIN and DEV are shards that ``esnlm prepare`` made with one tokenizer. Every setting reads the
 same sentences in the same order and is judged on the same tokens of DEV; its peer is a modified
-Kneser-Ney 5-gram on those sentences. The states of a run are harvested once for all its readouts.
-Minutes are processor time of everything: word features and states, counted for each readout, and
-its statistics, clusters and passes. So they do not depend on what else the machine does, and
-settings may be measured a few at a time: rows of other settings are kept.
+Kneser-Ney 5-gram on those sentences. Minutes are processor time of everything: word features,
+states, and the readout's statistics, clusters and passes. So they do not depend on what else the
+machine does, and settings may be measured a few at a time: rows of other settings are kept.
 """
 
 from esnlm.utils.blas import use_widest_kernels
@@ -21,7 +20,7 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import numpy as np  # noqa: E402
-from _report import report  # noqa: E402
+from _report import report, row  # noqa: E402
 
 from esnlm import (  # noqa: E402
     ClassFactoredReadout,
@@ -34,7 +33,6 @@ from esnlm import (  # noqa: E402
 )
 from esnlm.models.training import Trainer, TrainingPlan  # noqa: E402
 from esnlm.ngrams.kneser_ney import KneserNey  # noqa: E402
-from esnlm.readouts.base.readout import StreamingReadout  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
 from esnlm.text.shards import Shards  # noqa: E402
 from esnlm.text.shuffling import evenly_spaced  # noqa: E402
@@ -109,105 +107,25 @@ def rows(
     ngrams = KneserNey(5, n_tokens=n_tokens).fit(corpus.tokens, starts=corpus.starts)
     logs = ngrams.log_probabilities(dev.tokens, starts=dev.starts)[dev.predicted()]
     peer = -float(logs.mean())
-    names = args.only or list(SETTINGS)
-    together = Together([SETTINGS[name] for name in names])
-    figures = measured(together, args.units, corpus, dev, n_tokens)
-    for name, (minutes, loss) in zip(names, figures, strict=True):
+    for name in args.only or SETTINGS:
+        minutes, loss = measured(SETTINGS[name], args.units, corpus, dev, n_tokens)
         setting = f"{name}, {args.units} units, {corpus.n_predicted} tokens"
-        yield {
-            "benchmark": "held-out loss",
-            "setting": setting,
-            "ours": loss,
-            "peer": peer,
-            "unit": "nats/token",
-            "target": "below the peer's",
-            "met": loss < peer,
-        }
-        yield {"benchmark": "training", "setting": setting, "ours": minutes, "unit": "CPU min"}
+        met: Any = {"ratio": "", "target": "below the peer's", "met": loss < peer}
+        yield row("held-out loss", setting, loss, peer, "nats/token", **met)
+        yield row("training", setting, minutes, unit="CPU min")
 
 
-class Together(StreamingReadout):
-    """Readouts that learn from the same states, and the processor seconds of each."""
-
-    def __init__(self, readouts: list[Any]) -> None:
-        self.readouts = readouts
-        #: Columns of last tokens beside the states: those that any of the readouts reads.
-        self.n_direct = max(_n_direct(readout) for readout in readouts)
-
-    def own(self, readout: Any, X: Any) -> Any:
-        """The columns that one of the readouts reads: the newest tokens come first."""
-        return X[:, : X.shape[1] - self.n_direct + _n_direct(readout)]
-
-    def begin(self, *args: Any, **options: Any) -> "Together":
-        classes, n_columns = args
-        for readout in self.readouts:
-            readout.begin(classes, n_columns - self.n_direct + _n_direct(readout), **options)
-        self.seconds = np.zeros(len(self.readouts))
-        self.n_passes = [readout.training_passes for readout in self.readouts]
-        self.passes_done = 0
-        #: Seconds of states, up to the end of each pass.
-        self.shared: list[float] = []
-        return self
-
-    @property
-    def training_passes(self) -> int:
-        return max(self.n_passes)
-
-    @property
-    def survey_rows(self) -> int:
-        return max(readout.survey_rows for readout in self.readouts)
-
-    def each(self, name: str, X: Any = None, codes: Any = None) -> None:
-        """Call a method of every readout that wants this pass."""
-        for k, readout in enumerate(self.readouts):
-            if self.passes_done < self.n_passes[k]:
-                start = time.process_time()
-                given = () if X is None else (self.own(readout, X), codes)
-                getattr(readout, name)(*given)
-                self.seconds[k] += time.process_time() - start
-
-    def survey(self, X: Any, codes: Any) -> None:
-        self.each("survey", X, codes)
-
-    def end_survey(self) -> None:
-        self.each("end_survey")
-
-    def learn(self, X: Any, codes: Any) -> None:
-        self.each("learn", X, codes)
-
-    def end_pass(self, held_out: Any = None) -> bool:
-        self.each("end_pass")
-        for k, readout in enumerate(self.readouts):
-            if self.passes_done + 1 == self.n_passes[k]:
-                start = time.process_time()
-                readout.finish()
-                self.seconds[k] += time.process_time() - start
-        self.passes_done += 1
-        self.shared.append(time.process_time() - float(self.seconds.sum()))
-        return True
-
-    def finish(self, held_out: Any = None) -> None:
-        """Each is finished after its last pass."""
-
-
-def _n_direct(readout: Any) -> int:
-    return int(getattr(readout, "n_direct", 0))
-
-
-class Run(Trainer):
-    """Training that is neither resumed nor scored along the way."""
-
-    def _described(self) -> dict[str, Any]:
-        return {}
+class Unscored(Trainer):
+    """Training that is not scored along the way."""
 
     def _score(self, number: int) -> None:
         pass
 
 
 def measured(
-    together: Together, n_units: int, corpus: TokenStream, dev: TokenStream, n_tokens: int
-) -> list[tuple[float, float]]:
-    """Processor minutes of training, and mean held-out loss (nats a token), of each readout."""
+    readout: Any, n_units: int, corpus: TokenStream, dev: TokenStream, n_tokens: int
+) -> tuple[float, float]:
+    """Processor minutes of training, and the mean held-out loss (nats a token)."""
     start = time.process_time()
     reservoir = Reservoir(
         n_units,
@@ -217,24 +135,15 @@ def measured(
         random_state=0,
     )
     features = SpectralWordFeatures(N_FEATURES, random_state=0)
-    model = LanguageModel(reservoir, together.readouts[0], features=features, n_tokens=n_tokens)
-    model.read(corpus)
-    model.readout = together
-    run = Run(model, corpus, dev, TrainingPlan(seed=0, held_out_tokens=JUDGED))
+    model = LanguageModel(reservoir, readout, features=features, n_tokens=n_tokens)
+    plan = TrainingPlan(seed=0, held_out_tokens=JUDGED)
+    run = Unscored(model, model.read(corpus), dev, plan)
     trained = run.run().readout_
-    totals, n = np.zeros(len(trained.readouts)), 0
+    minutes = (time.process_time() - start) / 60
     blocks = run._held_states()
     assert blocks is not None
-    for X, codes in blocks:
-        for k, readout in enumerate(trained.readouts):
-            logs = readout.predict_log_proba_of(trained.own(readout, X), codes)
-            totals[k] -= logs.sum(dtype=np.float64)
-        n += len(codes)
-    shared = [trained.shared[n_passes - 1] - start for n_passes in trained.n_passes]
-    return [
-        ((states + own) / 60, total / n)
-        for states, own, total in zip(shared, trained.seconds, totals, strict=True)
-    ]
+    logs = [trained.predict_log_proba_of(X, codes) for X, codes in blocks]
+    return minutes, -float(np.concatenate(logs).mean(dtype=np.float64))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ TEXT is a plain file (tiny Shakespeare), lower-cased and read by characters; its
 test. Both patterns have the same number of connections and the same spectral radius. Nats a token.
 """
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from esnlm.utils.blas import use_widest_kernels
 use_widest_kernels()
 
 import numpy as np
-from _report import report
+from _report import options, report, row
 from numpy.typing import NDArray
 
 from esnlm import ElmanGrammar, Reservoir, RidgeReadout, SoftmaxReadout
@@ -36,14 +35,10 @@ class Harvest:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--characters", type=int, default=300_000)
-    options = parser.parse_args()
-    text = characters(options.text, options.characters)
+    given = options(__doc__, "text", seeds=3, characters=300_000)
+    text = characters(given.text, given.characters)
     rows = []
-    for seed in range(options.seeds):
+    for seed in range(given.seeds):
         rows += compare("Elman", elman(seed), seed, 100, 10)
         rows += compare("text", text, seed, 1000, 16)
     report("offsets_accuracy", rows)
@@ -54,16 +49,10 @@ def compare(name: str, data: Cut, seed: int, n_units: int, degree: int) -> list[
         topology: losses(data, topology, seed, n_units, degree)
         for topology in ("offsets", "random")
     }
+    setting = f"N={n_units} d={degree} seed={seed} n_train={len(data[0])}; peer: random"
     return [
-        {
-            "benchmark": f"{name}, {readout}",
-            "setting": f"N={n_units} d={degree} seed={seed} n_train={len(data[0])}; peer: random",
-            "ours": scores["offsets"][readout],
-            "peer": scores["random"][readout],
-            "ratio": scores["offsets"][readout] / scores["random"][readout],
-            "unit": "nats/token",
-        }
-        for readout in scores["offsets"]
+        row(f"{name}, {readout}", setting, ours, scores["random"][readout], "nats/token")
+        for readout, ours in scores["offsets"].items()
     ]
 
 

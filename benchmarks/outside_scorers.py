@@ -9,8 +9,8 @@ the second the least difference between a pair's sentences that was decided othe
 was) and the largest difference of a sentence's score, in nats, of the third seconds. Ties,
 which count half by us and are decided by rounding there, are left out of the first row.
 
-A paradigm's scores lie in the folder SCORES as soon as it is done, and are not asked for again: an
-interrupted run goes on. Needs the extra ``hf``.
+A paradigm's scores lie in the folder SCORES as soon as it is done, and are not computed again: an
+interrupted run resumes. Needs the extra ``hf``.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _report import report
+from _report import report, row
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -90,8 +90,8 @@ def kept(
         aside = place.with_suffix(".part.npz")
         np.savez(aside, scores=found, seconds=time.perf_counter() - start)
         aside.replace(place)
-    with np.load(place, allow_pickle=False) as told:
-        return told["scores"], float(told["seconds"])
+    with np.load(place, allow_pickle=False) as known_scores:
+        return known_scores["scores"], float(known_scores["seconds"])
 
 
 def rows(
@@ -103,40 +103,27 @@ def rows(
     seconds: float,
 ) -> list[dict[str, Any]]:
     """Accuracies, the largest difference, and what both took."""
-    told = ~ties
-    right, found = ours[told, 0] > ours[told, 1], theirs[told, 0] > theirs[told, 1]
+    decided, their_decided = ours[~ties], theirs[~ties]
+    right, found = (scores[:, 0] > scores[:, 1] for scores in (decided, their_decided))
     apart = right != found
-    margins = np.abs(ours[told, 0] - ours[told, 1])[apart]
+    margins = np.abs(decided[:, 0] - decided[:, 1])[apart]
     worst = float(np.abs(ours - theirs).max())
     accuracies = (100 * right.mean(), 100 * found.mean())
-    shared = {"benchmark": "outside_scorers"}
+    least: Any = float(margins.min()) if len(margins) else ""
+    settings = (
+        f"{setting}: accuracy; {apart.sum()} decisions differ; {ties.sum()} ties",
+        f"{setting}: largest difference of a sentence's score",
+        f"{setting}: all pairs scored",
+    )
+    met: list[Any] = [
+        {"ratio": "", "target": "no decision differs", "met": not apart.any()},
+        {"ratio": "", "target": f"<= {TOLERANCE}", "met": worst <= TOLERANCE},
+        {"ratio": seconds / our_seconds},
+    ]
     return [
-        shared
-        | {
-            "setting": f"{setting}: accuracy; {apart.sum()} decisions differ; {ties.sum()} ties",
-            "ours": accuracies[0],
-            "peer": accuracies[1],
-            "unit": "%",
-            "target": "no decision differs",
-            "met": not apart.any(),
-        },
-        shared
-        | {
-            "setting": f"{setting}: largest difference of a sentence's score",
-            "ours": float(margins.min()) if len(margins) else "",
-            "peer": worst,
-            "unit": "nats",
-            "target": f"<= {TOLERANCE}",
-            "met": worst <= TOLERANCE,
-        },
-        shared
-        | {
-            "setting": f"{setting}: all pairs scored",
-            "ours": our_seconds,
-            "peer": seconds,
-            "ratio": seconds / our_seconds,
-            "unit": "s",
-        },
+        row("outside_scorers", settings[0], *accuracies, "%", **met[0]),
+        row("outside_scorers", settings[1], least, worst, "nats", **met[1]),
+        row("outside_scorers", settings[2], our_seconds, seconds, "s", **met[2]),
     ]
 
 

@@ -6,7 +6,6 @@ The peer is what cannot be left out: the same text read line by line and tokeniz
 same library with the same vocabulary, and nothing kept or written. Both are whole processes.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _report import report
+from _report import options, report, row
 
 _OURS = """
 from esnlm.__main__ import main
@@ -43,11 +42,7 @@ _BEGIN = "import json, resource, sys, time\nbegin = time.perf_counter()\n"
 
 def main() -> None:
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--small", type=Path, required=True)
-    parser.add_argument("--large", type=Path, required=True)
-    parser.add_argument("--vocab", type=Path, required=True)
-    args = parser.parse_args()
+    args = options(__doc__, small=Path, large=Path, vocab=Path)
     measured = {
         (who, size): _measured(program, path, args.vocab)
         for size, path in (("small", args.small), ("large", args.large))
@@ -59,11 +54,11 @@ def main() -> None:
         assert ours["tokens"] == peer["tokens"]
         setting = f"GPT-2's vocabulary, {ours['tokens']} tokens"
         speed, possible = (found["tokens"] / found["seconds"] for found in (ours, peer))
-        rows.append(_row("speed", setting, speed, possible, "tokens/s"))
+        rows.append(row("speed", setting, speed, possible, "tokens/s"))
     peaks = measured["ours", "large"]["peak"], measured["ours", "small"]["peak"]
     factor = measured["ours", "large"]["tokens"] / measured["ours", "small"]["tokens"]
-    row = _row("peak memory", f"{factor:.1f} times the text beside the smaller", *peaks, "MiB")
-    rows.append(row | {"target": "<= 1.1", "met": row["ratio"] <= 1.1})
+    setting, met = f"{factor:.1f} times the text beside the smaller", peaks[0] <= 1.1 * peaks[1]
+    rows.append(row("peak memory", setting, *peaks, "MiB", target="<= 1.1", met=met))
     report("prepare", rows)
 
 
@@ -73,17 +68,6 @@ def _measured(program: str, path: Path, vocab: Path) -> dict[str, Any]:
         done = subprocess.run(run, check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
-
-
-def _row(benchmark: str, setting: str, ours: float, peer: float, unit: str) -> dict[str, Any]:
-    return {
-        "benchmark": benchmark,
-        "setting": setting,
-        "ours": ours,
-        "peer": peer,
-        "ratio": ours / peer,
-        "unit": unit,
-    }
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
-import argparse
 import resource
 import subprocess
 import sys
 
 import numpy as np
-from _report import report
+from _report import options, report, row
 
 N_UNITS = 512
 N_CLASSES = 64
@@ -50,25 +49,22 @@ def measured(n_tokens: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fit", type=int, help="fit on so many tokens in this process")
-    options = parser.parse_args()
-    if options.fit:
-        fit(options.fit)
+    n_tokens = options(__doc__, fit=int).fit
+    if n_tokens:
+        fit(n_tokens)
         return
     peaks = {n: measured(n) for n in (10**5, 10**6, 10**7)}
     rows = [
-        {
-            "benchmark": "ridge_memory",
-            "setting": f"{n_tokens} tokens, {N_UNITS} units; peer: 1e5 tokens",
-            "ours": peak,
-            "peer": peaks[10**5],
-            "ratio": peak / peaks[10**5],
-            "unit": "MiB",
-            "target": "ratio <= 1.1",
-            "met": peak / peaks[10**5] <= 1.1,
-        }
-        for n_tokens, peak in peaks.items()
+        row(
+            "ridge_memory",
+            f"{n} tokens, {N_UNITS} units; peer: 1e5 tokens",
+            peak,
+            peaks[10**5],
+            "MiB",
+            target="ratio <= 1.1",
+            met=peak / peaks[10**5] <= 1.1,
+        )
+        for n, peak in peaks.items()
     ]
     report("ridge_memory", rows)
 

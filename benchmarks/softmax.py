@@ -1,8 +1,10 @@
 """SoftmaxReadout beside scikit-learn's LogisticRegression: time to its converged loss.
 
+    python benchmarks/softmax.py [--text TINY_SHAKESPEARE] [--tokens MOST] [--max-iter N]
+
 Two settings, the same states for both: sentences of the Elman grammar at 400 units, and tiny
-Shakespeare's lower-cased characters at 1000 units. Loss is the penalised training objective,
-nats a token (alpha = 1, C = 1).
+Shakespeare's lower-cased characters at 1000 units; iterations are scikit-learn's. Loss is the
+penalised training objective, nats a token (alpha = 1, C = 1).
 """
 
 # ruff: noqa: E402
@@ -10,14 +12,12 @@ from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
-import argparse
-import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _report import report
+from _report import options, report, row, seconds
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import ElmanGrammar, Reservoir, SoftmaxReadout
@@ -71,40 +71,28 @@ def compare(name: str, X: np.ndarray, y: np.ndarray, max_iter: int) -> dict[str,
     peer, peer_seconds = _timed(LogisticRegression(max_iter=max_iter), X, y)
     our_loss, peer_loss = objective(ours, X, y), objective(peer, X, y)
     converged = int(peer.n_iter_[0]) < max_iter
-    return {
-        "benchmark": "softmax",
-        "setting": (
-            f"{name}: {len(X)} tokens, {X.shape[1]} units, {len(ours.classes_)} classes; "
-            f"loss {our_loss:.5f}, peer {peer_loss:.5f} "
-            f"({'converged' if converged else 'stopped'} at {int(peer.n_iter_[0])} iterations)"
-        ),
-        "ours": our_seconds,
-        "peer": peer_seconds,
-        "ratio": our_seconds / peer_seconds,
-        "unit": "s",
-        "target": "loss within 1e-3 and ratio <= 0.1",
-        "met": our_loss - peer_loss <= 1e-3 and our_seconds <= 0.1 * peer_seconds,
-    }
+    setting = (
+        f"{name}: {len(X)} tokens, {X.shape[1]} units, {len(ours.classes_)} classes; "
+        f"loss {our_loss:.5f}, peer {peer_loss:.5f} "
+        f"({'converged' if converged else 'stopped'} at {int(peer.n_iter_[0])} iterations)"
+    )
+    met = our_loss - peer_loss <= 1e-3 and our_seconds <= 0.1 * peer_seconds
+    target: Any = {"target": "loss within 1e-3 and ratio <= 0.1", "met": met}
+    return row("softmax", setting, our_seconds, peer_seconds, "s", **target)
 
 
 def _timed(model: Any, X: np.ndarray, y: np.ndarray) -> tuple[Any, float]:
-    start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(X, y)
-    return model, time.perf_counter() - start
+        return model, seconds(lambda: model.fit(X, y))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--text", type=Path, help="tiny Shakespeare; left out: Elman alone")
-    parser.add_argument("--tokens", type=int, default=1_100_000, help="most tokens of each")
-    parser.add_argument("--max-iter", type=int, default=5000, help="of scikit-learn")
-    options = parser.parse_args()
-    rows = [compare("Elman", *elman(400, options.tokens), options.max_iter)]
-    if options.text is not None:
-        X, y = characters(options.text, 1000, options.tokens)
-        rows.append(compare("Shakespeare", X, y, options.max_iter))
+    given = options(__doc__, text=Path, tokens=1_100_000, max_iter=5000)
+    rows = [compare("Elman", *elman(400, given.tokens), given.max_iter)]
+    if given.text is not None:
+        X, y = characters(given.text, 1000, given.tokens)
+        rows.append(compare("Shakespeare", X, y, given.max_iter))
     report("softmax", rows)
 
 

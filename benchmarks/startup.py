@@ -11,10 +11,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from typing import Any
 
 from _report import report
+from _report import row as report_row
+from _report import seconds as seconds_of
 
 FIRST_CALL = """
 import time
@@ -53,26 +54,13 @@ def first_call(topology: str) -> dict[str, Any]:
 
 
 def row(name: str, ours: float, peer: float, peer_name: str, target: float | str) -> dict[str, Any]:
-    return {
-        "benchmark": name,
-        "setting": f"peer: {peer_name}",
-        "ours": ours,
-        "peer": peer,
-        "ratio": ours / peer,
-        "unit": "s",
-        "target": target,
-        "met": ours <= target if isinstance(target, float) else "",
-    }
+    met = ours <= target if isinstance(target, float) else ""
+    return report_row(name, f"peer: {peer_name}", ours, peer, "s", target=target, met=met)
 
 
 def seconds(code: str) -> float:
     """Median wall time of a fresh interpreter that runs the code."""
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        run(code)
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return statistics.median(seconds_of(lambda: run(code)) for _ in range(5))
 
 
 def run(code: str, environment: dict[str, str] | None = None) -> str:

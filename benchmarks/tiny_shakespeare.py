@@ -20,7 +20,7 @@ from esnlm.utils.blas import use_widest_kernels
 
 use_widest_kernels()
 
-from _report import report  # noqa: E402
+from _report import options, report, row  # noqa: E402
 
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout  # noqa: E402
 from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
@@ -34,45 +34,37 @@ FEW_UNITS = 1000
 
 def main() -> None:
     """Choose if asked, fit, score, report."""
-    args = _arguments()
+    args = options(
+        __doc__,
+        "text?",
+        units=6000,
+        degree=16,
+        spectral_radius=0.8,
+        input_scaling=2.0,
+        alpha=30.0,
+        passes=3,
+        choose=False,
+    )
     text = tiny_shakespeare(args.text)
     if args.choose:
         report("tiny_shakespeare_choice", choose(args, text["train"]))
     model = make_model(args, args.units)
     start = time.perf_counter()
-    model.fit([text["train"]])
-    ours = -model.score([text["test"]])
+    ours = -model.fit([text["train"]]).score([text["test"]])
     minutes = (time.perf_counter() - start) / 60
     train, test = (model.tokenize([text[part]]).tokens for part in ("train", "test"))
     setting = (
         f"N = {args.units}, degree {args.degree}, {args.passes} passes, "
         f"scaling {args.input_scaling:g}, radius {args.spectral_radius:g}"
     )
-    rows: list[dict[str, Any]] = [
-        {
-            "benchmark": "training and scoring time",
-            "setting": setting,
-            "ours": minutes,
-            "unit": "minutes",
-            "target": "<= 15",
-            "met": minutes <= 15,
-        }
-    ]
+    met: Any = {"target": "<= 15", "met": minutes <= 15}
+    rows = [row("training and scoring time", setting, minutes, unit="minutes", **met)]
     for order in ORDERS:
         ngrams = NgramLanguageModel(order, n_tokens=model.n_tokens_).fit([train])
         peer = -float(ngrams.log_likelihood([test])[0].mean())
-        rows.append(
-            {
-                "benchmark": "test cross-entropy",
-                "setting": f"{setting}, beside a Kneser-Ney {order}-gram",
-                "ours": ours,
-                "peer": peer,
-                "ratio": ours / peer,
-                "unit": "nats a character",
-                "target": "<= 1.75",
-                "met": ours <= 1.75,
-            }
-        )
+        beside = f"{setting}, beside a Kneser-Ney {order}-gram"
+        met = {"target": "<= 1.75", "met": ours <= 1.75}
+        rows.append(row("test cross-entropy", beside, ours, peer, "nats a character", **met))
     report("tiny_shakespeare", rows)
 
 
@@ -96,34 +88,17 @@ def choose(args: argparse.Namespace, text: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for args.input_scaling, args.spectral_radius in product(SCALINGS, RADII):
         model = make_model(args, FEW_UNITS).fit([text[:cut]])
-        rows.append(
-            {
-                "benchmark": "cross-entropy on the last tenth of the training text",
-                "setting": f"N = {FEW_UNITS}, degree {args.degree}, {args.passes} passes, "
-                f"scaling {args.input_scaling:g}, radius {args.spectral_radius:g}",
-                "ours": -model.score([text[cut:]]),
-                "unit": "nats a character",
-            }
+        setting = (
+            f"N = {FEW_UNITS}, degree {args.degree}, {args.passes} passes, "
+            f"scaling {args.input_scaling:g}, radius {args.spectral_radius:g}"
         )
+        loss = -model.score([text[cut:]])
+        benchmark = "cross-entropy on the last tenth of the training text"
+        rows.append(row(benchmark, setting, loss, unit="nats a character"))
         print(rows[-1]["setting"], rows[-1]["ours"], flush=True)
     best = min(range(len(rows)), key=lambda i: rows[i]["ours"])
     args.input_scaling, args.spectral_radius = list(product(SCALINGS, RADII))[best]
     return rows
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("text", nargs="?", help="the text; downloaded when left out")
-    parser.add_argument("--units", type=int, default=6000)
-    parser.add_argument("--degree", type=int, default=16)
-    parser.add_argument("--spectral-radius", type=float, default=0.8)
-    parser.add_argument("--input-scaling", type=float, default=2.0)
-    parser.add_argument("--alpha", type=float, default=30.0)
-    parser.add_argument("--passes", type=int, default=3)
-    parser.add_argument(
-        "--choose", action="store_true", help="scaling and radius, without the test"
-    )
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

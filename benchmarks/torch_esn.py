@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _report import report
+from _report import options, report
 from torch import Tensor
 
 from esnlm.text.corpus import TokenStream
@@ -32,15 +32,8 @@ PEAK = 989e12
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("shards")
-    parser.add_argument("--units", type=int, default=16384)
-    parser.add_argument("--rank", type=int, default=512)
-    parser.add_argument("--large", type=int, default=1024)
-    parser.add_argument("--tokens", type=int, default=1_000_000)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--bf16", action="store_true")
-    args = parser.parse_args()
+    sizes = {"units": 16384, "rank": 512, "large": 1024, "tokens": 1_000_000}
+    args = options(__doc__, "shards", **sizes, device="auto", bf16=False)
     device = chosen_device(args.device)
     shards = Shards(args.shards, verify=False)
     stream = first_sentences(shards.stream(), args.tokens)

@@ -7,14 +7,13 @@ float32, 32 sentences a step as they come. Medians of three runs each, in turns;
 a run is not counted.
 """
 
-import argparse
 import time
 from contextlib import suppress
 from statistics import median
 from typing import Any
 
 import torch
-from _report import report
+from _report import options, report, row
 
 from esnlm.models.resumable_run import StoppedError
 from esnlm.text.corpus import TokenStream
@@ -33,11 +32,7 @@ REPEATS = 3
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("shards")
-    parser.add_argument("--units", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=200)
-    args = parser.parse_args()
+    args = options(__doc__, "shards", units=512, steps=200)
     shards = Shards(args.shards, verify=False)
     stream, n_tokens = shards.stream(), shards.n_tokens_vocab
     paces: dict[str, list[float]] = {name: [] for name in PLANS}
@@ -49,11 +44,10 @@ def main() -> None:
     report(
         "torch_training",
         [
-            {"benchmark": "training", "setting": f"{setting}, {name}", "ours": median(paces[name]),
-             "peer": plain, "ratio": median(paces[name]) / plain, "unit": "tokens/s"}
-            for name in PLANS
+            row("training", f"{setting}, {name}", median(found), plain, "tokens/s")
+            for name, found in paces.items()
         ],
-    )  # fmt: skip
+    )
 
 
 def pace(stream: TokenStream, n_tokens: int, n_units: int, plan: Plan, n_steps: int) -> float:
