@@ -88,6 +88,7 @@ class Fences:
 def kernels_called_from_python() -> set[str]:
     """Compiled functions of the package but those that only compiled code calls."""
     inner = {"activations.activated", "activations._exp"}
+    inner |= {"features.advance", "features.backpropagate"}
     found = set()
     for path in (Path(__file__).parent.parent / "esnlm" / "kernels").glob("*.py"):
         module = __import__(f"esnlm.kernels.{path.stem}", fromlist=["_"])
