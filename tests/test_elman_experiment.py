@@ -232,7 +232,7 @@ def test_experts_that_split_by_position_are_described():
     grammar = make_grammar("{}")
     tokens = grammar.encode(grammar.sample(300, random_state=0))
     contexts = contexts_of(tokens, grammar.vocabulary.index("."))
-    late = (contexts.position > 2).astype(float)
+    late = (contexts["position"] > 2).to_numpy(dtype=float)
     gate = np.stack([late, 1 - late], axis=1)
     rows = describe_experts(gate, gate, contexts, grammar).to_dict("records")
     assert [row["gate_share"] for row in rows] == sorted(gate.mean(axis=0), reverse=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,33 +25,22 @@ from esnlm.storage.atomic import write_whole
 Floats = NDArray[np.float64]
 
 
-class Contexts(NamedTuple):
-    """The context of each position t of a corpus, whose next token is predicted; all (T,).
-
-    ``last`` token just read; ``position`` words read of the sentence, 0 before its first;
-    ``length`` words of the sentence that the next token belongs to, without the full stop;
-    ``target`` the next token.
-    """
-
-    last: Tokens
-    position: NDArray[np.int64]
-    length: NDArray[np.int64]
-    target: Tokens
-
-
-def contexts_of(tokens: Tokens, end: int) -> Contexts:
+def contexts_of(tokens: Tokens, end: int) -> pd.DataFrame:
     """Contexts of ``tokens[1:]``, where ``end`` is the token of the full stop.
 
+    Columns: ``last`` token just read; ``position`` words read of the sentence, 0 before its first;
+    ``length`` words of the sentence that the next token belongs to, without the full stop;
+    ``target`` the next token.
+
     >>> contexts = contexts_of(np.array([0, 1, 9, 2, 1, 1, 9]), end=9)
-    >>> contexts.position.tolist(), contexts.length.tolist()
+    >>> contexts["position"].tolist(), contexts["length"].tolist()
     ([1, 2, 0, 1, 2, 3], [2, 2, 3, 3, 3, 3])
     """
-    ends = np.flatnonzero(tokens == end)
-    starts = np.concatenate([[0], ends + 1])
-    sentence = np.searchsorted(ends, np.arange(1, len(tokens)))
-    position = np.arange(1, len(tokens)) - starts[sentence]
-    lengths = np.diff(np.append(starts, len(tokens))) - 1
-    return Contexts(tokens[:-1], position, lengths[sentence], tokens[1:])
+    sentence = np.append(0, np.cumsum(tokens[:-1] == end))
+    words = pd.DataFrame({"target": tokens}).groupby(sentence)["target"]
+    position, length = words.cumcount(), words.transform("size") - 1
+    found = pd.DataFrame({"position": position, "length": length, "target": tokens}).iloc[1:]
+    return found.assign(last=tokens[:-1]).reset_index(drop=True)
 
 
 def write_experts(settings: Settings, n_units: int, features: int, folder: Path) -> None:
@@ -67,7 +56,7 @@ def write_experts(settings: Settings, n_units: int, features: int, folder: Path)
     grammar = corpora.grammar
     contexts = contexts_of(corpora.test, grammar.vocabulary.index(END))
     gate = np.asarray(readout.gate_proba(driven.test), dtype=np.float64)
-    posterior = np.asarray(readout.responsibilities(driven.test, contexts.target))
+    posterior = np.asarray(readout.responsibilities(driven.test, contexts["target"].to_numpy()))
     table = describe_experts(gate, posterior, contexts, grammar)
     explained = gate_information(gate, contexts, grammar)
     write_whole(folder / "experts.csv", table.round(6).to_csv(index=False, lineterminator="\n"))
@@ -77,7 +66,7 @@ def write_experts(settings: Settings, n_units: int, features: int, folder: Path)
 
 
 def describe_experts(
-    gate: Floats, posterior: Floats, contexts: Contexts, grammar: ElmanGrammar
+    gate: Floats, posterior: Floats, contexts: pd.DataFrame, grammar: ElmanGrammar
 ) -> pd.DataFrame:
     """One row an expert, the most used first; gate, posterior (T, K)."""
     words = pd.Index(grammar.vocabulary)
@@ -85,9 +74,9 @@ def describe_experts(
     rows = []
     for expert in np.argsort(-gate.mean(axis=0), kind="stable").tolist():
         weight = gate[:, expert]
-        last = _shares(contexts.last, weight, words)
+        last = _shares(contexts["last"], weight, words)
         by_class = last.groupby(last.index.map(grammar.word_class), sort=False).sum()
-        position, length = _moments(contexts.position, weight), _moments(contexts.length, weight)
+        moments = [_moments(contexts[name].to_numpy(), weight) for name in ("position", "length")]
         rows.append(
             {
                 "expert": expert,
@@ -96,17 +85,19 @@ def describe_experts(
                 "last_class": by_class.idxmax(),
                 "last_class_share": by_class.max(),
                 "last_words": _top(last),
-                "position_mean": position[0],
-                "position_sd": position[1],
-                "length_mean": length[0],
-                "length_sd": length[1],
-                "next_words": _top(_shares(contexts.target, posterior[:, expert], words)),
+                "position_mean": moments[0][0],
+                "position_sd": moments[0][1],
+                "length_mean": moments[1][0],
+                "length_sd": moments[1][1],
+                "next_words": _top(_shares(contexts["target"], posterior[:, expert], words)),
             }
         )
     return pd.DataFrame(rows)
 
 
-def gate_information(gate: Floats, contexts: Contexts, grammar: ElmanGrammar) -> dict[str, float]:
+def gate_information(
+    gate: Floats, contexts: pd.DataFrame, grammar: ElmanGrammar
+) -> dict[str, float]:
     """Share (0 to 1) of the gate's choice that each property of the context explains.
 
     The mutual information of expert and property over the entropy of the expert, where the
@@ -114,24 +105,24 @@ def gate_information(gate: Floats, contexts: Contexts, grammar: ElmanGrammar) ->
     """
     classes = np.array([grammar.word_class[word] for word in grammar.vocabulary])
     properties = {
-        "last word": contexts.last,
-        "class of the last word": classes[contexts.last],
-        "position in the sentence": contexts.position,
-        "length of the sentence": contexts.length,
-        "class of the next word": classes[contexts.target],
+        "last word": contexts["last"],
+        "class of the last word": classes[contexts["last"]],
+        "position in the sentence": contexts["position"],
+        "length of the sentence": contexts["length"],
+        "class of the next word": classes[contexts["target"]],
     }
     return {name: _information(gate, values) for name, values in properties.items()}
 
 
-def _information(gate: Floats, values: NDArray[Any]) -> float:
-    joint = pd.DataFrame(gate).groupby(values).sum().to_numpy()
+def _information(gate: Floats, values: Any) -> float:
+    joint = pd.DataFrame(gate).groupby(np.asarray(values)).sum().to_numpy()
     of_expert = float(entropy(joint.sum(axis=0)))
     if of_expert <= 0:
         return 0.0
     return (of_expert + float(entropy(joint.sum(axis=1)) - entropy(joint.ravel()))) / of_expert
 
 
-def _shares(values: Tokens, weight: Floats, words: pd.Index) -> "pd.Series[float]":
+def _shares(values: Any, weight: Floats, words: pd.Index) -> "pd.Series[float]":
     counts = np.bincount(values, weights=weight, minlength=len(words))
     return pd.Series(counts / max(float(counts.sum()), 1e-300), index=words)
 
@@ -151,7 +142,7 @@ def _top(shares: "pd.Series[float]", count: int = 4) -> str:
 
 
 def _markdown(
-    title: str, table: pd.DataFrame, explained: dict[str, float], contexts: Contexts
+    title: str, table: pd.DataFrame, explained: dict[str, float], contexts: pd.DataFrame
 ) -> str:
     rows: list[Sequence[object]] = [
         (
@@ -177,8 +168,12 @@ def _markdown(
             ["expert", "gate", "after", "words", "position", "length", "explains"], rows
         ),
         "",
-        f"All positions: position {contexts.position.mean():.1f} ± {contexts.position.std():.1f}, "
-        f"length {contexts.length.mean():.1f} ± {contexts.length.std():.1f}.",
+        "All positions: "
+        + ", ".join(
+            f"{name} {contexts[name].mean():.1f} ± {contexts[name].std(ddof=0):.1f}"
+            for name in ("position", "length")
+        )
+        + ".",
         "",
         "What the gate knows: mutual information between the expert and a property of the "
         "context, as a share of the entropy of the expert.",

@@ -1,6 +1,6 @@
 """Figures 5, 6 and 7 of Rachez & Hagiwara from the rows of the Elman experiment."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,26 +52,14 @@ _STATES_SHOWN = 2500
 
 def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     """Figure 7: test perplexity against reservoir size, a line a readout, dashed with features."""
-    table: Any = pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
     figure, (axis,) = panels(1)
-    lines = _line_styles(table)
-    for name, (label, colour, marker) in _READOUTS.items():
-        for features, runs in table[table["readout"] == name].groupby("features"):
-            band(
-                axis,
-                runs,
-                "n_units",
-                "perplexity",
-                label=label + (f", {features} word features" if features else ""),
-                color=colour,
-                marker=marker,
-                linestyle=lines[features],
-                markerfacecolor="white" if features else colour,
-            )
+    for label, style, marker, drive, runs in _lines(table):
+        label += "" if drive == "one-hot words" else f", {drive}"
+        band(axis, runs, "n_units", "perplexity", label=label, marker=marker, **style)
     oracle = float(table["oracle_perplexity"].mean())
-    axis.set_ylim(
-        0.97 * min(table["perplexity"].min(), oracle), 1.02 * max(table["perplexity"].max(), oracle)
-    )
+    found = table["perplexity"]
+    axis.set_ylim(0.97 * min(found.min(), oracle), 1.02 * max(found.max(), oracle))
     sizes_axis(axis, sorted(table["n_units"].unique()))
     levels(axis, [("oracle", oracle), *_ngram_levels(ngrams, "perplexity")])
     axis.set_ylabel("perplexity on the second corpus")
@@ -82,36 +70,42 @@ def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> N
 
 def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     """Figure 6: cosine to the exact distribution on both corpora, one panel a readout."""
-    table: Any = pd.DataFrame(rows)
-    readouts = [name for name in _READOUTS if name in set(table["readout"])]
-    figure, axes = panels(len(readouts))
-    lines = _line_styles(table)
-    for axis, name in zip(axes, readouts, strict=True):
-        for features, runs in table[table["readout"] == name].groupby("features"):
-            drive = f"{features} word features" if features else "one-hot words"
-            for column, colour, corpus in (
-                ("train_cosine", BLUE, "first corpus (training)"),
-                ("cosine", ORANGE, "second corpus"),
-            ):
-                band(
-                    axis,
-                    runs,
-                    "n_units",
-                    column,
-                    label=f"{corpus}, {drive}",
-                    color=colour,
-                    linestyle=lines[features],
-                    marker="o",
-                    markerfacecolor="white" if features else colour,
-                )
+    table = pd.DataFrame(rows)
+    names = [name for key, (name, *_) in _READOUTS.items() if key in set(table["readout"])]
+    figure, axes = panels(len(names))
+    for label, style, _, drive, runs in _lines(table):
+        for column, colour, corpus in (
+            ("train_cosine", BLUE, "first corpus (training)"),
+            ("cosine", ORANGE, "second corpus"),
+        ):
+            face = colour if drive == "one-hot words" else "white"
+            colours = style | {"color": colour, "markerfacecolor": face}
+            axis = axes[names.index(label)]
+            band(axis, runs, "n_units", column, label=f"{corpus}, {drive}", marker="o", **colours)
+    for axis, name in zip(axes, names, strict=True):
         sizes_axis(axis, sorted(table["n_units"].unique()))
-        axis.set_title(_READOUTS[name][0], loc="left")
+        axis.set_title(name, loc="left")
         axis.set_ylim(table["cosine"].min() - 1, 100.5)
         levels(axis, _ngram_levels(ngrams, "cosine"))
     for axis in axes[::2]:
         axis.set_ylabel("cosine to the oracle, 0 to 100")
     legend(figure, axes[0], n_columns=2)
     save(figure, path)
+
+
+def _lines(table: Any) -> Iterator[tuple[str, dict[str, str], str, str, pd.DataFrame]]:
+    """Name, style, marker, inputs and rows of each line, in the order of `_READOUTS`.
+
+    Lines are solid for one-hot words, and hollow for word features.
+    """
+    counts = sorted({0, *table["features"]})
+    for readout, (name, colour, marker) in _READOUTS.items():
+        for features, runs in table[table["readout"] == readout].groupby("features"):
+            line = _LINES[min(counts.index(features), len(_LINES) - 1)]
+            face = "white" if features else colour
+            style = {"color": colour, "linestyle": line, "markerfacecolor": face}
+            drive = f"{features} word features" if features else "one-hot words"
+            yield name, style, marker, drive, runs
 
 
 def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -> None:
@@ -168,12 +162,6 @@ def _scatter(axis: "Axes", points: NDArray[Any], classes: NDArray[Any]) -> None:
                     alpha=0.75,
                     label=name + number,
                 )
-
-
-def _line_styles(table: pd.DataFrame) -> dict[Any, str]:
-    """Number of word features -> line style, solid for one-hot words."""
-    counts = sorted({0, *table["features"]})
-    return {count: _LINES[min(i, len(_LINES) - 1)] for i, count in enumerate(counts)}
 
 
 def _ngram_levels(ngrams: Sequence[Row], column: str) -> list[tuple[str, float]]:
