@@ -57,10 +57,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "sentences": 10 * SENTENCES,
     },
     "free lengths": {"grammar": {"length_quotas": None}},
-    "true word classes, free lengths": {
-        "inputs": word_classes,
-        "grammar": {"length_quotas": None},
-    },
+    "true word classes, free lengths": {"inputs": word_classes, "grammar": {"length_quotas": None}},
     "reset at each sentence": {"reset": True},
     "true word classes, reset at each sentence": {"inputs": word_classes, "reset": True},
 }

@@ -19,13 +19,7 @@ import numpy as np  # noqa: E402
 from _report import median_seconds, options, report, row, seconds  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
-from esnlm import (  # noqa: E402
-    ClassFactoredReadout,
-    ElmanGrammar,
-    Reservoir,
-    RidgeReadout,
-    SoftmaxReadout,
-)
+from esnlm import ClassFactoredReadout, ElmanGrammar, Reservoir, RidgeReadout, SoftmaxReadout  # noqa: E402
 from esnlm.readouts.base.readout import ArrayBlocks  # noqa: E402
 
 N_UNITS = 512
@@ -44,10 +38,7 @@ def main() -> None:
     rows = states(reservoir, train)
     held, targets = states(reservoir, valid)
     judged = held[:JUDGED_ROWS], targets[:JUDGED_ROWS]
-    report(
-        "factored",
-        [*pace(rows, n_words), *likelihood(rows, judged, n_words), *elman()],
-    )
+    report("factored", [*pace(rows, n_words), *likelihood(rows, judged, n_words), *elman()])
 
 
 def read(path: Path, vocabulary: dict[str, int]) -> NDArray[np.int64]:

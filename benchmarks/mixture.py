@@ -16,13 +16,7 @@ use_widest_kernels()
 import numpy as np  # noqa: E402
 from _report import options, report, row, seconds  # noqa: E402
 
-from esnlm import (  # noqa: E402
-    ElmanGrammar,
-    MixtureOfExpertsReadout,
-    Reservoir,
-    RidgeReadout,
-    SoftmaxReadout,
-)
+from esnlm import ElmanGrammar, MixtureOfExpertsReadout, Reservoir, RidgeReadout, SoftmaxReadout  # noqa: E402
 
 PAIRS = {"softmax": SoftmaxReadout, "linear": RidgeReadout}
 BUDGET = 15.0

@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from esnlm.experiments.common.grid import Row
-from esnlm.grammars.dyck import (
-    BRACKETS,
-    PAIRS,
-    DyckGrammar,
-    allowed_closers,
-    bracket_distances,
-)
+from esnlm.grammars.dyck import BRACKETS, PAIRS, DyckGrammar, allowed_closers, bracket_distances
 from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma

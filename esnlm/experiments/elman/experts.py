@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import entropy
 
 from esnlm.experiments.common.markdown import markdown_table
-from esnlm.experiments.elman.run import (
-    Settings,
-    Tokens,
-    drive,
-    fit_readout,
-    make_corpora,
-)
+from esnlm.experiments.elman.run import Settings, Tokens, drive, fit_readout, make_corpora
 from esnlm.grammars.elman import ElmanGrammar
 from esnlm.grammars.elman_rules import END
 from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout

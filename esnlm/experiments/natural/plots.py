@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from esnlm.experiments.common.figures import (
-    GREY,
-    band,
-    legend,
-    levels,
-    panels,
-    sizes_axis,
-    style,
-)
+from esnlm.experiments.common.figures import GREY, band, legend, levels, panels, sizes_axis, style
 from esnlm.experiments.common.grid import Row
 
 if TYPE_CHECKING:

@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from esnlm.experiments.common.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    SKY,
-    legend,
-    panels,
-    save,
-)
+from esnlm.experiments.common.figures import BLUE, GREEN, GREY, ORANGE, SKY, legend, panels, save
 from esnlm.experiments.common.grid import read_rows
 
 if TYPE_CHECKING:
