@@ -1,4 +1,4 @@
-"""What benchmarks share: options, times, rows, and their report."""
+"""Options, times, rows and reports of the benchmarks."""
 
 import argparse
 import os

@@ -58,7 +58,7 @@ def states(reservoir: Reservoir, tokens: NDArray[Any]) -> Rows:
 
 
 def factored(kind: str, n_passes: int) -> ClassFactoredReadout:
-    """The readout with softmax or ridge factors, its softmax factors in so many passes."""
+    """The readout with softmax or ridge factors, softmax factors in ``n_passes`` passes."""
     softmax = SoftmaxReadout(solver="incremental", n_passes=n_passes)
     factor = softmax if kind == "softmax" else RidgeReadout()
     return ClassFactoredReadout(class_readout=factor, word_readout=factor, random_state=0)

@@ -138,7 +138,7 @@ def corpus(named: str, held_out: Path) -> Iterator[dict[str, Any]]:
         ours = found[benchmark]
         yield row(benchmark, setting, ours, unit=unit, target=f"<= {limit}", met=ours <= limit)
     for unit in ("nats per token", "nats per token, one discount an order", "tokens per second"):
-        # A benchmark and a setting are what a row of the report is known by.
+        # A benchmark and a setting identify a row of the report.
         yield row(f"held-out {unit}", setting, found[unit], unit=unit)
 
 

@@ -47,7 +47,7 @@ def softmax(n_passes: int, learning_rate: float = 0.2) -> SoftmaxReadout:
 
 
 def factored(n_components: int, factor: Any = "softmax", words: Any = None, **options: Any) -> Any:
-    """Class-factored on so many components; ``words``: the other kind of factor for words."""
+    """Class-factored readout; ``words`` is the kind of factor for words where it differs."""
     words = factor if words is None else words
     return ClassFactoredReadout(
         class_readout=factor,

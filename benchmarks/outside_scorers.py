@@ -60,7 +60,7 @@ def main() -> None:
         seconds = time.perf_counter() - start
         export_model(model, f"{folder}/exported")
         del model
-        # What model and pairs they are, and with that whose scores.
+        # Scores depend on the model and the pairs, which our own scores identify.
         known = hashlib.sha256(ours.tobytes()).hexdigest()[:12]
         for name in args.clients:
             client, version = CLIENTS[name](f"{folder}/exported", args.batch)
@@ -102,7 +102,7 @@ def rows(
     our_seconds: float,
     seconds: float,
 ) -> list[dict[str, Any]]:
-    """Accuracies, the largest difference, and what both took."""
+    """Accuracies, the largest difference, and the seconds of both."""
     decided, their_decided = ours[~ties], theirs[~ties]
     right, found = (scores[:, 0] > scores[:, 1] for scores in (decided, their_decided))
     apart = right != found

@@ -7,7 +7,7 @@ SHARDS is what ``esnlm prepare`` wrote. Two settings: the batches of 32 sentence
 (2025), and batches of B sentences. The peer reads the same padded batches one after another with
 ``torch.sparse`` products for the recurrence and a dense embedding for the input weights, and has
 the same output layer and optimiser. On a CUDA device the share of its bfloat16 peak (H100 and
-H200: 989 TFLOP/s) is told, counting the products of the output layer alone.
+H200: 989 TFLOP/s) is shown, counting the products of the output layer alone.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main() -> None:
 def row(
     network: EchoStateNetwork, ours: float, batch: int, args: Any, device: torch.device
 ) -> dict[str, Any]:
-    """What was measured, and on what."""
+    """The row of a measurement."""
     # Six operations a weight, and four where frozen states need no gradient.
     n_operations = args.rank * (4 * args.units + 6 * network.n_tokens)
     place = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

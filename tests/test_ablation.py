@@ -94,8 +94,8 @@ def test_the_command_on_a_reservoir(tmp_path, capsys):
     named = [str(files.get(option, option)) for option in options]
     named += ["--context", "2", "--lags", "3", "--group", "10"]
     assert main(["ablation", str(tmp_path / "model"), str(tmp_path / "text"), *named]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("layer 1: 30 units  left ")
+    printed = capsys.readouterr().out
+    assert printed.startswith("layer 1: 30 units  left ")
     rows = read(files["lags.csv"])
     assert [(row["group"], row["lag"]) for row in rows] == [
         (group, lag) for group in ("all", "1", "2", "3") for lag in "0123"
@@ -130,9 +130,9 @@ def test_what_the_command_refuses(tmp_path, capsys, options, message):
     out = tmp_path / "out.csv"
     command = ["ablation", str(tmp_path / "model"), str(text), "--units-csv", str(out)]
     assert main([*command, "--context", "2", *options]) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
     assert not out.exists()
 
 

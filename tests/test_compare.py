@@ -119,7 +119,7 @@ def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys)
 def test_networks_judge_minimal_pairs(text, tmp_path):
     (tmp_path / "pairs").mkdir()
     good, bad = "the boy sees the dog", "gggghhhh"
-    for name, first, second in (("same", good, good), ("told", good, bad), ("wrong", bad, good)):
+    for name, first, second in (("same", good, good), ("right", good, bad), ("wrong", bad, good)):
         pair = {"sentence_good": first, "sentence_bad": second, "UID": name}
         pair |= {"field": "syntax", "linguistics_term": "binding"}
         (tmp_path / "pairs" / f"{name}.jsonl").write_text(json.dumps(pair) + "\n")
@@ -151,11 +151,11 @@ def test_networks_judge_minimal_pairs(text, tmp_path):
         (["--models", "lstm", "--device", "tpu"], "device must be"),
     ],
 )
-def test_bad_options_are_told_in_one_line(options, message, text, tmp_path, capsys):
+def test_bad_options_are_explained_in_one_line(options, message, text, tmp_path, capsys):
     assert compare(text, tmp_path / "out", *options) == 2
-    told = capsys.readouterr().err
-    assert message in told
-    assert told.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -186,21 +186,21 @@ def test_the_table_has_settings_as_they_are_given_and_the_plot_all_runs_of_a_siz
         made | {"settings": json.dumps(given), "held_out_nll": loss}
         for given, loss in ((settings, 0.5), ({}, 0.7))
     ]
-    told = table(rows).splitlines()
-    assert "| rank=null, reservoir.n_units=9, reservoir.activation=relu |  | 0 |" in told[2]
-    assert "| default |  | 0 |" in told[3]
+    printed = table(rows).splitlines()
+    assert "| rank=null, reservoir.n_units=9, reservoir.activation=relu |  | 0 |" in printed[2]
+    assert "| default |  | 0 |" in printed[3]
     lines = lines_of(pd.DataFrame(rows), "n_parameters")
     assert [list(line["held_out_nll"]) for line in lines] == [[0.5], [0.7]]
 
 
-def test_the_table_tells_in_what_training_the_rows_of_a_model_differ():
+def test_the_table_shows_in_what_training_the_rows_of_a_model_differ():
     made = {"settings": "{}", "seed": 0, "n_parameters": 10, "n_parameters_total": 20,
             "n_steps": 3, "held_out_nll": 1.0, "held_out_perplexity": 2.0, "blimp": None,
             "train_seconds": 1.0, "tokens_per_second": 5.0, "machine": "CPU"}  # fmt: skip
     plans = ("esn", {"pool": 4}), ("esn", {"pool": 4, "bf16": True}), ("lstm", {"epochs": 2})
     rows = [made | {"model": model, "plan": json.dumps(plan)} for model, plan in plans]
-    told = [line.split(" | ")[2] for line in table(rows).splitlines()[2:]]
-    assert told == ["", "bf16=true", ""]
+    printed = [line.split(" | ")[2] for line in table(rows).splitlines()[2:]]
+    assert printed == ["", "bf16=true", ""]
     assert differing_trainings(rows) == ["", "bf16=true", ""]
 
 
@@ -219,6 +219,6 @@ def test_runs_that_were_made_before_stay_in_the_table(text, tmp_path):
     plan = ["--plan", "epochs=1"]
     assert compare(text, tmp_path / "out", "--models", "lstm:n_units=3", *plan) == 0
     assert compare(text, tmp_path / "out", "--models", "lstm:n_units=4", *plan) == 0
-    told = (tmp_path / "out" / "compare.md").read_text()
-    assert "n_units=3" in told
-    assert "n_units=4" in told
+    printed = (tmp_path / "out" / "compare.md").read_text()
+    assert "n_units=3" in printed
+    assert "n_units=4" in printed

@@ -81,7 +81,7 @@ def lasting(rows):
     return [{k: v for k, v in row.items() if k not in MEASURED} for row in rows]
 
 
-def test_rows_tell_setting_and_result(whole: Path):
+def test_rows_hold_setting_and_result(whole: Path):
     rows = read_rows(whole / "size.csv")
     assert tuple(rows[0]) == COLUMNS
     assert [row["n_units"] for row in rows] == [8, 16]
@@ -165,10 +165,10 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(corpus, undisturbed, tmp_path
         assert begun.poll() is None
         time.sleep(0.01)
     begun.send_signal(number)
-    _, told = begun.communicate(timeout=60)
+    _, printed = begun.communicate(timeout=60)
     if number == signal.SIGINT:
         assert begun.returncode == 130
-        assert "finished rows are kept" in told
+        assert "finished rows are kept" in printed
         assert list(running.glob("*/checkpoints/step-*"))
         (peak,) = running.glob("*/peak_rss_mib")
         assert int(peak.read_text()) > 50
@@ -236,7 +236,7 @@ def test_grid_of_leak_rates_and_features(corpus, tmp_path: Path):
     assert len({one["version"] for one in settings}) == len(settings)
 
 
-def test_rows_tell_direct_connections(corpus, tmp_path: Path):
+def test_rows_hold_direct_connections(corpus, tmp_path: Path):
     for direct in ("0", "3"):
         argv = command(corpus, tmp_path, "--readout", "lowrank", "--direct", direct)
         (setting,) = settings_of(argv)
@@ -277,7 +277,7 @@ def test_parameters_are_counted_as_in_the_paper():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "printed"),
     [
         (["--sizes", "0"], "--sizes must be at least 1"),
         (["--seeds", "0"], "--seeds must be at least 1"),
@@ -298,15 +298,15 @@ def test_parameters_are_counted_as_in_the_paper():
         (["--blimp", "nowhere"], "no such file or folder: nowhere"),
     ],
 )
-def test_wrong_options_are_refused_before_any_run(corpus, tmp_path, capsys, options, told):
+def test_wrong_options_are_refused_before_any_run(corpus, tmp_path, capsys, options, printed):
     try:
         status = main(command(corpus, tmp_path / "out", *options))
     except SystemExit as left:
         status = left.code
     assert status == 2
-    told_now = capsys.readouterr().err
-    assert told in told_now
-    assert told_now.startswith("esnlm: error: ")
+    found = capsys.readouterr().err
+    assert printed in found
+    assert found.startswith("esnlm: error: ")
     assert not (tmp_path / "out").exists()
 
 

@@ -22,7 +22,7 @@ def checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_a_checkout_is_told_by_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):
+def test_a_checkout_is_named_by_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):
     module = checkout(tmp_path, monkeypatch)
     show = ["git", "-C", str(tmp_path), "rev-parse", "HEAD"]
     head = subprocess.run(show, capture_output=True, text=True, check=True).stdout
@@ -37,7 +37,7 @@ def test_a_checkout_is_told_by_its_commit_and_whether_it_was_changed(tmp_path, m
     assert provenance.code_version(tmp_path / "other") == f"esnlm {__version__}"
 
 
-def test_without_git_the_version_is_told(tmp_path, monkeypatch):
+def test_without_git_the_version_is_named(tmp_path, monkeypatch):
     module = tmp_path / "package" / "experiments" / "module.py"
     module.parent.mkdir(parents=True)
     monkeypatch.setattr(provenance, "__file__", str(module))

@@ -1,1 +1,1 @@
-"""What studies share: grids of runs, provenance, figures."""
+"""Parts shared by all studies: grids of runs, provenance, figures, tables."""

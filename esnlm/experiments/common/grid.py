@@ -50,8 +50,8 @@ def run_grid(
     A row is the fixed values, the setting, and what ``run(setting)`` returns, cut to ``columns``.
     Rows are appended whole and synced; a line that an interruption tore is dropped on the next
     start. When all is done the file is put in the order of the settings, rows of other grids
-    last. Runs happen in ``jobs`` processes of one thread each, so what a run returns must not
-    depend on earlier ones; the file is then the same for every number of jobs.
+    last. Runs happen in ``jobs`` processes of one thread each, so a run must not depend
+    on earlier ones; the file is then the same for every number of jobs.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class _Table:
         self._file = path.open("ab", buffering=0)
         try:
             self._lock()
-            # What follows the last line end was torn by an interruption.
+            # An interruption may have torn the line after the last line end.
             self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
             if path.stat().st_size == 0:
                 self._write(self.columns)

@@ -1,4 +1,4 @@
-"""What each expert of a mixture specialises in (Rachez & Hagiwara, section 4.3)."""
+"""Specialisation of the experts of a mixture (Rachez & Hagiwara, section 4.3)."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Kind of figure -> the column that it is drawn against, and what that is called.
+#: Kind of figure -> the column along its axis, and the name of the axis.
 PLACES = {
     "size": ("n_units", "units of the reservoir"),
     "connectivity": ("connectivity", "connectivity, connections into a unit over units"),

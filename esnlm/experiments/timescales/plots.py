@@ -1,4 +1,4 @@
-"""Figures 1, 4, 6 and 7 of Mahto et al. (paper 002): timescales of units, and what they keep."""
+"""Figures 1, 4, 6 and 7 of Mahto et al. (paper 002): timescales of units, and word ablation."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ def plot_timescales(
 
 
 def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """What is left of a word, by tokens since: of each layer, and of groups of units if any.
+    """Plot the difference that a word makes in the states of layers, and of groups of units if any.
 
     ``rows`` are those of ``esnlm ablation``. Groups are those of the first layer that has some
     with different timescales, the lighter the longer.
