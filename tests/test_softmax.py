@@ -10,13 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from esnlm import SoftmaxReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
-from esnlm.readouts.softmax.loss import (
-    GramPreconditioner,
-    MultinomialLoss,
-    log_softmax,
-    newton_cg,
-    softmax,
-)
+from esnlm.readouts.softmax.loss import MultinomialLoss, log_softmax, softmax
+from esnlm.readouts.softmax.newton import GramPreconditioner, newton_steps
 
 
 def pairs(
@@ -90,9 +85,8 @@ def test_a_sample_of_rows_for_the_hessian_reaches_the_same_optimum() -> None:
     ends = []
     for stride in (1, 4):
         loss = MultinomialLoss([(X, y)], 8, 5, 1.0, centre=moments.mean, stride=stride)
-        result = newton_cg(loss, np.zeros((9, 5)), GramPreconditioner(moments), tol=1e-9)
-        assert result.converged
-        ends.append(result.history[-1])
+        steps = newton_steps(loss, np.zeros((9, 5)), GramPreconditioner(moments), tol=1e-9)
+        ends.append([value for _, value in steps][-1])
     assert ends[1] == pytest.approx(ends[0], abs=1e-6)
 
 

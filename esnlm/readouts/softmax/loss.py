@@ -1,4 +1,4 @@
-"""Penalised multinomial likelihood: value, gradient, Hessian product, and Newton's method.
+"""Penalised multinomial likelihood: value, gradient and Hessian product.
 
 Parameters are ``theta`` (n_units + 1, V) float64: a weight column for each class over an
 intercept row, in centred coordinates, ``logits = (x - centre) @ theta[:-1] + theta[-1]``. The
@@ -7,8 +7,7 @@ scikit-learn's LogisticRegression with ``C = 1 / penalty`` has the same minimum 
 where it fits one column for both, ``C = 2 / penalty``).
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from esnlm.kernels.multinomial import (
     shift_rows,
     subtract_targets,
 )
-from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import Blocks, rows_within
 
 Float = NDArray[np.float64]
@@ -201,123 +199,3 @@ def _padded(columns: NDArray[Any], value: float) -> NDArray[Any]:
         return columns
     shape = (*columns.shape[:-1], missing)
     return np.concatenate([columns, np.full(shape, value, dtype=columns.dtype)], axis=-1)
-
-
-class GramPreconditioner:
-    """Inverse of ``c_v S + a I`` for each class v: the Hessian if p(1-p) did not vary with x.
-
-    ``S = (X - centre)ᵀ(X - centre) / n`` is decomposed once; ``c_v`` is the present mean of
-    p_v (1 - p_v).
-    """
-
-    def __init__(self, moments: Moments) -> None:
-        gram = moments.centred_gram()
-        gram /= max(moments.n, 1)
-        values, self.vectors = np.linalg.eigh(gram)
-        # A direction without variance gets a small positive curvature in place of none.
-        self.values = np.maximum(values, 1e-10 * max(float(values[-1]), 1e-300))
-
-    def apply(self, gradient: Float, curvature: Float, ridge: float) -> Float:
-        """Preconditioned gradient (n_units + 1, V) for curvature (V,) and ridge = penalty / n."""
-        least = 1e-4 * float(curvature.max()) + 1e-12
-        scale = np.maximum(curvature, least)
-        step = np.empty_like(gradient)
-        rotated = self.vectors.T @ gradient[:-1]
-        rotated /= self.values[:, None] * scale + ridge
-        step[:-1] = self.vectors @ rotated
-        step[-1] = gradient[-1] / scale
-        return step
-
-
-@dataclass
-class NewtonResult:
-    """Where `newton_cg` ended: theta, objective after each iteration, and whether it converged."""
-
-    theta: Float
-    history: list[float] = field(default_factory=list)
-    converged: bool = False
-
-
-def newton_cg(
-    loss: MultinomialLoss,
-    theta: Float,
-    preconditioner: GramPreconditioner,
-    *,
-    tol: float = 1e-6,
-    max_iter: int = 50,
-    max_products: int = 200,
-    forcing: float = 0.2,
-    monitor: Callable[[Float], bool] | None = None,
-) -> NewtonResult:
-    """Minimise ``loss`` by Newton's method, each step from truncated conjugate gradient.
-
-    Stops when half the Newton decrement, an estimate of what is left to gain, is below
-    ``tol`` (nats a row); the objective never rises from one iteration to the next. ``monitor``
-    is called with theta after each step and stops the search by returning True.
-    """
-    value, gradient = loss.evaluate(theta)
-    result = NewtonResult(theta, [value])
-    for _ in range(max_iter):
-        step = _truncated_cg(loss, gradient, preconditioner, forcing, max_products)
-        slope = float(np.sum(gradient * step))
-        if -slope / 2 <= tol * 1e-3 or not np.isfinite(slope):
-            result.converged = bool(np.isfinite(slope))
-            break
-        found = _line_search(loss, result.theta, step, value, slope)
-        if found is None:
-            result.converged = -slope / 2 <= 10 * tol
-            break
-        result.theta, value, gradient = found
-        result.history.append(value)
-        if monitor is not None and monitor(result.theta):
-            break
-        if -slope / 2 <= tol:
-            result.converged = True
-            break
-    return result
-
-
-def _truncated_cg(
-    loss: MultinomialLoss,
-    gradient: Float,
-    preconditioner: GramPreconditioner,
-    forcing: float,
-    max_products: int,
-) -> Float:
-    """Approximate -H⁻¹ gradient; stops at ``forcing`` times the first residual."""
-    ridge = loss.penalty / loss.n_rows
-    step = np.zeros_like(gradient)
-    residual = -gradient
-    z = preconditioner.apply(residual, loss.curvature, ridge)
-    direction = z.copy()
-    power = float(np.sum(residual * z))
-    enough = forcing**2 * power
-    for _ in range(max_products):
-        if power <= enough:
-            break
-        product = loss.hessian_product(direction)
-        curvature = float(np.sum(direction * product))
-        if curvature <= 0:
-            break
-        rate = power / curvature
-        step += rate * direction
-        residual -= rate * product
-        z = preconditioner.apply(residual, loss.curvature, ridge)
-        power, last = float(np.sum(residual * z)), power
-        direction *= power / last
-        direction += z
-    return step if step.any() else z
-
-
-def _line_search(
-    loss: MultinomialLoss, theta: Float, step: Float, value: float, slope: float
-) -> tuple[Float, float, Float] | None:
-    """First of the steps 1, 1/2, 1/4 ... that lowers the objective enough (Armijo), or None."""
-    rate = 1.0
-    for _ in range(25):
-        trial = theta + rate * step
-        new_value, gradient = loss.evaluate(trial)
-        if new_value <= value + 1e-4 * rate * slope:
-            return trial, new_value, gradient
-        rate /= 2
-    return None

@@ -1,15 +1,14 @@
-"""Softmax regression by Newton's method: where it starts, what it reads, what judges its steps."""
+"""Softmax regression by Newton's method, each step from truncated conjugate gradient."""
+
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks, Blocks, blocks_rows, rows_within
-from esnlm.readouts.softmax.loss import (
-    GramPreconditioner,
-    MultinomialLoss,
-    newton_cg,
-)
+from esnlm.readouts.softmax.loss import MultinomialLoss
 from esnlm.readouts.softmax.sgd import (
     IncrementalSolver,
     Rates,
@@ -28,6 +27,7 @@ _HESSIAN_ROWS_A_UNIT = 64
 # Passes that bring Newton's method near the optimum: cheaper by far than its first steps.
 _WARM_PASSES = 16
 _MAX_PRODUCTS = 40
+_FORCING = 0.2
 
 
 def newton_solution(
@@ -43,33 +43,43 @@ def newton_solution(
     """Weights over an intercept row (n_units + 1, V), the centre (n_units,) that they refer to,
     and the objective (nats a row) at the start and after each step.
 
-    With held-out rows the step that they like best is the solution, otherwise the last one.
+    With held-out rows the step of the least loss on them is the solution, and the search stops
+    after two that are worse; otherwise the last one is.
     """
     moments = Moments(n_units, n_classes, gram_rows=16 * n_units + 16384)
     for X, codes in blocks:
         moments.add(X, codes)
+    centre = moments.mean
+    # Several rows a unit, or what is cheap, stand for all in Hessian products.
+    sample = rows_within(_HESSIAN_BYTES, n_units, np.float32)
+    sample = max(_HESSIAN_ROWS_A_UNIT * n_units, sample)
     loss = MultinomialLoss(
         blocks,
         n_units,
         n_classes,
         rates.alpha,
-        centre=moments.mean,
-        stride=-(-moments.n // hessian_rows(n_units)),
+        centre=centre,
+        stride=-(-moments.n // sample),
         lasting=isinstance(blocks, ArrayBlocks),
         fixed=moments.counts == 0,
     )
-    best = None if held_out is None else Best(moments.mean, held_out)
-    result = newton_cg(
-        loss,
-        _first_theta(blocks, moments, rates),
-        GramPreconditioner(moments),
-        tol=tol,
-        max_iter=max_iter,
-        max_products=_MAX_PRODUCTS,
-        monitor=best,
-    )
-    theta = result.theta if best is None or best.theta is None else best.theta
-    return theta, moments.mean, result.history
+    start = _first_theta(blocks, moments, rates)
+    steps = newton_steps(loss, start, GramPreconditioner(moments), tol)
+    best, least, worse = start, np.inf, 0
+    history: list[float] = []
+    for theta, value in islice(steps, max_iter + 1):
+        history.append(value)
+        if held_out is None or theta is start:
+            best = theta
+            continue
+        score = mean_loss(held_out, theta[:-1], theta[-1] - centre @ theta[:-1])
+        if score < least:
+            best, least, worse = theta, score, 0
+        else:
+            worse += 1
+        if worse == 2:
+            break
+    return best, centre, history
 
 
 def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Float:
@@ -96,25 +106,93 @@ def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Float:
     return theta
 
 
-def hessian_rows(n_units: int) -> int:
-    """Rows whose Hessian products stand for those of all: several a unit, or what is cheap."""
-    return max(_HESSIAN_ROWS_A_UNIT * n_units, rows_within(_HESSIAN_BYTES, n_units, np.float32))
+class GramPreconditioner:
+    """Inverse of ``c_v S + a I`` for each class v: the Hessian if p(1-p) did not vary with x.
+
+    ``S = (X - centre)ᵀ(X - centre) / n`` is decomposed once; ``c_v`` is the present mean of
+    p_v (1 - p_v).
+    """
+
+    def __init__(self, moments: Moments) -> None:
+        gram = moments.centred_gram()
+        gram /= max(moments.n, 1)
+        values, self.vectors = np.linalg.eigh(gram)
+        # A direction without variance gets a small positive curvature in place of none.
+        self.values = np.maximum(values, 1e-10 * max(float(values[-1]), 1e-300))
+
+    def apply(self, gradient: Float, curvature: Float, ridge: float) -> Float:
+        """Preconditioned gradient (n_units + 1, V) for curvature (V,) and ridge = penalty / n."""
+        least = 1e-4 * float(curvature.max()) + 1e-12
+        scale = np.maximum(curvature, least)
+        step = np.empty_like(gradient)
+        rotated = self.vectors.T @ gradient[:-1]
+        rotated /= self.values[:, None] * scale + ridge
+        step[:-1] = self.vectors @ rotated
+        step[-1] = gradient[-1] / scale
+        return step
 
 
-class Best:
-    """Keeps the Newton step that held-out rows like best; stops after two that are worse."""
+def newton_steps(
+    loss: MultinomialLoss, theta: Float, preconditioner: GramPreconditioner, tol: float
+) -> Iterator[tuple[Float, float]]:
+    """Theta (n_units + 1, V) and the objective: at the start, and after each Newton step.
 
-    def __init__(self, centre: Float, held_out: Blocks) -> None:
-        self.centre = centre
-        self.held_out = held_out
-        self.score = np.inf
-        self.worse = 0
-        self.theta: Float | None = None
+    Ends when half the Newton decrement, an estimate of what is left to gain, is below ``tol``
+    (nats a row), or no step lowers the objective; it never rises from one step to the next.
+    """
+    value, gradient = loss.evaluate(theta)
+    yield theta, value
+    while True:
+        step = _truncated_cg(loss, gradient, preconditioner)
+        slope = float(np.sum(gradient * step))
+        if -slope / 2 <= tol * 1e-3 or not np.isfinite(slope):
+            return
+        found = _line_search(loss, theta, step, value, slope)
+        if found is None:
+            return
+        theta, value, gradient = found
+        yield theta, value
+        if -slope / 2 <= tol:
+            return
 
-    def __call__(self, theta: Float) -> bool:
-        score = mean_loss(self.held_out, theta[:-1], theta[-1] - self.centre @ theta[:-1])
-        if score < self.score:
-            self.score, self.theta, self.worse = score, theta, 0
-        else:
-            self.worse += 1
-        return self.worse >= 2
+
+def _truncated_cg(
+    loss: MultinomialLoss, gradient: Float, preconditioner: GramPreconditioner
+) -> Float:
+    """Approximate -H⁻¹ gradient; stops at a fifth of the first residual."""
+    ridge = loss.penalty / loss.n_rows
+    step = np.zeros_like(gradient)
+    residual = -gradient
+    z = preconditioner.apply(residual, loss.curvature, ridge)
+    direction = z.copy()
+    power = float(np.sum(residual * z))
+    enough = _FORCING**2 * power
+    for _ in range(_MAX_PRODUCTS):
+        if power <= enough:
+            break
+        product = loss.hessian_product(direction)
+        curvature = float(np.sum(direction * product))
+        if curvature <= 0:
+            break
+        rate = power / curvature
+        step += rate * direction
+        residual -= rate * product
+        z = preconditioner.apply(residual, loss.curvature, ridge)
+        power, last = float(np.sum(residual * z)), power
+        direction *= power / last
+        direction += z
+    return step if step.any() else z
+
+
+def _line_search(
+    loss: MultinomialLoss, theta: Float, step: Float, value: float, slope: float
+) -> tuple[Float, float, Float] | None:
+    """First of the steps 1, 1/2, 1/4 ... that lowers the objective enough (Armijo), or None."""
+    rate = 1.0
+    for _ in range(25):
+        trial = theta + rate * step
+        new_value, gradient = loss.evaluate(trial)
+        if new_value <= value + 1e-4 * rate * slope:
+            return trial, new_value, gradient
+        rate /= 2
+    return None

@@ -6,9 +6,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
+from esnlm.readouts.softmax.loss import logits
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
-from esnlm.utils.validation import check_count
+from esnlm.utils.validation import Count
 
 
 class ReducedRankSoftmaxReadout(SoftmaxReadout):
@@ -42,6 +42,7 @@ class ReducedRankSoftmaxReadout(SoftmaxReadout):
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("down_", "up_", "intercept_")
+    _constraints: ClassVar[dict[str, Any]] = {**SoftmaxReadout._constraints, "rank": Count()}
 
     def __init__(
         self,
@@ -81,21 +82,8 @@ class ReducedRankSoftmaxReadout(SoftmaxReadout):
         self.down_ = np.ascontiguousarray(right[kept].T * root)
         self.up_ = np.ascontiguousarray((left[:, kept] * root).T)
 
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_count("rank", self.rank)
-
-    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        return softmax(self._logits(X))
-
-    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        return log_softmax(self._logits(X))
-
-    def _logits(self, X: NDArray[Any]) -> NDArray[Any]:
-        return logits(X @ self.down_.astype(X.dtype, copy=False), self.up_, self.intercept_)
-
-    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _linear(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
         down, up, intercept = (
             array.astype(dtype, copy=False) for array in (self.down_, self.up_, self.intercept_)
         )
-        return lambda X: log_softmax(logits(X @ down, up, intercept))
+        return lambda X: logits(X @ down, up, intercept)

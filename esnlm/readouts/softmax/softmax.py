@@ -259,13 +259,18 @@ class SoftmaxReadout(BufferedReadout):
         solver.offset[...] = self.intercept_ + solver.centre @ solver.weights
         return solver
 
-    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        return softmax(logits(X, self.coef_.T, self.intercept_))
-
-    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        return log_softmax(logits(X, self.coef_.T, self.intercept_))
-
-    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _linear(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """Logits (n, V) of states in that dtype, which the weights are cast to once."""
         weights = self.coef_.T.astype(dtype, copy=False)
         intercept = self.intercept_.astype(dtype, copy=False)
-        return lambda X: log_softmax(logits(X, weights, intercept))
+        return lambda X: logits(X, weights, intercept)
+
+    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        return softmax(self._linear(X.dtype)(X))
+
+    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+        return log_softmax(self._linear(X.dtype)(X))
+
+    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        linear = self._linear(dtype)
+        return lambda X: log_softmax(linear(X))
