@@ -374,7 +374,7 @@ def learn(readouts, corpus, steps):
     for step in steps:
         rows = slice(250 * step % 4000, 250 * step % 4000 + 250)
         for readout in readouts:
-            take = readout.survey if step < 4 else readout.learn
+            take = readout._sample if step < 4 else readout._learn
             take(X[rows], y[rows])
 
 
@@ -392,8 +392,8 @@ def test_a_pass_goes_on_where_it_was_saved(kind, stop, corpus):
     part.load_state_dict(arrays)
     learn((whole, part), corpus, range(stop, 4 + 16 * min(whole.training_passes, 2)))
     for readout in (whole, part):
-        readout.end_pass()
-        readout.finish()
+        readout._end_pass()
+        readout._finish()
     ours, theirs = part.to_arrays(), whole.to_arrays()
     assert ours.keys() == theirs.keys()
     assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
@@ -402,10 +402,10 @@ def test_a_pass_goes_on_where_it_was_saved(kind, stop, corpus):
 @pytest.mark.parametrize("kind", FACTORS)
 def test_passes_learn_a_corpus(kind, corpus):
     readout = begun(kind, corpus)
-    assert readout.survey_rows == 4000
+    assert readout.sample_rows == 4000
     assert readout.training_passes == (1 if kind == "ridge" else 8)
     learn((readout,), corpus, range(n_steps(readout)))
-    readout.finish()
+    readout._finish()
     X, y, logs = softmax_rows(2000, 8, N_WORDS, seed=1, sharpness=2.0)
     P = readout.predict_proba(X)
     np.testing.assert_allclose(P.sum(axis=1), 1, atol=1e-6)
@@ -420,15 +420,15 @@ def test_passes_learn_a_corpus(kind, corpus):
 
 def test_passes_of_separate_factors_are_one(corpus):
     readout = ClassFactoredReadout(solver="separate").begin([0, 1], 3, n_rows=10)
-    assert (readout.training_passes, readout.survey_rows) == (1, 0)
+    assert (readout.training_passes, readout.sample_rows) == (1, 0)
 
 
 def test_held_out_loss_is_noted(corpus):
     readout = begun("ridge", corpus)
     learn((readout,), corpus, range(20))
     X, y = corpus[0][:100], corpus[1][:100]
-    readout.end_pass([(X, y)])
-    readout.finish()
+    readout._end_pass([(X, y)])
+    readout._finish()
     assert readout.history_ == pytest.approx([-readout.predict_log_proba_of(X, y).mean()])
 
 

@@ -133,9 +133,9 @@ def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
         monkeypatch.setenv("ESNLM_NUM_THREADS", n)
         readout = LowRankReadout(n_frequent=5, n_classes=8, random_state=0)
         readout.begin(np.arange(40), 6, n_rows=3000)
-        readout.survey(X, words)
-        readout.learn(X, words)
-        readout.finish()
+        readout._sample(X, words)
+        readout._learn(X, words)
+        readout._finish()
         made.append(b"".join(a.tobytes() for a in readout.state_dict().values()))
     assert made[0] == made[1]
 
@@ -159,12 +159,12 @@ def test_a_pass_goes_on_where_it_was_saved(stop):
             part.load_state_dict(arrays)
         for one in (whole, part):
             if k < 1000:
-                one.survey(X[chunk], y[chunk])
+                one._sample(X[chunk], y[chunk])
             else:
-                one.learn(X[chunk], y[chunk])
+                one._learn(X[chunk], y[chunk])
     for one in (whole, part):
-        one.end_pass()
-        one.finish()
+        one._end_pass()
+        one._finish()
     ours, theirs = part.to_arrays(), whole.to_arrays()
     assert ours.keys() == theirs.keys()
     assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
@@ -174,11 +174,11 @@ def test_rare_words_may_share_their_sums(monkeypatch, held):
     X, y = rows(6000)
     monkeypatch.setattr("esnlm.readouts.two_level.pilot_sample._SUM_BYTES", 8 * N_UNITS * 20)
     readout = begun(LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0), X, y)
-    readout.survey(X, y)
-    readout.end_survey()
+    readout._sample(X, y)
+    readout._end_sample()
     for _ in range(readout.training_passes):
-        readout.learn(X, y)
-    readout.finish()
+        readout._learn(X, y)
+    readout._finish()
     whole = LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0).fit(X, y)
     known = np.isin(held[1], whole.classes_)
     held = held[0][known], held[1][known]

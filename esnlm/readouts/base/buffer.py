@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.readout import ArrayBlocks, Block, StreamingReadout, rows_within
+from esnlm.readouts.base.blocks import ArrayBlocks, Block, rows_within
+from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.utils.state_dict import Arrays
 
 _BUFFER_BYTES = 1 << 28
@@ -78,7 +79,7 @@ class BufferedReadout(StreamingReadout):
                 self._waiting, self._streaming = waiting, False
 
     def state_dict(self) -> Arrays:
-        arrays = self._learner_arrays()
+        arrays = super().state_dict()
         arrays["buffer.streaming"] = np.asarray(self._streaming)
         arrays["buffer.stale"] = np.asarray(self._stale)
         if self._waiting:
@@ -92,7 +93,7 @@ class BufferedReadout(StreamingReadout):
         self._waiting = []
         if "buffer.X" in arrays:
             self._waiting = [(arrays["buffer.X"], arrays["buffer.codes"].astype(np.intp))]
-        self._restore_learner(arrays)
+        super().load_state_dict(arrays)
 
     def _learner_arrays(self) -> Arrays:
         """What `_update` continues from: the parameters, where there are any yet."""

@@ -4,7 +4,7 @@ import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Set
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,10 +12,17 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from esnlm.readouts.base.blocks import (
+    ArrayBlocks,
+    Block,
+    Blocks,
+    Passes,
+    Progress,
+    SamePasses,
+    blocks_rows,
+    rows_within,
+)
 from esnlm.utils.state_dict import Arrays, Stateful
-
-#: States X (n, n_units), and their labels or the columns of these (n,).
-Block = tuple[NDArray[Any], NDArray[Any]]
 
 #: Raised by a readout that was loaded to predict and is given more rows.
 WITHOUT_STATE = (
@@ -23,115 +30,7 @@ WITHOUT_STATE = (
     " training=True, or fit a clone on all of them"
 )
 
-_BLOCK_BYTES = 1 << 24
 _PREDICTION_BYTES = 1 << 26
-
-
-class Blocks(Protocol):
-    """A re-iterable: each ``iter()`` is a fresh pass over ``(X, y)`` blocks in reused memory."""
-
-    def __iter__(self) -> Iterator[Block]: ...
-
-
-class Passes(Protocol):
-    """Rows in passes, each with an order of its own, in chunks that are iterables of blocks.
-
-    ``first`` is the pass to begin with: 0, the pilot sample, unless training is resumed.
-    """
-
-    first: int
-
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
-        """Chunks of a pass, or as many of them as hold ``n_rows`` rows."""
-
-
-class Progress(NamedTuple):
-    """Where `StreamingReadout.train` is: after a chunk of a pass, or after its end."""
-
-    number: int
-    ended: bool = False
-
-
-class SamePasses:
-    """Blocks as `Passes` of one chunk each, all alike."""
-
-    first = 0
-
-    def __init__(self, blocks: Blocks) -> None:
-        self.blocks = blocks
-
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
-        """All blocks, or the first ones that hold ``n_rows`` rows."""
-        yield self.blocks if n_rows is None else first_blocks(self.blocks, n_rows)
-
-
-def first_blocks(blocks: Iterable[Block], n_rows: int) -> Iterator[Block]:
-    """Whole blocks, until they hold ``n_rows`` rows."""
-    for X, y in blocks:
-        yield X, y
-        n_rows -= len(X)
-        if n_rows <= 0:
-            return
-
-
-class ArrayBlocks:
-    """Arrays in memory as a re-iterable of ``(X, y)`` blocks: views, no copies.
-
-    Parameters
-    ----------
-    X : ndarray (n, n_units)
-    y : ndarray (n,)
-    block_size : int, optional
-        Rows a block; about 16 MiB of states when left out.
-
-    Examples
-    --------
-    >>> blocks = ArrayBlocks(np.zeros((5, 2)), np.arange(5), block_size=2)
-    >>> [len(y) for _, y in blocks], [len(y) for _, y in blocks]
-    ([2, 2, 1], [2, 2, 1])
-    """
-
-    def __init__(self, X: NDArray[Any], y: NDArray[Any], block_size: int | None = None) -> None:
-        if len(X) != len(y):
-            raise ValueError(f"X has {len(X)} rows and y {len(y)}: give one target a row")
-        if block_size is not None and block_size < 1:
-            raise ValueError(f"block_size must be at least 1, got {block_size}")
-        self.X = X
-        self.y = y
-        self.n_rows = len(X)
-        self.block_size = block_size or rows_within(_BLOCK_BYTES, X.shape[1], X.dtype)
-
-    def __iter__(self) -> Iterator[Block]:
-        for start in range(0, len(self.X), self.block_size):
-            stop = start + self.block_size
-            yield self.X[start:stop], self.y[start:stop]
-
-
-def blocks_rows(blocks: Any) -> int:
-    """Rows of one pass where blocks tell them as ``n_rows``, else 0: schedules profit from it."""
-    return int(getattr(blocks, "n_rows", 0))
-
-
-def rows_within(n_bytes: int, n_columns: int, dtype: Any) -> int:
-    """Rows of ``n_columns`` values of ``dtype`` that fit in ``n_bytes``; at least one."""
-    return max(1, n_bytes // max(1, n_columns * np.dtype(dtype).itemsize))
-
-
-def in_memory(blocks: Blocks, n_rows: int, n_bytes: float = np.inf) -> ArrayBlocks | None:
-    """All rows as arrays; None where they are more than ``n_rows`` or their states ``n_bytes``."""
-    if isinstance(blocks, ArrayBlocks):
-        fits = blocks.n_rows <= n_rows and blocks.X.nbytes <= n_bytes
-        return blocks if fits else None
-    if blocks_rows(blocks) > n_rows:
-        return None
-    parts: list[Block] = []
-    for X, codes in blocks:
-        parts.append((X.copy(), codes.copy()))
-        n_rows, n_bytes = n_rows - len(X), n_bytes - X.nbytes
-        if n_rows < 0 or n_bytes < 0:
-            return None
-    X, codes = map(np.concatenate, zip(*parts, strict=True))
-    return ArrayBlocks(X, codes)
 
 
 def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
@@ -166,10 +65,10 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
     type that sorts. Column k of every prediction belongs to ``classes_[k]``, whether or not
     that class occurred. Probabilities are in X's dtype, natural logarithms throughout.
 
-    A subclass computes: `_start` forgets what was learned, `learn` takes a block of (X, codes),
+    A subclass computes: `_start` forgets what was learned, `_learn` takes a block of (X, codes),
     `_absorb` a chunk of `partial_fit`, `_settle` makes parameters current, and `_probabilities`
     (or `_log_probabilities`) predicts. Codes are columns of ``classes_``. For passes there are
-    `_plan`, `survey`, `end_survey`, `end_pass` and `finish`, called by `train` in this order; a
+    `_plan`, `_sample`, `_end_sample`, `_end_pass` and `_finish`, called by `train` in this order; a
     solver that needs all rows at once overrides `_solve`.
     ``_parameters`` names the trained arrays, ``_state`` whatever else `to_arrays` must keep.
 
@@ -202,6 +101,8 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
 
     classes_: NDArray[Any]
     n_features_in_: int
+    #: False where it was loaded to predict, and has no state to learn from.
+    _can_learn = True
     _parameters: ClassVar[tuple[str, ...]] = ()
     _state: ClassVar[tuple[str, ...]] = ()
 
@@ -211,7 +112,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         return 1
 
     @property
-    def survey_rows(self) -> int:
+    def sample_rows(self) -> int:
         """Rows of the pilot sample before the first pass; asked after `begin`."""
         return 0
 
@@ -222,7 +123,6 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         *,
         n_rows: int,
         counts: NDArray[np.int64] | None = None,
-        dtype: str = "float32",
     ) -> Self:
         """Forget what was learned, and prepare for `train` with passes of ``n_rows`` rows.
 
@@ -231,6 +131,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         self.classes_ = np.unique(np.asarray(classes))
         self.n_features_in_ = int(n_units)
         self._forget(fitted=False)
+        self._plan(n_rows, counts)
         return self
 
     def train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
@@ -249,37 +150,37 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         """
         for number in range(passes.first, self.training_passes + 1):
             if number == 0:
-                if not self.survey_rows:
+                if not self.sample_rows:
                     continue
-                for chunk in passes.read(0, self.survey_rows):
+                for chunk in passes.read(0, self.sample_rows):
                     for X, codes in chunk:
-                        self.survey(X, codes)
+                        self._sample(X, codes)
                     yield Progress(0)
-                self.end_survey()
+                self._end_sample()
                 continue
             for chunk in passes.read(number):
                 for X, codes in chunk:
-                    self.learn(X, codes)
+                    self._learn(X, codes)
                 yield Progress(number)
-            self.end_pass(held_out)
+            self._end_pass(held_out)
             if number < self.training_passes:
                 yield Progress(number, ended=True)
-        self.finish(held_out)
+        self._finish(held_out)
 
-    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _sample(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Read a block of the pilot sample, whose rows come again in the first pass."""
 
-    def end_survey(self) -> None:
+    def _end_sample(self) -> None:
         """The pilot sample is complete."""
 
-    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Learn from the next block of the pass."""
         self._absorb(X, np.asarray(codes, dtype=np.intp))
 
-    def end_pass(self, held_out: Iterable[Block] | None = None) -> Any:
+    def _end_pass(self, held_out: Iterable[Block] | None = None) -> Any:
         """A pass is over; ``held_out`` are rows to judge it by."""
 
-    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+    def _finish(self, held_out: Iterable[Block] | None = None) -> None:
         """Make the parameters final; ``held_out`` are rows to choose penalties by."""
         self._settle()
 
@@ -291,20 +192,25 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         ValueError
             The readout was loaded without its training state, and cannot learn more.
         """
-        return super().state_dict()
+        if not self._can_learn:
+            raise ValueError(WITHOUT_STATE)
+        return self._learner_arrays()
 
     def load_state_dict(self, arrays: Arrays) -> None:
         """Continue from what `state_dict` gave; the arrays are taken over, not copied.
 
         The readout has been through the same `begin`, or was made by `from_arrays`.
         """
+        self._can_learn = True
+        self._restore_learner(arrays)
+
+    def _learner_arrays(self) -> Arrays:
+        """What `state_dict` holds."""
+        return super().state_dict()
+
+    def _restore_learner(self, arrays: Arrays) -> None:
+        """Set what `_learner_arrays` gave."""
         super().load_state_dict(arrays)
-
-    def training_arrays(self) -> Arrays:
-        return self.state_dict()
-
-    def restore_training(self, arrays: Arrays) -> None:
-        self.load_state_dict(arrays)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit."""
@@ -335,6 +241,8 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
                     "classes differ from those of the first call of partial_fit: leave "
                     "`classes` out, or fit a clone"
                 )
+        if not self._can_learn:
+            raise ValueError(WITHOUT_STATE)
         self._absorb(X, encode_labels(y, self.classes_))
         return self
 
@@ -436,6 +344,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
 
     def _forget(self, *, fitted: bool) -> None:
         """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
+        self._can_learn = True
         self._start()
 
     @abstractmethod

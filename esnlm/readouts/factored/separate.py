@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks
 from esnlm.readouts.two_level.word_factors import ClassLayout
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 

@@ -3,15 +3,14 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import linalg
 
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import (
-    WITHOUT_STATE,
     ArrayBlocks,
     Block,
     Blocks,
@@ -130,24 +129,17 @@ class RidgeReadout(StreamingReadout):
         self._stale = False
         self.path_: dict[str, NDArray[np.float64]] = {}
 
-    def begin(self, *args: Any, **options: Any) -> Self:
-        super().begin(*args, **options)
-        self._moments = Moments(self.n_features_in_, len(self.classes_), self.gram_rows)
-        return self
-
-    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+    def _finish(self, held_out: Iterable[Block] | None = None) -> None:
         """Choose the penalty and solve; of many held-out rows, as many as a minute allows."""
         work = (self.n_features_in_ + _COST_OF_CLASS) * len(self.classes_)
         n_alphas = len(_PATH) if self.alphas is None else len(self.alphas)
         rows = max(_FEWEST_JUDGES, _JUDGING_WORK // (work * n_alphas))
         self._settle_with(None if held_out is None else _first_rows(held_out, rows))
 
-    def state_dict(self) -> Arrays:
-        if self._moments is None:
-            raise ValueError(WITHOUT_STATE)
-        return with_prefix("moments", self._moments.state_dict())
+    def _learner_arrays(self) -> Arrays:
+        return with_prefix("moments", self._all_moments().state_dict())
 
-    def load_state_dict(self, arrays: Arrays) -> None:
+    def _restore_learner(self, arrays: Arrays) -> None:
         self._moments = Moments.restored(under_prefix("moments", arrays), self.gram_rows)
         # Parameters that came from a model folder are those of the same rows.
         self._stale = "coef_" not in self.__dict__ and self._moments.n > 0
@@ -169,10 +161,13 @@ class RidgeReadout(StreamingReadout):
             self._absorb(X, codes)
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        self._all_moments().add(X, codes)
+        self._stale = True
+
+    def _all_moments(self) -> Moments:
         if self._moments is None:
             self._moments = Moments(self.n_features_in_, len(self.classes_), self.gram_rows)
-        self._moments.add(X, codes)
-        self._stale = True
+        return self._moments
 
     def _settle(self) -> None:
         if self._stale:
@@ -263,12 +258,9 @@ class RidgeReadout(StreamingReadout):
         intercept = self.intercept_.astype(dtype, copy=False)
         return lambda X: np.log(floor_rows(X @ weights + intercept, self._floor()))
 
-    def partial_fit(
-        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None
-    ) -> "RidgeReadout":
-        if hasattr(self, "coef_") and self.__dict__.get("_moments") is None:
-            raise ValueError(WITHOUT_STATE)
-        return super().partial_fit(X, y, classes)
+    def _restore(self, arrays: Arrays) -> None:
+        super()._restore(arrays)
+        self._can_learn = False
 
 
 class _Spectrum:

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from esnlm.readouts.base.blocks import Blocks, rows_within
 from esnlm.readouts.base.buffer import BufferedReadout
-from esnlm.readouts.base.readout import Blocks, rows_within
 from esnlm.readouts.mixture.convergence import ConvergenceMonitor
 from esnlm.readouts.mixture.experts import Experts, Prior
 from esnlm.readouts.mixture.linear_experts import LinearExperts

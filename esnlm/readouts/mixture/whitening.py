@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from esnlm.readouts.base.blocks import Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import Block, Blocks, rows_within
 from esnlm.utils.threads import TileMap
 
 Result = TypeVar("Result")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from esnlm.readouts.base.readout import Block, Blocks, Passes, Progress
+from esnlm.readouts.base.blocks import Block, Blocks, Passes, Progress
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 
 _EPSILON = 1e-5

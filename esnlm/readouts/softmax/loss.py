@@ -20,7 +20,7 @@ from esnlm.kernels.multinomial import (
     shift_rows,
     subtract_targets,
 )
-from esnlm.readouts.base.readout import Blocks, rows_within
+from esnlm.readouts.base.blocks import Blocks, rows_within
 
 Float = NDArray[np.float64]
 

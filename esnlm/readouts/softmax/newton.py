@@ -6,8 +6,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, blocks_rows, rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import ArrayBlocks, Blocks, blocks_rows, rows_within
 from esnlm.readouts.softmax.loss import MultinomialLoss
 from esnlm.readouts.softmax.sgd import (
     IncrementalSolver,

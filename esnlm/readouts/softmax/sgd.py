@@ -6,9 +6,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.minibatches import Interleaved
+from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, Interleaved, rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import ArrayBlocks, Block, Blocks, rows_within
 from esnlm.readouts.softmax.loss import log_likelihood, residuals
 from esnlm.utils.state_dict import Arrays, Stateful
 
@@ -242,7 +241,7 @@ class SoftmaxPasses(Stateful):
     >>> X, codes = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 1])
     >>> passes.survey.add(X, codes)
     <esnlm.readouts.base.moments.Moments object at ...>
-    >>> passes.end_survey()
+    >>> passes.end_sample()
     >>> passes.learn(X, codes)
     >>> passes.solver.weights.shape, passes.n_seen
     ((1, 2), 4)
@@ -272,12 +271,12 @@ class SoftmaxPasses(Stateful):
         self._first_rate = 1.0
 
     @property
-    def survey_rows(self) -> int:
+    def sample_rows(self) -> int:
         """Rows of the pilot sample: enough for a steady matrix of products."""
         n_units = self.survey.n_units if self.survey else len(self.solver.weights)
         return max(_SAMPLE_ROWS_A_UNIT * n_units, _LEAST_SAMPLE)
 
-    def end_survey(self) -> None:
+    def end_sample(self) -> None:
         """Compute the preconditioner from the pilot sample."""
         sample = self.survey
         assert sample is not None, "the pilot sample is complete"

@@ -1,14 +1,14 @@
 """Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.readouts.base.blocks import Block, Blocks, blocks_rows, in_memory
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import Block, Blocks, blocks_rows, in_memory
 from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
 from esnlm.readouts.softmax.newton import newton_solution
 from esnlm.readouts.softmax.sgd import (
@@ -128,48 +128,43 @@ class SoftmaxReadout(BufferedReadout):
         return self.n_passes
 
     @property
-    def survey_rows(self) -> int:
+    def sample_rows(self) -> int:
         """Rows that the preconditioner is made from."""
-        return 0 if self._passes is None else self._passes.survey_rows
+        return 0 if self._passes is None else self._passes.sample_rows
 
-    def begin(self, *args: Any, **options: Any) -> Self:
-        super().begin(*args, **options)
+    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         if self.solver == "newton-cg":
             raise ValueError(
                 "solver 'newton-cg' reads every row at each step, got a corpus in passes: choose"
                 " 'incremental' or 'auto'"
             )
-        self._plan(options["n_rows"], options.get("counts"))
-        return self
-
-    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         sizes = self.n_features_in_, len(self.classes_), n_rows, self.n_passes
         self._passes = SoftmaxPasses(*sizes, counts, self._rates())
         self._streaming = True
 
-    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _sample(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Read rows for the preconditioner."""
         sample = self._pass().survey
         assert sample is not None, "the pilot sample is complete"
         sample.add(X, codes.astype(np.intp, copy=False))
 
-    def end_survey(self) -> None:
+    def _end_sample(self) -> None:
         """Compute the preconditioner."""
-        self._pass().end_survey()
+        self._pass().end_sample()
 
-    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Take steps on the next block of the pass."""
         self._pass().learn(X, codes.astype(np.intp, copy=False))
         self._stale = True
 
-    def end_pass(self, held_out: Iterable[Block] | None = None) -> None:
+    def _end_pass(self, held_out: Iterable[Block] | None = None) -> None:
         """Keep the parameters of the pass with the least held-out loss."""
         score = self._pass().end_pass(held_out)
         if score is not None:
             self.history_.append(score)
             self._stale = True
 
-    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+    def _finish(self, held_out: Iterable[Block] | None = None) -> None:
         """Make the parameters final; later rows are learned as in `partial_fit`."""
         passes = self._pass()
         self._settle()

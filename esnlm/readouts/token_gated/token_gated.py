@@ -1,11 +1,11 @@
 """A softmax readout for each token that may have been read last."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.readout import WITHOUT_STATE, StreamingReadout
+from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.readouts.softmax.sgd import batch_rows
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
@@ -85,10 +85,9 @@ class TokenGatedReadout(StreamingReadout):
         check_parameters(self, self._constraints)
         self._n_code = n_code_units(self.n_gates)
         self._passes: GatedPasses | None = None
-        self._sample: GateMoments | None = None
+        self._pilot: GateMoments | None = None
         self._targets = np.zeros(len(self.classes_), dtype=np.int64)
         self._n_seen, self._n_rows, self._stale = 0, 0, False
-        self._can_learn = True
 
     @property
     def training_passes(self) -> int:
@@ -96,71 +95,59 @@ class TokenGatedReadout(StreamingReadout):
         return self.n_passes
 
     @property
-    def survey_rows(self) -> int:
+    def sample_rows(self) -> int:
         """Rows that the preconditioner is made from."""
         wanted = max(_SAMPLE_ROWS_A_UNIT * (self.n_features_in_ - self._n_code), _LEAST_SAMPLE)
         return 0 if self._passes is not None else wanted
 
-    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _sample(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Read rows for the preconditioner."""
         states, gates = self._split(X)
-        if self._sample is None:
-            self._sample = GateMoments(self.n_gates, states.shape[1])
-        self._sample.add(states, gates)
+        if self._pilot is None:
+            self._pilot = GateMoments(self.n_gates, states.shape[1])
+        self._pilot.add(states, gates)
         self._targets += np.bincount(codes, minlength=len(self._targets))
 
-    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Take steps on the next block of the pass."""
         left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
-        self._learn(X, np.asarray(codes, dtype=np.intp), self.learning_rate * left)
+        self._take(X, np.asarray(codes, dtype=np.intp), self.learning_rate * left)
 
-    def state_dict(self) -> Arrays:
-        self._check_can_learn()
+    def _learner_arrays(self) -> Arrays:
         arrays = {"n_seen": np.asarray(self._n_seen), "n_rows": np.asarray(self._n_rows)}
-        if self._sample is not None:
-            arrays |= with_prefix("survey", self._sample.state_dict())
+        if self._pilot is not None:
+            arrays |= with_prefix("survey", self._pilot.state_dict())
             arrays["targets"] = self._targets
         if self._passes is not None:
             arrays |= with_prefix("passes", self._passes.state_dict())
         return arrays
 
-    def load_state_dict(self, arrays: Arrays) -> None:
-        self._can_learn = True
+    def _restore_learner(self, arrays: Arrays) -> None:
         self._n_seen, self._n_rows = int(arrays["n_seen"]), int(arrays["n_rows"])
         if sample := under_prefix("survey", arrays):
-            self._sample = GateMoments(self.n_gates, self.n_features_in_ - self._n_code)
-            self._sample.load_state_dict(sample)
+            self._pilot = GateMoments(self.n_gates, self.n_features_in_ - self._n_code)
+            self._pilot.load_state_dict(sample)
             self._targets = arrays["targets"]
         if passes := under_prefix("passes", arrays):
             self._passes = GatedPasses.restored(passes, self.alpha, self.momentum)
             self._stale = True
-
-    def begin(self, *args: Any, **options: Any) -> Self:
-        super().begin(*args, **options)
-        self._plan(options["n_rows"], None)
-        return self
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         self._n_rows = n_rows
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Steps at a rate that falls as the root of the rows seen."""
-        self._check_can_learn()
         if self._passes is None:
-            self.survey(X, codes)
+            self._sample(X, codes)
         self._n_rows = max(self._n_rows, self._n_seen + len(X))
         part = (1 + self._n_seen / (20 * batch_rows(X.shape[1]) * self.n_gates)) ** -0.5
-        self._learn(X, codes, self.learning_rate * part)
+        self._take(X, codes, self.learning_rate * part)
 
     def _restore(self, arrays: Arrays) -> None:
         super()._restore(arrays)
         self._can_learn = False
 
-    def _check_can_learn(self) -> None:
-        if not self._can_learn:
-            raise ValueError(WITHOUT_STATE)
-
-    def _learn(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float) -> None:
+    def _take(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float) -> None:
         if self._passes is None:
             self._passes = self._begun()
         self._passes.learn(*self._split(X), codes, rate)
@@ -168,13 +155,13 @@ class TokenGatedReadout(StreamingReadout):
         self._stale = True
 
     def _begun(self) -> GatedPasses:
-        sample = self._sample
+        sample = self._pilot
         if sample is None:
             raise ValueError("a pilot sample comes before the first rows")
         frequencies = (self._targets + 0.5) / (self._targets + 0.5).sum()
         n_sample = int(sample.counts.sum())
         counts = sample.counts * (max(self._n_rows, n_sample) / max(n_sample, 1))
-        self._sample = None
+        self._pilot = None
         return GatedPasses(sample, counts, frequencies, self.alpha, self.momentum)
 
     def _settle(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.kernels.multinomial import normalise_rows, shift_rows, subtract_targets
-from esnlm.readouts.base.readout import rows_within
+from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.softmax.loss import log_softmax, residuals
 from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
 from esnlm.utils.state_dict import Stateful

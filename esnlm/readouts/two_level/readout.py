@@ -2,15 +2,21 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from esnlm.readouts.base.blocks import (
+    ArrayBlocks,
+    Block,
+    Blocks,
+    Interleaved,
+    blocks_rows,
+    in_memory,
+)
 from esnlm.readouts.base.buffer import BufferedReadout
-from esnlm.readouts.base.minibatches import Interleaved
-from esnlm.readouts.base.readout import WITHOUT_STATE, ArrayBlocks, Block, Blocks, blocks_rows
 from esnlm.readouts.two_level.solver import TwoLevelLearner
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
@@ -36,7 +42,6 @@ class TwoLevelReadout(BufferedReadout):
 
     def _start(self) -> None:
         self._learner = None
-        self._can_learn = True
         self.history_: list[float] = []
 
     @property
@@ -46,25 +51,10 @@ class TwoLevelReadout(BufferedReadout):
         return 1 if learner is None else learner.n_passes
 
     @property
-    def survey_rows(self) -> int:
+    def sample_rows(self) -> int:
         """Rows of the pilot sample, from which directions and classes are computed."""
         learner = self.__dict__.get("_learner")
         return 0 if learner is None else learner.schedule.survey_rows
-
-    def begin(
-        self,
-        classes: ArrayLike,
-        n_units: int,
-        *,
-        n_rows: int,
-        counts: NDArray[np.int64] | None = None,
-        dtype: str = "float32",
-    ) -> Self:
-        """See `StreamingReadout.begin`."""
-        super().begin(classes, n_units, n_rows=n_rows, counts=counts, dtype=dtype)
-        if self._may_be_joint:
-            self._plan(n_rows, counts)
-        return self
 
     @property
     def _may_be_joint(self) -> bool:
@@ -72,35 +62,36 @@ class TwoLevelReadout(BufferedReadout):
         return True
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
-        self._learner = self._make_learner(n_rows, counts)
-        self._streaming = True
+        if self._may_be_joint:
+            self._learner = self._make_learner(n_rows, counts)
+            self._streaming = True
 
-    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _sample(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Add rows to the pilot sample."""
         self._trained.survey(X, codes)
 
-    def end_survey(self) -> None:
+    def _end_sample(self) -> None:
         """Solve the components, and make the classes."""
         self._trained.end_survey()
         self._show()
 
-    def learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Take steps on the next rows of the pass."""
         if self._learner is None:
-            super().learn(X, codes)
+            super()._learn(X, codes)
             return
         self._trained.learn(X, codes.astype(np.intp, copy=False))
 
-    def end_pass(self, held_out: Iterable[Block] | None = None) -> None:
+    def _end_pass(self, held_out: Iterable[Block] | None = None) -> None:
         """Note the held-out loss."""
         if self._learner is not None and held_out is not None:
             self._trained.settle()
             self.history_.append(self._mean_loss(held_out))
 
-    def finish(self, held_out: Iterable[Block] | None = None) -> None:
+    def _finish(self, held_out: Iterable[Block] | None = None) -> None:
         """Learn the rows still waiting, and solve."""
         if self._learner is None:
-            super().finish(held_out)
+            super()._finish(held_out)
             return
         self._trained.finish()
         self._show()
@@ -113,7 +104,7 @@ class TwoLevelReadout(BufferedReadout):
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         """Pilot sample and passes over the rows, which are interleaved where they are arrays."""
-        blocks = self._held(blocks)
+        blocks = in_memory(blocks, self._capacity(np.float64)) or blocks
         n_rows, counts = blocks_rows(blocks), None
         if isinstance(blocks, ArrayBlocks):
             counts = np.bincount(blocks.y, minlength=len(self.classes_))
@@ -122,22 +113,6 @@ class TwoLevelReadout(BufferedReadout):
             n_rows = sum(len(codes) for _, codes in blocks)
         self._plan(n_rows, counts)
         self._exhaust(blocks, held_out)
-
-    def _held(self, blocks: Blocks) -> Blocks:
-        """The rows as arrays where ``partial_fit`` would hold them all, which are interleaved."""
-        capacity = self._capacity(np.float64)
-        if isinstance(blocks, ArrayBlocks) or blocks_rows(blocks) > capacity:
-            return blocks
-        parts: list[Block] = []
-        n_rows = 0
-        for X, codes in blocks:
-            parts.append((X.copy(), codes.copy()))
-            n_rows += len(X)
-            if n_rows > capacity:
-                return blocks
-        return ArrayBlocks(
-            np.concatenate([X for X, _ in parts]), np.concatenate([codes for _, codes in parts])
-        )
 
     def _mean_loss(self, held_out: Iterable[Block]) -> float:
         """Mean negative log-probability of held-out rows; not a number where there are none."""
@@ -152,8 +127,6 @@ class TwoLevelReadout(BufferedReadout):
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        if not self._can_learn:
-            raise ValueError(WITHOUT_STATE)
         self._trained.learn_later(X, codes)
 
     def _settle(self) -> None:
@@ -169,8 +142,6 @@ class TwoLevelReadout(BufferedReadout):
         return self._trained.log_probability_of(X, codes)
 
     def _learner_arrays(self) -> Arrays:
-        if not self._can_learn:
-            raise ValueError(WITHOUT_STATE)
         if self._learner is None:
             return {}
         arrays = with_prefix(_PREFIX, self._learner.state_dict())
@@ -183,7 +154,6 @@ class TwoLevelReadout(BufferedReadout):
             return
         self._learner = self._make_learner(int(own["n_rows"]), own.get("counts"))
         self._learner.load_state_dict(own)
-        self._can_learn = True
         self.history_ = arrays.get("history", np.zeros(0)).tolist()
         if self._learner.pilot is None:
             self._show()

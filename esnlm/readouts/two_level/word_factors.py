@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import rows_within
 from esnlm.readouts.linear.simplex import floor_rows
 from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.utils.state_dict import Arrays

@@ -1,0 +1,141 @@
+"""Blocks of rows (states, targets): what readouts are taught from, in one pass or several."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: States X (n, n_units), and their labels or the columns of these (n,).
+Block = tuple[NDArray[Any], NDArray[Any]]
+
+_BLOCK_BYTES = 1 << 24
+_KEPT_BYTES = 1 << 28
+
+
+class Blocks(Protocol):
+    """A re-iterable: each ``iter()`` is a fresh pass over ``(X, y)`` blocks in reused memory."""
+
+    def __iter__(self) -> Iterator[Block]: ...
+
+
+class Passes(Protocol):
+    """Rows in passes, each with an order of its own, in chunks that are iterables of blocks.
+
+    ``first`` is the pass to begin with: 0, the pilot sample, unless training is resumed.
+    """
+
+    first: int
+
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
+        """Chunks of a pass, or as many of them as hold ``n_rows`` rows."""
+
+
+class Progress(NamedTuple):
+    """Where `StreamingReadout.train` is: after a chunk of a pass, or after its end."""
+
+    number: int
+    ended: bool = False
+
+
+class SamePasses:
+    """Blocks as `Passes` of one chunk each, all alike."""
+
+    first = 0
+
+    def __init__(self, blocks: Blocks) -> None:
+        self.blocks = blocks
+
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
+        """All blocks, or the first ones that hold ``n_rows`` rows."""
+        yield self.blocks if n_rows is None else first_blocks(self.blocks, n_rows)
+
+
+def first_blocks(blocks: Iterable[Block], n_rows: int) -> Iterator[Block]:
+    """Whole blocks, until they hold ``n_rows`` rows."""
+    for X, y in blocks:
+        yield X, y
+        n_rows -= len(X)
+        if n_rows <= 0:
+            return
+
+
+class ArrayBlocks:
+    """Arrays in memory as a re-iterable of ``(X, y)`` blocks: views, no copies.
+
+    Parameters
+    ----------
+    X : ndarray (n, n_units)
+    y : ndarray (n,)
+    block_size : int, optional
+        Rows a block; about 16 MiB of states when left out.
+
+    Examples
+    --------
+    >>> blocks = ArrayBlocks(np.zeros((5, 2)), np.arange(5), block_size=2)
+    >>> [len(y) for _, y in blocks], [len(y) for _, y in blocks]
+    ([2, 2, 1], [2, 2, 1])
+    """
+
+    def __init__(self, X: NDArray[Any], y: NDArray[Any], block_size: int | None = None) -> None:
+        if len(X) != len(y):
+            raise ValueError(f"X has {len(X)} rows and y {len(y)}: give one target a row")
+        if block_size is not None and block_size < 1:
+            raise ValueError(f"block_size must be at least 1, got {block_size}")
+        self.X = X
+        self.y = y
+        self.n_rows = len(X)
+        self.block_size = block_size or rows_within(_BLOCK_BYTES, X.shape[1], X.dtype)
+
+    def __iter__(self) -> Iterator[Block]:
+        for start in range(0, len(self.X), self.block_size):
+            stop = start + self.block_size
+            yield self.X[start:stop], self.y[start:stop]
+
+
+def blocks_rows(blocks: Any) -> int:
+    """Rows of one pass where blocks tell them as ``n_rows``, else 0: schedules profit from it."""
+    return int(getattr(blocks, "n_rows", 0))
+
+
+def rows_within(n_bytes: int, n_columns: int, dtype: Any) -> int:
+    """Rows of ``n_columns`` values of ``dtype`` that fit in ``n_bytes``; at least one."""
+    return max(1, n_bytes // max(1, n_columns * np.dtype(dtype).itemsize))
+
+
+def in_memory(blocks: Blocks, n_rows: int, n_bytes: float = np.inf) -> ArrayBlocks | None:
+    """All rows as arrays; None where they are more than ``n_rows`` or their states ``n_bytes``."""
+    if isinstance(blocks, ArrayBlocks):
+        fits = blocks.n_rows <= n_rows and blocks.X.nbytes <= n_bytes
+        return blocks if fits else None
+    if blocks_rows(blocks) > n_rows:
+        return None
+    parts: list[Block] = []
+    for X, codes in blocks:
+        parts.append((X.copy(), codes.copy()))
+        n_rows, n_bytes = n_rows - len(X), n_bytes - X.nbytes
+        if n_rows < 0 or n_bytes < 0:
+            return None
+    X, codes = map(np.concatenate, zip(*parts, strict=True))
+    return ArrayBlocks(X, codes)
+
+
+class Interleaved:
+    """Arrays as blocks of rows far apart, ``k, k + m, k + 2m ...``: a fixed kind of shuffle.
+
+    Blocks of small arrays are gathered once, those of large ones anew in every pass.
+    """
+
+    def __init__(self, X: NDArray[Any], codes: NDArray[np.intp], rows: int) -> None:
+        self.X = X
+        self.codes = codes
+        self.n_blocks = max(1, len(X) // rows)
+        self._kept = list(self._gathered()) if X.nbytes <= _KEPT_BYTES else None
+
+    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:
+        return self._gathered() if self._kept is None else iter(self._kept)
+
+    def _gathered(self) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:
+        for k in range(self.n_blocks):
+            part = slice(k, None, self.n_blocks)
+            yield np.ascontiguousarray(self.X[part]), self.codes[part]
