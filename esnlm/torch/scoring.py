@@ -45,16 +45,15 @@ class Reads(NamedTuple):
         ([0, 3, 5], [2, 3, 3], [0, 1, 1])
         """
         lengths = np.diff(np.append(starts, n_tokens)) - 1
-        limit = np.iinfo(np.int64).max if longest is None else longest
-        moves = -(-np.maximum(lengths - limit, 0) // stride)
-        sequence = np.repeat(np.arange(len(starts)), moves + 1)
-        number = np.arange(len(sequence)) - np.repeat(np.cumsum(moves + 1) - moves - 1, moves + 1)
-        # The last window ends with the sequence, so that none reads beyond it.
-        offset = np.where(number > 0, np.minimum(number * stride, lengths[sequence] - limit), 0)
-        done = np.where(number > 0, limit + (number - 1) * stride, 0)
-        length = np.minimum(lengths[sequence], limit)
-        skip = np.where(number > 0, done - offset, known[sequence])
-        return cls(starts[sequence] + offset, length, skip)
+        pieces = []
+        for start, length, skip in np.stack([starts, lengths, known], axis=1).tolist():
+            limit = length if longest is None else longest
+            pieces.append((start, min(length, limit), skip))
+            for done in range(limit, length, stride):
+                # The last window ends with the sequence, so that none reads beyond it.
+                offset = min(done + stride, length) - limit
+                pieces.append((start + offset, limit, done - offset))
+        return cls(*np.array(pieces).T)
 
     def batches(self, n_tokens: int, longest: int) -> Iterator["Reads"]:
         """Reads of similar length, ``n_tokens`` in a batch, or one of more than ``longest``."""
