@@ -126,9 +126,9 @@ class AttentionReservoir(CharacterReservoir):
         n_tokens: int,
         *,
         n_units: int = 75,
-        n_hidden: int = 13,
         n_dims: int = 16,
         context: int = 32,
+        n_hidden: int = 13,
     ) -> None:
         self.CONSTRAINTS["n_hidden"].check("n_hidden", n_hidden)
         self.n_hidden = n_hidden

@@ -2,8 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 
 import torch
 from numpy.typing import ArrayLike
@@ -88,7 +86,8 @@ class GatedLayer(nn.Module):
         with full_precision(inputs):
             read = inputs.to(self.weight_ih.dtype)
             before = self.start(read) if state is None else state
-            with _without_layout_warning(inputs.is_cuda):
+            with warnings.catch_warnings():  # cuDNN copies the weights together, which is fast
+                warnings.filterwarnings("ignore", "RNN module weights are not part", UserWarning)
                 outputs, h, c = torch.lstm(
                     read, [part[None] for part in before], self.weights(), True, 1, 0.0,
                     self.training, False, True,
@@ -110,12 +109,3 @@ class GatedLayer(nn.Module):
         sums = inputs @ weight_ih.T + before @ weight_hh.T + (bias_ih + bias_hh)
         i, f, g, o = sums.chunk(4, dim=-1)
         return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
-
-
-@contextmanager
-def _without_layout_warning(on_gpu: bool) -> Iterator[None]:
-    """Ignore that cuDNN copies the weights together: it is fast beside the products."""
-    with warnings.catch_warnings() if on_gpu else nullcontext():
-        if on_gpu:
-            warnings.filterwarnings("ignore", "RNN module weights are not part", UserWarning)
-        yield

@@ -110,7 +110,7 @@ class Network(nn.Module, ABC):
         for kind in cls.__mro__:
             own = dict(inspect.signature(kind).parameters)
             passed_on = own.pop("settings", None)
-            found |= {name: parameter for name, parameter in own.items() if name not in found}
+            found = own | found
             if passed_on is None:
                 break
         return found

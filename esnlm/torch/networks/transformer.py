@@ -58,8 +58,8 @@ class CharacterTransformer(WindowedNetwork):
         n_heads: int = 4,
         n_layers: int = 4,
         n_dims: int = 16,
-        context: int = 32,
         dropout: float = 0.1,
+        context: int = 32,
     ) -> None:
         super().__init__(
             n_tokens, n_hidden=n_hidden, n_heads=n_heads, n_layers=n_layers,
