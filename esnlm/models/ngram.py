@@ -16,7 +16,7 @@ from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import Choice, Count, check_parameters
 
-#: What the configuration of a saved n-gram model calls its kind.
+#: The kind of model in the configuration of a saved one.
 KIND = "ngrams"
 _CONSTRAINTS = {"reset": Choice(RESETS), "order": Count(), "n_tokens": Count(none=True)}
 _SETTINGS = ("order", "reset", "n_tokens", "discounts")

@@ -116,12 +116,7 @@ def read_documents(path: Path, split: str) -> Iterator[str]:
 def opened_text(path: Path) -> Iterator[tuple[TextIO, BinaryIO]]:
     """A text file to read, plain or ``.gz``, and the file of bytes below, which has a position.
 
-    Raises
-    ------
-    CorpusError
-        In the block too: the file is not UTF-8 text, or a ``.gz`` is damaged.
-    OSError
-        The file cannot be read.
+    Raises CorpusError, in the block too, where it is not UTF-8 text, or a ``.gz`` is damaged.
     """
     if path.is_dir():
         raise CorpusError(f"{path} is a folder, expected a text file")
@@ -159,10 +154,8 @@ def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
 def numbered_lines(file: TextIO, path: Path, *, skip: int = 0) -> Iterator[tuple[int, str]]:
     """Lines after the first ``skip``, without white space at their ends, numbered from 1.
 
-    Raises
-    ------
-    CorpusError
-        A line has NUL bytes, or 2 ** 24 characters or more: the memory for it has no bound.
+    Raises CorpusError for NUL bytes, and for 2 ** 24 characters or more in a line, whose memory
+    would have no bound.
     """
     number = 0
     while line := file.readline(_LONGEST_LINE):

@@ -1,8 +1,8 @@
 """Text to tokens and back: words, characters, or any ``tokenizer.json`` of Hugging Face.
 
-What is saved is a standard ``tokenizer.json``. Where a tokenizer has a beginning-of-sentence
-token, its own post-processor prepends it, which outside scorers rely on; the end-of-sentence
-token is appended by `Tokenizer.encode_lines`, so that a scored prefix does not end by itself.
+A standard ``tokenizer.json`` is saved. Where a tokenizer has a beginning-of-sentence token, its
+own post-processor prepends it, which outside scorers rely on; the end-of-sentence token is
+appended by `Tokenizer.encode_lines`, so that a scored prefix does not end by itself.
 """
 
 import hashlib
@@ -156,7 +156,7 @@ class Tokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path, *, bos: str | None = None, eos: str | None = None) -> Self:
-        """Read a ``tokenizer.json``; ``bos``, ``eos`` default to those it is known to have.
+        """Read a ``tokenizer.json``; ``bos`` and ``eos`` default to the pair that it has.
 
         Known are ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, and ``<|endoftext|>`` for both.
         Raises TokenizerError where the file is not a tokenizer, or lacks a token that was named.
@@ -223,7 +223,8 @@ class Tokenizer:
         if self._characters is not None:
             yield from map(self._encode_characters, texts)
             return
-        for batch in _batches(texts):
+        source = iter(texts)
+        while batch := list(_first_characters(source, _BATCH_CHARACTERS)):
             for encoding in self.backend.encode_batch_fast(batch, add_special_tokens=False):
                 yield np.array(encoding.ids, dtype=np.int32)
 
@@ -298,18 +299,13 @@ def _backend_of(data: bytes, name: str) -> Backend:
         ) from error
 
 
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Texts in lists of about a million characters."""
-    batch: list[str] = []
-    size = 0
+def _first_characters(texts: Iterator[str], size: int) -> Iterator[str]:
+    """The next texts, up to the one that brings them to ``size`` characters."""
     for text in texts:
-        batch.append(text)
-        size += len(text) + 1
-        if size >= _BATCH_CHARACTERS:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+        yield text
+        size -= len(text) + 1
+        if size <= 0:
+            return
 
 
 def parsed(name: str) -> tuple[str, int | None]:
