@@ -98,7 +98,7 @@ def run_grid(
     shared = dict(fixed or {})
     with closing(_Table(Path(csv_path), columns)) as table, table.removed_if_refused():
         table.check(shared)
-        done = set(_keys(table.read(), key))
+        done = set(_keys(_read(table.path), key))
         left = [setting for name, setting in wanted.items() if name not in done]
         if cost is not None:
             left.sort(key=cost, reverse=True)
@@ -157,7 +157,7 @@ class _Table:
 
     def check(self, fixed: Mapping[str, Any]) -> None:
         """Raise ValueError unless the file has the columns and the fixed values."""
-        found = self.read()
+        found = _read(self.path)
         if list(found) != self.columns:
             raise ValueError(
                 f"{self.path} has the columns {','.join(map(str, found))[:200]}, expected "
@@ -171,12 +171,7 @@ class _Table:
                     f"{_text(value)}: use another folder"
                 )
 
-    def read(self) -> "pd.DataFrame":
-        """All rows, as text."""
-        return _read(self.path)
-
     def append(self, row: Mapping[str, Any]) -> None:
-        """Append a row."""
         missing = [name for name in self.columns if name not in row]
         if missing:
             raise ValueError(f"the run returned no {', '.join(missing)}, which are columns")
@@ -185,7 +180,7 @@ class _Table:
 
     def order(self, key: Sequence[str], wanted: Iterable[tuple[str, ...]]) -> "pd.DataFrame":
         """Put the rows of the keys ``wanted`` first, in their order, and return all rows."""
-        rows = self.read()
+        rows = _read(self.path)
         place = {name: position for position, name in enumerate(wanted)}
         rank = [place.get(name, len(place)) for name in _keys(rows, key)]
         ordered = rows.assign(_rank=rank).sort_values("_rank", kind="stable").drop(columns="_rank")

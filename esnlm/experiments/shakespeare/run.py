@@ -178,23 +178,21 @@ def _trained(
 
 def _sizes(model: LanguageModel, n_inputs: int) -> dict[str, Any]:
     trained = model.n_parameters_
+    total = trained + model.reservoir_.W_.nnz + n_inputs
     return {
         "vocabulary": model.n_tokens_,
         "n_parameters": trained,
-        "n_parameters_total": trained + model.reservoir_.W_.nnz + n_inputs,
+        "n_parameters_total": total,
     }
 
 
-def _carry_on(model: Any, prompt: str, n_tokens: int, seed: int) -> str:
-    return str(model.sample(n_tokens, prompt, random_state=seed))
-
-
 def _generated(
-    setting: Mapping[str, Any], texts: Texts, model: Any, draw: Any = _carry_on
+    setting: Mapping[str, Any], texts: Texts, model: Any, draw: Any = None
 ) -> dict[str, Any]:
+    """Text drawn by the function ``draw``, or by the model: its pace and overlaps."""
     prompt, n = texts["train"][-_PROMPT:], setting["characters"]
     start = time.perf_counter()
-    text = draw(model, prompt, n, seed=0)
+    text = draw(model, prompt, n, 0) if draw else model.sample(n, prompt, random_state=0)
     seconds = (time.perf_counter() - start) / n
     Path(setting["sample"]).write_text(text, encoding="utf-8")
     return {"seconds_per_character": seconds} | overlaps(text, texts)

@@ -52,16 +52,9 @@ def by_windows(
 ) -> tuple[NDArray[np.float64], float]:
     """Predict each of ``tokens[ends]`` from its window, and compare the states to carried ones.
 
-    Parameters
-    ----------
-    tokens : array (T,) of integers
-    ends : array (n,), each at least ``window``
-        Positions to predict from the ``window`` tokens before them, read from a zero state.
-
-    Returns
-    -------
-    log-probabilities (n,), and the largest difference of a unit from a state that is carried
-    through the whole text.
+    ``tokens`` (T,) integers; ``ends`` (n,), each at least ``window``, are predicted from the
+    ``window`` tokens before them, read from a zero state. Returns the log-probabilities (n,), and
+    the largest difference of a unit from a state that is carried through the whole text.
     """
     if len(ends) == 0 or ends.min() < window or ends.max() >= len(tokens):
         raise ValueError(f"ends must lie in [{window}, {len(tokens)}) and be at least one")

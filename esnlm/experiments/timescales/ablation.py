@@ -113,12 +113,9 @@ def word_ablation(
     Parameters
     ----------
     model : LanguageModel, or TorchLanguageModel with an LSTM
-    stream : TokenStream
-        Tokens of the model.
-    context, n_lags : int
-        At least 1.
-    n_windows : int
-        Largest number of windows.
+    stream : TokenStream of the model's tokens
+    context, n_lags : int, at least 1
+    n_windows : int, largest number of windows
 
     Raises
     ------
