@@ -5,8 +5,8 @@
 PAIRS is what ``esnlm blimp --data`` takes, TOKENIZER GPT-2's tokenizer.json. Without --model the
 model is an untrained one of the size of a trained one: a reservoir of N units and class-factored
 softmax weights drawn at random for the whole vocabulary; the pace depends on shapes alone. The peer
-harvests the same sentences whole, in parallel streams and blocks, without shared prefixes, on a
-sample of the pairs; both its pace and ours on that sample are shown.
+is the model's ``log_likelihood`` of a sample of the sentences as documents; both its pace and ours
+on that sample are shown.
 """
 
 from esnlm.utils.blas import use_widest_kernels

@@ -60,7 +60,7 @@ class Evaluation:
     split : str
         What a document of a text is; see `esnlm.text.corpus.TextCorpus`.
     verbose : bool
-        Show progress on standard error, if a person sees it.
+        Show progress on standard error if it is a terminal.
     """
 
     def __init__(

@@ -31,10 +31,10 @@ class MixtureOfExpertsReadout(BufferedReadout):
     Fitted by generalised expectation-maximisation on the penalised log-likelihood (maximum a
     posteriori). The E-step computes responsibilities P(z|x, y); the M-step takes one Newton step
     on the expected log-likelihood Q, solved by truncated conjugate gradient for the gate and
-    every expert at once, corrected by what earlier steps showed (quasi-Newton acceleration), and
-    halves it until the penalised log-likelihood does not fall. Experts share a prior that draws
-    them together, and held-out rows say which iteration to keep: without the two the mixture
-    overfits at once.
+    every expert at once, corrected by the curvature along earlier steps (quasi-Newton
+    acceleration), and halves it until the penalised log-likelihood does not fall. Experts share a
+    prior that draws them together, and held-out rows decide which iteration to keep: without the
+    two the mixture overfits at once.
 
     Parameters
     ----------
