@@ -51,7 +51,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         of every label to its class, or the classes in the order of ``classes_``: those
         (``n_classes`` is not used).
     class_readout, word_readout : "softmax", "ridge", "moe" or a readout
-        What predicts the class, and the word within it; a readout is cloned.
+        Predicts the class, and the word within it; a readout is cloned.
     solver : "auto", "separate" or "joint"
         "separate": a readout for the class, and one for the words of each class, on its rows.
         "joint": all factors on ``n_components`` linear maps of the state, see `TwoLevelLearner`:
@@ -177,7 +177,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         return TwoLevelLearner(self._settings(), self._assignment().by_vectors, *sizes, counts)
 
     def _settings(self) -> TwoLevelSettings:
-        """What the joint solver takes from the readouts of the factors."""
+        """Hyper-parameters of the joint solver, taken from the readouts of the factors."""
         classes, words = (
             _JOINT_SOFTMAX if isinstance(given, str) and given == "softmax" else factor
             for given, factor in (

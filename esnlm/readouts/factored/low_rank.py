@@ -73,7 +73,7 @@ class LowRankReadout(TwoLevelReadout):
     directions_ : ndarray (n_units, P) float32
         Of states without the columns of last tokens.
     direct_coef_ : ndarray (n_direct, V + 1, P) float32
-        What tokens add to the components; the last row is that of no token.
+        Vectors added to the components; the last row is that of no token.
     pair_coef_ : ndarray (number of pairs, P) float32
     pairs_ : ndarray (number of pairs,) int64
         Pairs with a vector, as `direct_connections.pair_keys` numbers them.

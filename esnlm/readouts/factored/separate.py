@@ -10,7 +10,7 @@ from sklearn.base import clone
 from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.word_factors import ClassLayout
-from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, with_prefix
 
 _MEMORY = 1 << 28
 
@@ -48,63 +48,59 @@ class SeparateFactors:
         self.class_template, self.word_template = class_template, word_template
         self.layout = ClassLayout(word_class)
         self._column = self.layout.position - self.layout.starts[word_class]
-        self.class_factor: Any = None
-        self.word_factors: dict[int, Any] = {}
+        # Under the names of their arrays: "class" and, for the words of class 0, "word0".
+        self._readouts: dict[str, Any] = {}
+
+    @property
+    def class_factor(self) -> Any:
+        return self._readouts.get("class")
+
+    @property
+    def word_factors(self) -> dict[int, Any]:
+        names = {name: name.removeprefix("word") for name in self._readouts if name != "class"}
+        return {int(c): self._readouts[name] for name, c in names.items()}
 
     def to_arrays(self) -> Arrays:
-        """What predictions need, arrays of readouts under "class." and, of words, "word0."."""
-        return {"word_class_": self.layout.word_class} | self._nested("to_arrays")
+        """Classes, and arrays of all readouts."""
+        arrays: Arrays = {"word_class_": self.layout.word_class}
+        for name, readout in self._readouts.items():
+            arrays |= with_prefix(name, readout.to_arrays())
+        return arrays
 
     def load_arrays(self, arrays: Arrays) -> None:
-        """Set the readouts that `to_arrays` described."""
-        for c, part, template in self._parts(arrays):
-            self._set(c, type(template).from_arrays(template.get_params(deep=False), part))
+        """Restore the readouts of `to_arrays`."""
+        for name, part in _nested(arrays).items():
+            template = self._new(name)
+            params = template.get_params(deep=False)
+            self._readouts[name] = type(template).from_arrays(params, part)
 
     def state_dict(self) -> Arrays:
-        """Classes, statistics and the training state of every readout."""
-        return {"word_class": self.layout.word_class} | self._nested("state_dict")
+        """Classes, and the training state of all readouts."""
+        arrays: Arrays = {"word_class": self.layout.word_class}
+        for name, readout in self._readouts.items():
+            arrays |= with_prefix(name, readout.state_dict())
+        return arrays
 
     def load_state_dict(self, arrays: Arrays, n_units: int) -> None:
         """Continue from what `state_dict` gave; the arrays are taken over."""
-        for c, part, template in self._parts(arrays):
-            factor = clone(template)
-            factor.classes_ = (
-                np.arange(self.layout.n_classes) if c is None else self.layout.words(c)
-            )
-            factor.n_features_in_ = n_units
-            factor._start()
-            factor.load_state_dict(part)
-            self._set(c, factor)
+        for name, part in _nested(arrays).items():
+            readout = self._readouts[name] = self._new(name)
+            if name == "class":
+                readout.classes_ = np.arange(self.layout.n_classes)
+            else:
+                readout.classes_ = self.layout.words(int(name.removeprefix("word")))
+            readout.n_features_in_ = n_units
+            readout._start()
+            readout.load_state_dict(part)
 
-    def _nested(self, method: str) -> Arrays:
-        """What a method of the readouts gives, under "class." and, of words, "word0."."""
-        arrays: Arrays = {}
-        if self.class_factor is not None:
-            arrays |= with_prefix("class", getattr(self.class_factor, method)())
-        for c, factor in self.word_factors.items():
-            arrays |= with_prefix(f"word{c}", getattr(factor, method)())
-        return arrays
-
-    def _parts(self, arrays: Arrays) -> Iterator[tuple[int | None, Arrays, Any]]:
-        """(class of the words or None, arrays, template) of the readouts with arrays."""
-        if part := under_prefix("class", arrays):
-            yield None, part, self.class_template
-        for name in sorted({name.partition(".")[0] for name in arrays if "." in name} - {"class"}):
-            if name.startswith("word"):
-                c = int(name.removeprefix("word"))
-                yield c, under_prefix(name, arrays), self.word_template
-
-    def _set(self, c: int | None, factor: Any) -> None:
-        if c is None:
-            self.class_factor = factor
-        else:
-            self.word_factors[c] = factor
+    def _new(self, name: str) -> Any:
+        return clone(self.class_template if name == "class" else self.word_template)
 
     def fit(self, blocks: Blocks, held_out: Blocks | None) -> None:
         """Learn from all rows; those of each class are copied together where memory allows."""
         layout = self.layout
         if layout.n_classes > 1:
-            self.class_factor = clone(self.class_template).fit_blocks(
+            self._readouts["class"] = self._new("class").fit_blocks(
                 _ClassOf(blocks, layout.word_class),
                 np.arange(layout.n_classes),
                 None if held_out is None else _ClassOf(held_out, layout.word_class),
@@ -118,8 +114,8 @@ class SeparateFactors:
         for c, part in parts.items():
             words = layout.words(c)
             if len(words) > 1:
-                factor = clone(self.word_template)
-                self.word_factors[c] = factor.fit_blocks(part, words, judges.get(c))
+                factor = self._new(f"word{c}")
+                self._readouts[f"word{c}"] = factor.fit_blocks(part, words, judges.get(c))
 
     def learn_later(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Learn from more rows."""
@@ -148,7 +144,8 @@ class SeparateFactors:
         for c, rows in self.layout.rows_by_class(self.layout.word_class[codes]):
             words = self.layout.words(c)
             if len(words) > 1:
-                factor = self.word_factors.setdefault(c, clone(self.word_template))
+                name = f"word{c}"
+                factor = self._readouts.setdefault(name, self._new(name))
                 factor.partial_fit(X[rows], codes[rows], classes=words)
 
     def _log_class(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -160,8 +157,8 @@ class SeparateFactors:
 
     def _within(self, c: int, X: NDArray[Any]) -> NDArray[Any]:
         """log P(w | class c, x) over the words of class c, ascending; uniform if none was seen."""
-        if c in self.word_factors:
-            logs: NDArray[Any] = self.word_factors[c].predict_log_proba(X)
+        if f"word{c}" in self._readouts:
+            logs: NDArray[Any] = self._readouts[f"word{c}"].predict_log_proba(X)
             return logs
         n_words = len(self.layout.words(c))
         return np.full((len(X), n_words), -np.log(n_words), dtype=X.dtype)
@@ -213,3 +210,13 @@ def _by_class(blocks: Blocks, layout: ClassLayout) -> dict[int, ArrayBlocks]:
         )
         for c, part in sorted(parts.items())
     }
+
+
+def _nested(arrays: Arrays) -> dict[str, Arrays]:
+    """Arrays by the part of their names before the first dot, where there is one."""
+    parts: dict[str, Arrays] = {}
+    for name, array in arrays.items():
+        prefix, _, rest = name.partition(".")
+        if rest and prefix != "buffer":
+            parts.setdefault(prefix, {})[rest] = array
+    return parts

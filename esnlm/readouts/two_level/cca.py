@@ -1,4 +1,4 @@
-"""Directions of states that say most about the next word: canonical correlations, closed form."""
+"""Canonical correlation analysis of states and next words, from moments."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -106,8 +106,8 @@ def canonical_variables(
 ) -> NDArray[Any]:
     """Components (n, P) of states X (n, n_units) along directions, less shift (P,); X's dtype.
 
-    By tiles of rows, of which no thread waits for another's: BLAS's own threads are several times
-    slower than one where something else runs on a core.
+    By tiles of rows: BLAS's own threads wait for each other, and are several times slower than
+    one where something else runs on a core.
     """
     along, less = directions.astype(X.dtype, copy=False), shift.astype(X.dtype, copy=False)
     Z = np.empty((len(X), along.shape[1]), dtype=X.dtype)
@@ -117,11 +117,8 @@ def canonical_variables(
         np.matmul(X[part], along, out=Z[part])
         Z[part] -= less
 
-    if len(X) * along.size < _WORTH_THREADS:
-        for start in range(0, len(X), _TILE):
-            tile(start)
-        return Z
-    with one_blas_thread(), tile_map() as over:
+    worth = len(X) * along.size >= _WORTH_THREADS
+    with one_blas_thread(), tile_map(None if worth else 1) as over:
         over(tile, range(0, len(X), _TILE))
     return Z
 

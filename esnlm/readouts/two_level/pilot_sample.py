@@ -28,7 +28,7 @@ _LEAST_STEPS = 512
 
 
 class PilotResult(NamedTuple):
-    """What is computed from a pilot sample.
+    """Directions and classes that were computed from a pilot sample.
 
     Attributes
     ----------

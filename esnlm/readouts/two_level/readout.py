@@ -46,7 +46,7 @@ class TwoLevelReadout(BufferedReadout):
 
     @property
     def training_passes(self) -> int:
-        """Passes over the corpus; asked after `begin`, more where rows are few."""
+        """Passes over the corpus, known after `begin`: more where rows are few."""
         learner = self.__dict__.get("_learner")
         return 1 if learner is None else learner.n_passes
 
@@ -98,7 +98,7 @@ class TwoLevelReadout(BufferedReadout):
 
     @property
     def _trained(self) -> Any:
-        """What learns and predicts."""
+        """The part that learns and predicts."""
         assert self._learner is not None, "no rows were learned"
         return self._learner
 

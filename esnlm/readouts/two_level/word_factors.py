@@ -12,14 +12,13 @@ from scipy import linalg
 
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.linear.ridge import gcv_error, inverse_of
 from esnlm.readouts.linear.simplex import floor_rows
 from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.threads import one_blas_thread, tile_map
 
 _PATH = np.logspace(-8, 1, 28)
-# Eigenvalues below it count as zero: the square of their inverse would overflow.
-_LEAST_VALUE = 1e-130
 _CHUNK_BYTES = 1 << 24
 # Classes are shared out among so many tasks, where rows are many enough for threads.
 TASKS, _WORTH_THREADS = 16, 256
@@ -180,11 +179,10 @@ def shared_ridge(
 ) -> tuple[WordFactors, float]:
     """Ridge word factors of every class from one matrix of products, and the penalty used.
 
-    The centred product of class c, of which there would be n_classes, is taken to be the part
-    n_c / n of their sum: one matrix (n_units, n_units) whatever the number of classes, and a
-    steadier one where a class has fewer rows than units. Frequencies of words are those of
-    ``doubt`` (V,) more occurrences than there were. ``alpha=None`` chooses the penalty by
-    generalised cross-validation over all classes together.
+    The centred Gram matrix of class c is approximated by n_c / n of the sum over classes: one
+    matrix (n_units, n_units) whatever the number of classes, and less noise where a class has
+    fewer rows than units. ``doubt`` (V,) is added to the occurrences of each word.
+    ``alpha=None`` chooses the penalty by generalised cross-validation over all classes together.
 
     Relative to its frequency, the output for a word of n_w rows carries noise of variance
     df / n_w, df the degrees of freedom of its class: coefficients are shrunk by
@@ -208,11 +206,12 @@ def shared_ridge(
     spectrum = np.outer(n_rows / moments.n, values)
     if alpha is None:
         power = np.array([np.square(rotated[run]).sum(axis=0) for run in layout.runs])
-        variation = float(counts.sum() - np.add.reduceat(counts**2, starts) @ _inverse(n_rows))
+        variation = float(counts.sum() - np.add.reduceat(counts**2, starts) @ inverse_of(n_rows))
         path = _PATH * max(values[-1], np.finfo(np.float64).tiny)
-        scores = [_gcv(a, spectrum, power, variation, moments.n) for a in path]
+        judged = spectrum, power, variation, moments.n, len(spectrum)
+        scores = [gcv_error(a, *judged) for a in path]
         alpha = float(path[int(np.argmin(scores))])
-    inverse = _inverse(spectrum + alpha)
+    inverse = inverse_of(spectrum + alpha)
     freedom = np.repeat((spectrum * inverse).sum(axis=1), sizes)
     for c, run in enumerate(layout.runs):
         rotated[run] *= inverse[c]
@@ -221,22 +220,3 @@ def shared_ridge(
     shifts = [coef[run] @ means[c] for c, run in enumerate(layout.runs)]
     intercept = frequencies - np.concatenate(shifts)
     return WordFactors(layout, coef, intercept, _LEAST_SHARE * frequencies), alpha
-
-
-def _inverse(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    least = np.finfo(np.float64).eps * max(float(values.max()), _LEAST_VALUE) * len(values)
-    return np.divide(1.0, values, out=np.zeros_like(values), where=values > least)
-
-
-def _gcv(
-    alpha: float,
-    spectrum: NDArray[np.float64],
-    power: NDArray[np.float64],
-    variation: float,
-    n: int,
-) -> float:
-    """n RSS / (n - df)² of regressions with eigenvalues and rotated sums (n_classes, n_units)."""
-    inverse = _inverse(spectrum + alpha)
-    residual = max(variation - float((power * (2 * inverse - spectrum * inverse**2)).sum()), 0.0)
-    left = n - len(spectrum) - float((spectrum * inverse).sum())
-    return np.inf if left < 1e-6 * n else n * residual / left**2

@@ -67,7 +67,7 @@ class WordSoftmax(Stateful):
 
     @property
     def factors(self) -> WordFactors:
-        """What was learned, as views."""
+        """The parameters, as views."""
         return WordFactors(self.layout, self.coef, self.intercept)
 
     def step(
