@@ -16,7 +16,7 @@ from esnlm.readouts.two_level.pilot_sample import LARGEST_BATCH, PilotResult
 from esnlm.readouts.two_level.readout import TwoLevelReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import MANY_WORDS, ClassAssignment
-from esnlm.readouts.two_level.word_factors import WordFactors
+from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import Choice, Count, check_parameters
 
@@ -218,7 +218,6 @@ class ClassFactoredReadout(TwoLevelReadout):
         self._begin_separate(self._assignment().by_moments(moments)).fit(blocks, held_out)
 
     def _begin_separate(self, word_class: NDArray[np.intp]) -> SeparateFactors:
-        """Separate factors that have learned nothing."""
         self._separate = SeparateFactors(word_class, self._classes, self._words)
         self._show()
         return self._separate
@@ -278,7 +277,8 @@ class ClassFactoredReadout(TwoLevelReadout):
         else:
             learner.word_solver.coef, learner.word_solver.intercept = words.coef, words.intercept
         if learner.class_solver is None:
-            learner.class_ridge = WordFactors.from_arrays(learner.one_class, arrays, "class_")
+            classes = ClassLayout.of_one_class(learner.layout.n_classes)
+            learner.class_ridge = WordFactors.from_arrays(classes, arrays, "class_")
         else:
             learner.class_solver.weights = np.asarray(arrays["class_weights_"])
             learner.class_solver.gate = np.asarray(arrays.get("gate_", learner.class_solver.gate))

@@ -1,6 +1,7 @@
 """A readout for the class, and one for the words of each class, each trained on its own rows."""
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -166,21 +167,14 @@ class SeparateFactors:
 
 def fits_memory(blocks: Blocks) -> bool:
     """Whether copies of the rows stay within 256 MiB."""
-    n_bytes = 0
-    for X, _ in blocks:
-        n_bytes += X.nbytes
-        if n_bytes > _MEMORY:
-            return False
-    return True
+    return all(n_bytes <= _MEMORY for n_bytes in accumulate(X.nbytes for X, _ in blocks))
 
 
 def blocks_moments(blocks: Blocks, n_words: int) -> Moments:
     """Statistics of one pass over the blocks."""
     moments: Moments | None = None
     for X, codes in blocks:
-        if moments is None:
-            moments = Moments(X.shape[1], n_words)
-        moments.add(X, codes)
+        moments = (moments or Moments(X.shape[1], n_words)).add(X, codes)
     if moments is None:
         raise ValueError("no rows to learn from: got 0 rows, give at least one")
     return moments
@@ -190,8 +184,7 @@ class _ClassOf:
     """Blocks of (X, word) as blocks of (X, class of the word)."""
 
     def __init__(self, blocks: Blocks, word_class: NDArray[np.intp]) -> None:
-        self.blocks = blocks
-        self.word_class = word_class
+        self.blocks, self.word_class = blocks, word_class
 
     def __iter__(self) -> Iterator[Block]:
         for X, codes in self.blocks:

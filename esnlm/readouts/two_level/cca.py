@@ -32,12 +32,10 @@ def canonical_directions(
 
     The leading canonical variables of states and one-hot next words (Hotelling 1936; for word
     vectors Dhillon, Foster & Ungar 2015): with states whitened, the principal directions of the
-    words' mean states, each word weighted by its rows. ``(x - mean) @ directions`` has about
-    unit covariance, and among linear maps of rank P it keeps most of what a linear readout on
-    x could use. Words of few rows weigh less, by n / (n + 3). The second array (P,) holds the
-    canonical correlations, falling from at most one.
-
-    P is ``n_components``, but ``n_units`` at most.
+    words' mean states, each word weighted by its rows, those of few less by n / (n + 3).
+    ``(x - mean) @ directions`` has about unit covariance. The second array (P,) holds the
+    canonical correlations, falling from at most one. P is ``n_components``, but ``n_units`` at
+    most.
 
     Examples
     --------
@@ -81,8 +79,7 @@ def canonical_directions(
 def _leading(matrix: NDArray[Any], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The n largest eigenvalues (n,), falling, of a symmetric matrix; vectors as columns.
 
-    Few of many by randomised subspace iteration (Halko, Martinsson & Tropp 2011), in fewer
-    operations: which of nearly equal directions come last is then not exact, and matters little.
+    Few of many by randomised subspace iteration (Halko, Martinsson & Tropp 2011).
     """
     size = len(matrix)
     if size <= _EXACT or size < _MANY * n:
@@ -117,9 +114,13 @@ def canonical_variables(
         np.matmul(X[part], along, out=Z[part])
         Z[part] -= less
 
-    worth = len(X) * along.size >= _WORTH_THREADS
-    with one_blas_thread(), tile_map(None if worth else 1) as over:
-        over(tile, range(0, len(X), _TILE))
+    tiles = range(0, len(X), _TILE)
+    if len(X) * along.size < _WORTH_THREADS:
+        for start in tiles:
+            tile(start)
+        return Z
+    with one_blas_thread(), tile_map() as over:
+        over(tile, tiles)
     return Z
 
 

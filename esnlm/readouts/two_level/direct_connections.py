@@ -192,10 +192,9 @@ class PairCounts(Stateful):
         return np.sort(keys[order[counts[order] > 1]])
 
     def _merge(self) -> None:
-        met = [np.unique(keys, return_counts=True) for keys in self._waiting]
-        self._waiting = []
-        keys = np.concatenate([self._keys, *(keys for keys, _ in met)])
+        keys = np.concatenate([self._keys, *self._waiting])
+        times = np.ones(len(keys))
+        times[: len(self._counts)] = self._counts
         self._keys, places = np.unique(keys, return_inverse=True)
-        counts = np.concatenate([self._counts, *(counts for _, counts in met)])
-        self._counts = np.zeros(len(self._keys), dtype=np.int64)
-        np.add.at(self._counts, places, counts)
+        self._counts = np.bincount(places, times, len(self._keys)).astype(np.int64)
+        self._waiting = []

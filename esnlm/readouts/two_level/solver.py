@@ -222,7 +222,8 @@ class TwoLevelLearner(Stateful):
         if self.class_solver is None:
             pooled = moments.pooled(self.layout.word_class)
             doubt = _DOUBT * self.layout.sizes
-            self.class_ridge, _ = shared_ridge(pooled, self.one_class, settings.alpha, doubt)
+            one_class = ClassLayout.of_one_class(self.layout.n_classes)
+            self.class_ridge, _ = shared_ridge(pooled, one_class, settings.alpha, doubt)
         if self.word_solver is None:
             self.word_ridge, _ = shared_ridge(moments, self.layout, settings.word_alpha)
         self.ridge_behind = False
@@ -231,11 +232,6 @@ class TwoLevelLearner(Stateful):
         """Learn the rows still waiting, and solve."""
         self._flush(self._rates())
         self.settle()
-
-    @property
-    def one_class(self) -> ClassLayout:
-        """The layout of the classes themselves, for their ridge factor."""
-        return ClassLayout(np.zeros(self.layout.n_classes, dtype=np.intp))
 
     def components(self, X: NDArray[Any]) -> NDArray[Any]:
         """Components (n, P) of X (n, n_columns), in X's dtype."""
@@ -326,7 +322,6 @@ class TwoLevelLearner(Stateful):
                     self._step(rates, over)
 
     def _flush(self, rates: tuple[float, float]) -> None:
-        """Learn the rows still waiting."""
         with self._tiles(self.schedule.batch) as over:
             if self.rows.n:
                 self._step(rates, over)
@@ -350,14 +345,12 @@ class TwoLevelLearner(Stateful):
     def _keep_for_words(
         self, Z: NDArray[Any], words: NDArray[np.intp], last: NDArray[np.int64]
     ) -> None:
-        """Put by the rows that the next step of the words is on."""
         if self.word_solver is not None:
             inside = self.layout.sizes[self.layout.word_class[words]] > 1
             self.word_rows.add(Z[inside], words[inside], last[inside])
             self.n_word_rows += len(Z)
 
     def _step_words(self, rates: tuple[float, float], over: TileMap) -> None:
-        """One step of the words of every class that occurs in the waiting rows."""
         assert self.word_solver is not None
         Z, words, last = self.word_rows.joined()
         in_z = np.empty_like(Z) if self.settings.n_direct else None
@@ -382,7 +375,7 @@ class TwoLevelLearner(Stateful):
 
 
 class _Rows(Stateful):
-    """Waiting rows: components Z (n, P), words (n,), last tokens (n, n_direct)."""
+    """Waiting rows, not to be changed: Z (n, P), words (n,), last tokens (n, n_direct)."""
 
     _fields = "Z", "words", "last"
 
@@ -391,11 +384,9 @@ class _Rows(Stateful):
 
     @property
     def n(self) -> int:
-        """Number of rows."""
         return sum(len(Z) for Z, _, _ in self.parts)
 
     def add(self, *arrays: NDArray[Any]) -> None:
-        """Keep rows, which are not to be changed."""
         self.parts.append(arrays)
 
     def joined(self) -> tuple[NDArray[Any], ...]:

@@ -53,9 +53,12 @@ class ClassLayout:
         self.runs = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
         self.starts, self.sizes = bounds[:-1], np.diff(bounds)
 
+    @classmethod
+    def of_one_class(cls, n_words: int) -> "ClassLayout":
+        return cls(np.zeros(n_words, dtype=np.intp))
+
     @property
     def n_classes(self) -> int:
-        """Number of classes."""
         return len(self.runs)
 
     def words(self, c: int) -> NDArray[np.intp]:
@@ -146,7 +149,6 @@ class WordFactors:
         return out
 
     def _outputs(self, X: NDArray[Any], coef: NDArray[Any], run: slice) -> NDArray[Any]:
-        """Outputs (n, n_words) of the words at `run`, whose coef is (n_units, n_words)."""
         Z: NDArray[Any] = X @ coef
         Z += self.intercept[run].astype(Z.dtype, copy=False)
         return Z
@@ -164,7 +166,6 @@ class WordFactors:
         Z += np.repeat(log_class - np.log(total), sizes, axis=1)
 
     def _normalise_class(self, Z: NDArray[Any], run: slice) -> None:
-        """Outputs (n, n_words) of the class at `run` -> log-probabilities, in place."""
         if self.floor is None:
             log_softmax(Z)
         else:
