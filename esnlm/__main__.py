@@ -1,108 +1,125 @@
 """The command line: find the command, run it, and say in one line what went wrong."""
 
-import argparse
 import os
 import sys
-import warnings
 from collections.abc import Sequence
-from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
-from esnlm.commands.console.messages import fail, one_line, warn
+from cyclopts import App, CycloptsError, Parameter
+
+from esnlm.commands.console.messages import log, show_messages
 from esnlm.utils.blas import use_widest_kernels
 from esnlm.utils.version import __version__
 
-# Command -> its module, which has add_arguments(parser) and run(args), and what it does.
+# Command -> what it does; it is the function of its name in the module of its name.
 _COMMANDS = {
-    "prepare": ("esnlm.commands.prepare", "turn text into token shards"),
-    "train": ("esnlm.commands.train", "fit a model to text"),
-    "compare": ("esnlm.commands.compare", "train networks of several kinds side by side"),
-    "ngram": ("esnlm.commands.ngram", "count the n-grams of text: the baseline"),
-    "evaluate": ("esnlm.commands.evaluate", "score text with a model"),
-    "blimp": ("esnlm.commands.blimp", "judge minimal pairs with a model"),
-    "generate": ("esnlm.commands.generate", "continue a prompt"),
-    "export": ("esnlm.commands.export", "write a model for other libraries"),
-    "natural": (
-        "esnlm.commands.natural",
-        "reservoirs of many sizes, connectivities and leak rates on shards, to a CSV and a plot",
-    ),
-    "elman": (
-        "esnlm.commands.elman",
-        "grammar experiments: sizes x readouts x features x seeds, to a CSV and plots",
-    ),
-    "shakespeare": (
-        "esnlm.commands.shakespeare",
-        "reservoirs of several sizes on Shakespeare's characters, to a CSV and a plot",
-    ),
-    "timescales": ("esnlm.commands.timescales", "how long the units of a trained LSTM remember"),
-    "ablation": ("esnlm.commands.ablation", "what is left of a word in the state, tokens later"),
-    "dyck": (
-        "esnlm.commands.dyck",
-        "fixed timescales against learned ones on nested brackets, to a CSV and a plot",
-    ),
-    "text": (
-        "esnlm.commands.text",
-        "reservoirs beside n-grams on Penn Treebank and tiny Shakespeare, to a CSV",
-    ),
+    "prepare": "Turn text into token shards.",
+    "train": "Fit a model to text.",
+    "compare": "Train networks of several kinds side by side.",
+    "ngram": "Count the n-grams of text: the baseline.",
+    "evaluate": "Score text with a model.",
+    "blimp": "Judge minimal pairs with a model.",
+    "generate": "Continue a prompt.",
+    "export": "Write a model for other libraries.",
+    "natural": "Reservoirs of many sizes, connectivities and leak rates on shards, to a CSV and a"
+    " plot.",
+    "elman": "Grammar experiments: sizes x readouts x features x seeds, to a CSV and plots.",
+    "shakespeare": "Reservoirs of several sizes on Shakespeare's characters, to a CSV and a plot.",
+    "timescales": "Measure how long the units of a trained LSTM remember.",
+    "ablation": "Measure what is left of a word in the state, tokens later.",
+    "dyck": "Fixed timescales against learned ones on nested brackets, to a CSV and a plot.",
+    "text": "Reservoirs beside n-grams on Penn Treebank and tiny Shakespeare, to a CSV.",
 }
+_REFUSED = 2
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"esnlm: error: {one_line(message)}\n")
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status: 0, 2 for bad input, 130 when interrupted.
-
-    Bad options leave as argparse does, by ``SystemExit`` with status 2.
-    """
+    """Run one command; the exit status: 0, 2 for bad input, 130 when interrupted."""
     use_widest_kernels()
-    warnings.showwarning = _show_warning
-    arguments = sys.argv[1:] if argv is None else list(argv)
-    args = _parser(arguments).parse_args(arguments)
+    show_messages()
+    arguments = _joined(sys.argv[1:] if argv is None else argv)
     try:
-        status: int = args.run(args)
+        status: int | None = _app()(arguments)
         sys.stdout.flush()
-        return status
+    except CycloptsError as error:
+        return _refused(str(error).removeprefix("Invalid value for ").replace(": must", " must", 1))
     except BrokenPipeError:  # the reader has left: nobody to tell, nothing to flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
-    except KeyboardInterrupt:
-        print("esnlm: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as interrupt:
+        log.info(str(interrupt) or "interrupted")
         return _INTERRUPTED
     except OSError as error:
-        return fail(_of_system(error))
+        return _refused(_of_system(error))
     except (ValueError, FloatingPointError, OverflowError) as error:
-        return fail(str(error))
+        return _refused(str(error))
     except MemoryError:
-        return fail("out of memory: lower --units, or the size of the vocabulary")
+        return _refused("out of memory: lower --units, or the size of the vocabulary")
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported for this
             raise
-        return fail("out of memory on the device: lower --batch-size, or --units")
+        return _refused("out of memory on the device: lower --batch-size, or --units")
+    if status is None:  # help, or the version
+        return 0 if arguments else _REFUSED
+    return status
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """A parser of the command that the arguments name; of the others it knows the names."""
-    parser = _Parser(prog="esnlm", description="Language models on a fixed reservoir.")
-    parser.add_argument("--version", action="version", version=f"esnlm {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, (home, summary) in _COMMANDS.items():
-        command = commands.add_parser(name, help=summary)
-        if arguments[:1] == [name]:
-            module = import_module(home)
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
-    return parser
+def _app() -> App:
+    """The commands; the module of one is imported when it is called."""
+    app = App(
+        "esnlm",
+        help="Language models on a fixed reservoir.",
+        version=f"esnlm {__version__}",
+        default_parameter=Parameter(
+            negative=(), allow_repeating=True, consume_multiple=1, show_default=_shown
+        ),
+        config=_last_values,
+        exit_on_error=False,
+        print_error=False,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+        help_formatter="default",
+        help_format="plaintext",
+    )
+    for place, (name, summary) in enumerate(_COMMANDS.items()):
+        path = f"esnlm.commands.{name}:{name}"
+        app.command(path, name=name, help=summary, help_format="markdown", sort_key=place)
+    return app
 
 
-def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    warn(str(message))
+def _shown(default: Any) -> str | None:
+    """A default as it would be typed; None of a flag or of no values."""
+    if default is None or default is False or default in ((), ""):
+        return None
+    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """Values with a leading dash and a space joined to their option, so that they are values."""
+    joined: list[str] = []
+    for argument in arguments:
+        option = joined[-1] if joined and "=" not in joined[-1] else ""
+        if argument.startswith("-") and " " in argument and option[:2] == "--" != option:
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _last_values(_app: App, _commands: Any, arguments: Any) -> None:
+    """Of an option of several values that is given twice, the last values count."""
+    for argument in arguments:
+        tokens = argument.tokens
+        if argument.parameter.consume_multiple and tokens and tokens[0].keyword is not None:
+            start = max(i for i, token in enumerate(tokens) if token.index == 0)
+            argument.tokens = tokens[start:]
+
+
+def _refused(message: str) -> int:
+    log.error("%s", message)
+    return _REFUSED
 
 
 def _of_system(error: OSError) -> str:

@@ -1,6 +1,5 @@
 """The command line: what it prints and writes, and one line for everything that is wrong."""
 
-import argparse
 import csv
 import os
 import signal
@@ -12,8 +11,14 @@ from pathlib import Path
 import pytest
 
 from esnlm import RidgeReadout, __version__
-from esnlm.__main__ import main
-from esnlm.commands.options.model import add_readout, make_readout, settle_defaults
+from esnlm.__main__ import _COMMANDS, main
+from esnlm.commands.options.model import (
+    ReadoutOptions,
+    ReservoirOptions,
+    make_readout,
+    make_reservoir,
+    settled,
+)
 from esnlm.models.reservoir import LanguageModel
 
 TEXT = "the boy sees the dog\nthe dog sees the boy\n\nthe boy walks\n" * 20
@@ -36,10 +41,7 @@ def failure(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """The one line of an error, after checking status, stream and that nothing was written."""
     before = sorted(Path.cwd().rglob("*"))
     capsys.readouterr()
-    try:
-        status = main(argv)
-    except SystemExit as leaving:
-        status = leaving.code
+    status = main(argv)
     out, err = capsys.readouterr()
     assert status == 2
     assert out == ""
@@ -126,35 +128,27 @@ def test_factors_train_in_passes(options: str, capsys):
 
 
 def test_ridge_of_a_large_vocabulary_is_by_classes():
-    parser = argparse.ArgumentParser()
-    add_readout(parser)
-    args = parser.parse_args(["--readout", "ridge"])
-    args.features, args.leak_rate, args.seed = None, None, 0
-    settle_defaults(args, 4999)
-    assert isinstance(make_readout(args), RidgeReadout)
-    settle_defaults(args, 5000)
-    readout = make_readout(args)
+    options = ReservoirOptions(), ReadoutOptions(readout="ridge"), None
+    assert isinstance(make_readout(settled(*options, 4999)[1], 0), RidgeReadout)
+    readout = make_readout(settled(*options, 5000)[1], 0)
     assert (readout.class_readout, readout.word_readout) == ("ridge", "ridge")
 
 
 @pytest.mark.parametrize(
     ("options", "n_tokens", "wanted"),
     [
-        ("", 5000, 3),
-        ("--readout lowrank", 4999, 0),
-        ("--direct 1", 5000, 1),
-        ("--option n_direct=2", 5000, 2),
+        ({}, 5000, 3),
+        ({"readout": "lowrank"}, 4999, 0),
+        ({"direct": 1}, 5000, 1),
+        ({"option": (("n_direct", 2),)}, 5000, 2),
     ],
 )
-def test_large_vocabularies_are_read_directly_too(options: str, n_tokens: int, wanted: int):
-    parser = argparse.ArgumentParser()
-    add_readout(parser)
-    args = parser.parse_args(options.split())
-    args.features, args.leak_rate, args.seed = None, None, 0
-    settle_defaults(args, n_tokens)
-    readout = make_readout(args)
+def test_large_vocabularies_are_read_directly_too(options: dict, n_tokens: int, wanted: int):
+    reservoir, chosen, _ = settled(ReservoirOptions(), ReadoutOptions(**options), None, n_tokens)
+    readout = make_readout(chosen, 0)
     assert readout.n_direct == wanted
-    assert args.leak_rate == (("uniform", 0.0, 1.0) if n_tokens == 5000 else 1.0)
+    leak_rate = make_reservoir(reservoir, 0).leak_rate
+    assert leak_rate == (("uniform", 0.0, 1.0) if n_tokens == 5000 else 1.0)
     assert readout.n_pairs == (131072 if wanted > 1 else 0)
 
 
@@ -200,11 +194,17 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "COMMAND"),
-        ("conjure", "invalid choice: 'conjure'"),
-        ("train", "required: SHARDS|TEXT, --out"),
-        ("train text", "required: --out"),
-        ("train text --out m --wings 2", "unrecognized arguments: --wings 2"),
+        ("conjure", 'Unknown command "conjure"'),
+        ("train", "parameter SHARDS|TEXT requires an argument"),
+        ("train text", "parameter --out requires an argument"),
+        ("train text --out", "parameter --out requires an argument"),
+        ("train text --out m --wings 2", "Unknown option: --wings"),
+        ("train text --out m --overwrit", "Unknown option: --overwrit. Did you mean --overwrite?"),
+        ("train text --out m --no-overwrite", "Unknown option: --no-overwrite"),
+        ("train text --out m --empty-held-out", "Unknown option: --empty-held-out"),
+        ("train text --out m --held-out", "--held-out requires at least 1 element"),
+        ("train text --out m --text text", "Unknown option: --text"),
+        ("train text --out m --option spin=1 alpha=2", "Unused Tokens: ['alpha=2']"),
         ("train none --out m", "no such file or folder: none"),
         ("train empty --out m", "corpus is empty"),
         ("train binary --out m", "binary"),
@@ -212,13 +212,13 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --readout moe --option alpha=1e999", "alpha must be"),
         ("train text --out m --option alpha=x", "alpha must be a finite number, got 'x'"),
         ("train text --out m --option alphas=3", "alphas must be a list of penalties"),
-        ("train text --out m --option gram_rows=0", "gram_rows must be an integer of at least 1"),
+        ("train text --out m --option gram_rows=0", "gram_rows must be None or an integer of at least 1"),
         ("train text --out m --readout softmax --option tol=x", "tol must be a finite number"),
         ("train text --out text", "is not a model"),
         ("train text --out text/m", "cannot write in"),
         ("train text --out m --units 0", "n_units must be an integer of at least 1, got 0"),
         ("train text --out m --units -5", "got -5"),
-        ("train text --out m --units 2.5", "invalid int value: '2.5'"),
+        ("train text --out m --units 2.5", "--units: expected an integer, got '2.5'"),
         ("train text --out m --degree 0", "degree must be"),
         ("train text --out m --features -1", "--features must be at least 0, got -1"),
         ("train text --out m --features x", "expected F or spectral:F, got 'x'"),
@@ -252,13 +252,17 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ),
         ("train text --out m --option spin=1", "--option spin: the readout ridge has alpha"),
         ("train text --out m --option spin", "expected NAME=VALUE"),
-        ("train text --out m --reset daily", "invalid choice: 'daily'"),
+        ("train text --out m --reset daily", '"daily" for --reset. Choose from: "sentence"'),
         ("train text --out m --activation relu --spectral-radius 9 --reset never", "diverge"),
         ("evaluate none text", "no such model folder: none"),
         ("evaluate text text", "no such model folder: text"),
         ("train text --out m --seed -1", "expected an integer of at least 0, got '-1'"),
         ("generate none --seed 0.5", "expected an integer of at least 0, got '0.5'"),
         ("generate none", "no such model folder: none"),
+        ("generate none --prompt -x", "parameter --prompt requires an argument"),
+        ("elman --sizes 10 2.5", "--sizes: expected an integer, got '2.5'"),
+        ("elman --readouts ridge tree", '"tree" for --readouts. Choose from: "ridge"'),
+        ("elman --noun-phrase 0.1 0.2", "--noun-phrase requires 3 positional arguments"),
     ],
 )
 def test_bad_input_is_one_line(line: str, message: str, capsys):
@@ -330,10 +334,32 @@ def test_a_truncated_model_is_one_line(capsys):
 
 def test_version_and_help(capsys):
     for option, expected in (("--version", __version__), ("--help", "elman")):
-        with pytest.raises(SystemExit) as leaving:
-            main([option])
-        assert leaving.value.code == 0
+        assert main([option]) == 0
         assert expected in capsys.readouterr().out
+
+
+def test_without_a_command_the_help_is_shown(capsys):
+    assert main([]) == 2
+    assert "elman" in capsys.readouterr().out
+
+
+def test_every_command_has_a_help(capsys):
+    for name in _COMMANDS:
+        assert main([name, "--help"]) == 0
+        assert f"Usage: esnlm {name}" in capsys.readouterr().out
+
+
+def test_options_given_twice_take_the_last_values(capsys):
+    trained("--units", "20", "--held-out", "none", "--held-out", "text")
+    assert LanguageModel.load("model").reservoir_.n_units == 20
+
+
+@pytest.mark.parametrize("prompt", [["--prompt", "-the boy"], ["--prompt=-the"]])
+def test_a_prompt_may_begin_with_a_dash(prompt: list[str], capsys):
+    trained()
+    capsys.readouterr()
+    assert main(["generate", "model", *prompt, "--tokens", "1"]) == 0
+    assert capsys.readouterr().out.startswith("-the")
 
 
 def test_errors_of_a_process_are_one_line_and_status_2():

@@ -165,7 +165,7 @@ def test_the_model_needs_neither_torch_nor_plots():
 
 
 def test_help_loads_no_numbers():
-    code = "import sys\nfrom esnlm.__main__ import _parser\n_parser([]).format_help()"
+    code = "from esnlm.__main__ import main\nmain(['--help'])"
     assert not loaded_after(code) & {"numpy", "numba", "sklearn", "torch"}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir
-from esnlm.__main__ import _parser, main
+from esnlm.__main__ import _app, main
 from esnlm.commands.natural_grid import COLUMNS, planned
 from esnlm.experiments.common.grid import read_rows
 from esnlm.experiments.common.minimal_pairs import PHENOMENA
@@ -202,7 +202,9 @@ def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch)
 
 def settings_of(argv: list[str]) -> list[dict]:
     """Columns of the settings that a command stands for."""
-    settings, runs = planned(_parser(argv).parse_args(argv))
+    _, bound, _ = _app().parse_args(argv)
+    options = bound.kwargs["options"]
+    settings, runs = planned(bound.args[0], options.held_out, options.blimp, options.grid)
     assert [setting["version"] for setting in settings] == list(runs)
     return settings
 
@@ -289,21 +291,17 @@ def test_parameters_are_counted_as_in_the_paper():
         (["--baseline", "5-gram"], "expected NAME=NLL"),
         (["--input-degree", "some"], "expected degree, all or a count"),
         (["--connectivities", "2"], "expected a share in (0, 1]"),
-        (["--connectivities", "0.5"], "not allowed with argument"),
+        (["--connectivities", "0.5"], "not allowed with --degrees"),
         (["--checkpoint-every", "-1"], "--checkpoint-every must be at least 0"),
         (["--topology", "knot"], "topology must be one of"),
         (["--spectral-radius", "nan"], "spectral_radius must be a finite number"),
         (["--experts", "3"], "--experts is no option of the readout softmax"),
-        (["--held-out", "nowhere"], "no such folder of shards: nowhere"),
+        (["--held-out", "nowhere"], "no such shard folder: nowhere"),
         (["--blimp", "nowhere"], "no such file or folder: nowhere"),
     ],
 )
 def test_wrong_options_are_refused_before_any_run(corpus, tmp_path, capsys, options, printed):
-    try:
-        status = main(command(corpus, tmp_path / "out", *options))
-    except SystemExit as left:
-        status = left.code
-    assert status == 2
+    assert main(command(corpus, tmp_path / "out", *options)) == 2
     found = capsys.readouterr().err
     assert printed in found
     assert found.startswith("esnlm: error: ")

@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+from esnlm.__main__ import main
 from esnlm.evaluation.metrics import ngram_overlap
 from esnlm.experiments.shakespeare.works import (
     KIN,
@@ -132,19 +133,13 @@ def test_places_of_the_files(tmp_path):
 
 
 def study_options(tmp_path, *more: str):
-    from argparse import ArgumentParser
-
-    from esnlm.commands.shakespeare import add_arguments
-
-    parser = ArgumentParser()
-    add_arguments(parser)
-    return parser.parse_args(["texts", "--out", str(tmp_path / "out"), *more])
+    return ["shakespeare", "texts", "--out", str(tmp_path / "out"), *more]
 
 
-def test_sizes_come_near_the_parameters_asked_for(tmp_path):
-    from esnlm.commands.shakespeare import study
+def test_sizes_come_near_the_parameters_asked_for():
+    from esnlm.commands.shakespeare import ShakespeareOptions, study
 
-    rows = study(study_options(tmp_path), 52)
+    rows = study(ShakespeareOptions(), 52)
     sizes = [row["size"] for row in rows if row["model"] == "windows"]
     assert [round(52 * (size + 1), -3) for size in sizes] == pytest.approx(
         [15_000, 25_000, 50_000, 100_000, 155_000], abs=1000
@@ -202,7 +197,7 @@ def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
     models = ["real text", "kneser-ney", "windows", "carried", "gated"]
     more = ["--models", *models, "--units", "40", "--orders", "3", "--characters", "200"]
     args = study_options(tmp_path, *more)
-    assert command.run(args) == 0
+    assert main(args) == 0
     rows = read_rows(tmp_path / "out" / "shakespeare.csv")
     assert [row["model"] for row in rows] == models
     for row in rows[1:]:
@@ -214,7 +209,7 @@ def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
     assert len((tmp_path / "out" / "samples" / "gated-40.txt").read_text()) == 200
     before = (tmp_path / "out" / "shakespeare.csv").read_bytes()
     (tmp_path / "out" / "shakespeare.png").unlink()
-    assert command.run(args) == 0
+    assert main(args) == 0
     assert (tmp_path / "out" / "shakespeare.csv").read_bytes() == before
     assert (tmp_path / "out" / "shakespeare.png").read_bytes().startswith(b"\x89PNG")
 
@@ -228,9 +223,7 @@ def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
         ((), "no such file or folder: texts"),
     ],
 )
-def test_bad_options_are_refused_before_anything_is_written(tmp_path, option, message):
-    from esnlm.commands.shakespeare import run
-
-    with pytest.raises(ValueError, match=message):
-        run(study_options(tmp_path, *option))
+def test_bad_options_are_refused_before_anything_is_written(tmp_path, option, message, capsys):
+    assert main(study_options(tmp_path, *option)) == 2
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -610,7 +610,7 @@ def test_interrupted_says_how_to_go_on(text: Path, tmp_path: Path, capsys, monke
 
     monkeypatch.setattr(preparation._Run, "_absorb", interrupt)
     assert main(["prepare", str(text), "--tokenizer", "char", "--out", str(tmp_path / "o")]) == 130
-    assert "the same command goes on from here" in capsys.readouterr().err
+    assert "the same command continues from here" in capsys.readouterr().err
     monkeypatch.undo()
     assert main(["prepare", str(text), "--tokenizer", "char", "--out", str(tmp_path / "o")]) == 0
 

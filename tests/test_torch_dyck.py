@@ -159,7 +159,7 @@ def test_runs_are_repeatable(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--models", "gru"], "--models takes baseline, mts, esn, got 'gru'"),
+        (["--models", "gru"], '"gru" for --models. Choose from: "baseline", "mts", "esn"'),
         (["--max-length", "4"], "--max-length 4 allows 10 sequences, too few for 70"),
         (["--alpha", "0"], "--alpha must be positive and finite, got 0.0"),
         (["--device", "abacus"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'abacus'"),

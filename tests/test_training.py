@@ -415,7 +415,7 @@ def test_a_signal_saves_a_checkpoint_and_says_how_to_go_on(number: int, tmp_path
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (130, "")
     assert "once more to stop at once" in err
-    assert "--resume goes on from there" in err
+    assert "--resume continues from there" in err
     (folder,) = Path("model.checkpoints").iterdir()
     assert json.loads((folder / "config.json").read_text())["facts"]["tokens"] > 0
     assert not Path("model").exists()
@@ -436,7 +436,7 @@ def test_command_line_of_runs(tmp_path: Path, monkeypatch, capsys):
     Checkpoints(Path("new.checkpoints")).save(1, {}, {"a": np.zeros(1)})
     argv[argv.index("model")] = "new"
     assert main(argv) == 2
-    assert "pass --resume to go on, or --overwrite" in capsys.readouterr().err
+    assert "pass --resume to continue it, or --overwrite" in capsys.readouterr().err
     assert main([*argv, "--overwrite"]) == 0
     assert not Path("new.checkpoints").exists()
     assert main([*argv, "--overwrite", "--log", "text"]) == 2

@@ -4,161 +4,137 @@ The setting of Rachez & Hagiwara, section 4: two corpora of 5 500 sentences, eac
 long sequence, spectral radius 0.97, input scaling 1, no leak, the state never reset.
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from esnlm.commands.options.grid import (
-    add_grid,
-    check_grid,
-    check_least,
-    interrupted,
-    prepare_folder,
-)
-from esnlm.experiments.common.grid import Row, run_grid
+from cyclopts import Parameter
+
+from esnlm.commands.options.common import Folder, given, group
+from esnlm.commands.options.grid import GridOptions, Sizes, results_folder
+from esnlm.commands.options.values import integer, real
 from esnlm.experiments.elman import READOUTS
 
 if TYPE_CHECKING:
+    from esnlm.experiments.common.grid import Row
     from esnlm.experiments.elman.run import Settings
 
-SIZES = (10, 25, 50, 100, 200)
-FEATURES = (0, 2, 5)
 NGRAM_ORDERS = (1, 2, 3, 4, 5)
 
 _KEY = ("readout", "features", "n_units", "seed")
-_SHARED = (
-    "train_sentences",
-    "test_sentences",
-    "experts",
-    "spectral_radius",
-    "input_scaling",
-    "degree",
-    "grammar",
-    "version",
-)
 _CORPORA = ("train_sentences", "test_sentences", "grammar", "version")
+_SCORES = (
+    "perplexity", "cosine", "oracle_perplexity", "n_train_tokens", "n_test_tokens", "n_parameters",
+)  # fmt: skip
 COLUMNS = (
-    *_KEY,
-    "perplexity",
-    "cosine",
-    "oracle_perplexity",
-    "n_train_tokens",
-    "n_test_tokens",
-    "n_parameters",
-    "fit_seconds",
-    "score_seconds",
-    "drive_seconds",
-    "alpha",
-    "train_perplexity",
-    "train_cosine",
-    "train_oracle_perplexity",
-    *_SHARED,
-)
-NGRAM_COLUMNS = (
-    "order",
-    "seed",
-    "perplexity",
-    "cosine",
-    "oracle_perplexity",
-    "n_train_tokens",
-    "n_test_tokens",
-    "n_parameters",
-    *_CORPORA,
-)
+    *_KEY, *_SCORES, "fit_seconds", "score_seconds", "drive_seconds", "alpha", "train_perplexity",
+    "train_cosine", "train_oracle_perplexity", "train_sentences", "test_sentences", "experts",
+    "spectral_radius", "input_scaling", "degree", "grammar", "version",
+)  # fmt: skip
+NGRAM_COLUMNS = ("order", "seed", *_SCORES, *_CORPORA)
 # Slowest readout first: only the order of starting depends on it.
 _PACE = ("moe", "factored", "softmax", "ridge")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of ``esnlm elman``."""
-    add_grid(parser, folder="elman", sizes=SIZES, degree=32)
-    add = parser.add_argument
-    add("--readouts", nargs="+", default=list(READOUTS), metavar="NAME", help=", ".join(READOUTS))
-    add(
-        "--features",
-        type=int,
-        nargs="+",
-        default=list(FEATURES),
-        metavar="F",
-        help="dimensions of the word features; 0 drives the reservoir with one-hot words",
-    )
-    add("--seeds", type=int, default=3, metavar="K", help="run seeds 0 .. K-1")
-    add("--experts", type=int, default=10, metavar="K", help="experts of the mixture")
-    add("--jobs", type=int, metavar="N", help="processes; default: the available cores")
-    add("--train-sentences", type=int, default=5500, metavar="N")
-    add("--test-sentences", type=int, default=5500, metavar="N")
-    add("--no-plots", action="store_true", help="write the CSVs alone")
-    grammar = parser.add_argument_group("grammar")
-    grammar.add_argument(
-        "--lengths",
-        nargs="+",
-        metavar="L:W",
-        help="sentence lengths and their weights, such as 3:150 4:350; "
-        "'free' keeps the lengths of the grammar (default: those of the paper)",
-    )
-    grammar.add_argument("--min-length", type=int, metavar="L", help="shortest sentence, in words")
-    grammar.add_argument("--max-length", type=int, metavar="L", help="longest sentence, in words")
-    grammar.add_argument("--plural", type=float, metavar="P", help="probability of a plural noun")
-    grammar.add_argument(
-        "--object", type=float, metavar="P", help="probability of an object where it is optional"
-    )
-    grammar.add_argument(
-        "--noun-phrase",
-        type=float,
-        nargs=3,
-        metavar=("PROPER", "NOUN", "RELATIVE"),
-        help="probabilities of a name, a noun, and a noun with a relative clause",
-    )
-    grammar.add_argument(
-        "--no-gaps",
-        action="store_true",
-        help="verbs of object relatives have objects of their own, as their kinds demand",
-    )
+@group("Grammar")
+class GrammarOptions:
+    """Arguments of `esnlm.ElmanGrammar`; what is not given is the paper's."""
+
+    lengths: Annotated[tuple[str, ...], Parameter(metavar="L:W")] = ()
+    """Sentence lengths and their weights, such as 3:150 4:350; 'free' keeps the lengths of the
+    grammar (default: those of the paper)."""
+    min_length: Annotated[int | None, integer("L")] = None
+    """Shortest sentence, in words."""
+    max_length: Annotated[int | None, integer("L")] = None
+    """Longest sentence, in words."""
+    plural_probability: Annotated[float | None, Parameter("--plural"), real("P")] = None
+    """Probability of a plural noun."""
+    object_probability: Annotated[float | None, Parameter("--object"), real("P")] = None
+    """Probability of an object where it is optional."""
+    noun_phrase: Annotated[
+        tuple[float, float, float] | None, Parameter(metavar="PROPER NOUN RELATIVE")
+    ] = None
+    """Probabilities of a name, a noun, and a noun with a relative clause."""
+    no_gaps: bool = False
+    """Verbs of object relatives have objects of their own, as their kinds demand."""
+
+    def as_json(self) -> str:
+        """Keyword arguments of `ElmanGrammar`."""
+        chosen = given(self)
+        if chosen.pop("no_gaps", False):
+            chosen["gaps"] = False
+        if self.noun_phrase is not None:
+            names = ("proper", "noun", "relative")
+            chosen["noun_phrase"] = dict(zip(names, self.noun_phrase, strict=True))
+        if chosen.pop("lengths", ()):
+            chosen["length_quotas"] = _quotas(self.lengths)
+        return json.dumps(chosen, sort_keys=True)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept).
+@group()
+class ElmanOptions(GridOptions):
+    """Options of ``esnlm elman``."""
 
-    Raises
-    ------
-    ValueError : options that make no grid, a folder that cannot be written, a CSV of another grid.
-    """
-    _check(args)
+    out: Folder = Path("elman")
+    sizes: Sizes = (10, 25, 50, 100, 200)
+    readouts: Annotated[tuple[str, ...], Parameter(metavar="NAME", choices=READOUTS)] = READOUTS
+    """Readouts of the grid."""
+    features: tuple[Annotated[int, integer("F", 0)], ...] = (0, 2, 5)
+    """Dimensions of the word features; 0 drives the reservoir with one-hot words."""
+    seeds: Annotated[int, integer("K", 1)] = 3
+    """Run seeds 0 .. K-1."""
+    experts: Annotated[int, integer("K", 1)] = 10
+    """Experts of the mixture."""
+    jobs: Annotated[int | None, integer("N", 1)] = None
+    """Processes (default: the available cores)."""
+    # Fewer leave none to choose penalties on.
+    train_sentences: Annotated[int, integer("N", 10)] = 5500
+    """Sentences to train on."""
+    test_sentences: Annotated[int, integer("N", 1)] = 5500
+    """Sentences to score."""
+    no_plots: bool = False
+    """Write the CSVs alone."""
+    grammar: GrammarOptions = GrammarOptions()
+
+
+_DEFAULTS = ElmanOptions()
+
+
+def elman(*, options: ElmanOptions = _DEFAULTS) -> int:
+    """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
     from esnlm.experiments.elman.run import Settings, make_grammar
 
     settings = Settings(
-        args.train_sentences,
-        args.test_sentences,
-        args.experts,
-        args.spectral_radius,
-        args.input_scaling,
-        args.degree,
-        _grammar(args),
+        options.train_sentences,
+        options.test_sentences,
+        options.experts,
+        options.spectral_radius,
+        options.input_scaling,
+        options.degree,
+        options.grammar.as_json(),
     )
     make_grammar(settings.grammar)
-    prepare_folder(args.out)
-    try:
-        rows, ngrams = run_experiment(settings, args)
-    except KeyboardInterrupt:
-        return interrupted(args.out)
-    if not args.no_plots:
-        _report(settings, rows, ngrams, args)
-    print(f"{len(rows)} runs in {args.out / 'elman.csv'}")
+    with results_folder(options.out):
+        rows, ngrams = run_experiment(settings, options)
+    if not options.no_plots:
+        _report(settings, rows, ngrams, options)
+    print(f"{len(rows)} runs in {options.out / 'elman.csv'}")
     return 0
 
 
-def run_experiment(settings: "Settings", args: argparse.Namespace) -> tuple[list[Row], list[Row]]:
-    """Rows of ``elman.csv`` and of ``ngrams.csv`` for the grid of ``args``."""
+def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list["Row"], list["Row"]]:
+    """Rows of ``elman.csv`` and of ``ngrams.csv``."""
+    from esnlm.experiments.common.grid import run_grid
     from esnlm.experiments.elman.run import run_ngram, run_readout
 
     shared = settings.columns()
-    seeds = range(args.seeds)
+    seeds = range(options.seeds)
     ngrams = run_grid(
         [{"order": order, "seed": seed} for seed in seeds for order in NGRAM_ORDERS],
         partial(run_ngram, settings),
-        args.out / "ngrams.csv",
+        options.out / "ngrams.csv",
         key=("order", "seed"),
         columns=NGRAM_COLUMNS,
         fixed={name: shared[name] for name in _CORPORA},
@@ -167,85 +143,45 @@ def run_experiment(settings: "Settings", args: argparse.Namespace) -> tuple[list
     rows = run_grid(
         [
             {"readout": readout, "features": features, "n_units": size, "seed": seed}
-            for readout in _distinct(args.readouts)
-            for features in _distinct(args.features)
-            for size in _distinct(args.sizes)
+            for readout in dict.fromkeys(options.readouts)
+            for features in dict.fromkeys(options.features)
+            for size in dict.fromkeys(options.sizes)
             for seed in seeds
         ],
         partial(run_readout, settings),
-        args.out / "elman.csv",
+        options.out / "elman.csv",
         key=_KEY,
         columns=COLUMNS,
         fixed=shared,
         cost=_cost,
-        jobs=args.jobs,
+        jobs=options.jobs,
     )
     return rows, ngrams
 
 
 def _report(
-    settings: "Settings", rows: list[Row], ngrams: list[Row], args: argparse.Namespace
+    settings: "Settings", rows: list["Row"], ngrams: list["Row"], options: ElmanOptions
 ) -> None:
     """Plots, the table of experts and the summary."""
     from esnlm.experiments.elman.experts import write_experts
     from esnlm.experiments.elman.plots import plot_cosine, plot_perplexity, plot_states
     from esnlm.experiments.elman.tables import write_summary
 
-    n_units = min(args.sizes, key=lambda size: abs(size - 100))
+    n_units = min(options.sizes, key=lambda size: abs(size - 100))
     # The fewest features, where there are any: the paper has two.
-    features = min(filter(None, args.features), default=0)
-    plot_perplexity(rows, ngrams, args.out / "elman.png")
-    plot_cosine(rows, ngrams, args.out / "elman_cosine.png")
-    plot_states(settings, n_units, features or 2, args.out / "elman_states.png")
-    if "moe" in args.readouts:
-        write_experts(settings, n_units, features, args.out)
-    write_summary(rows, ngrams, args.out / "summary.md")
+    features = min(filter(None, options.features), default=0)
+    plot_perplexity(rows, ngrams, options.out / "elman.png")
+    plot_cosine(rows, ngrams, options.out / "elman_cosine.png")
+    plot_states(settings, n_units, features or 2, options.out / "elman_states.png")
+    if "moe" in options.readouts:
+        write_experts(settings, n_units, features, options.out)
+    write_summary(rows, ngrams, options.out / "summary.md")
 
 
-def _cost(setting: Row) -> tuple[Any, ...]:
+def _cost(setting: "Row") -> tuple[Any, ...]:
     """Large reservoirs first, and readouts on the same states one after the other."""
     same_states = setting["n_units"], setting["features"], setting["seed"]
     return (*same_states, -_PACE.index(setting["readout"]))
-
-
-def _distinct(values: Sequence[Any]) -> list[Any]:
-    return list(dict.fromkeys(values))
-
-
-def _check(args: argparse.Namespace) -> None:
-    for name in args.readouts:
-        if name not in READOUTS:
-            raise ValueError(f"--readouts takes {', '.join(READOUTS)}, got {name!r}")
-    check_grid(args)
-    for option, values, least in (
-        ("--features", args.features, 0),
-        ("--seeds", [args.seeds], 1),
-        ("--experts", [args.experts], 1),
-        ("--jobs", [1 if args.jobs is None else args.jobs], 1),
-        # Fewer leave none to choose penalties on.
-        ("--train-sentences", [args.train_sentences], 10),
-        ("--test-sentences", [args.test_sentences], 1),
-    ):
-        check_least(option, values, least)
-
-
-def _grammar(args: argparse.Namespace) -> str:
-    """Options of the grammar that were given, as JSON keyword arguments of `ElmanGrammar`."""
-    options: dict[str, Any] = {
-        "min_length": args.min_length,
-        "max_length": args.max_length,
-        "plural_probability": args.plural,
-        "object_probability": args.object,
-        "gaps": False if args.no_gaps else None,
-    }
-    if args.noun_phrase is not None:
-        options["noun_phrase"] = dict(
-            zip(("proper", "noun", "relative"), args.noun_phrase, strict=True)
-        )
-    given = {name: value for name, value in options.items() if value is not None}
-    if args.lengths is not None:
-        given["length_quotas"] = _quotas(args.lengths)
-    return json.dumps(given, sort_keys=True)
 
 
 def _quotas(lengths: Sequence[str]) -> dict[str, float] | None:

@@ -1,12 +1,14 @@
 """``esnlm evaluate``: score text with a model."""
 
-import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from esnlm.commands.options.common import add_device, add_documents, usual_split
+from cyclopts import Parameter
+
+from esnlm.commands.options.common import Device, Documents, File, Model, group, usual_split
+from esnlm.commands.options.values import Weight
 
 if TYPE_CHECKING:
     from esnlm.evaluation.measures import Evaluation, Scored
@@ -14,140 +16,121 @@ if TYPE_CHECKING:
 _BIN_COLUMNS = ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower", "upper")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add = parser.add_argument
-    add("model", type=Path, metavar="MODEL", help="folder that train or ngram wrote")
-    add(
-        "text",
-        nargs="+",
-        metavar="TEXT",
-        help="a file, a folder of files, or shards: rows of the result for each",
-    )
-    add("--csv", type=Path, metavar="FILE", help="also write the rows here")
-    add(
-        "--surprisal-csv",
-        type=Path,
-        metavar="FILE",
-        help="write the surprisal (bits) of each sentence, word or token here",
-    )
-    add(
-        "--unit",
-        choices=("sentence", "word", "token"),
-        help="of --surprisal-csv (default: word, the sum over its tokens; ends are rows apart)",
-    )
-    add(
-        "--interpolate",
-        type=Path,
-        metavar="MODEL2",
-        help="also score with this model, and with the mean of both probabilities",
-    )
-    add(
-        "--weight",
-        type=float,
-        metavar="W",
-        help="share of MODEL in the mean (default: the likeliest on --held-out, or 0.5)",
-    )
-    add(
-        "--held-out",
-        nargs="+",
-        metavar="TEXT",
-        help="text to choose the weight on, apart from TEXT and from what was trained on",
-    )
-    add(
-        "--bins",
-        nargs="+",
-        metavar="TRAIN",
-        help="perplexity by how often a token occurs in this training text, or shards; of two"
-        " models also the difference",
-    )
-    add("--bins-csv", type=Path, metavar="FILE", help="also write the rows of --bins here")
-    add_documents(parser)
-    add_device(parser)
+@group()
+class EvaluateOptions:
+    """Options of ``esnlm evaluate``."""
+
+    csv: File | None = None
+    """Also write the rows here."""
+    surprisal_csv: File | None = None
+    """Write the surprisal (bits) of each sentence, word or token here."""
+    unit: Literal["sentence", "word", "token"] | None = None
+    """Of --surprisal-csv (default: word, the sum over its tokens; ends are rows apart)."""
+    interpolate: Annotated[Path | None, Parameter(metavar="MODEL2")] = None
+    """Also score with this model, and with the mean of both probabilities."""
+    weight: Weight | None = None
+    """Share of MODEL in the mean (default: the likeliest on --held-out, or 0.5)."""
+    held_out: Annotated[tuple[str, ...], Parameter(metavar="TEXT")] = ()
+    """Text to choose the weight on, apart from TEXT and from what was trained on."""
+    bins: Annotated[tuple[str, ...], Parameter(metavar="TRAIN")] = ()
+    """Perplexity by how often a token occurs in this training text, or shards; of two models also
+    the difference."""
+    bins_csv: File | None = None
+    """Also write the rows of --bins here."""
+    documents: Documents = None
+    device: Device = None
 
 
-def run(args: argparse.Namespace) -> int:
+_DEFAULTS = EvaluateOptions()
+Scorable = Annotated[
+    tuple[str, ...],
+    Parameter("TEXT", help="A file, a folder of files, or shards: rows of the result for each."),
+]
+
+
+def evaluate(model: Model, text: Scorable, /, *, options: EvaluateOptions = _DEFAULTS) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation.measures import COLUMNS
     from esnlm.storage.atomic import check_results, write_rows
 
-    _check(args)
-    results = args.csv, args.surprisal_csv, args.bins_csv
-    check_results(results, [*args.text, *(args.held_out or []), *(args.bins or [])])
-    evaluation = _evaluation(args)
+    _check(options)
+    results = options.csv, options.surprisal_csv, options.bins_csv
+    check_results(results, [*text, *options.held_out, *options.bins])
+    evaluation = _evaluation(model, options)
+    watchers: list[Callable[[str, Any], None]] = []
     with ExitStack() as stack:
-        watchers = [
-            watcher
-            for watcher in (_surprisal(args, evaluation, stack), _Bins.wanted(args, evaluation))
-            if watcher is not None
-        ]
+        if options.surprisal_csv is not None:
+            unit = options.unit or "word"
+            watchers.append(_surprisal(text, options.surprisal_csv, unit, evaluation, stack))
+        bins = _Bins(evaluation, options.bins) if options.bins else None
+        if bins is not None:
+            watchers.append(bins)
 
         def watch(path: str, part: "Scored") -> None:
             for watcher in watchers:
                 watcher(path, part)
 
-        rows = evaluation.rows(args.text, watch)
+        rows = evaluation.rows(text, watch)
     for row in rows:
-        _show(row, COLUMNS)
-    if args.csv is not None:
-        write_rows(args.csv, COLUMNS, rows)
-    for watcher in watchers:
-        if isinstance(watcher, _Bins):
-            watcher.finish(args.bins_csv)
+        for name in COLUMNS:
+            value = row[name]
+            if value != "":
+                shown = f"{value:.6g}" if isinstance(value, float) else value
+                print(f"{name:20}  {shown}")
+    if options.csv is not None:
+        write_rows(options.csv, COLUMNS, rows)
+    if bins is not None:
+        bins.finish(options.bins_csv)
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(options: EvaluateOptions) -> None:
     """Refuse options that do nothing without another."""
-    for given, name, needs, needed in (
-        (args.weight is not None, "--weight", args.interpolate, "--interpolate MODEL2"),
-        (args.held_out, "--held-out", args.interpolate, "--interpolate MODEL2"),
-        (args.unit, "--unit", args.surprisal_csv, "--surprisal-csv FILE"),
-        (args.bins_csv, "--bins-csv", args.bins, "--bins TRAIN"),
+    for is_given, name, needs, needed in (
+        (options.weight is not None, "--weight", options.interpolate, "--interpolate MODEL2"),
+        (options.held_out, "--held-out", options.interpolate, "--interpolate MODEL2"),
+        (options.unit, "--unit", options.surprisal_csv, "--surprisal-csv FILE"),
+        (options.bins_csv, "--bins-csv", options.bins, "--bins TRAIN"),
     ):
-        if given and not needs:
+        if is_given and not needs:
             raise ValueError(f"{name} needs {needed}")
-    if args.weight is not None and args.held_out:
+    if options.weight is not None and options.held_out:
         raise ValueError("--weight is given, so --held-out has nothing to choose: leave one out")
-    if args.weight is not None and not 0 <= args.weight <= 1:
-        raise ValueError(f"--weight must lie in [0, 1], got {args.weight}")
 
 
-def _evaluation(args: argparse.Namespace) -> "Evaluation":
+def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     from esnlm.evaluation.interpolation import check_alike
     from esnlm.evaluation.measures import Evaluation
     from esnlm.loading import load_model
 
-    paths = [args.model] if args.interpolate is None else [args.model, args.interpolate]
-    models = [load_model(path, args.device) for path in paths]
+    paths = [model] if options.interpolate is None else [model, options.interpolate]
+    models = [load_model(path, options.device) for path in paths]
     if models[0].tokenizer_ is None:
         raise ValueError("the model was trained on integers and has no tokenizer to read text with")
-    split = args.documents or usual_split(models[0].tokenizer_, models[0].reset)
+    split = options.documents or usual_split(models[0].tokenizer_, models[0].reset)
     names = [str(path) for path in paths]
     if len(models) == 1:
         return Evaluation(models, names, split, verbose=True)
     check_alike(*models)
-    weight = 0.5 if args.weight is None else args.weight
-    if args.held_out:
-        weight = Evaluation(models, names, split, verbose=True).best_weight(args.held_out)
+    weight = 0.5 if options.weight is None else options.weight
+    if options.held_out:
+        weight = Evaluation(models, names, split, verbose=True).best_weight(options.held_out)
     return Evaluation(models, names, split, weight=weight, verbose=True)
 
 
 def _surprisal(
-    args: argparse.Namespace, evaluation: "Evaluation", stack: ExitStack
-) -> Callable[[str, Any], None] | None:
-    """What writes the surprisals of each part."""
+    text: Sequence[str], path: Path, unit: str, evaluation: "Evaluation", stack: ExitStack
+) -> Callable[[str, Any], None]:
+    """A function that writes the surprisals of each part."""
     from esnlm.evaluation.measures import is_shards
     from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, SurprisalRows
     from esnlm.storage.atomic import csv_aside
 
-    if args.surprisal_csv is None:
-        return None
-    for path in args.text:
-        if is_shards(path):
-            raise ValueError(f"{path} holds tokens, not text: give --surprisal-csv the text itself")
-    model, unit = evaluation.models[0], args.unit or "word"
-    writer = stack.enter_context(csv_aside(args.surprisal_csv, SURPRISAL_COLUMNS[unit]))
+    for each in text:
+        if is_shards(each):
+            raise ValueError(f"{each} holds tokens, not text: give --surprisal-csv the text itself")
+    model = evaluation.models[0]
+    writer = stack.enter_context(csv_aside(path, SURPRISAL_COLUMNS[unit]))
     writers: dict[int, SurprisalRows] = {}
 
     def write(path: str, part: "Scored") -> None:
@@ -162,18 +145,11 @@ def _surprisal(
 class _Bins:
     """Perplexity of tokens by their frequency in training text, for each model."""
 
-    def __init__(self, counts: Any, names: list[str]) -> None:
+    def __init__(self, evaluation: "Evaluation", train: Sequence[str]) -> None:
         from esnlm.evaluation.frequency_bins import FrequencyBins
 
-        self.counts = counts
-        self.bins = {name: FrequencyBins() for name in names}
-
-    @classmethod
-    def wanted(cls, args: argparse.Namespace, evaluation: "Evaluation") -> "_Bins | None":
-        """Counts of the training text, where they are asked for."""
-        if args.bins is None:
-            return None
-        return cls(evaluation.token_counts(args.bins), evaluation.names)
+        self.counts = evaluation.token_counts(train)
+        self.bins = {name: FrequencyBins() for name in evaluation.names}
 
     def __call__(self, path: str, part: "Scored") -> None:
         counts = self.counts[part.stream.tokens[part.predicted]]
@@ -202,10 +178,3 @@ class _Bins:
             )
         if path is not None:
             write_rows(path, _BIN_COLUMNS, rows)
-
-
-def _show(row: dict[str, Any], columns: tuple[str, ...]) -> None:
-    for name in columns:
-        value = row[name]
-        if value != "":
-            print(f"{name:20}  {value:.6g}" if isinstance(value, float) else f"{name:20}  {value}")

@@ -4,7 +4,6 @@ The experiments of Ueda et al. (sizes; appendices A and B): each setting is trai
 scored on held-out shards and on minimal pairs, a row of a CSV each.
 """
 
-import argparse
 import math
 import os
 import shutil
@@ -12,159 +11,135 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from esnlm.commands.natural_grid import COLUMNS, KEY, planned
-from esnlm.commands.options.grid import check_least, interrupted, prepared_folder
-from esnlm.commands.options.model import add_readout, add_weights, features
-from esnlm.commands.options.values import leak_rate
-from esnlm.experiments.common import minimal_pairs
-from esnlm.experiments.common.grid import Row, read_rows, run_grid
+from cyclopts import Parameter
 
-NAMES = ("size", "connectivity", "min_leak", "timescales")
+from esnlm.commands.natural_grid import COLUMNS, KEY, NaturalGrid, planned
+from esnlm.commands.options.common import Folder, group
+from esnlm.commands.options.grid import results_folder
+from esnlm.commands.options.values import Minutes, read
+
+if TYPE_CHECKING:
+    from esnlm.experiments.common.grid import Row
+
 _RUNNING = "running"
 #: What a run holds while it is under way, in its folder.
 _LOCK = "lock"
 _RUN = "esnlm.experiments.natural.run"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add = parser.add_argument
-    add("train", metavar="SHARDS", help="training text: a folder that prepare wrote")
-    add("--held-out", required=True, metavar="SHARDS", help="text that models are scored on")
-    add("--blimp", type=Path, metavar="FOLDER", help="minimal pairs that models judge")
-    add("--out", type=Path, required=True, metavar="DIR", help="folder of the CSV and the plot")
-    add(
-        "--name",
-        choices=NAMES,
-        default="size",
-        help="what the grid is about, and what the CSV and the plot are called (default: size)",
-    )
-    add("--no-plots", action="store_true", help="write the CSV alone")
-    add("--keep-models", type=Path, metavar="DIR", help="keep the model of each run in this folder")
-    add(
-        "--baseline",
-        type=_baseline,
-        action="append",
-        default=[],
-        metavar="NAME=NLL[:BLIMP]",
-        help="another model to draw beside: nats a token, and percent of pairs",
-    )
-    _add_grid(parser)
-    add_readout(parser)
-    _add_training(parser)
+def _baseline(text: str) -> tuple[str, tuple[float, float | None]]:
+    """``NAME=NLL`` or ``NAME=NLL:BLIMP``."""
+    name, equals, values = text.rpartition("=")
+    loss, colon, judged = values.partition(":")
+    try:
+        found = float(loss), float(judged) if colon else None
+    except ValueError:
+        found = math.nan, None
+    if not (equals and name) or math.isnan(found[0]):
+        raise ValueError(
+            f"expected NAME=NLL or NAME=NLL:BLIMP, such as 5-gram=4.37:53.7, got {text!r}"
+        )
+    return name, found
 
 
-def _add_grid(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("grid")
-    add = group.add_argument
-    add("--sizes", type=int, nargs="+", default=[1024], metavar="N", help="units (default: 1024)")
-    connections = group.add_mutually_exclusive_group()
-    connections.add_argument(
-        "--degrees", type=int, nargs="+", metavar="D", help="connections into a unit (default: 32)"
-    )
-    connections.add_argument(
-        "--connectivities",
-        type=_connectivity,
-        nargs="+",
-        metavar="G",
-        help="the same as shares of the units, such as 0.01 or 2^-7",
-    )
-    add(
-        "--leaks",
-        type=_leak,
-        nargs="+",
-        default=["uniform:0:1"],
-        metavar="A",
-        help="leak rates: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA"
-        " (default: uniform:0:1)",
-    )
-    add(
-        "--features",
-        type=features,
-        nargs="+",
-        metavar="[spectral:]F",
-        help="dimensions of word features, 0 for one-hot tokens (default: as in train)",
-    )
-    add("--seeds", type=int, default=1, metavar="K", help="run seeds 0 .. K-1 (default: 1)")
-    add_weights(group, spectral_radius=0.99)
-    add(
-        "--input-degree",
-        type=_input_degree,
-        metavar="K|degree|all",
-        help="units that an input drives (default: degree, as many as connections into a unit, or"
-        " all where word features are the inputs)",
-    )
+@group()
+class NaturalOptions:
+    """Options of ``esnlm natural``."""
+
+    held_out: Annotated[str, Parameter(metavar="SHARDS")]
+    """Text that models are scored on."""
+    blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    """Minimal pairs that models judge."""
+    out: Folder
+    """Folder of the CSV and the plot."""
+    name: Literal["size", "connectivity", "min_leak", "timescales"] = "size"
+    """What the grid is about, and what the CSV and the plot are called."""
+    no_plots: bool = False
+    """Write the CSV alone."""
+    keep_models: Folder | None = None
+    """Keep the model of each run in this folder."""
+    baseline: Annotated[
+        tuple[Annotated[Any, read(_baseline, "NAME=NLL")], ...],
+        Parameter(consume_multiple=False, metavar="NAME=NLL:BLIMP"),
+    ] = ()
+    """Another model to draw beside: nats a token, and percent of pairs."""
+    checkpoint_every: Minutes = 10.0
+    """Time between checkpoints; 0: after every chunk."""
+    grid: NaturalGrid = NaturalGrid()
 
 
-def _add_training(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("training").add_argument
-    add(
-        "--checkpoint-every",
-        type=float,
-        default=10.0,
-        metavar="MINUTES",
-        help="time between checkpoints; 0: after every chunk (default: 10)",
-    )
-    add(
-        "--held-out-tokens",
-        type=int,
-        metavar="T",
-        help="held-out tokens that readouts choose by, taken evenly (default: 32768)",
-    )
-    add("--chunk-tokens", type=int, metavar="T", help="tokens of a chunk (default: 65536)")
+Shards = Annotated[str, Parameter("SHARDS", help="Training text: a folder that prepare wrote.")]
 
 
-def run(args: argparse.Namespace) -> int:
+def natural(train: Shards, /, *, options: NaturalOptions) -> int:
     """Run what the CSV does not hold yet: 0 when all is done, 130 when interrupted."""
-    _check(args)
-    settings, runs = planned(args)
-    path = args.out / f"{args.name}.csv"
-    with prepared_folder(args.out):
-        try:
-            rows = run_grid(
-                settings,
-                partial(_run, runs=runs, args=args, path=path, env=dict(os.environ)),
-                path,
-                key=KEY,
-                columns=COLUMNS,
-                jobs=1,
-            )
-        except KeyboardInterrupt:
-            return interrupted(args.out)
+    from esnlm.experiments.common.grid import read_rows, run_grid
+
+    for size, degree in product(options.grid.sizes, options.grid.degrees):
+        if degree > size:
+            raise ValueError(f"--degrees {degree} is more than the {size} units of a reservoir")
+    settings, runs = planned(train, options.held_out, options.blimp, options.grid)
+    path = options.out / f"{options.name}.csv"
+    shared = {
+        "train": train,
+        "held_out": options.held_out,
+        "blimp": None if options.blimp is None else str(options.blimp),
+        "save_every": 60 * options.checkpoint_every,
+    }
+    with results_folder(options.out):
+        rows = run_grid(
+            settings,
+            partial(
+                _run,
+                runs=runs,
+                shared=shared,
+                path=path,
+                keep=options.keep_models,
+                env=dict(os.environ),
+            ),
+            path,
+            key=KEY,
+            columns=COLUMNS,
+            jobs=1,
+        )
     _forget(path)
     for row in rows:
         judged = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.2f} %"
         name = " ".join(f"{name}={row[name]}" for name in ("n_units", "degree", "leak", "seed"))
         print(f"{name}: {row['nll_per_token']:.4f} nats a token{judged}")
-    if not args.no_plots:
-        _plot(args, path)
+    if not options.no_plots:
+        from esnlm.experiments.common.figures import save
+        from esnlm.experiments.natural.plots import sweep_figure
+
+        figure = sweep_figure(options.name, read_rows(path), dict(options.baseline))
+        save(figure, path.with_suffix(".png"))
     return 0
 
 
 def _run(
-    setting: Row, *, runs: Mapping[str, Row], args: argparse.Namespace, path: Path, env: Any
-) -> Row:
+    setting: "Row",
+    *,
+    runs: Mapping[str, "Row"],
+    shared: "Row",
+    path: Path,
+    keep: Path | None,
+    env: dict[str, str],
+) -> "Row":
+    from esnlm.experiments.common import minimal_pairs
     from esnlm.experiments.common.provenance import code_version
     from esnlm.experiments.common.subprocess_run import run_apart
 
     _forget(path)
     folder = _folder(path, setting["version"])
-    given = {
-        "train": args.train,
-        "held_out": args.held_out,
-        "blimp": None if args.blimp is None else str(args.blimp),
-        "folder": str(folder),
-        "save_every": 60 * args.checkpoint_every,
-    }
     try:
-        measured = run_apart(_RUN, runs[setting["version"]] | given, env)
+        measured = run_apart(_RUN, runs[setting["version"]] | shared | {"folder": str(folder)}, env)
     except ValueError:
         _forget_unbegun(folder)
         raise
-    if args.keep_models is not None:
-        _keep(folder / "model", args.keep_models / f"{setting['n_units']}-{setting['version']}")
+    if keep is not None:
+        _keep(folder / "model", keep / f"{setting['n_units']}-{setting['version']}")
     return dict.fromkeys(minimal_pairs.COLUMNS) | measured | {"commit": code_version()}
 
 
@@ -179,7 +154,9 @@ def _keep(model: Path, place: Path) -> None:
 
 
 def _forget(path: Path) -> None:
-    """Remove what runs whose rows are written kept to go on from."""
+    """Remove the checkpoints of runs whose rows are written."""
+    from esnlm.experiments.common.grid import read_rows
+
     for row in read_rows(path):
         shutil.rmtree(_folder(path, row["version"]), ignore_errors=True)
     _remove_empty(path.parent / _RUNNING)
@@ -199,65 +176,3 @@ def _remove_empty(folder: Path) -> None:
 
 def _folder(path: Path, version: str) -> Path:
     return path.parent / _RUNNING / f"{path.stem}-{version}"
-
-
-def _plot(args: argparse.Namespace, path: Path) -> None:
-    from esnlm.experiments.common.figures import save
-    from esnlm.experiments.natural.plots import sweep_figure
-
-    save(sweep_figure(args.name, read_rows(path), dict(args.baseline)), path.with_suffix(".png"))
-
-
-def _connectivity(text: str) -> float:
-    """``0.01`` or ``2^-7``."""
-    base, power, exponent = text.partition("^")
-    try:
-        value = float(base) ** float(exponent) if power else float(base)
-    except (ValueError, ArithmeticError):
-        value = math.nan
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(
-            f"expected a share in (0, 1], such as 0.01 or 2^-7, got {text!r}"
-        )
-    return value
-
-
-def _leak(text: str) -> str:
-    """A law of leak rates as one text, however its numbers are spelt."""
-    law = leak_rate(text)
-    return (
-        f"{law:g}" if isinstance(law, float) else ":".join((law[0], *map("{:g}".format, law[1:])))
-    )
-
-
-def _input_degree(text: str) -> Any:
-    if text in ("degree", "all"):
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected degree, all or a count, got {text!r}")
-    return int(text)
-
-
-def _baseline(text: str) -> tuple[str, tuple[float, float | None]]:
-    name, equals, values = text.rpartition("=")
-    loss, colon, judged = values.partition(":")
-    try:
-        found = float(loss), float(judged) if colon else None
-    except ValueError:
-        found = math.nan, None
-    if not (equals and name) or math.isnan(found[0]):
-        raise argparse.ArgumentTypeError(
-            f"expected NAME=NLL or NAME=NLL:BLIMP, such as 5-gram=4.37:53.7, got {text!r}"
-        )
-    return name, found
-
-
-def _check(args: argparse.Namespace) -> None:
-    check_least("--sizes", args.sizes, 1)
-    check_least("--degrees", args.degrees or [], 1)
-    check_least("--seeds", [args.seeds], 1)
-    if not (math.isfinite(args.checkpoint_every) and args.checkpoint_every >= 0):
-        raise ValueError(f"--checkpoint-every must be at least 0, got {args.checkpoint_every}")
-    for size, degree in product(args.sizes, args.degrees or []):
-        if degree > size:
-            raise ValueError(f"--degrees {degree} is more than the {size} units of a reservoir")

@@ -1,143 +1,209 @@
 """The settings of ``esnlm natural``: a grid of options -> rows, and what each run is given."""
 
-import argparse
 import hashlib
 import json
+import math
+from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import product
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from cyclopts import Parameter
+
+from esnlm.commands.options.common import given, group
+from esnlm.commands.options.grid import Sizes
 from esnlm.commands.options.model import (
+    ReadoutOptions,
+    ReservoirOptions,
+    WeightOptions,
     make_features,
     make_readout,
     make_reservoir,
-    settle_defaults,
+    settled,
 )
-from esnlm.commands.options.values import leak_rate
+from esnlm.commands.options.values import Features, integer, leak_rate, read, real
 from esnlm.experiments.common import minimal_pairs
-from esnlm.experiments.common.grid import Row
+
+if TYPE_CHECKING:
+    from esnlm.experiments.common.grid import Row
 
 KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
+_WEIGHTS = (
+    "topology", "spectral_radius", "input_scaling", "input_degree", "bias_scaling", "activation",
+)  # fmt: skip
 COLUMNS = (
-    "n_units",
-    "degree",
-    "connectivity",
-    "leak",
-    "min_leak",
-    "features",
-    "readout",
-    "options",
-    "seed",
-    "words",
-    "nll_per_token",
-    "perplexity",
-    *minimal_pairs.COLUMNS,
-    "n_train_tokens",
-    "n_held_out_tokens",
-    "n_parameters",
-    "n_parameters_total",
-    "n_parameters_nonzero",
-    "fit_seconds",
-    "tokens_per_second",
-    "score_seconds",
-    "peak_rss_mib",
-    "topology",
-    "spectral_radius",
-    "input_scaling",
-    "input_degree",
-    "bias_scaling",
-    "activation",
-    "version",
+    "n_units", "degree", "connectivity", "leak", "min_leak", "features", "readout", "options",
+    "seed", "words", "nll_per_token", "perplexity", *minimal_pairs.COLUMNS, "n_train_tokens",
+    "n_held_out_tokens", "n_parameters", "n_parameters_total", "n_parameters_nonzero",
+    "fit_seconds", "tokens_per_second", "score_seconds", "peak_rss_mib", *_WEIGHTS, "version",
     "commit",
-)
+)  # fmt: skip
 
 _FEW = 4
 
 
-def planned(args: argparse.Namespace) -> tuple[list[Row], dict[str, Row]]:
+def _connectivity(text: str) -> float:
+    """``0.01`` or ``2^-7``."""
+    base, power, exponent = text.partition("^")
+    try:
+        value = float(base) ** float(exponent) if power else float(base)
+    except (ValueError, ArithmeticError):
+        value = math.nan
+    if not 0 < value <= 1:
+        raise ValueError(f"expected a share in (0, 1], such as 0.01 or 2^-7, got {text!r}")
+    return value
+
+
+def _leak(text: str) -> str:
+    """A law of leak rates as one text, however its numbers are spelt."""
+    law = leak_rate(text)
+    return (
+        f"{law:g}" if isinstance(law, float) else ":".join([law[0], *map("{:g}".format, law[1:])])
+    )
+
+
+def _input_degree(text: str) -> Any:
+    if text in ("degree", "all"):
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"expected degree, all or a count, got {text!r}")
+    return int(text)
+
+
+@group("Grid")
+class NaturalWeights(WeightOptions):
+    """How the weights of all reservoirs of the grid are drawn and used."""
+
+    spectral_radius: Annotated[float, real("R")] = 0.99
+    """Of the recurrent weights."""
+
+
+@group("Training")
+class NaturalTraining:
+    """Chunks of the training text, and the text that readouts choose by."""
+
+    held_out_tokens: Annotated[int | None, integer("T")] = None
+    """Held-out tokens that readouts choose by, taken evenly (default: 32768)."""
+    chunk_tokens: Annotated[int | None, integer("T")] = None
+    """Tokens of a chunk (default: 65536)."""
+
+
+@group("Grid")
+class NaturalGrid:
+    """What the runs differ in."""
+
+    sizes: Sizes = (1024,)
+    """Units."""
+    degrees: tuple[Annotated[int, integer("D", 1)], ...] = ()
+    """Connections into a unit (default: 32)."""
+    connectivities: tuple[Annotated[float, read(_connectivity, "G")], ...] = ()
+    """The same as shares of the units, such as 0.01 or 2^-7."""
+    leaks: tuple[Annotated[Any, read(_leak, "A")], ...] = ("uniform:0:1",)
+    """Leak rates: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA."""
+    features: Annotated[tuple[Features, ...], Parameter(metavar="F|spectral:F")] = ()
+    """Dimensions of word features, 0 for one-hot tokens (default: as in train)."""
+    seeds: Annotated[int, integer("K", 1)] = 1
+    """Run seeds 0 .. K-1."""
+    input_degree: Annotated[Any, read(_input_degree, "K|degree|all")] = None
+    """Units that an input drives (default: degree, as many as connections into a unit, or all where
+    word features are the inputs)."""
+    weights: NaturalWeights = NaturalWeights()
+    readout: ReadoutOptions = ReadoutOptions()
+    training: NaturalTraining = NaturalTraining()
+
+    def runs(self, n_tokens: int) -> Iterator["Setting"]:
+        """Every setting; those that cannot be made are refused, before any run."""
+        if self.degrees and self.connectivities:
+            raise ValueError("--connectivities is not allowed with --degrees")
+        for size, degree, leak, kind, seed in product(
+            dict.fromkeys(self.sizes),
+            dict.fromkeys(self.connectivities or self.degrees or [32]),
+            dict.fromkeys(self.leaks),
+            dict.fromkeys(self.features or [None]),
+            range(self.seeds),
+        ):
+            count = max(1, round(degree * size)) if self.connectivities else int(degree)
+            reservoir = ReservoirOptions(
+                n_units=size, degree=count, leak_rate=leak_rate(leak), **given(self.weights)
+            )
+            _, readout, features = settled(reservoir, self.readout, kind, n_tokens)
+            inputs = self.input_degree
+            if inputs in (None, "degree", "all"):
+                dense = inputs == "all" or (inputs is None and features and features[1])
+                inputs = None if dense else count
+            made = make_reservoir(reservoir, seed).set_params(input_degree=inputs)
+            make_reservoir(reservoir, seed).set_params(
+                input_degree=inputs, n_units=_FEW, degree=_FEW
+            ).fit(n_inputs=1)
+            yield Setting(made, readout, features or ("", 0), leak, seed)
+
+
+class Setting(NamedTuple):
+    """A run: its reservoir without weights, and how the other parts are made."""
+
+    reservoir: Any
+    readout: ReadoutOptions
+    features: tuple[str, int]
+    leak: str
+    seed: int
+
+    def parts(self) -> "Row":
+        """Descriptions of the parts, which `esnlm.models.saving.rebuild` makes again."""
+        from esnlm.models.saving import describe
+
+        return {
+            "reservoir": describe(self.reservoir),
+            "readout": describe(make_readout(self.readout, self.seed)),
+            "features": describe(make_features(self.features, self.seed)),
+        }
+
+    def columns(self) -> "Row":
+        """The settings of the run as columns."""
+        reservoir = self.reservoir.get_params()
+        law = reservoir["leak_rate"]
+        options = given(self.readout)
+        for name in ("readout", "option"):
+            options.pop(name, None)
+        kind, number = self.features
+        return {
+            "n_units": reservoir["n_units"],
+            "degree": reservoir["degree"],
+            "connectivity": reservoir["degree"] / reservoir["n_units"],
+            "leak": self.leak,
+            "min_leak": law if isinstance(law, float) else law[1] if law[0] == "uniform" else None,
+            "features": f"{kind}:{number}" if kind else number,
+            "readout": self.readout.readout,
+            "options": " ".join(
+                f"{k}={v}" for k, v in (options | dict(self.readout.option)).items()
+            ),
+            "seed": self.seed,
+            **{name: reservoir[name] for name in _WEIGHTS},
+        }
+
+
+def planned(
+    train: str, held_out: str, blimp: Path | None, grid: NaturalGrid
+) -> tuple[list["Row"], dict[str, "Row"]]:
     """Every setting of the grid, and what its run is given by the setting's version."""
-    from esnlm.models.saving import describe
+    from esnlm.models.training import TrainingPlan
     from esnlm.text.shards import Shards
     from esnlm.utils.version import __version__
 
-    train, held_out = Shards(args.train, verify=False), Shards(args.held_out, verify=False)
-    if train.tokenizer.to_json() != held_out.tokenizer.to_json():
-        raise ValueError(f"the tokenizer of {args.held_out} is not the one of the training text")
-    texts = [shards.manifest["files"] for shards in (train, held_out)]
-    common = {"esnlm": __version__, "texts": texts, "pairs": minimal_pairs.digest(args.blimp)}
-    words = train.manifest["totals"]["words"]
+    both = [Shards(folder, verify=False) for folder in (train, held_out)]
+    tokenizer = both[0].tokenizer
+    if tokenizer.to_json() != both[1].tokenizer.to_json():
+        raise ValueError(f"the tokenizer of {held_out} is not the one of the training text")
+    texts = [shards.manifest["files"] for shards in both]
+    common = {"esnlm": __version__, "texts": texts, "pairs": minimal_pairs.digest(blimp)}
+    words = both[0].manifest["totals"]["words"]
     settings, runs = [], {}
-    for one in _grid(args, len(train.tokenizer)):
-        reservoir = make_reservoir(one)
-        parts = {
-            "reservoir": describe(reservoir),
-            "readout": describe(make_readout(one)),
-            "features": describe(make_features(one)),
-            "plan": _plan(args, one.seed),
-        }
+    for one in grid.runs(len(tokenizer)):
+        # Held-out text is scored after passes alone.
+        plan = TrainingPlan(seed=one.seed, score_every=0, **given(grid.training))
+        parts = one.parts() | {"plan": asdict(plan)}
         digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()
         version = f"{__version__}-{digest[:12]}"
         runs[version] = parts
-        settings.append(_columns(one) | {"words": words, "version": version})
+        settings.append(one.columns() | {"words": words, "version": version})
     return settings, runs
-
-
-def _grid(args: argparse.Namespace, n_tokens: int) -> list[argparse.Namespace]:
-    """The options of each run, as those of train are called."""
-    made = []
-    for size, degree, leak, drive, seed in product(
-        dict.fromkeys(args.sizes),
-        dict.fromkeys(args.connectivities or args.degrees or [32]),
-        dict.fromkeys(args.leaks),
-        dict.fromkeys(args.features or [None]),
-        range(args.seeds),
-    ):
-        given = {"units": size, "leak_rate": leak_rate(leak), "seed": seed}
-        one = argparse.Namespace(**vars(args) | given)
-        one.leak, one.features = leak, drive
-        one.degree = _share(degree, size) if args.connectivities else degree
-        settle_defaults(one, n_tokens)
-        if args.input_degree in (None, "degree", "all"):
-            dense = args.input_degree == "all" or (args.input_degree is None and one.features[1])
-            one.input_degree = None if dense else one.degree
-        # What it refuses is seen now, not after the runs before it.
-        make_reservoir(one).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
-        made.append(one)
-    return made
-
-
-def _columns(one: argparse.Namespace) -> Row:
-    """The settings of a run as columns."""
-    law = one.leak_rate
-    least = law if isinstance(law, float) else law[1] if law[0] == "uniform" else None
-    names = "factors", "direct", "alpha", "passes", "experts", "classes"
-    given = {name: getattr(one, name) for name in names}
-    options = {name: value for name, value in given.items() if value is not None}
-    kind, number = one.features
-    same = "topology", "spectral_radius", "input_scaling", "bias_scaling", "activation"
-    return {
-        "n_units": one.units,
-        "degree": one.degree,
-        "connectivity": one.degree / one.units,
-        "leak": one.leak,
-        "min_leak": least,
-        "features": f"{kind}:{number}" if kind else number,
-        "readout": one.readout,
-        "options": " ".join(f"{k}={v}" for k, v in (options | dict(one.option)).items()),
-        "seed": one.seed,
-        "input_degree": one.input_degree,
-        **{name: getattr(one, name) for name in same},
-    }
-
-
-def _plan(args: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Arguments of `TrainingPlan`: held-out text is scored after passes alone."""
-    from esnlm.models.training import TrainingPlan
-
-    names = "chunk_tokens", "held_out_tokens"
-    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    return asdict(TrainingPlan(seed=seed, score_every=0, **given))
-
-
-def _share(connectivity: float, size: int) -> int:
-    return max(1, round(connectivity * size))

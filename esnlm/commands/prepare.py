@@ -1,74 +1,66 @@
 """``esnlm prepare``: text to token shards."""
 
-import argparse
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+from esnlm.commands.options.common import Texts, group
+from esnlm.commands.options.values import integer
 
 if TYPE_CHECKING:
     from esnlm.text.tokenizers import Tokenizer
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add = parser.add_argument
-    add("text", nargs="+", metavar="TEXT", help="UTF-8 files, plain or .gz, or folders of them")
-    add("--out", type=Path, required=True, metavar="SHARDS", help="folder to make")
-    add("--overwrite", action="store_true", help="replace shards, or an unfinished run, of others")
-    add(
-        "--tokenizer",
-        required=True,
-        metavar="gpt2|FILE|bpe:N|word:N|char",
-        help="GPT-2's, a tokenizer.json, or one trained on the text, of N entries",
-    )
-    add(
-        "--vocab",
-        type=Path,
-        metavar="FOLDER",
-        help="where GPT-2's tokenizer.json, or vocab.json and merges.txt, are (default: they are"
-        " downloaded)",
-    )
-    add("--lower", action="store_true", help="lower-case the text")
-    add(
-        "--documents",
-        choices=("blank_line", "line", "file"),
-        default="blank_line",
-        help="what a document is (default: the lines between blank lines)",
-    )
-    add(
-        "--sentences",
-        choices=("line", "splitter"),
-        default="line",
-        help="a line (default), or what the library pysbd finds in it",
-    )
-    add("--min-length", type=int, metavar="T", help="leave out sentences of fewer tokens")
-    add("--max-length", type=int, metavar="T", help="cut sentences of more, BOS and EOS counted")
+@group()
+class PrepareOptions:
+    """Options of ``esnlm prepare``."""
+
+    out: Annotated[Path, Parameter(metavar="SHARDS")]
+    """Folder to make."""
+    overwrite: bool = False
+    """Replace shards, or an unfinished run, of others."""
+    tokenizer: Annotated[str, Parameter(metavar="gpt2|FILE|bpe:N|word:N|char")]
+    """GPT-2's, a tokenizer.json, or one trained on the text, of N entries."""
+    vocab: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    """Where GPT-2's tokenizer.json, or vocab.json and merges.txt, are (default: they are
+    downloaded)."""
+    lower: bool = False
+    """Lower-case the text."""
+    documents: Literal["blank_line", "line", "file"] = "blank_line"
+    """What a document is: blank_line takes the lines between blank lines."""
+    sentences: Literal["line", "splitter"] = "line"
+    """What a sentence is: a line, or what the library pysbd finds in it."""
+    min_length: Annotated[int | None, integer("T")] = None
+    """Leave out sentences of fewer tokens."""
+    max_length: Annotated[int | None, integer("T")] = None
+    """Cut sentences of more, BOS and EOS counted."""
 
 
-def run(args: argparse.Namespace) -> int:
+def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     """Prepare; the exit status."""
     from esnlm.text.prepare import Rules, prepare_shards
 
-    rules = Rules(args.documents, args.sentences, args.min_length, args.max_length)
-    tokenizer = _tokenizer(args.tokenizer, args.vocab)
+    rules = Rules(options.documents, options.sentences, options.min_length, options.max_length)
+    tokenizer = _tokenizer(options.tokenizer, options.vocab)
     try:
         with _Bar() as bar:
             shards = prepare_shards(
-                args.text,
-                args.out,
+                text,
+                options.out,
                 tokenizer,
                 rules=rules,
-                lower=args.lower,
-                overwrite=args.overwrite,
+                lower=options.lower,
+                overwrite=options.overwrite,
                 progress=bar.update,
             )
     except KeyboardInterrupt:
-        print("esnlm: the same command goes on from here", file=sys.stderr)
-        raise
+        message = "interrupted: the same command continues from here"
+        raise KeyboardInterrupt(message) from None
     totals = shards.manifest["totals"]
     print(
-        f"{args.out}: {totals['tokens']} tokens, {totals['sentences']} sentences,"
+        f"{options.out}: {totals['tokens']} tokens, {totals['sentences']} sentences,"
         f" {totals['documents']} documents, {totals['words']} words, {totals['unknown']} unknown,"
         f" vocabulary of {shards.n_tokens_vocab}"
     )
@@ -89,7 +81,7 @@ class _Bar:
         self._bar.close()
 
     def update(self, read: int, total: int, tokens: int) -> None:
-        """Show that ``read`` of ``total`` bytes are done, which gave so many tokens."""
+        """Show that ``read`` of ``total`` bytes are done, which gave this number of tokens."""
         now = time.perf_counter()
         self._bar.total = total
         self._bar.set_description(None if tokens else "vocabulary", refresh=False)
@@ -111,7 +103,7 @@ def _tokenizer(name: str, vocab: Path | None) -> "Tokenizer | str":
         return gpt2(gpt2_files() if vocab is None else vocab)
     if vocab is not None:
         raise ValueError("--vocab goes with --tokenizer gpt2")
-    if name == "char" or name.startswith(("bpe:", "word:", "char:")) or name == "word":
+    if name in ("char", "word") or name.startswith(("bpe:", "word:", "char:")):
         return name
     if not Path(name).is_file():
         raise ValueError(f"--tokenizer {name}: no such file; or gpt2, bpe:N, word:N, char")

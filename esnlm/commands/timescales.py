@@ -1,10 +1,11 @@
 """``esnlm timescales``: how long the units of a trained LSTM remember."""
 
-import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from esnlm.commands.options.common import add_documents
+from cyclopts import Parameter
+
+from esnlm.commands.options.common import Documents, File, Model, Texts, group
 from esnlm.commands.options.corpus import model_and_stream
 
 if TYPE_CHECKING:
@@ -18,40 +19,45 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    add = parser.add_argument
-    add("model", type=Path, metavar="MODEL", help="folder of a trained LSTM")
-    add("text", nargs="+", metavar="TEXT", help="files, or folders of them, to average over")
-    add("--csv", type=Path, metavar="FILE", help="also write the rows of the layers here")
-    add("--units-csv", type=Path, metavar="FILE", help="write the timescales of all units here")
-    add("--plot", type=Path, metavar="PNG", help="draw the distributions beside inverse gammas")
-    add_documents(parser)
+@group()
+class TimescalesOptions:
+    """Options of ``esnlm timescales``."""
+
+    csv: File | None = None
+    """Also write the rows of the layers here."""
+    units_csv: File | None = None
+    """Write the timescales of all units here."""
+    plot: Annotated[Path | None, Parameter(metavar="PNG")] = None
+    """Draw the distributions here."""
+    documents: Documents = None
 
 
-def run(args: argparse.Namespace) -> int:
+_DEFAULTS = TimescalesOptions()
+
+
+def timescales(model: Model, text: Texts, /, *, options: TimescalesOptions = _DEFAULTS) -> int:
     """Measure and print; the exit status."""
     from esnlm.storage.atomic import check_results, write_rows
     from esnlm.torch.optional import require_torch
 
     require_torch("esnlm timescales")
-    check_results((args.csv, args.units_csv, args.plot), args.text)
-    model, stream = model_and_stream(args)
-    measured, assigned = _timescales(model, stream, args.model)
+    check_results((options.csv, options.units_csv, options.plot), text)
+    loaded, stream = model_and_stream(model, text, options.documents)
+    measured, assigned = _timescales(loaded, stream, model)
     rows = [
-        _row(str(args.model), name, times, given, len(stream.tokens))
-        for name, times, given in _groups(measured, assigned)
+        _row(str(model), name, times, chosen, len(stream.tokens))
+        for name, times, chosen in _groups(measured, assigned)
     ]
     for row in rows:
         print("  ".join(_shown(row)))
-    if args.csv is not None:
-        write_rows(args.csv, COLUMNS, rows)
-    if args.units_csv is not None:
-        write_rows(args.units_csv, _UNIT_COLUMNS, _unit_rows(measured, assigned))
-    if args.plot is not None:
+    if options.csv is not None:
+        write_rows(options.csv, COLUMNS, rows)
+    if options.units_csv is not None:
+        write_rows(options.units_csv, _UNIT_COLUMNS, unit_rows(_UNIT_COLUMNS, measured, assigned))
+    if options.plot is not None:
         from esnlm.experiments.timescales.plots import plot_timescales
 
-        plot_timescales(measured, assigned, args.plot)
+        plot_timescales(measured, assigned, options.plot)
     return 0
 
 
@@ -78,12 +84,10 @@ def _groups(measured: list[Any], assigned: list[Any]) -> list[tuple[str, Any, An
     import numpy as np
 
     layers = [
-        (str(number), times, given)
-        for number, (times, given) in enumerate(zip(measured, assigned, strict=True), 1)
+        (str(number), times, chosen)
+        for number, (times, chosen) in enumerate(zip(measured, assigned, strict=True), 1)
     ]
-    if len(layers) == 1:
-        return layers
-    return [*layers, ("all", np.concatenate(measured), None)]
+    return layers if len(layers) == 1 else [*layers, ("all", np.concatenate(measured), None)]
 
 
 def _row(
@@ -107,23 +111,27 @@ def _row(
 
 
 def _shown(row: dict[str, Any]) -> list[str]:
-    words = [f"layer {row['layer']:>3}", f"{row['n_units']:5} units"]
-    words += [f"median {row['median']:.3g}", f"below 20: {row['share_below_20']:.1%}"]
-    words.append(f"longest {row['longest']:.4g}")
-    words.append(
-        f"closest inverse gamma {row['closest_alpha']:g} (KS {row['ks_closest_alpha']:.3f})"
-    )
-    words.append(f"Gaussian {row['gaussian_mean']:g} (KS {row['ks_gaussian']:.3f})")
+    words = [
+        f"layer {row['layer']:>3}",
+        f"{row['n_units']:5} units",
+        f"median {row['median']:.3g}",
+        f"below 20: {row['share_below_20']:.1%}",
+        f"longest {row['longest']:.4g}",
+        f"closest inverse gamma {row['closest_alpha']:g} (KS {row['ks_closest_alpha']:.3f})",
+        f"Gaussian {row['gaussian_mean']:g} (KS {row['ks_gaussian']:.3f})",
+    ]
     if row["correlation"] != "":
         words.append(f"correlation with the assigned {row['correlation']:.3f}")
     return words
 
 
-def _unit_rows(measured: list[Any], assigned: list[Any]) -> list[dict[str, Any]]:
+def unit_rows(
+    columns: tuple[str, ...], measured: list[Any], assigned: list[Any]
+) -> list[dict[str, Any]]:
+    """Layer, unit, assigned timescale (empty where it was learned) and measured one, by column."""
     rows = []
-    for layer, (times, given) in enumerate(zip(measured, assigned, strict=True), 1):
+    for layer, (times, fixed) in enumerate(zip(measured, assigned, strict=True), 1):
         for unit, time in enumerate(times.tolist()):
-            fixed = "" if given is None else float(given[unit])
-            values = (layer, unit, fixed, time)
-            rows.append(dict(zip(_UNIT_COLUMNS, values, strict=True)))
+            values = (layer, unit, "" if fixed is None else float(fixed[unit]), time)
+            rows.append(dict(zip(columns, values, strict=True)))
     return rows

@@ -1,187 +1,181 @@
 """``esnlm train --model NAME``: a network of `esnlm.torch`, trained by gradient."""
 
-import argparse
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
 
-from esnlm.commands.options.corpus import corpus_documents, corpus_tokenizer, is_shards
-from esnlm.commands.options.values import pair
+from cyclopts import Parameter
+
+from esnlm.commands.console.training_run import Running
+from esnlm.commands.options.common import given, group, option_name
+from esnlm.commands.options.corpus import CorpusOptions, is_shards
+from esnlm.commands.options.values import Pairs, integer, real
 
 if TYPE_CHECKING:
+    from esnlm.commands.train import TrainOptions
     from esnlm.torch.training.plan import Plan
 
-#: Options of the reservoir -> parameters of `esnlm.Reservoir`.
-RESERVOIR = {
-    "units": "n_units", "degree": "degree", "topology": "topology", "leak_rate": "leak_rate",
-    "spectral_radius": "spectral_radius", "input_scaling": "input_scaling",
-    "input_degree": "input_degree", "bias_scaling": "bias_scaling", "activation": "activation",
-}  # fmt: skip
-#: Options that a network's constructor may have, and settings of `esnlm.torch.training.plan.Plan`.
-_SETTINGS = {"units": "n_units", "rank": "rank", "dropout": "dropout"}
-_PLAN = (
-    "epochs", "batch_size", "learning_rate", "weight_decay", "schedule", "clip", "accumulate",
-    "bf16", "batching", "length", "pool", "held_out_tokens",
-)  # fmt: skip
-_OF_NETWORKS = ("device", "rank", "dropout", "plan", *_PLAN[:-1])
-_OF_THE_CORE = (
-    "readout", "factors", "direct", "features", "alpha", "passes", "experts", "classes",
-    "chunk_tokens",
-)  # fmt: skip
+#: Options that a network's constructor may have; the others are of the plan of its training.
+_SETTINGS = ("rank", "dropout")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options, none of which has a default: what is not given is the network's own."""
-    group = parser.add_argument_group(
-        "training by gradient",
-        "With --model NAME a network of the extra esnlm[torch] is trained: esn, esn+i, lstm, gpt2,"
-        " mts-lstm, aerc, laerc, transformer and others, in the settings of its paper unless"
-        " options say otherwise. --option NAME=VALUE sets any other parameter of the network, and"
-        " reservoir options are those of esn and esn+i. Several processes: torchrun"
-        " --nproc-per-node=N -m -- esnlm train ...",
-    )
-    add = group.add_argument
-    add("--model", metavar="NAME", help="the network; without it the core's reservoir and readout")
-    add("--device", metavar="NAME", help="auto (default), cpu, cuda or cuda:N")
-    add("--rank", type=int, metavar="R", help="of the output matrix (esn: 512)")
-    add("--dropout", type=float, metavar="P", help="share of units left out in training")
-    add("--epochs", type=int, metavar="E", help="passes over the corpus (default: 1)")
-    add("--batch-size", type=int, metavar="B", help="sentences of a step (default: 32)")
-    add("--learning-rate", type=float, metavar="RATE", help="of AdamW (default: 0.001)")
-    add("--weight-decay", type=float, metavar="D", help="of AdamW (default: 0.01)")
-    add("--schedule", metavar="NAME", help="constant, cosine or warmup-hold-cosine")
-    add("--clip", type=float, metavar="NORM", help="largest norm of a gradient (default: any)")
-    add("--accumulate", type=int, metavar="K", help="batches whose gradients make a step")
-    add("--bf16", action="store_true", default=None, help="compute in bfloat16; states in float32")
-    add("--batching", metavar="NAME", help="sentences, streams or windows of the text")
-    add("--length", type=int, metavar="T", help="most tokens of a sentence, stream or window")
-    add(
-        "--pool",
-        type=int,
-        metavar="K",
-        help="sort sentences by length within K batches, which saves padding",
-    )
-    add(
-        "--plan",
-        type=pair,
-        action="append",
-        metavar="NAME=VALUE",
-        help="any other setting of the training plan",
-    )
+@group(
+    "Training by gradient",
+    "With --model NAME a network of the extra esnlm[torch] is trained: esn, esn+i, lstm, gpt2,"
+    " mts-lstm, aerc, laerc, transformer and others, in the settings of its paper unless"
+    " options say otherwise. --option NAME=VALUE sets any other parameter of the network, and"
+    " reservoir options are those of esn and esn+i. Several processes: torchrun"
+    " --nproc-per-node=N -m -- esnlm train ...",
+)
+class NetworkOptions:
+    """A network and its training; what is not given is the network's own."""
+
+    model: Annotated[Any, Parameter(metavar="NAME")] = None
+    """The network; without it the core's reservoir and readout."""
+    device: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """auto (default), cpu, cuda or cuda:N."""
+    rank: Annotated[int | None, integer("R")] = None
+    """Of the output matrix (esn: 512)."""
+    dropout: Annotated[float | None, real("P")] = None
+    """Share of units left out in training."""
+    epochs: Annotated[int | None, integer("E")] = None
+    """Passes over the corpus (default: 1)."""
+    batch_size: Annotated[int | None, integer("B")] = None
+    """Sentences of a step (default: 32)."""
+    learning_rate: Annotated[float | None, real("RATE")] = None
+    """Of AdamW (default: 0.001)."""
+    weight_decay: Annotated[float | None, real("D")] = None
+    """Of AdamW (default: 0.01)."""
+    schedule: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """constant, cosine or warmup-hold-cosine."""
+    clip: Annotated[float | None, real("NORM")] = None
+    """Largest norm of a gradient (default: any)."""
+    accumulate: Annotated[int | None, integer("K")] = None
+    """Batches whose gradients make a step."""
+    bf16: bool | None = None
+    """Compute in bfloat16; states in float32."""
+    batching: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """sentences, streams or windows of the text."""
+    length: Annotated[int | None, integer("T")] = None
+    """Most tokens of a sentence, stream or window."""
+    pool: Annotated[int | None, integer("K")] = None
+    """Sort sentences by length within K batches, which saves padding."""
+    plan: Pairs = ()
+    """Any other setting of the training plan."""
 
 
-def check_absent(args: argparse.Namespace) -> None:
+def check_absent(options: NetworkOptions) -> None:
     """Refuse options that need --model, where it is not given."""
-    for name in _OF_NETWORKS:
-        if getattr(args, name) is not None:
-            raise ValueError(f"--{name.replace('_', '-')} needs --model NAME")
+    for name in given(options):
+        raise ValueError(f"{option_name(name)} needs --model NAME")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Train and save; the exit status."""
+def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: "TrainOptions") -> int:
+    """Train and save; the exit status. ``corpus``: the options of the text, settled."""
     from esnlm.torch.optional import require_torch
 
-    require_torch(f"--model {args.model}")
+    require_torch(f"--model {options.network.model}")
     from esnlm.torch.device import chosen_device
     from esnlm.torch.training.distributed import joined, local_rank
 
-    for name in _OF_THE_CORE:
-        if getattr(args, name, None) is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise ValueError(f"{option} is no option of --model {args.model}")
-    device = chosen_device(args.device or "auto", local_rank())
-    _settings_of(args)
+    of_the_core = given(options.readout)
+    of_the_core |= {"features": options.features, "chunk_tokens": options.passes.chunk_tokens}
+    for name, value in of_the_core.items():
+        if value is not None and name != "option":  # networks have settings of their own
+            raise ValueError(f"{option_name(name)} is no option of --model {options.network.model}")
+    device = chosen_device(options.network.device or "auto", local_rank())
+    _settings_of(options)
     with joined(device) as processes:
-        return _train(args, device, processes)
+        return _train(text, corpus, options, device, processes)
 
 
-def _train(args: argparse.Namespace, device: Any, processes: Any) -> int:
+def _train(
+    text: tuple[str, ...],
+    corpus: CorpusOptions,
+    options: "TrainOptions",
+    device: Any,
+    processes: Any,
+) -> int:
     import torch
 
-    from esnlm.commands.console.training_run import Running
     from esnlm.torch.language_model import TorchLanguageModel
     from esnlm.torch.networks.registry import network_class
     from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
 
-    running = Running.prepared(args, COLUMNS, speaks=processes.first)
-    _settle_batching(args)
-    tokenizer = corpus_tokenizer(args)
-    settings = _settings_of(args)
-    plan = _plan(args, settings)
-    torch.manual_seed(args.seed)
-    network = network_class(args.model)(len(tokenizer), **settings).to(device)
-    reset = "never" if plan.batching != "sentences" else args.reset
+    running = Running.prepared(
+        options.out,
+        options.passes,
+        COLUMNS,
+        overwrite=options.overwrite,
+        speaks=processes.first,
+    )
+    home = network_class(options.network.model)
+    batching = options.network.batching or home.RECIPE.get("batching", "sentences")
+    if batching != "sentences" and not is_shards(text):
+        if options.corpus.reset not in (None, "never"):
+            raise ValueError(f"--batching {batching} reads the corpus as one text: --reset never")
+        corpus = replace(corpus, reset="never")
+    tokenizer = corpus.make_tokenizer(text)
+    settings = _settings_of(options)
+    plan = _plan(options, settings, one_text=corpus.reset == "never")
+    torch.manual_seed(options.seed)
+    network = home(len(tokenizer), **settings).to(device)
+    reset = "never" if plan.batching != "sentences" else corpus.reset
     model = TorchLanguageModel(network, tokenizer, reset)
     stream, held = (
-        _stream(corpus_documents(names, tokenizer, args), model) if names else None
-        for names in (args.text, args.held_out)
+        _stream(corpus.read(names, tokenizer), model) if names else None
+        for names in (text, options.held_out)
     )
     assert stream is not None
-    plan = _scored_every(plan, args.score_every, stream, processes.size)
+    plan = _scored_every(plan, options.passes.score_every, stream, processes.size)
     trainer = NetworkTrainer(network, stream, held, plan, processes)
 
     def save() -> str:
         model.run_ = trainer.digest()
-        model.save(args.out)
+        model.save(options.out)
         return f"{model.n_tokens_} tokens, {model.n_parameters_} trained parameters"
 
     return running.run(trainer, save)
 
 
-def _settings_of(args: argparse.Namespace) -> dict[str, Any]:
+def _settings_of(options: "TrainOptions") -> dict[str, Any]:
     """Constructor arguments of the network that the options name."""
     from esnlm.torch.networks.registry import check_settings, network_class
 
-    known = network_class(args.model).arguments()
-    found: dict[str, Any] = {}
+    name = options.network.model
+    known = network_class(name).arguments()
+    reservoir = given(options.reservoir)
+    chosen = given(options.network)
+    found: dict[str, Any] = {each: chosen[each] for each in _SETTINGS if each in chosen}
     if "reservoir" in known:
-        given = {name: getattr(args, option) for option, name in RESERVOIR.items()}
-        reservoir = {name: value for name, value in given.items() if value is not None}
-        found["reservoir"] = reservoir | {"random_state": args.seed}
-    for option, name in _SETTINGS.items():
-        value = getattr(args, option)
-        if value is None or (option == "units" and "reservoir" in known):
-            continue
-        found[name] = value
-    if "reservoir" not in known:
-        for option in RESERVOIR:
-            if option != "units" and getattr(args, option) is not None:
-                raise ValueError(f"--{option.replace('_', '-')} is no option of {args.model}")
-    for name, value in args.option:
-        first, _, second = name.partition(".")
+        found["reservoir"] = reservoir | {"random_state": options.seed}
+    else:
+        found |= {each: reservoir.pop(each) for each in ("n_units",) if each in reservoir}
+        for each in reservoir:
+            raise ValueError(f"{option_name(each)} is no option of {name}")
+    for path, value in options.readout.option:
+        first, _, second = path.partition(".")
         if second:
             found.setdefault(first, {})[second] = value
         else:
-            found[name] = value
-    check_settings(args.model, found)
+            found[path] = value
+    check_settings(name, found)
     return found
 
 
-def _settle_batching(args: argparse.Namespace) -> None:
-    """Read text as one where it is trained as one."""
-    from esnlm.torch.networks.registry import network_class
-
-    recipe = network_class(args.model).RECIPE
-    batching = args.batching or recipe.get("batching", "sentences")
-    if batching == "sentences" or is_shards(args.text):
-        return
-    if args.reset not in (None, "never") and args.reset_given:
-        raise ValueError(f"--batching {batching} reads the corpus as one text: --reset never")
-    args.reset = "never"
-
-
-def _plan(args: argparse.Namespace, settings: dict[str, Any]) -> "Plan":
+def _plan(options: "TrainOptions", settings: dict[str, Any], *, one_text: bool) -> "Plan":
     from esnlm.torch.training.plan import Plan, plan_settings
 
-    given = {name: getattr(args, name) for name in _PLAN if getattr(args, name) is not None}
-    given |= dict(args.plan or [])
-    one_text = args.reset == "never"
-    chosen = plan_settings(args.model, settings, given, one_text=one_text)
-    return Plan(**({"seed": args.seed} | chosen))
+    apart = ("model", "device", "plan", *_SETTINGS)
+    chosen = {name: v for name, v in given(options.network).items() if name not in apart}
+    if options.passes.held_out_tokens is not None:
+        chosen["held_out_tokens"] = options.passes.held_out_tokens
+    chosen |= dict(options.network.plan)
+    found = plan_settings(options.network.model, settings, chosen, one_text=one_text)
+    return Plan(**({"seed": options.seed} | found))
 
 
 def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: int) -> "Plan":
-    """The plan with a held-out loss after about so many tokens."""
-    from dataclasses import replace
-
+    """The plan with a held-out loss after about this number of tokens."""
     from esnlm.torch.training.batches import batches_of
 
     if tokens is None:

@@ -1,24 +1,31 @@
-"""What a command tells its user on standard error: one line each."""
+"""What a command tells its user on standard error: one line each, through the logger ``esnlm``."""
 
+import logging
 import sys
+import warnings
+from typing import Any
+
+_PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
+
+log = logging.getLogger("esnlm")
 
 
-def warn(message: str) -> None:
-    """Print a warning."""
-    print(f"esnlm: warning: {one_line(message)}", file=sys.stderr)
+class _Console(logging.Handler):
+    """One line a message, prefixed with the program's name and its level."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = " ".join(record.getMessage().split())
+        print(f"esnlm: {_PREFIXES.get(record.levelno, '')}{line}", file=sys.stderr)
 
 
-def note(message: str) -> None:
-    """Print what is neither wrong nor a result."""
-    print(f"esnlm: {one_line(message)}", file=sys.stderr)
+def show_messages() -> None:
+    """Print the messages of the logger ``esnlm``, and Python's warnings, on standard error."""
+    if not any(isinstance(handler, _Console) for handler in log.handlers):
+        log.addHandler(_Console())
+        log.setLevel(logging.INFO)
+        log.propagate = False
+    warnings.showwarning = _show_warning
 
 
-def fail(message: str) -> int:
-    """Print an error; the exit status of bad input."""
-    print(f"esnlm: error: {one_line(message)}", file=sys.stderr)
-    return 2
-
-
-def one_line(message: str) -> str:
-    """The message without line breaks."""
-    return " ".join(message.split())
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    log.warning("%s", message)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from esnlm.commands.console.messages import note
+from esnlm.commands.console.messages import log
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        note("stopping after this step, with a checkpoint; once more to stop at once")
+        log.info("stopping after this step, with a checkpoint; once more to stop at once")
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

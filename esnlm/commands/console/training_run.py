@@ -1,27 +1,48 @@
-"""A training run with checkpoints beside its model: begun, gone on with, stopped, ended."""
+"""A training run with checkpoints beside its model: started, resumed, stopped, finished."""
 
-import argparse
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from esnlm.commands.console.messages import note
+from esnlm.commands.console.messages import log
+from esnlm.commands.options.common import File, group
+from esnlm.commands.options.values import Minutes, integer
 
 if TYPE_CHECKING:
     from esnlm.models.training_log import TrainingLog
     from esnlm.storage.checkpoints import Checkpoints
 
 _INTERRUPTED = 130
-_MINUTES = 10.0
+
+
+@group(
+    "Training in passes",
+    "Shards are read in passes, a chunk at a time, and text too where one of these is given."
+    " Interrupted runs resume from a checkpoint beside MODEL, and end in the same model.",
+)
+class PassOptions:
+    """Checkpoints, held-out losses and chunks of a training run."""
+
+    resume: bool = False
+    """Resume from the last checkpoint, if there is one."""
+    checkpoint_every: Minutes | None = None
+    """Time between checkpoints; 0: after every chunk (default: 10)."""
+    log: File | None = None
+    """File for the held-out losses along the way."""
+    score_every: Annotated[int | None, integer("TOKENS")] = None
+    """Between held-out losses; 0: after passes (default: a tenth of a pass, or a pass)."""
+    held_out_tokens: Annotated[int | None, integer("T")] = None
+    """Held-out tokens that are scored, taken evenly (default: 32768)."""
+    chunk_tokens: Annotated[int | None, integer("T")] = None
+    """Tokens of a chunk (default: 65536)."""
 
 
 @dataclass(frozen=True)
 class Running:
     """Where a run keeps its checkpoints and its log.
 
-    ``speaks``: whether this process, of several, writes and tells.
+    ``speaks``: whether this process, of several, writes files and messages.
     """
 
     out: Path
@@ -33,35 +54,39 @@ class Running:
 
     @classmethod
     def prepared(
-        cls, args: argparse.Namespace, further: Sequence[str] = (), *, speaks: bool = True
+        cls,
+        out: Path,
+        options: PassOptions,
+        further: Sequence[str] = (),
+        *,
+        overwrite: bool,
+        speaks: bool = True,
     ) -> Self:
-        """What the options ask for, refused before the work is done.
+        """The run that the options ask for, refused before the work is done.
 
         Raises
         ------
         FileExistsError
-            A checkpoint is there that is neither to be gone on from nor to be replaced.
+            A checkpoint exists, and the options ask neither to resume from it nor to replace it.
         """
         from esnlm.models.training_log import TrainingLog
         from esnlm.storage.checkpoints import Checkpoints
 
-        every = _MINUTES if args.checkpoint_every is None else args.checkpoint_every
-        if not (math.isfinite(every) and every >= 0):
-            raise ValueError(f"--checkpoint-every must be at least 0, got {every}")
-        log = TrainingLog(args.log, further)
-        log.check()
-        checkpoints = Checkpoints(Path(f"{args.out}.checkpoints"))
-        if speaks and checkpoints.exists() and not args.resume:
-            if not args.overwrite:
+        minutes = 10.0 if options.checkpoint_every is None else options.checkpoint_every
+        losses = TrainingLog(options.log, further)
+        losses.check()
+        checkpoints = Checkpoints(Path(f"{out}.checkpoints"))
+        if speaks and checkpoints.exists() and not options.resume:
+            if not overwrite:
                 raise FileExistsError(
                     f"{checkpoints.folder} holds a checkpoint of a run that did not end: pass"
-                    " --resume to go on, or --overwrite to start again"
+                    " --resume to continue it, or --overwrite to start again"
                 )
             checkpoints.remove()
-        return cls(args.out, checkpoints, log, 60 * every, args.resume, speaks)
+        return cls(out, checkpoints, losses, 60 * minutes, options.resume, speaks)
 
     def run(self, trainer: Any, save: Callable[[], str]) -> int:
-        """Train, then save the model; the exit status. ``save`` tells what it saved."""
+        """Train, then save the model; the exit status. ``save`` returns a summary of the model."""
         from esnlm.commands.console.signals import stopping
         from esnlm.models.resumable_run import StoppedError
 
@@ -82,22 +107,22 @@ class Running:
                 )
             except StoppedError:
                 if self.speaks:
-                    note(
+                    log.info(
                         f"interrupted after step {trainer.step}: the same command with --resume"
-                        " goes on from there"
+                        " continues from there"
                     )
                 return _INTERRUPTED
             if self.speaks:
-                told = save()
+                summary = save()
                 self.checkpoints.remove()
         if self.speaks:
             score = trainer.last_score
             ended = "" if score is None else f", held-out loss {score:.4f} nats a token"
-            print(f"{self.out}: {told}{ended}")
+            print(f"{self.out}: {summary}{ended}")
         return 0
 
     def _is_done(self, trainer: Any) -> bool:
-        """Whether the run that is to be resumed has left its model already."""
+        """Whether the run that is to be resumed has saved its model already."""
         from esnlm.storage.model_folder import read_config
 
         if not (self.out / "config.json").is_file():

@@ -1,38 +1,63 @@
-"""Options that commands share."""
+"""Options that commands share, and groups of options as dataclasses."""
 
-import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
+
+from cyclopts import Group, Parameter
 
 if TYPE_CHECKING:
     from esnlm.text.tokenizers import Tokenizer
 
+T = TypeVar("T")
 
-def add_documents(parser: argparse.ArgumentParser) -> None:
-    """Declare what a document is."""
-    parser.add_argument(
-        "--documents",
-        choices=("blank_line", "line", "file"),
-        help="what a document is (default: file where line ends are tokens, else blank_line)",
-    )
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Declare where a model computes."""
-    parser.add_argument(
-        "--device",
+File = Annotated[Path, Parameter(metavar="FILE")]
+Folder = Annotated[Path, Parameter(metavar="DIR")]
+Model = Annotated[Path, Parameter("MODEL", help="Folder that train or ngram wrote.")]
+Texts = Annotated[tuple[str, ...], Parameter("TEXT", help="UTF-8 files, plain or .gz, or folders.")]
+NewModel = Annotated[Path, Parameter(metavar="MODEL", help="Folder to write.")]
+Documents = Annotated[
+    Literal["blank_line", "line", "file"] | None,
+    Parameter(
+        help="What a document is (default: file where line ends are tokens, else blank_line)."
+    ),
+]
+Device = Annotated[
+    str | None,
+    Parameter(
         metavar="NAME",
-        help="compute with torch on auto, cpu, cuda or cuda:N, also a reservoir with a softmax"
-        " (default: networks on auto, all else without torch)",
-    )
+        help="Compute with torch on auto, cpu, cuda or cuda:N, also a reservoir with a softmax"
+        " (default: networks on auto, all else without torch).",
+    ),
+]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def group(title: str = "", text: str = "") -> Callable[[type[T]], type[T]]:
+    """A frozen dataclass whose fields are options, under a title in the help of their command.
+
+    The string below a field is its help.
+    """
+    shown: dict[str, Any] = {"group": Group(title, help=text)} if title else {}
+
+    def decorate(cls: type[T]) -> type[T]:
+        return Parameter(name="*", **shown)(dataclass(frozen=True, kw_only=True)(cls))
+
+    return decorate
+
+
+def given(options: Any) -> dict[str, Any]:
+    """Fields of a group that have a value, by name."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    return {name: value for name, value in values.items() if value not in (None, ())}
+
+
+def option_name(field: str) -> str:
+    """``batch_size`` -> ``--batch-size``."""
+    return f"--{field.replace('_', '-')}"
 
 
 def usual_split(tokenizer: "Tokenizer", reset: str) -> str:
     """What a document is, unless the user says so; see `esnlm.text.corpus.TextCorpus`."""
     return "file" if tokenizer.keeps_newlines and reset == "never" else "blank_line"
-
-
-def seed(text: str) -> int:
-    """A seed of an option."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected an integer of at least 0, got {text!r}")
-    return int(text)

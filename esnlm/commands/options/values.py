@@ -1,11 +1,67 @@
-"""Settings by name, as options of the command line give them: ``NAME=VALUE``."""
+"""Values of options: how the text on the command line becomes a number, a setting or a law."""
 
-import argparse
 import json
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from cyclopts import CoercionError, Parameter
 
 # Laws of leak rates, and how many numbers each takes.
 _LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
+
+
+def read(parse: Callable[[str], Any], metavar: str) -> Parameter:
+    """A value that a function reads from its text; its ValueError is the message."""
+
+    def convert(_: Any, tokens: Any) -> Any:
+        try:
+            return parse(tokens[0].value)
+        except ValueError as error:
+            # For an element of a list, cyclopts shows no other error's message.
+            raise CoercionError(msg=str(error), token=tokens[0]) from None
+
+    return Parameter(converter=convert, metavar=metavar, n_tokens=1)
+
+
+def integer(metavar: str, least: int | None = None) -> Parameter:
+    """An integer, of at least ``least`` where that is given."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError(f"expected an integer, got {text!r}") from None
+        if least is not None and value < least:
+            raise ValueError(f"must be at least {least}, got {value}")
+        return value
+
+    return read(parse, metavar)
+
+
+def number(metavar: str, wanted: str, allows: Callable[[float], bool]) -> Parameter:
+    """A number that a condition allows; ``wanted`` says it in words."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"expected a number, got {text!r}") from None
+        if not allows(value):
+            raise ValueError(f"must {wanted}, got {value}")
+        return value
+
+    return read(parse, metavar)
+
+
+def positive(metavar: str) -> Parameter:
+    """A positive, finite number."""
+    return number(metavar, "be positive and finite", lambda value: 0 < value < math.inf)
+
+
+def real(metavar: str) -> Parameter:
+    """Any number: what it is given to decides what it may be."""
+    return number(metavar, "be a number", lambda value: True)
 
 
 def pair(text: str) -> tuple[str, Any]:
@@ -16,7 +72,7 @@ def pair(text: str) -> tuple[str, Any]:
     """
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
+        raise ValueError(f"expected NAME=VALUE, got {text!r}")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -24,7 +80,7 @@ def pair(text: str) -> tuple[str, Any]:
 
 
 def separate(text: str) -> list[str]:
-    """Settings that commas stand between, those inside brackets apart.
+    """Settings between commas; those inside brackets do not count.
 
     >>> separate('rank=64,reservoir.leak_rate=["uniform",0,1],dropout=0')
     ['rank=64', 'reservoir.leak_rate=["uniform",0,1]', 'dropout=0']
@@ -40,7 +96,7 @@ def separate(text: str) -> list[str]:
 
 
 def leak_rate(text: str) -> Any:
-    """``A``, ``uniform:LOW:HIGH`` or ``inverse_gamma:ALPHA`` -> what a reservoir takes."""
+    """``A``, ``uniform:LOW:HIGH`` or ``inverse_gamma:ALPHA`` -> ``leak_rate`` of a reservoir."""
     name, *values = text.split(":")
     try:
         if _LEAK_RATE_LAWS.get(name) == len(values):
@@ -48,4 +104,35 @@ def leak_rate(text: str) -> Any:
         return float(text)
     except ValueError:
         expected = "a number, uniform:LOW:HIGH or inverse_gamma:ALPHA"
-        raise argparse.ArgumentTypeError(f"expected {expected}, got {text!r}") from None
+        raise ValueError(f"expected {expected}, got {text!r}") from None
+
+
+def features(text: str) -> tuple[str, int]:
+    """``F`` or ``spectral:F`` -> kind of word features, and their number."""
+    kind, colon, count = text.rpartition(":")
+    try:
+        value = int(count)
+    except ValueError:
+        kind = "none"
+    if kind != ("spectral" if colon else ""):
+        raise ValueError(f"expected F or spectral:F, got {text!r}")
+    return kind, value
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"expected an integer of at least 0, got {text!r}")
+    return int(text)
+
+
+#: (kind, number), see `features`.
+Features = Annotated[Any, read(features, "F|spectral:F")]
+LeakRate = Annotated[Any, read(leak_rate, "A")]
+Seed = Annotated[int, read(_seed, "SEED")]
+Minutes = Annotated[float, number("MINUTES", "be at least 0", lambda value: 0 <= value < math.inf)]
+Weight = Annotated[float, number("W", "lie in [0, 1]", lambda value: 0 <= value <= 1)]
+#: Given once for each.
+Pairs = Annotated[
+    tuple[Annotated[Any, read(pair, "NAME=VALUE")], ...],
+    Parameter(consume_multiple=False, metavar="NAME=VALUE"),
+]
