@@ -345,7 +345,7 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: LanguageModel(RidgeReadout(), None).fit(TRAIN), "reservoir must be a Reservoir"),
         (lambda: model(features=2).fit(TRAIN), "features must be WordFeatures or None, got 2"),
         (lambda: model("daily").fit(TRAIN), "reset must be one of"),
-        (lambda: model(n_tokens=0).fit(TRAIN), "n_tokens must be an integer of at least 1"),
+        (lambda: model(n_tokens=0).fit(TRAIN), "n_tokens must be None or an integer of at least 1"),
         (
             lambda: model(tokenizer=Tokenizer.train_words(["a b"]), n_tokens=4).fit(["a", "a"]),
             "n_tokens must be at least 5, the tokenizer's entries, got 4",

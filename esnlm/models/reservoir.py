@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,9 +10,10 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel
-from esnlm.models.saving import Contents, reservoir_contents, reservoir_model
+from esnlm.models.saving import Contents, class_of, describe, parameters
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
+from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import (
     RESETS,
     as_documents,
@@ -22,8 +23,12 @@ from esnlm.text.boundaries import (
 )
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.state_dict import Arrays
-from esnlm.utils.validation import check_choice, check_count, check_seed
+from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.validation import Choice, Count, check_parameters
+
+_SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
+# Arrays of the state and the last tokens that a model without resets continues from.
+_CARRIED = ("carried.state", "carried.last")
 
 
 class LanguageModel(SequenceModel):
@@ -87,6 +92,12 @@ class LanguageModel(SequenceModel):
     >>> model.tokenizer_.vocabulary[best]
     'the'
     """
+
+    _constraints: ClassVar[dict[str, Any]] = {
+        "reset": Choice(RESETS),
+        "random_state": Count(0, none=True),
+        "n_tokens": Count(none=True),
+    }
 
     def __init__(
         self,
@@ -176,10 +187,7 @@ class LanguageModel(SequenceModel):
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
         self._check_parts()
         self.run_: str | None = None
-        check_choice("reset", self.reset, RESETS)
-        check_seed("random_state", self.random_state)
-        if self.n_tokens is not None:
-            check_count("n_tokens", self.n_tokens)
+        check_parameters(self, self._constraints)
         if not isinstance(docs, TokenStream):
             docs = as_documents(docs)
         self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
@@ -194,7 +202,28 @@ class LanguageModel(SequenceModel):
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
         self._carried: tuple[Any, NDArray[np.int64]] | None = None
-        self._draw_reservoir(stream)
+        given = self.features
+        n_inputs = self.n_tokens_ if given is None else int(given.n_features)
+        drawn = hasattr(self.reservoir, "W_")
+        self.reservoir_ = self.reservoir if drawn else clone(self.reservoir).fit(n_inputs=n_inputs)
+        if self.reservoir_.n_inputs_ != n_inputs:
+            raise ValueError(
+                f"the reservoir has {self.reservoir_.n_inputs_} inputs, expected {n_inputs}: draw"
+                f" its weights with fit(n_inputs={n_inputs}), or give one without weights"
+            )
+        self.features_ = given
+        if given is not None and not hasattr(given, "embedding_"):
+            self.features_ = clone(given).fit(
+                stream.tokens,
+                reservoir=self.reservoir_,
+                n_tokens=self.n_tokens_,
+                starts=stream.starts,
+            )
+        if self.features_ is not None and len(self.features_.embedding_) != self.n_tokens_:
+            raise ValueError(
+                f"features are fitted for {len(self.features_.embedding_)} tokens, expected"
+                f" {self.n_tokens_}"
+            )
 
     @property
     def n_columns_(self) -> int:
@@ -212,8 +241,8 @@ class LanguageModel(SequenceModel):
         """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
 
         The folder appears whole or not at all; a model that was there is replaced. With
-        ``training``, ``training.safetensors`` holds what `partial_fit` goes on from: the loaded
-        model then learns further documents as this one would.
+        ``training``, ``training.safetensors`` holds the state that `partial_fit` continues from:
+        the loaded model then learns further documents as this one would.
 
         Raises
         ------
@@ -226,13 +255,39 @@ class LanguageModel(SequenceModel):
 
     def _contents(self, *, training: bool = False) -> Contents:
         check_is_fitted(self, "readout_")
-        return reservoir_contents(self, training=training)
+        parts = {"reservoir": self.reservoir_, "readout": self.readout_, "features": self.features_}
+        config = {
+            "n_tokens": self.n_tokens_,
+            "settings": {name: getattr(self, name) for name in _SETTINGS},
+            **{name: describe(part) for name, part in parts.items()},
+        }
+        arrays: Arrays = {}
+        for name, part in parts.items():
+            arrays |= {} if part is None else with_prefix(name, part.to_arrays())
+        files = {WEIGHTS: arrays}
+        if training:
+            files[TRAINING] = self.readout_.state_dict()
+            for name, array in zip(_CARRIED, self._carried or (), strict=False):
+                if array is not None:
+                    files[TRAINING][name] = array
+        return config, files
 
     @classmethod
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
-        model: Self = reservoir_model(cls, config, arrays, tokenizer)
+        def fitted(part: str) -> Any:
+            if config[part] is None:
+                return None
+            home, given = class_of(config[part]["class"]), parameters(config[part])
+            return home.from_arrays(given, under_prefix(part, arrays[WEIGHTS]))
+
+        reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
+        model = cls.of_parts(reservoir, readout, tokenizer, features, **config["settings"])
+        if TRAINING in arrays:
+            state, last = (arrays[TRAINING].pop(name, None) for name in _CARRIED)
+            model._carried = None if last is None else (state, np.asarray(last, dtype=np.int64))
+            model.readout_.load_state_dict(arrays[TRAINING])
         return model
 
     @classmethod
@@ -262,30 +317,6 @@ class LanguageModel(SequenceModel):
             part = getattr(self, name)
             if not hasattr(part, method) and (name, part) != ("features", None):
                 raise ValueError(f"{name} must be {kind}, got {part!r}")
-
-    def _draw_reservoir(self, stream: TokenStream) -> None:
-        given = self.features
-        n_inputs = self.n_tokens_ if given is None else int(given.n_features)
-        drawn = hasattr(self.reservoir, "W_")
-        self.reservoir_ = self.reservoir if drawn else clone(self.reservoir).fit(n_inputs=n_inputs)
-        if self.reservoir_.n_inputs_ != n_inputs:
-            raise ValueError(
-                f"the reservoir has {self.reservoir_.n_inputs_} inputs, expected {n_inputs}: draw"
-                f" its weights with fit(n_inputs={n_inputs}), or give one without weights"
-            )
-        self.features_ = given
-        if given is not None and not hasattr(given, "embedding_"):
-            self.features_ = clone(given).fit(
-                stream.tokens,
-                reservoir=self.reservoir_,
-                n_tokens=self.n_tokens_,
-                starts=stream.starts,
-            )
-        if self.features_ is not None and len(self.features_.embedding_) != self.n_tokens_:
-            raise ValueError(
-                f"features are fitted for {len(self.features_.embedding_)} tokens, expected"
-                f" {self.n_tokens_}"
-            )
 
     def states_of(
         self, stream: TokenStream, *, washout: int = 0, verbose: bool = False

@@ -11,14 +11,12 @@ from sklearn.base import BaseEstimator
 from esnlm.readouts.registry import BY_CLASS
 from esnlm.storage.model_folder import (
     TOKENIZER,
-    TRAINING,
-    WEIGHTS,
     ModelFormatError,
     read_model,
     write_model,
 )
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays
 from esnlm.utils.version import __version__
 
 #: What ``config.json`` says, and arrays by file.
@@ -30,8 +28,6 @@ CLASSES = {
     "WordFeatures": "esnlm.reservoir.word_features",
     "SpectralWordFeatures": "esnlm.reservoir.spectral_features",
 } | {name: f"esnlm.readouts.{entry.module}" for name, entry in BY_CLASS.items()}
-_SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
-_CARRIED_STATE, _CARRIED_LAST = "carried.state", "carried.last"
 
 
 class SavedModel:
@@ -107,48 +103,6 @@ class SavedModel:
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
         raise NotImplementedError
-
-
-def reservoir_contents(model: Any, *, training: bool) -> Contents:
-    """A fitted `LanguageModel`; with ``training``, also the arrays that learning continues from."""
-    parts = {"reservoir": model.reservoir_, "readout": model.readout_, "features": model.features_}
-    config = {
-        "n_tokens": model.n_tokens_,
-        "settings": {name: getattr(model, name) for name in _SETTINGS},
-        **{name: describe(part) for name, part in parts.items()},
-    }
-    arrays: Arrays = {}
-    for name, part in parts.items():
-        arrays |= {} if part is None else with_prefix(name, part.to_arrays())
-    files = {WEIGHTS: arrays}
-    if training:
-        files[TRAINING] = model.readout_.state_dict()
-        # The state and the last tokens of a model without resets.
-        for name, array in zip((_CARRIED_STATE, _CARRIED_LAST), model._carried or (), strict=False):
-            if array is not None:
-                files[TRAINING][name] = array
-    return config, files
-
-
-def reservoir_model(
-    kind: Any, config: Mapping[str, Any], files: Mapping[str, Arrays], tokenizer: Tokenizer | None
-) -> Any:
-    """The model of class ``kind`` that `reservoir_contents` described."""
-
-    def fitted(part: str) -> Any:
-        if config[part] is None:
-            return None
-        home = class_of(config[part]["class"])
-        return home.from_arrays(parameters(config[part]), under_prefix(part, files[WEIGHTS]))
-
-    reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
-    model = kind.of_parts(reservoir, readout, tokenizer, features, **config["settings"])
-    if TRAINING in files:
-        arrays = files[TRAINING]
-        state, last = (arrays.pop(name, None) for name in (_CARRIED_STATE, _CARRIED_LAST))
-        model._carried = None if last is None else (state, np.asarray(last, dtype=np.int64))
-        model.readout_.load_state_dict(arrays)
-    return model
 
 
 def describe(estimator: Any) -> Any:

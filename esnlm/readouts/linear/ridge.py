@@ -146,19 +146,16 @@ class RidgeReadout(StreamingReadout):
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:
-            kept, held_out = _split(blocks, self.validation_fraction)
-            if held_out is not None:
-                self._collect(kept)
-                self._settle_with(held_out)
-                self._collect(held_out)
-                self._set_solution(_Spectrum(self._collected()), self.alpha_)
-                return
-        self._collect(blocks)
-        self._settle_with(held_out)
-
-    def _collect(self, blocks: Blocks) -> None:
+            blocks, part = _split(blocks, self.validation_fraction)
+        else:
+            part = None
         for X, codes in blocks:
             self._absorb(X, codes)
+        self._settle_with(part or held_out)
+        if part is not None:
+            for X, codes in part:
+                self._absorb(X, codes)
+            self._set_solution(_Spectrum(self._all_moments()), self.alpha_)
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         self._all_moments().add(X, codes)
@@ -173,32 +170,24 @@ class RidgeReadout(StreamingReadout):
         if self._stale:
             self._settle_with(None)
 
-    def _collected(self) -> Moments:
-        if self._moments is None or self._moments.n == 0:
-            raise ValueError("no rows to learn from: got 0 rows, give at least one")
-        return self._moments
-
     def _settle_with(self, held_out: Iterable[Block] | None) -> None:
-        moments = self._collected()
+        moments = self._all_moments()
+        if moments.n == 0:
+            raise ValueError("no rows to learn from: got 0 rows, give at least one")
         if self.selection is None:
             self._set_by_cholesky(moments, float(self.alpha))
-        else:
-            spectrum = _Spectrum(moments)
-            alphas = self._penalties(spectrum)
-            if held_out is None:
-                judged = spectrum.values, spectrum.power, spectrum.variation, spectrum.n
-                scores = np.array([gcv_error(alpha, *judged) for alpha in alphas])
-            else:
-                scores = self._held_out_scores(spectrum, alphas, held_out)
-            best = int(np.argmin(scores))
-            self.path_ = {"alphas": alphas, "scores": scores}
-            self._set_solution(spectrum, float(alphas[best]))
-        self._stale = False
-
-    def _penalties(self, spectrum: "_Spectrum") -> NDArray[np.float64]:
+            return
+        spectrum = _Spectrum(moments)
+        alphas = _PATH * max(spectrum.values[-1], np.finfo(np.float64).tiny)
         if self.alphas is not None:
-            return np.asarray(self.alphas, dtype=np.float64)
-        return _PATH * max(spectrum.values[-1], np.finfo(np.float64).tiny)
+            alphas = np.asarray(self.alphas, dtype=np.float64)
+        if held_out is None:
+            judged = spectrum.values, spectrum.power, spectrum.variation, spectrum.n
+            scores = np.array([gcv_error(alpha, *judged) for alpha in alphas])
+        else:
+            scores = self._held_out_scores(spectrum, alphas, held_out)
+        self.path_ = {"alphas": alphas, "scores": scores}
+        self._set_solution(spectrum, float(alphas[int(np.argmin(scores))]))
 
     def _set_solution(self, spectrum: "_Spectrum", alpha: float) -> None:
         self.alpha_ = alpha
@@ -221,6 +210,7 @@ class RidgeReadout(StreamingReadout):
         self.alpha_ = alpha
         self.coef_ = np.ascontiguousarray(solved.T)
         self.intercept_ = moments.counts / moments.n - self.coef_ @ moments.mean
+        self._stale = False
 
     def _held_out_scores(
         self, spectrum: "_Spectrum", alphas: NDArray[np.float64], held_out: Iterable[Block]
@@ -235,10 +225,8 @@ class RidgeReadout(StreamingReadout):
                 rotated = (X[rows] - spectrum.mean) @ spectrum.vectors
                 at = np.arange(len(rotated)), codes[rows]
                 for k, alpha in enumerate(alphas):
-                    outputs = (
-                        rotated * inverse_of(spectrum.values + alpha)
-                    ) @ spectrum.rotated_sums
-                    outputs += spectrum.frequencies
+                    shrunk = rotated * inverse_of(spectrum.values + alpha)
+                    outputs = shrunk @ spectrum.rotated_sums + spectrum.frequencies
                     total[k] -= np.log(floor_rows(outputs, floor)[at]).sum()
             n_rows += len(codes)
         if n_rows == 0:
@@ -301,20 +289,9 @@ def gcv_error(
 ) -> float:
     """Generalised cross-validation error of ridge, n RSS / (n - df)² (Golub, Heath & Wahba 1979).
 
-    Parameters
-    ----------
-    alpha : float
-        Penalty.
-    values : ndarray
-        Eigenvalues of the centred Gram matrix; of several regressions on rows of their own,
-        those of each (n_intercepts, n_units).
-    power : ndarray, as values
-        Squared norms over the targets of the centred cross moments along the eigenvectors.
-    variation : float
-        Sum of squares of the centred targets.
-    n_rows : int
-    n_intercepts : int
-        What df counts beside the trace of the hat matrix.
+    ``values`` are the eigenvalues of the centred Gram matrix, of several regressions those of each
+    (n_intercepts, n_units); ``power`` the squared norms, over targets, of the cross moments along
+    the eigenvectors; ``variation`` is the sum of squares of the centred targets.
     """
     inverse = inverse_of(values + alpha)
     explained = float((power * (2 * inverse - values * inverse**2)).sum())
