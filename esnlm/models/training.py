@@ -35,7 +35,7 @@ class TrainingPlan:
         Tokens from one held-out score to the next. None: a tenth of a pass where scores are
         cheap, else the ends of passes. 0: the ends of passes.
     held_out_tokens : int
-        About so many held-out tokens are scored, taken evenly.
+        About how many held-out tokens are scored, taken evenly.
     seed : int
         Of the order of sequences.
     """

@@ -13,7 +13,7 @@ COLUMNS = ("pass", "tokens", "share", "held_out_nll", "held_out_perplexity", "se
 
 
 class TrainingLog:
-    """Rows of held-out losses, each on the disk before training goes on; None keeps nothing.
+    """Rows of held-out losses, each on the disk before training continues; None keeps nothing.
 
     ``tokens`` were learned so far over all passes, ``share`` is their part of the whole run,
     ``held_out_nll`` is in nats a token, ``seconds`` are those of training, pauses left out. A run

@@ -94,7 +94,7 @@ class ArrayBlocks:
 
 
 def blocks_rows(blocks: Any) -> int:
-    """Rows of one pass where blocks tell them as ``n_rows``, else 0: schedules profit from it."""
+    """Rows of one pass if the blocks have an attribute ``n_rows``, else 0."""
     return int(getattr(blocks, "n_rows", 0))
 
 

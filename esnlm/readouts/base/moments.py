@@ -42,7 +42,7 @@ class Moments(Stateful):
     n_units, n_classes : int
     gram_rows : int, optional
         Stop the Gram matrix (n_units² operations a row) after the call that reaches this many
-        rows; sums by class (n_units a row) go on. None: every row.
+        rows, while sums by class (n_units a row) take every row. None: every row.
 
     Attributes
     ----------
@@ -197,12 +197,6 @@ class Moments(Stateful):
         made = cls(1, 1, gram_rows)
         made.load_state_dict(arrays)
         return made
-
-    to_arrays = state_dict
-
-    @classmethod
-    def from_arrays(cls, arrays: Arrays, gram_rows: int | None = None) -> Self:
-        return cls.restored(arrays, gram_rows)
 
     def _sum_in_gram(self) -> NDArray[np.float64]:
         """Sum (n_units,) of the states in the Gram matrix, kept apart once it leaves rows out."""

@@ -108,12 +108,12 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
 
     @property
     def training_passes(self) -> int:
-        """Passes over the rows that it wants; asked after `begin`."""
+        """Number of passes over the rows; final after `begin`."""
         return 1
 
     @property
     def sample_rows(self) -> int:
-        """Rows of the pilot sample before the first pass; asked after `begin`."""
+        """Rows of the pilot sample before the first pass; final after `begin`."""
         return 0
 
     def begin(

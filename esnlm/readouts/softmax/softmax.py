@@ -124,7 +124,7 @@ class SoftmaxReadout(BufferedReadout):
 
     @property
     def training_passes(self) -> int:
-        """Passes over the corpus that it wants."""
+        """Number of passes over the corpus."""
         return self.n_passes
 
     @property

@@ -1,4 +1,4 @@
-"""Units of a reservoir that hold the token just read, so that a readout can tell it."""
+"""Units of a reservoir that hold the token just read, for token-gated readouts."""
 
 from typing import Any
 

@@ -91,7 +91,7 @@ class TokenGatedReadout(StreamingReadout):
 
     @property
     def training_passes(self) -> int:
-        """Passes over the corpus that it wants."""
+        """Number of passes over the corpus."""
         return self.n_passes
 
     @property
