@@ -22,12 +22,8 @@ FLOORS = (
     ("kernels", "utils", "storage", "ngrams"),
 )
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
-#: Arrows between rooms of one floor; they make no circle.
-SIDEWAYS = {
-    ("storage", "utils"),
-    ("ngrams", "utils"),
-    ("reservoir", "text"),
-}
+#: Arrows between rooms of one floor.
+SIDEWAYS = {("ngrams", "utils")}
 #: Folders of `esnlm.readouts`, from the top.
 READOUT_FLOORS = (
     ("factored",),
@@ -62,24 +58,25 @@ def name_of(path: Path) -> str:
 NAMES = {name_of(path) for path in modules()}
 
 
-def imported(path: Path) -> Iterator[tuple[str, bool]]:
-    """Names of the modules that a module imports, and whether that is when it is loaded."""
-    later = set()
+def imported(path: Path) -> Iterator[str]:
+    """Names of the modules that a module imports, at once or later, but not for types alone."""
     tree = ast.parse(path.read_text())
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) or (
-            isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
-        ):
-            later |= {id(inner) for inner in ast.walk(node)}
-    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, id(node) not in later
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
-                yield (inner if inner in NAMES else node.module or ""), id(node) not in later
+                yield inner if inner in NAMES else node.module or ""
 
 
 def rooms() -> dict[str, set[str]]:
@@ -88,7 +85,7 @@ def rooms() -> dict[str, set[str]]:
     for path in modules():
         here = name_of(path).split(".")[1]
         found = graph.setdefault(here, set())
-        found |= {n.split(".")[1] for n, _ in imported(path) if n.startswith("esnlm.")} - {here}
+        found |= {n.split(".")[1] for n in imported(path) if n.startswith("esnlm.")} - {here}
     return graph
 
 
@@ -103,7 +100,7 @@ def test_every_room_has_a_floor_and_they_are_few():
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_run_down_the_house(path: Path):
     here = name_of(path).split(".")[1]
-    for name, _ in imported(path):
+    for name in imported(path):
         if name.split(".")[0] != "esnlm":
             allowed = RESERVED.get(name.split(".")[0])
             assert allowed is None or here in allowed, f"{here} imports {name}"
@@ -121,7 +118,7 @@ def test_imports_run_down_the_house(path: Path):
 )
 def test_imports_run_down_the_readouts(path: Path):
     here = path.parent.name
-    for name, _ in imported(path):
+    for name in imported(path):
         if name.startswith("esnlm.readouts."):
             room = name.split(".")[2]
             down = READOUT_LEVEL[here] < READOUT_LEVEL[room] or here == room
@@ -131,7 +128,7 @@ def test_imports_run_down_the_readouts(path: Path):
 def test_there_is_no_circle():
     between_rooms = {room: found & set(LEVEL) for room, found in rooms().items()}
     between_modules = {
-        name_of(path): {n for n, on_load in imported(path) if on_load and n in NAMES}
+        name_of(path): {name for name in imported(path) if name in NAMES} - {name_of(path)}
         for path in modules()
     }
     for graph in (between_rooms, between_modules):
@@ -143,7 +140,7 @@ def test_there_is_no_circle():
 def test_kernels_import_numpy_and_numba_alone():
     allowed = {"numpy", "numba", "llvmlite", "esnlm", *sys.stdlib_module_names}
     for path in (PACKAGE / "kernels").glob("*.py"):
-        assert {name.split(".")[0] for name, _ in imported(path)} <= allowed, path
+        assert {name.split(".")[0] for name in imported(path)} <= allowed, path
 
 
 def loaded_after(code: str) -> set[str]:

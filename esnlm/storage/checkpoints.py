@@ -11,7 +11,7 @@ from typing import Any
 from esnlm.storage.atomic import folder_aside
 from esnlm.storage.model_folder import CONFIG, ModelFormatError, read_files, write_files
 from esnlm.storage.sealed_json import FolderFormat
-from esnlm.utils.state_dict import Arrays
+from esnlm.storage.tensor_file import Arrays
 
 _ARRAYS = "training.safetensors"
 _NAME = re.compile(r"step-(\d{10})")

@@ -13,8 +13,7 @@ from typing import Any
 
 from esnlm.storage.atomic import folder_aside, sync_folder
 from esnlm.storage.sealed_json import FolderFormat
-from esnlm.storage.tensor_file import file_digest, read_tensors, write_tensors
-from esnlm.utils.state_dict import Arrays
+from esnlm.storage.tensor_file import Arrays, file_digest, read_tensors, write_tensors
 
 CONFIG = "config.json"
 WEIGHTS = "weights.safetensors"

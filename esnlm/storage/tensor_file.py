@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Arrays = dict[str, NDArray[Any]]
+
 _DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL",
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
