@@ -1,4 +1,4 @@
-"""Model folders of every kind: a reservoir's language model, n-grams, or a network of torch."""
+"""Load model folders of every kind: a reservoir's language model, n-grams, a network of torch."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from esnlm.storage.model_folder import CONFIG
 
 
 def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
-    """The model that ``save`` wrote into ``folder``, of whichever kind, or transformers' GPT-2.
+    """Load the model, of any kind, that ``save`` wrote into ``folder``, or transformers' GPT-2.
 
     With ``device`` (auto, cpu, cuda or cuda:N) torch computes it there, a reservoir with a softmax
     too. Without one, networks are computed where `esnlm.torch.device.chosen_device` finds best,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from esnlm.commands.console.messages import log
-from esnlm.commands.options.common import Device, File, Model, group
+from esnlm.commands.options.common import Device, File, Model, group, n_unknown
 from esnlm.commands.options.values import Weight
 
 _NAME_WIDTH = 50
@@ -63,7 +63,12 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     pairs = read_pairs(options.data)
     judge, place = _judge(model, options)
     name = options.name or place
-    _warn_of_unknown(judge, [pair.good for pair in pairs])
+    unknown, total = n_unknown(getattr(judge, "tokenizer_", None), [pair.good for pair in pairs])
+    if unknown:
+        log.warning(
+            f"the model reads {100 * unknown / total:.1f} % of the tokens as the unknown token, so"
+            " some pairs look alike to it"
+        )
     scores = score_pairs(judge, pairs, bos=options.bos, reduction=options.reduction, verbose=True)
     rows = tabulate(pairs, scores, name)
     _show(rows, others)
@@ -110,18 +115,3 @@ def _show(rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, f
                     show("  " + part["paradigm"], part)
         if row["level"] == "overall":
             show("overall (mean over paradigms)", row, "overall")
-
-
-def _warn_of_unknown(model: Any, sentences: Sequence[str]) -> None:
-    import numpy as np
-
-    tokenizer = getattr(model, "tokenizer_", None)
-    if tokenizer is None or tokenizer.unk_id is None:
-        return
-    unknown = [ids == tokenizer.unk_id for ids in tokenizer.encode_batches(sentences)]
-    share = float(np.mean(np.concatenate(unknown)))
-    if share > 0:
-        log.warning(
-            f"the model reads {100 * share:.1f} % of the tokens as the unknown token, so some pairs"
-            " look alike to it"
-        )

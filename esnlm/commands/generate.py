@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from esnlm.commands.console.messages import log
-from esnlm.commands.options.common import Device, Model
+from esnlm.commands.options.common import Device, Model, n_unknown
 from esnlm.commands.options.values import Seed, integer, real
 
 if TYPE_CHECKING:
@@ -56,7 +56,12 @@ def generate(
         before = framed_prefix(prompt, tokenizer, loaded.reset)
         drawn = loaded.generate(tokens, prompt, choice)
         pieces = text_pieces(tokenizer, before, drawn)
-        _warn_of_unknown(tokenizer, prompt)
+        unknown, total = n_unknown(tokenizer, [prompt])
+        if unknown:
+            log.warning(
+                f"the model knows {total - unknown} of the {total} tokens of the prompt: it reads"
+                " the others as the unknown token"
+            )
     print(_shown(tokenizer, prompt), end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)
@@ -79,15 +84,3 @@ def _shown(tokenizer: "Tokenizer | None", prompt: str) -> str:
     if tokenizer is not None and len(tokenizer.encode(bare)) == len(tokenizer.encode(prompt)):
         return bare
     return prompt
-
-
-def _warn_of_unknown(tokenizer: "Tokenizer", prompt: str) -> None:
-    if tokenizer.unk_id is None:
-        return
-    ids = tokenizer.encode(prompt)
-    n_unknown = int((ids == tokenizer.unk_id).sum())
-    if n_unknown:
-        log.warning(
-            f"the model knows {len(ids) - n_unknown} of the {len(ids)} tokens of the prompt: it"
-            " reads the others as the unknown token"
-        )

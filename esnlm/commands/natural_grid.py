@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import given, group
+from esnlm.commands.options.common import ChunkOptions, given, group
 from esnlm.commands.options.grid import Sizes
 from esnlm.commands.options.model import (
     ReadoutOptions,
@@ -79,16 +79,6 @@ class NaturalWeights(WeightOptions):
     """Of the recurrent weights."""
 
 
-@group("Training")
-class NaturalTraining:
-    """Chunks of the training text, and the text that readouts choose by."""
-
-    held_out_tokens: Annotated[int | None, integer("T")] = None
-    """Held-out tokens that readouts choose by, taken evenly (default: 32768)."""
-    chunk_tokens: Annotated[int | None, integer("T")] = None
-    """Tokens of a chunk (default: 65536)."""
-
-
 @group("Grid")
 class NaturalGrid:
     """What the runs differ in."""
@@ -110,7 +100,7 @@ class NaturalGrid:
     word features are the inputs)."""
     weights: NaturalWeights = NaturalWeights()
     readout: ReadoutOptions = ReadoutOptions()
-    training: NaturalTraining = NaturalTraining()
+    training: ChunkOptions = ChunkOptions()
 
     def runs(self, n_tokens: int) -> Iterator["Setting"]:
         """Every setting; those that cannot be made are refused, before any run."""

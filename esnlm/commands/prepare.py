@@ -1,8 +1,9 @@
 """``esnlm prepare``: text to token shards."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -40,12 +41,14 @@ class PrepareOptions:
 
 def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     """Prepare; the exit status."""
+    from tqdm import tqdm
+
     from esnlm.text.prepare import Rules, prepare_shards
 
     rules = Rules(options.documents, options.sentences, options.min_length, options.max_length)
     tokenizer = _tokenizer(options.tokenizer, options.vocab)
     try:
-        with _Bar() as bar:
+        with tqdm(unit="B", unit_scale=True, unit_divisor=1024, disable=None) as bar:
             shards = prepare_shards(
                 text,
                 options.out,
@@ -53,7 +56,7 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
                 rules=rules,
                 lower=options.lower,
                 overwrite=options.overwrite,
-                progress=bar.update,
+                progress=_shown_on(bar),
             )
     except KeyboardInterrupt:
         message = "interrupted: the same command continues from here"
@@ -67,31 +70,23 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     return 0
 
 
-class _Bar:
-    """A bar of the bytes read, with tokens per second; silent where nobody watches."""
+def _shown_on(bar: Any) -> Callable[[int, int, int], None]:
+    """A function that shows bytes read, of how many, and how many tokens they gave, on a bar."""
+    first: list[tuple[float, int]] = []
 
-    def __enter__(self) -> "_Bar":
-        from tqdm import tqdm
-
-        self._bar = tqdm(unit="B", unit_scale=True, unit_divisor=1024, disable=None)
-        self._first: tuple[float, int] | None = None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def update(self, read: int, total: int, tokens: int) -> None:
-        """Show that ``read`` of ``total`` bytes are done, which gave this number of tokens."""
+    def update(read: int, total: int, tokens: int) -> None:
         now = time.perf_counter()
-        self._bar.total = total
-        self._bar.set_description(None if tokens else "vocabulary", refresh=False)
-        if tokens and self._first is None:
-            self._first = (now, tokens)
-        elif tokens and self._first is not None:
-            since, before = self._first
+        bar.total = total
+        bar.set_description(None if tokens else "vocabulary", refresh=False)
+        if tokens and not first:
+            first.append((now, tokens))
+        elif tokens:
+            (since, before), *_ = first
             rate = (tokens - before) / max(now - since, 1e-9)
-            self._bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
-        self._bar.update(read - self._bar.n)
+            bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
+        bar.update(read - bar.n)
+
+    return update
 
 
 def _tokenizer(name: str, vocab: Path | None) -> "Tokenizer | str":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from esnlm.commands.console.messages import log
-from esnlm.commands.options.common import File, group
+from esnlm.commands.options.common import ChunkOptions, File, group
 from esnlm.commands.options.values import Minutes, integer
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _INTERRUPTED = 130
     "Shards are read in passes, a chunk at a time, and text too where one of these is given."
     " Interrupted runs resume from a checkpoint beside MODEL, and end in the same model.",
 )
-class PassOptions:
+class PassOptions(ChunkOptions):
     """Checkpoints, held-out losses and chunks of a training run."""
 
     resume: bool = False
@@ -32,10 +32,6 @@ class PassOptions:
     """File for the held-out losses along the way."""
     score_every: Annotated[int | None, integer("TOKENS")] = None
     """Between held-out losses; 0: after passes (default: a tenth of a pass, or a pass)."""
-    held_out_tokens: Annotated[int | None, integer("T")] = None
-    """Held-out tokens that are scored, taken evenly (default: 32768)."""
-    chunk_tokens: Annotated[int | None, integer("T")] = None
-    """Tokens of a chunk (default: 65536)."""
 
 
 @dataclass(frozen=True)

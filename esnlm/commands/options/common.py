@@ -1,11 +1,13 @@
 """Options that commands share, and groups of options as dataclasses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
 
 from cyclopts import Group, Parameter
+
+from esnlm.commands.options.values import integer
 
 if TYPE_CHECKING:
     from esnlm.text.tokenizers import Tokenizer
@@ -47,6 +49,16 @@ def group(title: str = "", text: str = "") -> Callable[[type[T]], type[T]]:
     return decorate
 
 
+@group("Training in passes")
+class ChunkOptions:
+    """Tokens of training text that are read at once, and of held-out text that are scored."""
+
+    held_out_tokens: Annotated[int | None, integer("T")] = None
+    """Held-out tokens that are scored, taken evenly (default: 32768)."""
+    chunk_tokens: Annotated[int | None, integer("T")] = None
+    """Tokens of a chunk (default: 65536)."""
+
+
 def given(options: Any) -> dict[str, Any]:
     """Fields of a group that have a value, by name."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
@@ -56,6 +68,14 @@ def given(options: Any) -> dict[str, Any]:
 def option_name(field: str) -> str:
     """``batch_size`` -> ``--batch-size``."""
     return f"--{field.replace('_', '-')}"
+
+
+def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int, int]:
+    """How many tokens of texts are unknown to a tokenizer, and how many there are."""
+    if tokenizer is None or tokenizer.unk_id is None:
+        return 0, 0
+    ids = list(tokenizer.encode_batches(texts))
+    return sum(int((each == tokenizer.unk_id).sum()) for each in ids), sum(map(len, ids))
 
 
 def usual_split(tokenizer: "Tokenizer", reset: str) -> str:
