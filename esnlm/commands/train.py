@@ -3,42 +3,19 @@
 from typing import TYPE_CHECKING, Any
 
 from esnlm.commands.console.training_run import PassOptions, Running
-from esnlm.commands.options.common import NewModel, given, group
-from esnlm.commands.options.corpus import Corpus, CorpusOptions, HeldOut, is_shards
+from esnlm.commands.options.common import given
+from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards
 from esnlm.commands.options.model import (
-    ReadoutOptions,
-    ReservoirOptions,
     make_features,
     make_readout,
     make_reservoir,
     settled,
 )
-from esnlm.commands.options.values import Features, Seed
-from esnlm.commands.train_network import NetworkOptions, check_absent, train_network
+from esnlm.commands.options.train import TrainOptions, check_absent
+from esnlm.commands.train_network import train_network
 
 if TYPE_CHECKING:
     from esnlm.models.reservoir import LanguageModel
-
-
-@group()
-class TrainOptions:
-    """Options of ``esnlm train``."""
-
-    out: NewModel
-    overwrite: bool = False
-    """Replace a model or checkpoints that are there."""
-    held_out: HeldOut = ()
-    """Text to choose penalties and stops by, and to score along the way."""
-    features: Features = None
-    """Dimensions of word features that drive the reservoir, learned by gradient or, with spectral:,
-    from bigram counts; 0: one-hot tokens (default: 0; from 5000 words on spectral:128)."""
-    seed: Seed = 0
-    """The same seed, the same model."""
-    corpus: CorpusOptions = CorpusOptions()
-    reservoir: ReservoirOptions = ReservoirOptions()
-    readout: ReadoutOptions = ReadoutOptions()
-    passes: PassOptions = PassOptions()
-    network: NetworkOptions = NetworkOptions()
 
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:

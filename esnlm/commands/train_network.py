@@ -1,75 +1,21 @@
 """``esnlm train --model NAME``: a network of `esnlm.torch`, trained by gradient."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from esnlm.commands.console.training_run import Running
-from esnlm.commands.options.common import given, group, option_name
+from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import CorpusOptions, is_shards
-from esnlm.commands.options.values import Pairs, integer, real
+from esnlm.commands.options.train import TrainOptions
 
 if TYPE_CHECKING:
-    from esnlm.commands.train import TrainOptions
     from esnlm.torch.training.plan import Plan
 
 #: Options that a network's constructor may have; the others are of the plan of its training.
 _SETTINGS = ("rank", "dropout")
 
 
-@group(
-    "Training by gradient",
-    "With --model NAME a network of the extra esnlm[torch] is trained: esn, esn+i, lstm, gpt2,"
-    " mts-lstm, aerc, laerc, transformer and others, in the settings of its paper unless"
-    " options say otherwise. --option NAME=VALUE sets any other parameter of the network, and"
-    " reservoir options are those of esn and esn+i. Several processes: torchrun"
-    " --nproc-per-node=N -m -- esnlm train ...",
-)
-class NetworkOptions:
-    """A network and its training; what is not given is the network's own."""
-
-    model: Annotated[Any, Parameter(metavar="NAME")] = None
-    """The network; without it the core's reservoir and readout."""
-    device: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """auto (default), cpu, cuda or cuda:N."""
-    rank: Annotated[int | None, integer("R")] = None
-    """Of the output matrix (esn: 512)."""
-    dropout: Annotated[float | None, real("P")] = None
-    """Share of units left out in training."""
-    epochs: Annotated[int | None, integer("E")] = None
-    """Passes over the corpus (default: 1)."""
-    batch_size: Annotated[int | None, integer("B")] = None
-    """Sentences of a step (default: 32)."""
-    learning_rate: Annotated[float | None, real("RATE")] = None
-    """Of AdamW (default: 0.001)."""
-    weight_decay: Annotated[float | None, real("D")] = None
-    """Of AdamW (default: 0.01)."""
-    schedule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """constant, cosine or warmup-hold-cosine."""
-    clip: Annotated[float | None, real("NORM")] = None
-    """Largest norm of a gradient (default: any)."""
-    accumulate: Annotated[int | None, integer("K")] = None
-    """Batches whose gradients make a step."""
-    bf16: bool | None = None
-    """Compute in bfloat16; states in float32."""
-    batching: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """sentences, streams or windows of the text."""
-    length: Annotated[int | None, integer("T")] = None
-    """Most tokens of a sentence, stream or window."""
-    pool: Annotated[int | None, integer("K")] = None
-    """Sort sentences by length within K batches, which saves padding."""
-    plan: Pairs = ()
-    """Any other setting of the training plan."""
-
-
-def check_absent(options: NetworkOptions) -> None:
-    """Refuse options that need --model, where it is not given."""
-    for name in given(options):
-        raise ValueError(f"{option_name(name)} needs --model NAME")
-
-
-def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: "TrainOptions") -> int:
+def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions) -> int:
     """Train and save; the exit status. ``corpus``: the options of the text, settled."""
     from esnlm.torch.optional import require_torch
 
@@ -91,7 +37,7 @@ def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: "TrainO
 def _train(
     text: tuple[str, ...],
     corpus: CorpusOptions,
-    options: "TrainOptions",
+    options: TrainOptions,
     device: Any,
     processes: Any,
 ) -> int:
@@ -137,7 +83,7 @@ def _train(
     return running.run(trainer, save)
 
 
-def _settings_of(options: "TrainOptions") -> dict[str, Any]:
+def _settings_of(options: TrainOptions) -> dict[str, Any]:
     """Constructor arguments of the network that the options name."""
     from esnlm.torch.networks.registry import check_settings, network_class
 
@@ -162,7 +108,7 @@ def _settings_of(options: "TrainOptions") -> dict[str, Any]:
     return found
 
 
-def _plan(options: "TrainOptions", settings: dict[str, Any], *, one_text: bool) -> "Plan":
+def _plan(options: TrainOptions, settings: dict[str, Any], *, one_text: bool) -> "Plan":
     from esnlm.torch.training.plan import Plan, plan_settings
 
     apart = ("model", "device", "plan", *_SETTINGS)
