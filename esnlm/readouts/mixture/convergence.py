@@ -12,22 +12,11 @@ from sklearn.exceptions import ConvergenceWarning
 class ConvergenceMonitor:
     """Keeps log-likelihoods per row (nats) of every iteration and decides when to stop.
 
-    Parameters
-    ----------
-    tol, max_iter, patience, verbose : as in `MixtureOfExpertsReadout`
+    ``penalised``, ``log_likelihood`` and ``held_out`` have an entry for the start and one for each
+    iteration; ``held_out`` is empty without held-out rows. ``best`` is the iteration whose
+    parameters are kept: best held-out, or the last. ``converged`` and ``stopped_early`` say whether
+    convergence, or held-out rows, ended the run. Parameters: see `MixtureOfExpertsReadout`.
 
-    Attributes
-    ----------
-    penalised, log_likelihood, held_out : list of float
-        One entry for the start and one for each iteration; ``held_out`` is empty without
-        held-out rows.
-    best : int
-        Iteration whose parameters are kept: best held-out, or the last.
-    converged, stopped_early : bool
-        Whether convergence, or held-out rows, ended the run.
-
-    Examples
-    --------
     >>> monitor = ConvergenceMonitor(tol=0.01, max_iter=10, patience=3)
     >>> for value in (-2.0, -1.5, -1.495):
     ...     monitor.report(value, value)

@@ -1,4 +1,4 @@
-"""What softmax and linear experts share: a softmax gate, a Gaussian prior, the steps of EM."""
+"""Base of softmax and linear experts: a softmax gate, a Gaussian prior, the steps of EM."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,10 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
+from esnlm.readouts.mixture.optimize import Floats, QuasiNewtonMemory
 from esnlm.readouts.mixture.whitening import Source, TrainingRows
-
-Floats = NDArray[Any]
 
 _SHORTEST_STEP = 2.0**-8
 # Keeps the intercepts of classes that never occur finite; too weak to matter elsewhere.
@@ -34,19 +32,10 @@ def softmax_in_place(logits: Floats, axis: int) -> Floats:
 class Prior:
     """Gaussian prior of the weights: experts vary around common weights, which vary around zero.
 
-    Weights of expert k are ``common + deviation_k`` with precisions ``common_alpha`` and
-    ``alpha``; the common weights are always at their best given the experts, so the energy is
-    ½ alpha Σ_k |W_k - c|² + ½ common_alpha |c|² at its least over c.
-
-    Parameters
-    ----------
-    precision : ndarray (n_experts * n_classes + n_experts, width)
-        Of the deviations, and of the gate's weights.
-    n_experts : int
-    share : float
-        c = share · mean_k W_k; 0 makes experts independent. Intercepts always are.
-    mean : ndarray like precision, optional
-        Mode of the prior; zero when left out.
+    The energy is the least over the common weights c of
+    ½ alpha Σ_k |W_k - c|² + ½ common_alpha |c|², where c = share · mean_k W_k; experts with share
+    0, and all intercepts, are independent. precision (n_experts * n_classes + n_experts, width) is
+    that of the deviations, and of the gate's weights; mean, of the same shape, is the mode.
     """
 
     precision: NDArray[np.float64]
@@ -67,10 +56,10 @@ class Prior:
     ) -> "Prior":
         """The prior with its mode at zero, in whitened coordinates.
 
-        It is isotropic in the states, scaled to a total variance of one, so that 1/alpha is the
-        prior variance of a logit whatever the number of units. Along a coordinate whose variance
-        is s (n_units,) times the mean one, precision is alpha * n_units / s. Recent words lie in
-        the directions of large variance, so they count for more before any evidence.
+        It is isotropic in the states, scaled to a total variance of one: along a coordinate whose
+        variance is shares (n_units,) times the mean one, precision is alpha * n_units / share.
+        Recent words lie in the directions of large variance, so they count for more before any
+        evidence.
         """
         n_rows = n_experts * n_classes
         precision = np.full((n_rows + n_experts, len(shares) + 1), float(alpha))
@@ -110,6 +99,15 @@ class Prior:
         return -float(energy[: -self.n_experts].sum()), -float(energy[-self.n_experts :].sum())
 
 
+class Posterior(NamedTuple):
+    """One tile: experts (K, V, m), gate and responsibilities (K, m), log P(y|x) (m,)."""
+
+    experts: Floats
+    gate: Floats
+    responsibilities: Floats
+    log_probability: Floats
+
+
 class Expectation(NamedTuple):
     """Result of an E-step.
 
@@ -129,14 +127,8 @@ class Experts(ABC):
     """K experts over V classes and a softmax gate over them.
 
     Weights are (K * V + K, n_units + 1): the experts' rows, then the gate's; columns are whitened
-    coordinates Z (m, n_units + 1), the intercept last.
-
-    Parameters
-    ----------
-    n_experts, n_classes : int
-    prior : Prior
-    n_conjugate : int
-        Steps of conjugate gradient in one Newton step.
+    coordinates Z (m, n_units + 1), the intercept last. A Newton step takes ``n_conjugate`` steps
+    of conjugate gradient.
     """
 
     #: Standard deviation of the experts' first weights, on coordinates of unit variance.
@@ -158,15 +150,11 @@ class Experts(ABC):
         weights[: K * V, -1] = np.tile(self._intercepts(rows.counts), K)
         return weights.astype(rows.whitening.map.dtype)
 
-    def ascend(
-        self,
-        source: Source,
-        weights: Floats,
-        expected: Expectation,
-        step_to: Callable[[float], Floats],
-        memory: QuasiNewtonMemory,
+    def iterate(
+        self, source: Source, weights: Floats, expected: Expectation, memory: QuasiNewtonMemory
     ) -> tuple[Floats, Expectation]:
-        """Halve a step until the penalised log-likelihood does not fall; the weights and E-step."""
+        """M-step, halved until the penalised log-likelihood does not fall, and the next E-step."""
+        step_to = self.m_step(source, weights, expected, memory)
         step = 1.0
         while step >= _SHORTEST_STEP:
             candidate = step_to(step)
@@ -185,29 +173,47 @@ class Experts(ABC):
         """Penalised, training and held-out log-likelihood a row (nats)."""
         n, held_out = rows.train.n, None
         if rows.held_out is not None:
-            held_out = self.log_score(rows.held_out, weights) / rows.held_out.n
+            held_out = self._log_score(rows.held_out, weights) / rows.held_out.n
         return expected.penalised / n, expected.log_likelihood / n, held_out
+
+    def _log_score(self, source: Source, weights: Floats) -> float:
+        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> float:
+            return float(self._log_probability(Z, codes, weights).sum(dtype=np.float64))
+
+        return sum(source.each(tile))
 
     def gate(self, Z: Floats, weights: Floats) -> Floats:
         """P(k | x): Z (m, width) -> (m, K)."""
         rows = weights[self.n_experts * self.n_classes :]
         return np.ascontiguousarray(softmax_in_place(rows @ Z.T, axis=0).T)
 
+    def responsibilities(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+        """P(k | x, y): Z (m, width), codes (m,) -> (m, K)."""
+        return np.ascontiguousarray(self.posterior(Z, codes, weights).responsibilities.T)
+
+    def distribution(self, Z: Floats, weights: Floats) -> Floats:
+        """P(y|x): Z (m, width) -> (m, V)."""
+        experts, gate = self._factors(Z, weights)
+        return np.einsum("km,kvm->mv", gate, experts)
+
+    def _factors(self, Z: Floats, weights: Floats) -> tuple[Floats, Floats]:
+        """Outputs of the experts (K, V, m), before any softmax, and P(k | x) (K, m)."""
+        n_rows = self.n_experts * self.n_classes
+        outputs = weights @ Z.T
+        experts = outputs[:n_rows].reshape(self.n_experts, self.n_classes, len(Z))
+        return experts, softmax_in_place(outputs[n_rows:], axis=0)
+
     @abstractmethod
     def _intercepts(self, counts: NDArray[np.int64]) -> Floats:
         """First intercepts (V,) of an expert, from the counts of the classes."""
 
     @abstractmethod
-    def responsibilities(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
-        """P(k | x, y): Z (m, width), codes (m,) -> (m, K)."""
+    def posterior(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Posterior:
+        """Responsibilities of one tile, by Bayes' rule: Z (m, width), codes (m,)."""
 
     @abstractmethod
-    def distribution(self, Z: Floats, weights: Floats) -> Floats:
-        """P(y|x): Z (m, width) -> (m, V)."""
-
-    @abstractmethod
-    def log_score(self, source: Source, weights: Floats) -> float:
-        """Sum of the predicted log-probabilities of the labels."""
+    def _log_probability(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+        """Predicted log-probability of each label: (m,)."""
 
     @abstractmethod
     def e_step(self, source: Source, weights: Floats) -> Expectation:

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from esnlm.readouts.linear.simplex import floor_rows, least_output
-from esnlm.readouts.mixture.experts import Expectation, Experts, Floats, Prior, softmax_in_place
-from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
+from esnlm.readouts.mixture.experts import Expectation, Experts, Posterior, Prior, softmax_in_place
+from esnlm.readouts.mixture.optimize import Floats, QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.whitening import Source
 
 # Rounds of (experts given what they share, what they share given the experts).
@@ -47,32 +47,26 @@ class LinearExperts(Experts):
     def _intercepts(self, counts: NDArray[np.int64]) -> Floats:
         return counts / counts.sum()
 
-    def posterior(
-        self, Z: Floats, codes: NDArray[Any], weights: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """Gate (K, m), responsibilities (K, m) and log densities (m,) of one tile."""
-        K, V, m = self.n_experts, self.n_classes, len(Z)
-        outputs = weights @ Z.T
-        means = outputs[: K * V].reshape(K, V, m)
-        gate = softmax_in_place(outputs[K * V :], axis=0)
-        squared = 1.0 - 2.0 * means[:, codes, np.arange(m)] + np.einsum("kvm,kvm->km", means, means)
+    def posterior(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Posterior:
+        means, gate = self._factors(Z, weights)
+        hit = means[:, codes, np.arange(len(Z))]
+        squared = 1.0 - 2.0 * hit + np.einsum("kvm,kvm->km", means, means)
         joint = np.log(gate) - squared / (2 * self.variance)
         top = joint.max(axis=0)
         joint -= top
         np.exp(np.maximum(joint, -60.0, out=joint), out=joint)
         total = joint.sum(axis=0)
         joint /= total
-        constant = 0.5 * V * np.log(2 * np.pi * self.variance)
-        return gate, joint, np.log(total) + top - constant
+        constant = 0.5 * self.n_classes * np.log(2 * np.pi * self.variance)
+        return Posterior(means, gate, joint, np.log(total) + top - constant)
 
     def e_step(self, source: Source, weights: Floats) -> Expectation:
-        """Log-density, and the responsibility-weighted moments of every expert."""
         K, V = self.n_experts, self.n_classes
         width = weights.shape[1]
         keep = source.in_memory
 
         def tile(_: int, Z: Floats, codes: NDArray[Any]) -> Any:
-            gate, r, log_density = self.posterior(Z, codes, weights)
+            _, gate, r, log_density = self.posterior(Z, codes, weights)
             m = len(Z)
             targets = np.zeros((K, V, m), dtype=Z.dtype)
             targets[:, codes, np.arange(m)] = r
@@ -163,20 +157,9 @@ class LinearExperts(Experts):
             gradient, product, inverse, np.zeros(K, dtype=np.intp), self.n_conjugate
         )
 
-    def log_score(self, source: Source, weights: Floats) -> float:
-        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> float:
-            predicted = self.distribution(Z, weights)[np.arange(len(Z)), codes]
-            return float(np.log(predicted).sum(dtype=np.float64))
-
-        return sum(source.each(tile))
+    def _log_probability(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+        return np.log(self.distribution(Z, weights)[np.arange(len(Z)), codes])
 
     def distribution(self, Z: Floats, weights: Floats) -> Floats:
         """P(y|x): Z (m, width) -> (m, n_classes), floored and normalised."""
-        K, V, m = self.n_experts, self.n_classes, len(Z)
-        outputs = weights @ Z.T
-        gate = softmax_in_place(outputs[K * V :], axis=0)
-        mean = np.einsum("km,kvm->mv", gate, outputs[: K * V].reshape(K, V, m))
-        return floor_rows(mean, least_output(V))
-
-    def responsibilities(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
-        return np.ascontiguousarray(self.posterior(Z, codes, weights)[1].T)
+        return floor_rows(super().distribution(Z, weights), least_output(self.n_classes))

@@ -42,8 +42,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         K; 10 in the paper.
     experts : {"softmax", "linear"}
         Linear experts are Gaussian regressions on one-hot targets; their M-step is closed form,
-        and prediction floors and normalises the mixture's mean as `RidgeReadout` does. The gate
-        is softmax either way.
+        and prediction floors and normalises the mixture's mean as `RidgeReadout` does.
     alpha, common_alpha, gate_alpha : float
         Precisions of Gaussian priors on weights: of each expert around what the experts have in
         common, of that around zero, and of the gate. States count as scaled to a total variance
@@ -210,10 +209,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
                 monitor.report(*experts.scores(rows, weights, expected))
                 best, curvature = weights, expected.curvature
                 while not monitor.done:
-                    step_to = experts.m_step(rows.train, weights, expected, memory)
-                    weights, expected = experts.ascend(
-                        rows.train, weights, expected, step_to, memory
-                    )
+                    weights, expected = experts.iterate(rows.train, weights, expected, memory)
                     monitor.report(*experts.scores(rows, weights, expected))
                     if monitor.is_best:
                         best, curvature = weights, expected.curvature
@@ -228,12 +224,11 @@ class MixtureOfExpertsReadout(BufferedReadout):
         weights = self._weights()
         precision = self._prior().precision + self.curvature_[:, None]
         experts = self._experts(Prior(precision, self.n_experts, mean=weights))
-        Z, memory = self._whitening()(X), QuasiNewtonMemory(0)
+        Z = self._whitening()(X)
         with self._workers() as over:
             batch = Source([(Z, codes)], len(Z), over)
             expected = experts.e_step(batch, weights)
-            step_to = experts.m_step(batch, weights, expected, memory)
-            weights, expected = experts.ascend(batch, weights, expected, step_to, memory)
+            weights, expected = experts.iterate(batch, weights, expected, QuasiNewtonMemory(0))
         self._keep(weights, self.curvature_ + expected.curvature)
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:

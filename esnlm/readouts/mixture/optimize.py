@@ -21,18 +21,9 @@ def conjugate_gradient(
     """Approximate solution D (rows, width) of H D = gradient, from ``n_steps`` products with H.
 
     Started at zero, every truncation is a direction of ascent for the function whose negative
-    curvature is H.
-    ``product`` maps D to H D, which is symmetric and positive definite within every system:
-    ``systems`` (rows,) says which one a row belongs to; they share products but not step lengths.
-    ``inverse_diagonal`` (rows, width) is the preconditioner.
-
-    Examples
-    --------
-    >>> diagonal = np.array([[2.0], [4.0]])
-    >>> conjugate_gradient(
-    ...     np.ones((2, 1)), lambda D: diagonal * D, np.ones((2, 1)), np.array([0, 1]), 1
-    ... ).ravel().tolist()
-    [0.5, 0.25]
+    curvature is H. ``product`` maps D to H D, which is symmetric and positive definite within every
+    system: ``systems`` (rows,) says which one a row belongs to; they share products but not step
+    lengths. ``inverse_diagonal`` (rows, width) is the preconditioner.
     """
 
     def inner(left: Floats, right: Floats) -> Floats:
@@ -68,8 +59,6 @@ class QuasiNewtonMemory:
     the M-step as its first metric corrects that (quasi-Newton acceleration of EM: Jamshidian &
     Jennrich 1997; Lange 1995).
 
-    Examples
-    --------
     >>> memory = QuasiNewtonMemory(5)
     >>> memory.update(np.array([1.0, 0.0]), np.array([4.0, 0.0]))  # curvature 4 along the first
     >>> memory.direction(np.array([8.0, 8.0]), lambda gradient: gradient).tolist()

@@ -1,26 +1,17 @@
 """A softmax gate over softmax experts: E-step, and M-step by Newton with conjugate gradient."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.mixture.experts import Expectation, Experts, Floats, softmax_in_place
-from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
+from esnlm.readouts.mixture.experts import Expectation, Experts, Posterior, softmax_in_place
+from esnlm.readouts.mixture.optimize import Floats, QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.whitening import Source
 
 # Bytes of posteriors kept from the E-step for the products of the M-step.
 _KEPT_BYTES = 1 << 28
-
-
-class Posterior(NamedTuple):
-    """One tile: experts (K, V, m), gate and responsibilities (K, m), log P(y|x) (m,)."""
-
-    experts: Floats
-    gate: Floats
-    responsibilities: Floats
-    log_probability: Floats
 
 
 class SoftmaxExperts(Experts):
@@ -32,7 +23,6 @@ class SoftmaxExperts(Experts):
         return np.log(counts + 1.0)
 
     def posterior(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Posterior:
-        """Responsibilities of one tile, by Bayes' rule: Z (m, width), codes (m,)."""
         experts, gate = self._factors(Z, weights)
         joint = gate * experts[:, codes, np.arange(len(Z))]
         total = joint.sum(axis=0)
@@ -40,7 +30,6 @@ class SoftmaxExperts(Experts):
         return Posterior(experts, gate, joint, np.log(total))
 
     def e_step(self, source: Source, weights: Floats) -> Expectation:
-        """Log-likelihood, gradient of Q (and of the likelihood), curvature of each logit."""
         keep = source.in_memory and source.n * len(weights) * weights.itemsize <= _KEPT_BYTES
 
         def tile(_: int, Z: Floats, codes: NDArray[Any]) -> Any:
@@ -127,22 +116,10 @@ class SoftmaxExperts(Experts):
             image += part
         return image
 
-    def log_score(self, source: Source, weights: Floats) -> float:
-        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> float:
-            return float(self.posterior(Z, codes, weights).log_probability.sum(dtype=np.float64))
-
-        return sum(source.each(tile))
-
-    def distribution(self, Z: Floats, weights: Floats) -> Floats:
-        experts, gate = self._factors(Z, weights)
-        return np.einsum("km,kvm->mv", gate, experts)
-
-    def responsibilities(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
-        return np.ascontiguousarray(self.posterior(Z, codes, weights).responsibilities.T)
+    def _log_probability(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+        return self.posterior(Z, codes, weights).log_probability
 
     def _factors(self, Z: Floats, weights: Floats) -> tuple[Floats, Floats]:
         """P(y | x, k) (K, V, m) and P(k | x) (K, m)."""
-        K, V = self.n_experts, self.n_classes
-        logits = weights @ Z.T
-        experts = softmax_in_place(logits[: K * V].reshape(K, V, len(Z)), axis=1)
-        return experts, softmax_in_place(logits[K * V :], axis=0)
+        logits, gate = super()._factors(Z, weights)
+        return softmax_in_place(logits, axis=1), gate

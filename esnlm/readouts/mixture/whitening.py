@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,6 @@ from scipy.linalg import eigh
 from esnlm.readouts.base.blocks import Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.threads import TileMap
-
-Result = TypeVar("Result")
 
 # Rows of a tile: its posteriors (n_experts * n_classes, rows) should stay in the second cache.
 TILE = 1024
@@ -70,10 +68,6 @@ class Whitening:
 def in_held_out(first: int, n: int, every: int) -> NDArray[np.bool_]:
     """Which of rows first ... first + n - 1 are held out: each ``every``-th stretch of 64 rows.
 
-    With ``every`` 0 no row is.
-
-    Examples
-    --------
     >>> in_held_out(126, 4, every=2).tolist()
     [True, True, False, False]
     """
@@ -99,7 +93,7 @@ class Source:
         """Whether every pass has the same batches."""
         return isinstance(self.batches, list)
 
-    def each(self, function: Callable[[int, NDArray[Any], NDArray[Any]], Result]) -> Iterator[Any]:
+    def each(self, function: Callable[[int, NDArray[Any], NDArray[Any]], Any]) -> Iterator[Any]:
         """Results of ``function(index, Z, codes)`` for every tile, in order, on the threads."""
         index = 0
         for Z, codes in self.batches:
