@@ -12,12 +12,8 @@ _TABLE_BYTES = 256 << 20
 class Drive:
     """Drive W_in u + b (n_units,) of each token, as rows of a table.
 
-    Parameters
-    ----------
-    W_in : array (n_units, n_inputs), column by column in memory, or CSC matrix
-    bias : array (n_units,)
-    features : array (n_tokens, n_inputs), optional
-        Input vector of each token; None: a token is one column of ``W_in``.
+    W_in (n_units, n_inputs) lies column by column in memory, or is a CSC matrix. features
+    (n_tokens, n_inputs) are input vectors of tokens; without them a token is a column of W_in.
     """
 
     def __init__(self, W_in: Any, bias: NDArray[Any], features: NDArray[Any] | None = None) -> None:

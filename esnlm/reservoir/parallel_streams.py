@@ -23,19 +23,9 @@ class StreamPlan:
     """Ranges of pairs (token, next token) given to streams, and their blocks.
 
     Pairs are numbered without those whose target is a start: pair ``c`` of sequence ``j`` reads
-    the token at position ``c + j``. Only these tokens are read.
-
-    Parameters
-    ----------
-    n_tokens : int
-    starts : array (n_sequences,) int64, or None
-        Sorted positions where a sequence begins, 0 among them. None: one sequence, cut anywhere.
-    n_streams : int
-        Upper bound on the number of streams.
-    warmup : int
-        Tokens read before the first pair of a stream that begins inside a sequence.
-    washout : int
-        Pairs dropped at the beginning of each sequence.
+    the token at position ``c + j``. Only these tokens are read. starts (n_sequences,) int64 as
+    `checked_starts` returns them: None is one sequence, cut anywhere. The others are those of
+    `Reservoir.harvest`.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Recurrence of a reservoir over one stream or over tiles of parallel streams."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,6 @@ from esnlm.reservoir.parallel_streams import Step
 from esnlm.utils.threads import TileMap
 
 _CODES = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
-# Beyond this size float32 sums of squares of states lose all meaning.
-_LIMIT = 1e8
 # Streams of a tile and lanes in a block of units; 16 sums stay in registers.
 _CYCLIC_TILE = 4
 _CYCLIC_UNITS = 4
@@ -25,22 +23,24 @@ _CYCLIC_UNITS_ALONE = 8
 BlockRun = Callable[[Drive, NDArray[Any], Step, TileMap], tuple[NDArray[Any], NDArray[np.int64]]]
 
 
-class Recurrence(Protocol):
+class Recurrence(ABC):
     """W and leak rates in the form that the kernels of one pattern of connections read."""
 
-    activation: str
+    def __init__(self, W: Any, leak: NDArray[Any], activation: str) -> None:
+        self._leak, self._n_units, self._code = leak.copy(), W.shape[0], _CODES[activation]
+        self._count = LINE_BYTES // leak.itemsize
 
+    @abstractmethod
     def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
         """States (T, n_units) of one stream from ``state`` (n_units,)."""
-        ...
 
+    @abstractmethod
     def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
         """A function that advances streams by a block of at most ``n_steps`` steps.
 
         It returns the states kept (n, n_units), a view into memory that the next call overwrites,
         and the positions (n,) of their tokens. ``initial_state`` is the first stream's.
         """
-        ...
 
 
 def recurrence_of(W: Any, leak: NDArray[Any], activation: str) -> Recurrence:
@@ -49,14 +49,6 @@ def recurrence_of(W: Any, leak: NDArray[Any], activation: str) -> Recurrence:
     if offsets is None:
         return GatheredRecurrence(W, leak, activation)
     return CyclicRecurrence(W, offsets, leak, activation)
-
-
-def bounded(states: NDArray[Any], activation: str) -> bool:
-    """Whether states are numbers of reasonable size; tanh of finite drives always is."""
-    if activation == "tanh":
-        return True
-    by_rows = states if states.strides[0] >= states.strides[1] else states.T
-    return bool(kernels.all_within(by_rows, _LIMIT))
 
 
 def cyclic_offsets(W: Any) -> NDArray[np.int64] | None:
@@ -74,15 +66,13 @@ def cyclic_offsets(W: Any) -> NDArray[np.int64] | None:
     return expected
 
 
-class GatheredRecurrence:
+class GatheredRecurrence(Recurrence):
     """Any sparse W: rows of a (n_units, 16 streams) state are gathered, a cache line each."""
 
     def __init__(self, W: Any, leak: NDArray[Any], activation: str) -> None:
-        self.activation = activation
-        self._leak, self._n_units = leak.copy(), W.shape[0]
+        super().__init__(W, leak, activation)
         narrow = np.uint16 if W.shape[0] <= 1 << 16 else np.uint32
         self._W = (W.indptr.astype(np.uint32), W.indices.astype(narrow), W.data.copy())
-        self._count = LINE_BYTES // leak.itemsize
 
     def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
         out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
@@ -90,8 +80,7 @@ class GatheredRecurrence:
             table, rows = drive.rows(tokens)
             padded = -(-self._n_units // self._count) * self._count
             old, work, leak = (_padded(x, padded) for x in (state, state, self._leak))
-            code = _CODES[self.activation]
-            kernels.run_rows(*self._W, table, rows, leak, code, old, work, out)
+            kernels.run_rows(*self._W, table, rows, leak, self._code, old, work, out)
         return out
 
     def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
@@ -112,7 +101,7 @@ class GatheredRecurrence:
             table, rows = drive.rows(text[positions])
 
             def advance(tile: int) -> None:
-                tile_rows = rows[tile], carry[tile], self._leak, _CODES[self.activation]
+                tile_rows = rows[tile], carry[tile], self._leak, self._code
                 column = tile * rows.shape[1]
                 kernels.run_gathered(
                     *self._W, table, *tile_rows, state[tile], work[tile], out, column, like
@@ -121,25 +110,24 @@ class GatheredRecurrence:
             over(advance, range(n_tiles))
             kept = np.flatnonzero(keep)
             if len(kept) < keep.size:
-                parts = _parts(n_units, n_tiles)
-                over(lambda part: kernels.compact_columns(out[part], kept), parts)
+                parts = np.array_split(out, n_tiles)
+                over(lambda part: kernels.compact_columns(part, kept), parts)
             return out[:, : len(kept)].T, positions.ravel()[kept]
 
         return run
 
 
-class CyclicRecurrence:
+class CyclicRecurrence(Recurrence):
     """W[i, (i + s_k) mod n_units]: every read is contiguous and sums run over units."""
 
     def __init__(
         self, W: Any, offsets: NDArray[np.int64], leak: NDArray[Any], activation: str
     ) -> None:
-        self.activation = activation
-        self._leak, self._n_units, self._offsets = leak, W.shape[0], offsets
+        super().__init__(W, leak, activation)
+        self._offsets = offsets
         units = np.arange(W.shape[0])[:, None]
         order = np.argsort((W.indices.reshape(len(units), -1) - units) % len(units), axis=1)
         self._weights = np.take_along_axis(W.data.reshape(order.shape), order, axis=1)
-        self._count = LINE_BYTES // leak.itemsize
         self._blocked: dict[int, NDArray[Any]] = {}
 
     def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
@@ -182,10 +170,9 @@ class CyclicRecurrence:
     def _advance(self, width: int, table: Any, rows: Any, carry: Any, *arrays: Any) -> None:
         lanes = self._lanes(width)
         weights, leak = self._in_blocks(lanes)
-        settings: Any = carry, leak, _CODES[self.activation]
-        shapes = (0,) * (lanes * width), (0,) * lanes
-        arguments: Any = (self._offsets, weights, table, rows, *settings, *arrays, *shapes)
-        kernels.run_cyclic(*arguments)
+        shapes: Any = (0,) * (lanes * width), (0,) * lanes
+        given: Any = table, rows, carry, leak, self._code, *arrays, *shapes
+        kernels.run_cyclic(self._offsets, weights, *given)
 
     @staticmethod
     def _lanes(width: int) -> int:
@@ -229,30 +216,21 @@ def _padded(vector: NDArray[Any], size: int) -> NDArray[Any]:
     return out
 
 
-def _by_tile(array: NDArray[Any], n_tiles: int, width: int) -> NDArray[Any]:
-    """(n_streams, n_steps) -> (n_tiles, n_steps, width), zeros for streams that do not exist."""
-    padded = np.zeros((n_tiles * width, array.shape[1]), dtype=array.dtype)
-    padded[: len(array)] = array
-    return np.ascontiguousarray(padded.reshape(n_tiles, width, -1).transpose(0, 2, 1))
-
-
 def _tiled(
     step: Step, n_tiles: int, width: int, dtype: np.dtype[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[Any]]:
-    """Positions and keep (n_tiles, steps * width) of a step, and what is carried.
+    """Positions and keep (n_tiles, steps * width) of a step, and the carry of its states.
 
     The last is the factor of the state before each step and after the last, 0 or 1,
-    (n_tiles, (steps + 1) * width).
+    (n_tiles, (steps + 1) * width). Streams that do not exist are zeros.
     """
-    positions, keep, restart = (
-        _by_tile(array, n_tiles, width).reshape(n_tiles, -1)
-        for array in (step.positions, step.keep, step.restart)
-    )
+
+    def by_tile(array: NDArray[Any]) -> NDArray[Any]:
+        padded = np.zeros((n_tiles * width, array.shape[1]), dtype=array.dtype)
+        padded[: len(array)] = array
+        return padded.reshape(n_tiles, width, -1).transpose(0, 2, 1).reshape(n_tiles, -1)
+
+    positions, keep, restart = map(by_tile, (step.positions, step.keep, step.restart))
     after = np.zeros((n_tiles, width), dtype=np.bool_)
     carry = 1 - np.concatenate((restart, after), axis=1).astype(dtype)
     return positions, keep, carry
-
-
-def _parts(n: int, count: int) -> list[slice]:
-    bounds = [n * part // count for part in range(count + 1)]
-    return [slice(a, b) for a, b in pairwise(bounds)]

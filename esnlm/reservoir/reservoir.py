@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from esnlm.kernels import recurrence as kernels
 from esnlm.reservoir import weights as _weights
-from esnlm.reservoir.harvest import DivergenceError, harvest_blocks, usual_block
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
-from esnlm.reservoir.recurrence import bounded, recurrence_of
+from esnlm.reservoir.recurrence import recurrence_of
+from esnlm.utils.threads import tile_map
 from esnlm.utils.validation import (
     Choice,
     Count,
@@ -26,6 +27,14 @@ from esnlm.utils.validation import (
     checked_vectors,
     counted_inputs,
 )
+
+_BLOCK_BYTES = 32 << 20
+# Beyond this size float32 sums of squares of states lose all meaning.
+_LIMIT = 1e8
+
+
+class DivergenceError(ValueError):
+    """States of a reservoir left the range of useful numbers."""
 
 
 class Reservoir(BaseEstimator):
@@ -176,7 +185,9 @@ class Reservoir(BaseEstimator):
         self._fit_on_first_use(inputs, features)
         state = self._initial(initial_state)
         if inputs.ndim == 2:
-            drive, rows = self._vector_drive(inputs)
+            vectors = checked_vectors("X", inputs, self.n_inputs_)
+            drive = Drive(self.W_in_, self.bias_, features=vectors)
+            rows = np.arange(len(vectors))
         else:
             drive, rows = self._drive(features), checked_tokens(inputs, self._n_tokens(features))
         states = self._recurrence.run(drive, rows, state)
@@ -263,18 +274,36 @@ class Reservoir(BaseEstimator):
         if block_size is not None:
             check_count("block_size", block_size)
         plan = StreamPlan(len(text), checked_starts(starts, len(text)), n_streams, warmup, washout)
+        if block_size is None:
+            row = self.n_units * self.W_.dtype.itemsize
+            block_size = min(16384, max(64, _BLOCK_BYTES // row))
         state = None if initial_state is None else self._initial(initial_state)
-        blocks = harvest_blocks(
-            self._recurrence,
-            self._drive(features),
-            text,
-            plan,
-            block_size=block_size or usual_block(self.n_units, self.W_.dtype),
-            initial_state=state,
-            n_threads=n_threads,
-            check=self._check_states,
-        )
+        blocks = self._blocks(self._drive(features), text, plan, block_size, state, n_threads)
         return blocks if return_positions else (block[:2] for block in blocks)
+
+    def _blocks(
+        self,
+        drive: Drive,
+        text: NDArray[Any],
+        plan: StreamPlan,
+        block_size: int,
+        initial_state: NDArray[Any] | None,
+        n_threads: int | None,
+    ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]]:
+        """Blocks of states (n, n_units), next tokens (n,) and positions (n,) of the tokens read."""
+        if plan.n_pairs < 1:
+            return
+        n_steps = max(1, min(block_size // plan.n_streams, plan.n_steps))
+        run = self._recurrence.streams(plan.n_streams, n_steps, initial_state)
+        with tile_map(n_threads) as over:
+            for first in range(0, plan.n_steps, n_steps):
+                step = plan.step(first, min(n_steps, plan.n_steps - first))
+                if first == 0 and initial_state is not None:
+                    step.restart[0, 0] = False
+                states, positions = run(drive, text, step, over)
+                self._check_states(states)
+                if len(positions):
+                    yield states, text[positions + 1].astype(np.int64), positions
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The weights as plain arrays, sparse ones as data, indices and indptr."""
@@ -364,10 +393,6 @@ class Reservoir(BaseEstimator):
             self._token_drive = Drive(self.W_in_, self.bias_)
         return self._token_drive
 
-    def _vector_drive(self, inputs: NDArray[Any]) -> tuple[Drive, NDArray[Any]]:
-        vectors = checked_vectors("X", inputs, self.n_inputs_)
-        return Drive(self.W_in_, self.bias_, features=vectors), np.arange(len(vectors))
-
     def _initial(self, state: ArrayLike | None) -> NDArray[Any]:
         if state is None:
             return np.zeros(self.n_units, dtype=self.W_.dtype)
@@ -379,7 +404,10 @@ class Reservoir(BaseEstimator):
         return given
 
     def _check_states(self, states: NDArray[Any]) -> None:
-        if not bounded(states, self.activation):
+        if self.activation == "tanh":  # always of reasonable size where drives are finite
+            return
+        by_rows = states if states.strides[0] >= states.strides[1] else states.T
+        if not kernels.all_within(by_rows, _LIMIT):
             raise DivergenceError(
                 f"the states of the reservoir diverge with spectral_radius={self.spectral_radius},"
                 f" activation={self.activation!r} and leak_rate={reprlib.repr(self.leak_rate)}:"

@@ -25,8 +25,7 @@ class SpectralWordFeatures(LearnedFeatures):
 
     Words that stand before and after the same words get similar features, so a reservoir that
     they drive is in similar states after them, and what a readout learns of one word holds for
-    the others. One-hot words give a reservoir of N units V unrelated directions, which for
-    N << V are not even far apart.
+    the others.
 
     With c(u, v) the number of times v follows u, the rows of ``[A, Aᵀ]``,
     ``A[u, v] = sqrt(c(u, v)) / (c(u) c(v))^¼``, are cut to their F leading singular directions,
@@ -98,8 +97,8 @@ class SpectralWordFeatures(LearnedFeatures):
         Raises
         ------
         ValueError
-            For tokens that are no whole numbers within the vocabulary, no two neighbouring ones,
-            or more features than words.
+            For tokens outside the vocabulary, no two neighbouring ones, or more features than
+            words.
         """
         check_count("n_features", self.n_features)
         ids = checked_tokens(tokens, n_tokens)
@@ -139,8 +138,6 @@ def pair_counts(
     Pairs whose second token stands at one of ``starts`` are not counted. Memory beside the
     result is that of some million pairs, whatever T.
 
-    Examples
-    --------
     >>> pair_counts(np.array([0, 1, 1, 0, 1]), 2, np.array([0, 3])).toarray()
     array([[0., 2.],
            [0., 1.]])

@@ -1,10 +1,10 @@
-"""Timescales of units that forget exponentially (Mahto et al. 2021, paper 002).
+"""Timescales of units that forget exponentially (Mahto et al. 2021).
 
 A unit of timescale T keeps exp(-1/T) of what it holds from one token to the next. All times are
 in tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,10 @@ from scipy.stats import ks_1samp
 
 from esnlm.reservoir.weights import inverse_gamma_decay
 
-#: Shapes that `closest_inverse_gamma` tries.
-SHAPES = tuple(np.round(np.arange(0.1, 5.01, 0.02), 2).tolist())
-
 
 def forget_bias(timescales: ArrayLike) -> NDArray[np.float64]:
     """Bias of a forget gate that keeps exp(-1/T): ``-log(exp(1/T) - 1)`` (equation 5).
 
-    Examples
-    --------
     >>> forget_bias([0.5, 3.0, 1000.0]).round(4).tolist()
     [-1.8546, 0.9273, 6.9073]
     """
@@ -33,8 +28,6 @@ def forget_bias(timescales: ArrayLike) -> NDArray[np.float64]:
 def estimated_timescales(mean_forget_gate: ArrayLike) -> NDArray[np.float64]:
     """``-1 / log f``, of forget gates averaged over a text, in (0, 1) (equation 3).
 
-    Examples
-    --------
     >>> estimated_timescales([np.exp(-1 / 20)]).round(9).tolist()
     [20.0]
     """
@@ -50,8 +43,6 @@ def inverse_gamma_timescales(alpha: float, n_units: int) -> NDArray[np.float64]:
     A mixture of exponential decays whose timescales follow this law decays as t^-alpha
     (equation 4).
 
-    Examples
-    --------
     >>> inverse_gamma_timescales(0.56, 5).round(2).tolist()
     [0.68, 1.61, 3.57, 9.92, 74.59]
     """
@@ -59,43 +50,34 @@ def inverse_gamma_timescales(alpha: float, n_units: int) -> NDArray[np.float64]:
 
 
 def ks_inverse_gamma(timescales: ArrayLike, alpha: float) -> float:
-    """Kolmogorov-Smirnov distance of timescales (n,) to InverseGamma(alpha, 1), in [0, 1].
-
-    >>> round(ks_inverse_gamma(inverse_gamma_timescales(0.56, 50), 0.56), 9)
-    0.01
-    """
+    """Kolmogorov-Smirnov distance of timescales (n,) to InverseGamma(alpha, 1), in [0, 1]."""
     return _ks(_positive("timescales", timescales), lambda t: gammaincc(alpha, 1 / t))
 
 
-def ks_gaussian(timescales: ArrayLike, mean: float, width: float = 0.1) -> float:
-    """Kolmogorov-Smirnov distance of timescales (n,) to a narrow Gaussian, in [0, 1].
+def ks_gaussian(timescales: ArrayLike, mean: float) -> float:
+    """Kolmogorov-Smirnov distance of timescales (n,) to a Gaussian of width 0.1, in [0, 1].
 
     It stands for units that all have one timescale, as Markovian text asks for (section 3.2.1).
     """
-    return _ks(_positive("timescales", timescales), lambda t: ndtr((t - mean) / width))
+    return _ks(_positive("timescales", timescales), lambda t: ndtr((t - mean) / 0.1))
 
 
-def closest_inverse_gamma(
-    timescales: ArrayLike, shapes: Sequence[float] = SHAPES
-) -> tuple[float, float]:
+def closest_inverse_gamma(timescales: ArrayLike) -> tuple[float, float]:
     """The shape alpha of the smallest `ks_inverse_gamma`, and that distance (figure 1, right).
 
-    Examples
-    --------
     >>> alpha, distance = closest_inverse_gamma(inverse_gamma_timescales(1.5, 200))
     >>> alpha, round(distance, 4)
     (1.5, 0.0025)
     """
+    shapes = np.round(np.arange(0.1, 5.01, 0.02), 2).tolist()
     distances = [ks_inverse_gamma(timescales, shape) for shape in shapes]
     best = int(np.argmin(distances))
     return float(shapes[best]), distances[best]
 
 
-def closest_gaussian(timescales: ArrayLike, width: float = 0.1) -> tuple[float, float]:
+def closest_gaussian(timescales: ArrayLike) -> tuple[float, float]:
     """The mean of the smallest `ks_gaussian`, in steps of 0.05 tokens, and that distance.
 
-    Examples
-    --------
     >>> mean, distance = closest_gaussian([1.9, 2.0, 2.1])
     >>> round(mean, 2), distance < 0.2
     (2.0, True)
@@ -103,7 +85,7 @@ def closest_gaussian(timescales: ArrayLike, width: float = 0.1) -> tuple[float, 
     times = _positive("timescales", timescales)
     lowest = max(0.05, round(float(np.min(times)), 2))
     means = np.arange(lowest, np.quantile(times, 0.9) + 0.1, 0.05)
-    distances = [ks_gaussian(times, mean, width) for mean in means]
+    distances = [ks_gaussian(times, mean) for mean in means]
     best = int(np.argmin(distances))
     return round(float(means[best]), 2), distances[best]
 

@@ -28,34 +28,36 @@ def recurrent_weights(
 ) -> tuple[scipy.sparse.csr_matrix, float]:
     """Weights of one topology, rescaled: W (n_units, n_units) CSR of dtype, and its radius.
 
-    The radius is measured on the float64 weights, whose scale factor is rounded to nine digits
-    so that the last bits of a linear algebra library do not reach the weights.
+    The scale factor is rounded to nine digits, so that the last bits of a linear algebra library do
+    not reach the weights.
     """
     if topology == "delay_line":
-        weights = _line(n_units, spectral_radius)
-        return _stored(weights, dtype), 0.0
-    weights = _TOPOLOGIES[topology](n_units, min(degree, n_units), rng)
-    radius = _leading(topology, weights)
-    if radius > 0:
-        weights = weights * float(f"{spectral_radius / radius:.8e}")
-    stored = _stored(weights, dtype)
+        from reservoirpy.mat_gen import line
+
+        weights = line(n_units, n_units, weights=np.full(n_units - 1, spectral_radius))
+    else:
+        weights = _TOPOLOGIES[topology](n_units, min(degree, n_units), rng)
+        radius = radius_of(topology, weights)
+        if radius > 0:
+            weights = weights * float(f"{spectral_radius / radius:.8e}")
+    stored = scipy.sparse.csr_matrix(weights, dtype=dtype)
+    stored.sum_duplicates()
+    stored.sort_indices()
     return stored, radius_of(topology, stored)
 
 
 def radius_of(topology: str, weights: Any) -> float:
     """Spectral radius of the weights of a topology, in closed form where it has one."""
-    return 0.0 if topology == "delay_line" else _leading(topology, weights)
+    return _ANALYTIC.get(topology, measured_spectral_radius)(weights)
 
 
 def measured_spectral_radius(weights: Any) -> float:
     """Largest modulus of the eigenvalues of a square sparse or dense matrix, to about 1e-9.
 
     Small matrices by LAPACK; larger ones by ARPACK (implicitly restarted Arnoldi) with several
-    wanted eigenvalues and a wide subspace, since a single wanted one stops early on random
-    matrices; the residual of the leading pair is verified and the subspace widened until it holds.
+    wanted eigenvalues, since a single wanted one stops early on random matrices, and a subspace
+    that is widened until the residual of the leading pair is small.
 
-    Examples
-    --------
     >>> round(measured_spectral_radius(np.diag([0.5, -2.0, 1.0])), 9)
     2.0
     """
@@ -108,11 +110,12 @@ def input_weights(
 
 def to_arrays(W: Any, W_in: Any) -> dict[str, NDArray[Any]]:
     """Recurrent and input weights as plain arrays: data, indices and indptr of sparse ones."""
-    arrays = _sparse_arrays("W", W)
-    if scipy.sparse.issparse(W_in):
-        return arrays | _sparse_arrays("W_in", W_in)
-    # Stored input by input, as it lies in memory.
-    return arrays | {"W_in_columns": W_in.T}
+    sparse, dense = {"W": W, "W_in": W_in}, {}
+    if not scipy.sparse.issparse(W_in):
+        # Stored input by input, as it lies in memory.
+        sparse, dense = {"W": W}, {"W_in_columns": W_in.T}
+    parts = ("data", "indices", "indptr")
+    return {f"{k}.{part}": getattr(m, part) for k, m in sparse.items() for part in parts} | dense
 
 
 def from_arrays(
@@ -151,12 +154,7 @@ def check_shapes(
 def leak_rates(
     leak_rate: Any, n_units: int, dtype: np.dtype[Any], rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Leak rate of every unit (n_units,), each in (0, 1].
-
-    ``("uniform", low, high)`` draws; ``("inverse_gamma", alpha)`` takes the quantiles
-    (i + 1/2) / n_units of T ~ InverseGamma(alpha, beta=1) in an order drawn by the seed, and
-    a = 1 - exp(-1 / T) (Mahto et al. 2021).
-    """
+    """Leak rate of every unit (n_units,), each in (0, 1]: given, or drawn from a named law."""
     if isinstance(leak_rate, tuple | list) and leak_rate and isinstance(leak_rate[0], str):
         return given_leak_rates(_named_leak(leak_rate, n_units, rng), n_units, dtype)
     return given_leak_rates(leak_rate, n_units, dtype)
@@ -164,7 +162,10 @@ def leak_rates(
 
 def given_leak_rates(leak_rate: Any, n_units: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Leak rate of every unit (n_units,), each in (0, 1], from a number or from an array."""
-    rates = _given_leak(leak_rate)
+    try:
+        rates = np.asarray(leak_rate, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(_LEAK_FORMS.format(leak_rate)) from None
     if rates.shape not in ((), (n_units,)):
         raise ValueError(
             f"leak_rate must be a number or have shape ({n_units},), got shape {rates.shape}"
@@ -181,22 +182,10 @@ def inverse_gamma_decay(alpha: float, n_units: int) -> NDArray[np.float64]:
     """1 / T at the quantiles (i + 1/2) / n_units of T ~ InverseGamma(alpha, beta=1), falling.
 
     1 / T ~ Gamma(alpha, 1), here at the quantiles from the top.
-
-    Examples
-    --------
-    >>> (1 / inverse_gamma_decay(1.5, 3)).round(3).tolist()
-    [0.394, 0.845, 2.306]
     """
     quantiles = (np.arange(n_units) + 0.5) / n_units
     rates: NDArray[np.float64] = scipy.special.gammaincinv(alpha, 1 - quantiles)
     return rates
-
-
-def _given_leak(leak_rate: Any) -> NDArray[np.float64]:
-    try:
-        return np.asarray(leak_rate, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ValueError(_LEAK_FORMS.format(leak_rate)) from None
 
 
 def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -258,12 +247,6 @@ def _offsets(n_units: int, degree: int, rng: np.random.Generator) -> Any:
     )
 
 
-def _line(n_units: int, weight: float) -> Any:
-    from reservoirpy.mat_gen import line
-
-    return line(n_units, n_units, weights=np.full(n_units - 1, weight))
-
-
 def _ring_radius(weights: Any) -> float:
     """A ring's eigenvalues are the n-th roots of the product of its weights."""
     sizes = np.abs(weights.data.astype(np.float64))
@@ -273,17 +256,6 @@ def _ring_radius(weights: Any) -> float:
 def _orthogonal_radius(weights: Any) -> float:
     """Every singular value of a scaled orthogonal matrix is its radius."""
     return float(np.linalg.norm(weights.data.astype(np.float64)) / np.sqrt(weights.shape[0]))
-
-
-def _sparse_arrays(name: str, matrix: Any) -> dict[str, NDArray[Any]]:
-    return {f"{name}.{part}": getattr(matrix, part) for part in ("data", "indices", "indptr")}
-
-
-def _stored(weights: Any, dtype: np.dtype[Any]) -> scipy.sparse.csr_matrix:
-    stored = scipy.sparse.csr_matrix(weights, dtype=dtype)
-    stored.sum_duplicates()
-    stored.sort_indices()
-    return stored
 
 
 _TOPOLOGIES: dict[str, Callable[[int, int, np.random.Generator], Any]] = {
@@ -296,9 +268,6 @@ _TOPOLOGIES: dict[str, Callable[[int, int, np.random.Generator], Any]] = {
 _ANALYTIC: dict[str, Callable[[Any], float]] = {
     "ring": _ring_radius,
     "orthogonal": _orthogonal_radius,
+    "delay_line": lambda weights: 0.0,
 }
 TOPOLOGIES: tuple[str, ...] = (*_TOPOLOGIES, "delay_line")
-
-
-def _leading(topology: str, weights: Any) -> float:
-    return _ANALYTIC.get(topology, measured_spectral_radius)(weights)

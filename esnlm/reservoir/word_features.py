@@ -21,7 +21,6 @@ _ACTIVATIONS = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
 # Online least squares with step η‖x‖² converges below 2; a tenth keeps its gradient noise small
 # at every reservoir size (with 0.01 the paper's rate is above it from about 30 units on).
 _LARGEST_STEP = 0.1
-_INITIAL_SCALE = 0.1
 
 
 class LearnedFeatures(TransformerMixin, BaseEstimator):
@@ -76,8 +75,8 @@ class WordFeatures(LearnedFeatures):
     ----------
     embedding_ : ndarray of shape (n_tokens, n_features), float64
         Row v is the feature vector of token v: the transpose of W_f. It starts as Gaussian noise
-        of standard deviation 0.1 (the paper does not say): small, so that what tells words apart
-        is what was learned. Words that never occur keep their initial row.
+        of standard deviation 0.1 (the paper gives none). Words that never occur keep their initial
+        row.
     coef_ : ndarray of shape (n_tokens, n_units), float64
         The provisional W_out, which starts at zero.
     loss_history_ : ndarray of shape (n_passes,), float64
@@ -157,8 +156,8 @@ class WordFeatures(LearnedFeatures):
         Raises
         ------
         ValueError
-            For tokens that are no whole numbers within the vocabulary, fewer than two of them,
-            a reservoir of another input size, or features that diverged.
+            For tokens outside the vocabulary, fewer than two of them, a reservoir of another
+            input size, or features that diverged.
         """
         check_parameters(self, self._constraints)
         ids = checked_tokens(tokens, n_tokens).astype(np.int64, copy=False)
@@ -167,9 +166,11 @@ class WordFeatures(LearnedFeatures):
         size = int(ids.max()) + 1 if n_tokens is None else int(n_tokens)
         weights = self._reservoir_weights(reservoir)
         random = check_random_state(self.random_state)
-        embedding = random.standard_normal((size, self.n_features)) * _INITIAL_SCALE
+        embedding = random.standard_normal((size, self.n_features)) * 0.1
         coef = np.zeros((size, reservoir.n_units))
-        restart = _restarts(len(ids), starts)
+        restart = np.zeros(len(ids), dtype=np.bool_)
+        positions = checked_starts(starts, len(ids))
+        restart[0 if positions is None else positions] = True
         rates = (float(self.learning_rate), float(self.readout_learning_rate), _LARGEST_STEP)
         history = np.empty(self.n_passes)
         count = 0
@@ -210,11 +211,3 @@ class WordFeatures(LearnedFeatures):
             np.ascontiguousarray(reservoir.leak_rate_, dtype=np.float64),
             _ACTIVATIONS[reservoir.activation],
         )
-
-
-def _restarts(length: int, starts: ArrayLike | None) -> NDArray[np.bool_]:
-    """Marks (length,) of the positions at which the state is zero; position 0 is one."""
-    restart = np.zeros(length, dtype=np.bool_)
-    positions = checked_starts(starts, length)
-    restart[0 if positions is None else positions] = True
-    return restart
