@@ -66,7 +66,7 @@ class LinearExperts(Experts):
         keep = source.in_memory
 
         def tile(_: int, Z: Floats, codes: NDArray[Any]) -> Any:
-            _, gate, r, log_density = self.posterior(Z, codes, weights)
+            gate, r, log_density = self.posterior(Z, codes, weights)[1:]
             m = len(Z)
             targets = np.zeros((K, V, m), dtype=Z.dtype)
             targets[:, codes, np.arange(m)] = r
