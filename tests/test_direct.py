@@ -12,7 +12,6 @@ from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
 from esnlm.readouts.base.last_tokens import NO_TOKEN, last_tokens, read_on
 from esnlm.readouts.two_level.direct_connections import PairCounts
-from esnlm.readouts.two_level.pilot_sample import PilotResult
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 
 V = 12
@@ -55,8 +54,7 @@ def test_the_gradient_is_that_of_finite_differences():
     )
     learner = TwoLevelLearner(settings, np.zeros_like, 6, V, n_rows=40)
     classes = np.repeat(np.arange(4), 3)
-    identity = PilotResult.saved(np.eye(5, dtype="f4"), np.zeros(5, dtype="f4"), classes)
-    learner.begin(identity)
+    learner.begin(np.eye(5, dtype="f4"), np.zeros(5, dtype="f4"), classes)
     learner.class_solver.weights[:-1] = random.standard_normal((5, 4))
     learner.word_solver.coef[:] = random.standard_normal((V, 5))
     Z = random.standard_normal((40, 5)).astype(np.float32)

@@ -334,7 +334,7 @@ def test_word_steps_come_close_to_the_optimum():
         for _ in range(3):
             for part in np.array_split(np.arange(len(X)), 40):
                 solver.step(X[part], y[part], len(part), over)
-    reached = -solver.factors.log_probability_of(X, y).mean()
+    reached = -solver.log_probability_of(X, y).mean()
     best = 0.0
     for c in range(4):
         inside = y % 4 == c

@@ -7,15 +7,23 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import Blocks, StreamingReadout
-from esnlm.readouts.factored.separate import SeparateFactors, blocks_moments, fits_memory
+from esnlm.readouts.factored.separate import SeparateFactors, fits_memory
 from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
-from esnlm.readouts.two_level.pilot_sample import LARGEST_BATCH, PilotResult
+from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
+from esnlm.readouts.two_level.pilot_sample import LARGEST_BATCH
 from esnlm.readouts.two_level.readout import TwoLevelReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
-from esnlm.readouts.two_level.word_clusters import MANY_WORDS, ClassAssignment
+from esnlm.readouts.two_level.word_clusters import (
+    CLUSTERED_DIRECTIONS,
+    frequency_classes,
+    frequent_words_and_clusters,
+    given_classes,
+    state_clusters,
+)
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import Choice, Count, check_parameters
@@ -24,6 +32,10 @@ _KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpe
 # Parameters of factors that are given by name alone, where they are learned jointly.
 _JOINT_SOFTMAX = SoftmaxReadout(alpha=10.0, n_passes=1, learning_rate=0.2)
 _JOINT_EXPERTS = 4
+# Vocabularies of more words have classes of their own for the frequent ones.
+_MANY_WORDS = 256
+# Classes for each √V where frequent words have their own, and the share of such classes.
+_CLASSES_WITH_WORDS, _SINGLE_WORDS = 4.5, 2 / 3
 _TRAINED = (
     "directions_", "class_weights_", "gate_", "class_coef_", "class_intercept_", "coef_",
     "intercept_",
@@ -165,26 +177,15 @@ class ClassFactoredReadout(TwoLevelReadout):
     @property
     def _may_be_joint(self) -> bool:
         classes, words = self._classes, self._words
-        known = isinstance(classes, RidgeReadout | SoftmaxReadout)
+        if self.solver == "separate" or not isinstance(words, RidgeReadout | SoftmaxReadout):
+            return False
         if isinstance(classes, MixtureOfExpertsReadout):
-            known = classes.experts == "softmax"
-        return (
-            self.solver != "separate" and known and isinstance(words, RidgeReadout | SoftmaxReadout)
-        )
-
-    def _make_learner(self, n_rows: int, counts: NDArray[Any] | None) -> TwoLevelLearner:
-        sizes = self.n_features_in_, len(self.classes_), n_rows
-        return TwoLevelLearner(self._settings(), self._assignment().by_vectors, *sizes, counts)
+            return classes.experts == "softmax"
+        return isinstance(classes, RidgeReadout | SoftmaxReadout)
 
     def _settings(self) -> TwoLevelSettings:
-        """Hyper-parameters of the joint solver, taken from the readouts of the factors."""
-        classes, words = (
-            _JOINT_SOFTMAX if isinstance(given, str) and given == "softmax" else factor
-            for given, factor in (
-                (self.class_readout, self._classes),
-                (self.word_readout, self._words),
-            )
-        )
+        classes = _JOINT_SOFTMAX if self.class_readout == "softmax" else self._classes
+        words = _JOINT_SOFTMAX if self.word_readout == "softmax" else self._words
         n_experts = int(isinstance(classes, SoftmaxReadout))
         if isinstance(classes, MixtureOfExpertsReadout):
             named = isinstance(self.class_readout, str)
@@ -204,18 +205,55 @@ class ClassFactoredReadout(TwoLevelReadout):
             seed=self._seed(),
         )
 
-    def _assignment(self) -> ClassAssignment:
-        return ClassAssignment(self.clustering, self.n_classes, self.classes_, self._seed)
+    @property
+    def _kind_of_classes(self) -> str:
+        """The kind of clustering; "given" where the caller gave classes."""
+        if not isinstance(self.clustering, str):
+            return "given"
+        if self.clustering not in ("auto", "clusters", "words", "frequency"):
+            raise ValueError(
+                "clustering must be 'auto', 'clusters', 'words', 'frequency' or a class for every"
+                f" word, got {self.clustering!r}"
+            )
+        if self.clustering != "auto":
+            return self.clustering
+        return "words" if len(self.classes_) > _MANY_WORDS else "clusters"
+
+    def _number_of_classes(self, factor: float) -> int:
+        """A multiple of √V (Morin & Bengio 2005) unless it is given."""
+        n_words = len(self.classes_)
+        return min(n_words, self.n_classes or max(1, round(factor * float(np.sqrt(n_words)))))
+
+    def _assign(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:
+        kind = self._kind_of_classes
+        if kind == "given":
+            return given_classes(self.clustering, self.classes_)
+        n_classes = self._number_of_classes(_CLASSES_WITH_WORDS if kind == "words" else 1.0)
+        if kind == "frequency":
+            return frequency_classes(counts, n_classes)
+        n_single = round(_SINGLE_WORDS * n_classes) if kind == "words" else 0
+        n_clusters = max(1, n_classes - n_single)
+        return frequent_words_and_clusters(counts, vectors, n_single, n_clusters, self._seed())
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         if self.solver == "joint" or (
-            self._may_be_joint and (len(self.classes_) > MANY_WORDS or not fits_memory(blocks))
+            self._may_be_joint and (len(self.classes_) > _MANY_WORDS or not fits_memory(blocks))
         ):
             super()._solve(blocks, held_out)
             return
-        moments = blocks_moments(blocks, len(self.classes_))
-        self.n_features_in_ = moments.n_units
-        self._begin_separate(self._assignment().by_moments(moments)).fit(blocks, held_out)
+        moments = Moments(self.n_features_in_, len(self.classes_))
+        for X, codes in blocks:
+            moments.add(X, codes)
+        kind = self._kind_of_classes
+        if kind == "clusters":
+            word_class = state_clusters(moments, self._number_of_classes(1.0), self._seed())
+        else:
+            vectors: NDArray[Any] = np.zeros((moments.n_classes, 1))
+            if kind == "words":
+                directions, _ = canonical_directions(moments, CLUSTERED_DIRECTIONS)
+                vectors = word_vectors(moments, directions)
+            word_class = self._assign(moments.counts, vectors)
+        self._begin_separate(word_class).fit(blocks, held_out)
 
     def _begin_separate(self, word_class: NDArray[np.intp]) -> SeparateFactors:
         self._separate = SeparateFactors(word_class, self._classes, self._words)
@@ -255,7 +293,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         arrays["word_class_"] = learner.layout.word_class
         arrays |= learner.words.to_arrays("")
         if learner.class_solver is None:
-            return arrays | learner.class_ridge.to_arrays("class_")
+            return arrays | learner.classes.to_arrays("class_")
         arrays["class_weights_"] = learner.class_solver.weights
         if learner.class_solver.n_experts > 1:
             arrays["gate_"] = learner.class_solver.gate
@@ -267,18 +305,11 @@ class ClassFactoredReadout(TwoLevelReadout):
             separate = self._begin_separate(np.asarray(arrays["word_class_"]).astype(np.intp))
             separate.load_arrays(arrays)
             return
-        self._can_learn = False
-        self._learner = learner = self._make_learner(0, None)
-        saved = (arrays[name] for name in ("directions_", "shift_", "word_class_"))
-        learner.begin(PilotResult.saved(*saved))
-        words = WordFactors.from_arrays(learner.layout, arrays, "")
-        if learner.word_solver is None:
-            learner.word_ridge = words
-        else:
-            learner.word_solver.coef, learner.word_solver.intercept = words.coef, words.intercept
+        learner = self._learner_that_predicts(arrays)
+        learner.words = WordFactors.from_arrays(learner.layout, arrays, "")
         if learner.class_solver is None:
-            classes = ClassLayout.of_one_class(learner.layout.n_classes)
-            learner.class_ridge = WordFactors.from_arrays(classes, arrays, "class_")
+            classes = ClassLayout(np.zeros(learner.layout.n_classes, dtype=np.intp))
+            learner.classes = WordFactors.from_arrays(classes, arrays, "class_")
         else:
             learner.class_solver.weights = np.asarray(arrays["class_weights_"])
             learner.class_solver.gate = np.asarray(arrays.get("gate_", learner.class_solver.gate))

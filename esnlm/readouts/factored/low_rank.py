@@ -5,9 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.two_level.pilot_sample import PilotResult
 from esnlm.readouts.two_level.readout import TwoLevelReadout
-from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
+from esnlm.readouts.two_level.solver import TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import Count, Number, check_parameters
@@ -155,8 +154,8 @@ class LowRankReadout(TwoLevelReadout):
             )
         super()._start()
 
-    def _make_learner(self, n_rows: int, counts: NDArray[Any] | None) -> TwoLevelLearner:
-        settings = TwoLevelSettings(
+    def _settings(self) -> TwoLevelSettings:
+        return TwoLevelSettings(
             self.n_components,
             n_experts=None,
             softmax_words=True,
@@ -172,11 +171,8 @@ class LowRankReadout(TwoLevelReadout):
             # A second look at a pair of tokens is mostly one at what its vector knows by heart.
             batches=_DIRECT_BATCHES if self.n_direct else _BATCHES,
         )
-        sizes = self.n_features_in_, len(self.classes_), n_rows
-        return TwoLevelLearner(settings, self._assign, *sizes, counts)
 
     def _assign(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:
-        """Classes (V,) of words with these counts (V,), which follow states like vectors (V, P)."""
         root = float(np.sqrt(len(counts)))
         n_frequent = round(3 * root) if self.n_frequent is None else self.n_frequent
         n_classes = max(1, round(1.5 * root)) if self.n_classes is None else self.n_classes
@@ -201,16 +197,10 @@ class LowRankReadout(TwoLevelReadout):
 
     def _restore(self, arrays: Arrays) -> None:
         super()._restore(arrays)
-        self._can_learn = False
-        self._learner = learner = self._make_learner(0, None)
-        learner.begin(PilotResult.saved(self.directions_, self.shift_, self.word_class_))
+        learner = self._learner_that_predicts(arrays)
         assert learner.class_solver is not None
-        assert learner.word_solver is not None
         learner.class_solver.weights = np.vstack([self.class_coef_, self.class_intercept_])
-        learner.word_solver.coef, learner.word_solver.intercept = (
-            self.word_coef_,
-            self.word_intercept_,
-        )
+        learner.words.coef, learner.words.intercept = self.word_coef_, self.word_intercept_
         learner.direct.coef, learner.direct.pair_coef = self.direct_coef_, self.pair_coef_
         learner.direct.pairs = self.pairs_
         self._show()

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks
-from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.word_factors import ClassLayout
 from esnlm.utils.state_dict import Arrays, with_prefix
 
@@ -19,28 +18,15 @@ _MEMORY = 1 << 28
 class SeparateFactors:
     """P(class | x) and P(w | class, x) of every class, by independent readouts.
 
-    Parameters
-    ----------
-    word_class : ndarray (V,) intp
-    class_template, word_template : readout
-        Cloned, for the class and for the words of each class.
+    Templates of the readout for the class, and of those for the words of each class, are cloned.
+    There is no readout for a single class, nor within classes of one word.
 
-    Attributes
-    ----------
-    layout : ClassLayout
-    class_factor : readout for the class; None when there is one class only
-    word_factors : dict of class -> readout (classes of one word have none)
-
-    Examples
-    --------
     >>> from esnlm import RidgeReadout
     >>> X, codes = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 2])
     >>> factors = SeparateFactors(np.array([0, 1, 1]), RidgeReadout(), RidgeReadout())
     >>> factors.fit(ArrayBlocks(X, codes), None)
-    >>> factors.log_probabilities(X).argmax(axis=1)
-    array([0, 0, 1, 2])
-    >>> list(factors.word_factors)
-    [1]
+    >>> factors.log_probabilities(X).argmax(axis=1), list(factors.word_factors)
+    (array([0, 0, 1, 2]), [1])
     """
 
     def __init__(
@@ -58,33 +44,27 @@ class SeparateFactors:
 
     @property
     def word_factors(self) -> dict[int, Any]:
-        names = {name: name.removeprefix("word") for name in self._readouts if name != "class"}
-        return {int(c): self._readouts[name] for name, c in names.items()}
+        words = {name[4:]: r for name, r in self._readouts.items() if name != "class"}
+        return {int(c): readout for c, readout in words.items()}
 
     def to_arrays(self) -> Arrays:
         """Classes, and arrays of all readouts."""
-        arrays: Arrays = {"word_class_": self.layout.word_class}
-        for name, readout in self._readouts.items():
-            arrays |= with_prefix(name, readout.to_arrays())
-        return arrays
+        return {"word_class_": self.layout.word_class} | self._nested("to_arrays")
 
     def load_arrays(self, arrays: Arrays) -> None:
         """Restore the readouts of `to_arrays`."""
-        for name, part in _nested(arrays).items():
+        for name, part in _by_prefix(arrays).items():
             template = self._new(name)
             params = template.get_params(deep=False)
             self._readouts[name] = type(template).from_arrays(params, part)
 
     def state_dict(self) -> Arrays:
         """Classes, and the training state of all readouts."""
-        arrays: Arrays = {"word_class": self.layout.word_class}
-        for name, readout in self._readouts.items():
-            arrays |= with_prefix(name, readout.state_dict())
-        return arrays
+        return {"word_class": self.layout.word_class} | self._nested("state_dict")
 
     def load_state_dict(self, arrays: Arrays, n_units: int) -> None:
         """Continue from what `state_dict` gave; the arrays are taken over."""
-        for name, part in _nested(arrays).items():
+        for name, part in _by_prefix(arrays).items():
             readout = self._readouts[name] = self._new(name)
             if name == "class":
                 readout.classes_ = np.arange(self.layout.n_classes)
@@ -93,6 +73,13 @@ class SeparateFactors:
             readout.n_features_in_ = n_units
             readout._start()
             readout.load_state_dict(part)
+
+    def _nested(self, method: str) -> Arrays:
+        """What a method of each readout gives, under the readout's name."""
+        arrays: Arrays = {}
+        for name, readout in self._readouts.items():
+            arrays |= with_prefix(name, getattr(readout, method)())
+        return arrays
 
     def _new(self, name: str) -> Any:
         return clone(self.class_template if name == "class" else self.word_template)
@@ -133,7 +120,7 @@ class SeparateFactors:
         return out
 
     def log_probability_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
-        """log P(w | x) (n,) of one word a row: the classes, and the words of one, are computed."""
+        """log P(w | x) (n,) of one word a row."""
         classes = self.layout.word_class[codes]
         total: NDArray[Any] = self._log_class(X)[np.arange(len(codes)), classes]
         for c, rows in self.layout.rows_by_class(classes):
@@ -170,16 +157,6 @@ def fits_memory(blocks: Blocks) -> bool:
     return all(n_bytes <= _MEMORY for n_bytes in accumulate(X.nbytes for X, _ in blocks))
 
 
-def blocks_moments(blocks: Blocks, n_words: int) -> Moments:
-    """Statistics of one pass over the blocks."""
-    moments: Moments | None = None
-    for X, codes in blocks:
-        moments = (moments or Moments(X.shape[1], n_words)).add(X, codes)
-    if moments is None:
-        raise ValueError("no rows to learn from: got 0 rows, give at least one")
-    return moments
-
-
 class _ClassOf:
     """Blocks of (X, word) as blocks of (X, class of the word)."""
 
@@ -205,7 +182,7 @@ def _by_class(blocks: Blocks, layout: ClassLayout) -> dict[int, ArrayBlocks]:
     }
 
 
-def _nested(arrays: Arrays) -> dict[str, Arrays]:
+def _by_prefix(arrays: Arrays) -> dict[str, Arrays]:
     """Arrays by the part of their names before the first dot, where there is one."""
     parts: dict[str, Arrays] = {}
     for name, array in arrays.items():

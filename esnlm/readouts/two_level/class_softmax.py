@@ -33,41 +33,15 @@ class ClassSoftmax(Stateful):
     An expert's gradient is the sum of all experts' plus √K times its own: so a mixture learns
     from few rows what one softmax would.
 
-    Parameters
-    ----------
-    n_components : int
-        P.
-    n_experts : int, optional
-        K softmaxes behind a gate; None: a softmax without one.
-    counts : ndarray (C,)
-        Occurrences of the classes, more than 0, for the first intercepts.
-    momentum : float
-    penalty : float
-        Of half the squared weights, for each row.
-    informative : ndarray (P,) bool, optional
-        Components on which the gate's first, random weights are not zero. None: all of them.
-    seed : int
-        Of these weights.
+    ``n_experts`` None is a softmax without a gate. ``counts`` (C,), more than 0, set the first
+    intercepts. ``penalty`` is that of half the squared weights, for each row. The gate's first,
+    random weights are zero but for ``informative`` components (P,).
 
     Attributes
     ----------
     weights : ndarray (P + 1, K * C) float32
         The columns of one expert's classes beside the next one's; intercepts in the last row.
     gate : ndarray (P + 1, K) float32
-
-    Examples
-    --------
-    >>> random = np.random.default_rng(0)
-    >>> Z = random.standard_normal((8192, 2)).astype(np.float32)
-    >>> classes = (Z[:, 0] * Z[:, 1] > 0).astype(int)  # no single softmax can tell
-    >>> solver = ClassSoftmax(2, 4, np.ones(2))
-    >>> from esnlm.utils.threads import tile_map
-    >>> with tile_map(1) as over:
-    ...     for _ in range(4):
-    ...         for k in range(0, 8192, 64):
-    ...             solver.step(Z[k : k + 64], classes[k : k + 64], 0.1, over)
-    >>> bool((solver.log_probabilities(Z).argmax(axis=1) == classes).mean() > 0.9)
-    True
     """
 
     _saved = ("weights", "velocity", "gate", "gate_velocity", "variances", "n_steps")
@@ -78,10 +52,10 @@ class ClassSoftmax(Stateful):
         n_experts: int | None,
         counts: NDArray[Any],
         *,
-        momentum: float = 0.9,
-        penalty: float = 0.0,
-        informative: NDArray[np.bool_] | None = None,
-        seed: int = 0,
+        momentum: float,
+        penalty: float,
+        informative: NDArray[np.bool_],
+        seed: int,
     ) -> None:
         self.gated = n_experts is not None
         self.n_experts, self.n_classes = n_experts or 1, len(counts)
@@ -97,8 +71,7 @@ class ClassSoftmax(Stateful):
         if self.n_experts > 1:  # equal experts would stay equal: the gate breaks the symmetry
             random = np.random.default_rng(seed)
             self.gate[:-1] = _GATE_SPREAD * random.standard_normal((n_components, self.n_experts))
-            if informative is not None:
-                self.gate[:-1][~informative] = 0
+            self.gate[:-1][~informative] = 0
         self.gate_velocity = np.zeros_like(self.gate)
 
     def log_probabilities(self, Z: NDArray[Any]) -> NDArray[Any]:
@@ -143,7 +116,11 @@ class ClassSoftmax(Stateful):
             variances, gate_gradient = rest
             gate_gradient *= np.float32(size)
             heavy_ball(self.gate, self.gate_velocity, gate_gradient, self.momentum)
-            self._add_common(gradient)
+            if self.n_experts > 1:
+                by_expert = gradient.reshape(len(gradient), self.n_experts, self.n_classes)
+                common = by_expert.sum(axis=1, keepdims=True)
+                by_expert *= np.float32(np.sqrt(self.n_experts))
+                by_expert += common
         else:
             mean, squares = rest
             variances = (mean - squares).astype(np.float64)
@@ -156,15 +133,6 @@ class ClassSoftmax(Stateful):
         decay = np.float32(self.penalty * len(Z) / (1 - self.momentum))
         self.weights[:-1] /= 1 + rates * decay
         self.n_steps += 1
-
-    def _add_common(self, gradient: NDArray[Any]) -> None:
-        """Turn a gradient (P + 1, K * C) into √K times itself plus the sum over experts."""
-        if self.n_experts == 1:
-            return
-        by_expert = gradient.reshape(len(gradient), self.n_experts, self.n_classes)
-        common = by_expert.sum(axis=1, keepdims=True)
-        by_expert *= np.float32(np.sqrt(self.n_experts))
-        by_expert += common
 
     def _derivatives(
         self, Z: NDArray[Any], classes: NDArray[np.intp], in_z: NDArray[Any] | None

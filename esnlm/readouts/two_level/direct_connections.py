@@ -13,7 +13,6 @@ from esnlm.utils.state_dict import Arrays, Stateful
 Tokens = NDArray[np.integer[Any]]
 
 _LEAST_ROOT = np.float32(1e-4)
-_MERGED = 1 << 17
 
 
 class DirectConnections(Stateful):
@@ -28,30 +27,10 @@ class DirectConnections(Stateful):
     Trained by AdaGrad (Duchi et al. 2011), each weight by its own sum of squared gradients:
     rare tokens are learned as fast as frequent ones.
 
-    Parameters
-    ----------
-    n_direct, n_tokens, n_components : int
-    pairs : ndarray (n_pairs,) int64, optional
-        Pairs with a row of their own, as `pair_keys` numbers them, sorted. Needs
-        ``n_direct >= 2``.
-
-    Attributes
-    ----------
-    coef : ndarray (n_direct, n_tokens + 1, n_components) float32
-        The last row of each table is that of no token.
-    pair_coef : ndarray (n_pairs, n_components) float32
-    squares, pair_squares : ndarrays of the same shapes
-        Sums of squared gradients.
-
-    Examples
-    --------
-    >>> direct = DirectConnections(1, 3, 2)
-    >>> Z = np.zeros((2, 2), dtype=np.float32)
-    >>> direct.step(np.array([[0], [-1]]), np.array([[1, 0], [0, -1]], dtype=np.float32), 0.1)
-    >>> direct.add_to(Z, np.array([[0], [-1]]))
-    >>> Z.round(2)
-    array([[-0.1,  0. ],
-           [ 0. ,  0.1]], dtype=float32)
+    ``pairs`` (n_pairs,) have a row of their own: numbers of `pair_keys`, sorted; they need
+    ``n_direct >= 2``. ``coef`` is (n_direct, n_tokens + 1, n_components) float32, the last row of
+    each table that of no token; ``pair_coef`` (n_pairs, n_components). ``squares`` of both are
+    sums of squared gradients.
     """
 
     _saved = ("coef", "squares", "pairs", "pair_coef", "pair_squares")
@@ -116,8 +95,6 @@ class DirectConnections(Stateful):
 def pair_keys(last: Tokens, n_tokens: int) -> NDArray[np.int64]:
     """A number for the last two tokens of each row (n, n_direct): (n,), -1 where one is missing.
 
-    Examples
-    --------
     >>> pair_keys(np.array([[3, 1], [3, -1]]), 10)
     array([13, -1])
     """
@@ -131,8 +108,6 @@ def split_last_tokens(
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """States (n, n_units) and last tokens (n, n_direct), which are the last columns of X.
 
-    Examples
-    --------
     >>> states, last = split_last_tokens(np.array([[0.5, 3.0, -1.0]]), 2, 10)
     >>> states.tolist(), last.tolist()
     ([[0.5]], [[3, -1]])
@@ -150,10 +125,8 @@ def split_last_tokens(
 
 
 class PairCounts(Stateful):
-    """Count pairs of last tokens, and list the most frequent ones.
+    """Pairs of last tokens, and how often each was met.
 
-    Examples
-    --------
     >>> counts = PairCounts(10)
     >>> counts.add(np.array([[3, 1], [4, 1], [3, 1], [3, -1]]))
     >>> counts.most_frequent(1)
@@ -164,37 +137,30 @@ class PairCounts(Stateful):
 
     def __init__(self, n_tokens: int) -> None:
         self.n_tokens = n_tokens
-        self.totals = np.empty((2, 0), dtype=np.int64)
+        self._parts = [np.empty((2, 0), dtype=np.int64)]
 
     def add(self, last: Tokens) -> None:
         """Count the pairs of last tokens (n, n_direct)."""
         keys = pair_keys(last, self.n_tokens)
-        self._waiting.append(keys[keys != NO_TOKEN])
-        # Merging costs as much as there are pairs already: many rows are merged at once.
-        if sum(map(len, self._waiting)) > max(_MERGED, len(self._keys)):
-            self._merge()
+        keys = keys[keys != NO_TOKEN]
+        self._parts.append(np.stack([keys, np.ones_like(keys)]))
 
     @property
     def totals(self) -> NDArray[np.int64]:
         """Keys, sorted, and how often each was met: (2, n)."""
-        self._merge()
-        return np.stack([self._keys, self._counts])
+        if len(self._parts) > 1:
+            all_keys, times = np.concatenate(self._parts, axis=1)
+            keys, places = np.unique(all_keys, return_inverse=True)
+            counts = np.bincount(places, times, len(keys)).astype(np.int64)
+            self._parts = [np.stack([keys, counts])]
+        return self._parts[0]
 
     @totals.setter
     def totals(self, totals: NDArray[np.int64]) -> None:
-        self._keys, self._counts = totals
-        self._waiting: list[NDArray[np.int64]] = []
+        self._parts = [totals]
 
     def most_frequent(self, n: int) -> NDArray[np.int64]:
         """Keys of the n most frequent pairs that were met twice at least, sorted."""
         keys, counts = self.totals
         order = np.argsort(-counts, kind="stable")[:n]
         return np.sort(keys[order[counts[order] > 1]])
-
-    def _merge(self) -> None:
-        keys = np.concatenate([self._keys, *self._waiting])
-        times = np.ones(len(keys))
-        times[: len(self._counts)] = self._counts
-        self._keys, places = np.unique(keys, return_inverse=True)
-        self._counts = np.bincount(places, times, len(self._keys)).astype(np.int64)
-        self._waiting = []

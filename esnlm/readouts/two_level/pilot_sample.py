@@ -1,24 +1,26 @@
 """Moments of sampled rows, from which CCA directions and word classes are computed."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
+from esnlm.readouts.two_level.word_clusters import CLUSTERED_DIRECTIONS
 from esnlm.utils.state_dict import Stateful
 
 #: (counts (V,), vectors (V, P)) -> classes (V,).
 Assignment = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.intp]]
+PilotResult = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 # Rows in the matrix of products, at least and for each unit.
 _GRAM_ROWS, _GRAM_ROWS_A_UNIT = 1 << 16, 32
 # Sums of states are kept for as many words, the most frequent.
 _SUM_BYTES = 1 << 30
-_CLUSTERED_DIRECTIONS = 64
-_LEAST_SCALE = 0.02
+#: Standard deviation of a component at the noise level, where the first one has 1.
+LEAST_SCALE = 0.02
 
 _PILOT_ROWS = 1 << 20
 #: Rows of the largest batch: learning rates are stated for it.
@@ -27,72 +29,13 @@ _LEAST_BATCH = 16
 _LEAST_STEPS = 512
 
 
-class PilotResult(NamedTuple):
-    """Directions and classes that were computed from a pilot sample.
-
-    Attributes
-    ----------
-    directions : ndarray (n_units, P) float32
-        Linear maps of a state that tell the next words apart best, uncorrelated, each scaled by
-        its canonical correlation, so that a penalty weighs on uninformative ones.
-    shift : ndarray (P,) float32
-        The mean state along them.
-    scale : ndarray (P,) float64
-        Standard deviations of the components, falling from one.
-    word_class : ndarray (V,) intp
-    counts : ndarray (V,)
-        Occurrences of the words.
-    """
-
-    directions: NDArray[Any]
-    shift: NDArray[Any]
-    scale: NDArray[np.float64]
-    word_class: NDArray[np.intp]
-    counts: NDArray[Any]
-
-    @classmethod
-    def saved(cls, directions: NDArray[Any], shift: NDArray[Any], word_class: NDArray[Any]) -> Self:
-        """The saved part; the rest is needed only to initialise parameters."""
-        directions, shift, word_class = map(np.asarray, (directions, shift, word_class))
-        scale, counts = np.ones(len(shift)), np.zeros(len(word_class))
-        return cls(directions, shift, scale, word_class.astype(np.intp), counts)
-
-    @property
-    def variance(self) -> float:
-        """Mean variance of the components."""
-        return float(np.mean(self.scale**2))
-
-    @property
-    def informative(self) -> NDArray[np.bool_]:
-        """Which components (P,) exceed the noise level."""
-        return self.scale > _LEAST_SCALE
-
-
 class PilotSample(Stateful):
     """Moments of a sample of rows, from which directions and classes are solved.
 
     The sums of states of all rare words are kept together where those of every word would take
     more than 1 GiB.
 
-    Parameters
-    ----------
-    n_units, n_words : int
-    counts : ndarray (V,), optional
-        Occurrences of the words in all rows; None: those in the sample.
-
-    Examples
-    --------
-    The second unit alone tells the words apart:
-
-    >>> X = np.array([[5.0, 0.0], [-5.0, 0.0], [5.0, 1.0], [-5.0, 1.0]] * 9)
-    >>> sample = PilotSample(2, 2)
-    >>> sample.add(X, np.array([0, 0, 1, 1] * 9))
-    >>> result = sample.solve(2, lambda counts, vectors: np.arange(2))
-    >>> np.abs(result.directions).round(1)
-    array([[0., 0.],
-           [2., 0.]], dtype=float32)
-    >>> result.scale, result.informative, result.counts
-    (array([1.  , 0.02]), array([ True, False]), array([18, 18]))
+    ``counts`` (V,) are the occurrences of the words in all rows; None: those in the sample.
     """
 
     _saved = ("moments",)
@@ -112,43 +55,45 @@ class PilotSample(Stateful):
         self.moments.add(X, self._rank[codes])
 
     def solve(self, n_components: int, assign: Assignment) -> PilotResult:
-        """Directions, ``n_components`` or as many as there are units, and classes."""
+        """Directions and classes, as `TwoLevelLearner.begin` takes them.
+
+        Returns
+        -------
+        directions : ndarray (n_units, P) float32
+            Linear maps of a state that tell the next words apart best, uncorrelated, each scaled
+            by its canonical correlation, so that a penalty weighs on uninformative ones. P is
+            ``n_components``, but ``n_units`` at most.
+        shift : ndarray (P,) float32
+            The mean state along them.
+        word_class : ndarray (V,) intp
+        scale : ndarray (P,) float64
+            Standard deviations of the components, falling from one.
+        counts : ndarray (V,)
+            Occurrences of the words.
+        """
         moments, rank = self.moments, self._rank
         directions, correlations = canonical_directions(moments, n_components)
         vectors = word_vectors(moments, directions)
         # Penalties weigh less on components of high correlation: most of many are noise.
-        scale = np.maximum(correlations / max(float(correlations[0]), 1e-6), _LEAST_SCALE)
+        scale = np.maximum(correlations / max(float(correlations[0]), 1e-6), LEAST_SCALE)
         directions *= scale.astype(np.float32)
         counts = moments.counts[rank] if self.counts is None else self.counts
         if moments.n_classes < len(rank):
             vectors[-1] = 0  # of many rare words together
-        classes = assign(counts, vectors[rank, :_CLUSTERED_DIRECTIONS])
+        word_class = assign(counts, vectors[rank, :CLUSTERED_DIRECTIONS])
         shift = (moments.mean @ directions).astype(np.float32)
-        return PilotResult(directions, shift, scale, classes, counts)
+        return directions, shift, word_class, scale, counts
 
 
 class Schedule(NamedTuple):
     """Batch size, number of passes and pilot-sample size for stochastic readouts.
 
-    Few rows are passed over more often.
+    Few rows are passed over more often. ``n_rows`` are those of one pass, 0 where they are not
+    known yet; ``batches`` those of one pass, unless they exceed `LARGEST_BATCH` rows each.
 
-    Parameters
-    ----------
-    n_rows : int
-        Rows of one pass; 0 where they are not known yet.
-    least_passes : int
-    batches : int
-        Batches of one pass, unless they would exceed `LARGEST_BATCH` rows each.
-
-    Examples
-    --------
     >>> few, many = Schedule(2000, 1), Schedule(10**6, 1)
-    >>> few.batch, few.n_passes, few.n_steps
-    (31, 8, 512)
-    >>> many.batch, many.n_passes, many.n_steps
-    (4096, 3, 732)
-    >>> few.share_left(12000)
-    0.25
+    >>> few.batch, few.n_passes, many.batch, many.n_passes
+    (31, 8, 4096, 3)
     """
 
     n_rows: int
@@ -176,7 +121,6 @@ class Schedule(NamedTuple):
 
     @property
     def n_steps(self) -> int:
-        """Steps of all passes."""
         return self._steps_a_pass * self.n_passes
 
     @property

@@ -17,7 +17,7 @@ from esnlm.readouts.base.blocks import (
     in_memory,
 )
 from esnlm.readouts.base.buffer import BufferedReadout
-from esnlm.readouts.two_level.solver import TwoLevelLearner
+from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 _PREFIX = "joint"
@@ -26,15 +26,19 @@ _PREFIX = "joint"
 class TwoLevelReadout(BufferedReadout):
     """A readout whose parameters a `TwoLevelLearner` trains, from arrays or in streamed passes.
 
-    A subclass computes `_make_learner`, `_show` and `_restore`.
+    A subclass computes `_settings`, `_assign`, `_show` and `_restore`.
     """
 
     random_state: int | np.random.RandomState | None
-    _learner: TwoLevelLearner | None
+    _learner: TwoLevelLearner | None = None
 
     @abstractmethod
-    def _make_learner(self, n_rows: int, counts: NDArray[Any] | None) -> TwoLevelLearner:
-        """A learner for passes of n_rows rows with counts (V,) of the words."""
+    def _settings(self) -> TwoLevelSettings:
+        """Hyper-parameters of the learner."""
+
+    @abstractmethod
+    def _assign(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:
+        """Classes (V,) of words with these counts (V,), which follow states like vectors (V, P)."""
 
     @abstractmethod
     def _show(self) -> None:
@@ -47,19 +51,21 @@ class TwoLevelReadout(BufferedReadout):
     @property
     def training_passes(self) -> int:
         """Passes over the corpus, known after `begin`: more where rows are few."""
-        learner = self.__dict__.get("_learner")
-        return 1 if learner is None else learner.n_passes
+        return 1 if self._learner is None else self._learner.n_passes
 
     @property
     def sample_rows(self) -> int:
-        """Rows of the pilot sample, from which directions and classes are computed."""
-        learner = self.__dict__.get("_learner")
-        return 0 if learner is None else learner.schedule.survey_rows
+        """Rows from which directions and classes are computed."""
+        return 0 if self._learner is None else self._learner.schedule.survey_rows
 
     @property
     def _may_be_joint(self) -> bool:
         """Whether a `TwoLevelLearner` trains this configuration."""
         return True
+
+    def _make_learner(self, n_rows: int, counts: NDArray[Any] | None) -> TwoLevelLearner:
+        sizes = self.n_features_in_, len(self.classes_), n_rows
+        return TwoLevelLearner(self._settings(), self._assign, *sizes, counts)
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         if self._may_be_joint:
@@ -67,29 +73,24 @@ class TwoLevelReadout(BufferedReadout):
             self._streaming = True
 
     def _sample(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Add rows to the pilot sample."""
         self._trained.survey(X, codes)
 
     def _end_sample(self) -> None:
-        """Solve the components, and make the classes."""
         self._trained.end_survey()
         self._show()
 
     def _learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Take steps on the next rows of the pass."""
         if self._learner is None:
             super()._learn(X, codes)
             return
         self._trained.learn(X, codes.astype(np.intp, copy=False))
 
     def _end_pass(self, held_out: Iterable[Block] | None = None) -> None:
-        """Note the held-out loss."""
         if self._learner is not None and held_out is not None:
             self._trained.settle()
             self.history_.append(self._mean_loss(held_out))
 
     def _finish(self, held_out: Iterable[Block] | None = None) -> None:
-        """Learn the rows still waiting, and solve."""
         if self._learner is None:
             super()._finish(held_out)
             return
@@ -98,12 +99,10 @@ class TwoLevelReadout(BufferedReadout):
 
     @property
     def _trained(self) -> Any:
-        """The part that learns and predicts."""
         assert self._learner is not None, "no rows were learned"
         return self._learner
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        """Pilot sample and passes over the rows, which are interleaved where they are arrays."""
         blocks = in_memory(blocks, self._capacity(np.float64)) or blocks
         n_rows, counts = blocks_rows(blocks), None
         if isinstance(blocks, ArrayBlocks):
@@ -115,7 +114,6 @@ class TwoLevelReadout(BufferedReadout):
         self._exhaust(blocks, held_out)
 
     def _mean_loss(self, held_out: Iterable[Block]) -> float:
-        """Mean negative log-probability of held-out rows; not a number where there are none."""
         total = n = 0.0
         for X, codes in held_out:
             total -= float(self._log_probabilities_of(X, codes).sum(dtype=np.float64))
@@ -138,8 +136,14 @@ class TwoLevelReadout(BufferedReadout):
         return self._trained.log_probabilities(X)
 
     def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
-        """Computes the classes, and the words of one class a row: not the whole vocabulary."""
         return self._trained.log_probability_of(X, codes)
+
+    def _learner_that_predicts(self, arrays: Arrays) -> TwoLevelLearner:
+        """A learner with saved directions and classes, whose weights are still to be set."""
+        self._can_learn = False
+        self._learner = self._make_learner(0, None)
+        self._learner.begin(*(arrays[name] for name in ("directions_", "shift_", "word_class_")))
+        return self._learner
 
     def _learner_arrays(self) -> Arrays:
         if self._learner is None:

@@ -15,7 +15,7 @@ from esnlm.readouts.two_level.direct_connections import (
     PairCounts,
     split_last_tokens,
 )
-from esnlm.readouts.two_level.pilot_sample import Assignment, PilotResult, PilotSample, Schedule
+from esnlm.readouts.two_level.pilot_sample import LEAST_SCALE, Assignment, PilotSample, Schedule
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
 from esnlm.readouts.two_level.word_softmax import WordSoftmax
 from esnlm.utils.state_dict import Arrays, Stateful, under_prefix
@@ -30,7 +30,7 @@ _DOUBT = 0.5
 # Products of fewer operations are not worth threads.
 _WORTH_THREADS = 1 << 22
 _TILE = 1024
-# Names of arrays in training states that earlier versions wrote -> names of today.
+# What names of arrays in training states begin with: in those of version 0.1.0, and today.
 _OLD_NAMES = {
     "survey.": "pilot.moments.",
     "pair_counts": "pair_counts.totals",
@@ -40,6 +40,10 @@ _OLD_NAMES = {
     "solver.variances": "class_solver.variances",
     "solver.n_steps": "class_solver.n_steps",
     "solver.": "",
+}
+_OLD_PARTS = {
+    "class_solver.weights": ("class_coef", "class_offset"),
+    "class_solver.velocity": ("class_velocity", "class_offset_velocity"),
 }
 
 
@@ -81,27 +85,13 @@ class TwoLevelLearner(Stateful):
 
     Results do not depend on how rows are cut into calls.
 
-    Parameters
-    ----------
-    settings : TwoLevelSettings
-    assign : callable
-        (counts (V,), vectors (V, P)) -> classes (V,).
-    n_columns : int
-        Columns of X: units, and last tokens where there are direct connections.
-    n_words : int
-        V.
-    n_rows : int
-        Rows of a pass; 0 if they are not known.
-    counts : ndarray (V,), optional
-        Occurrences of the words; None: those in the pilot sample.
-
-    Attributes
-    ----------
-    directions, shift : ndarrays (n_units, P), (P,)
-    layout : ClassLayout
-    words : WordFactors
+    ``assign`` makes classes from counts (V,) and vectors (V, P) of the words. X has ``n_columns``:
+    units, and last tokens where there are direct connections. ``n_rows`` are those of a pass, 0 if
+    they are not known; ``counts`` (V,) the occurrences of the words, None: those in the sample.
     """
 
+    classes: ClassSoftmax | WordFactors
+    words: WordFactors
     _saved = (
         "n_seen", "n_rows", "counts", "pilot", "pair_counts", "directions", "shift", "word_class",
         "moments", "class_solver", "word_solver", "direct", "rows", "word_rows", "n_word_rows",
@@ -124,35 +114,21 @@ class TwoLevelLearner(Stateful):
             )
         self.settings, self.assign = settings, assign
         self.n_words, self.n_rows, self.counts = n_words, n_rows, counts
+        self.schedule = Schedule(n_rows, settings.n_passes, settings.batches)
         self.n_seen = self.n_word_rows = 0
         self.pilot: PilotSample | None = PilotSample(n_units, n_words, counts)
         self.pair_counts: PairCounts | None = PairCounts(n_words) if settings.n_pairs else None
         self.moments: Moments | None = None
         self.class_solver: ClassSoftmax | None = None
         self.word_solver: WordSoftmax | None = None
-        self.class_ridge: WordFactors | None = None
-        self.word_ridge: WordFactors | None = None
         self.ridge_behind = False
         self.rows, self.word_rows = _Rows(), _Rows()
-
-    @property
-    def schedule(self) -> Schedule:
-        """Batches and passes."""
-        return Schedule(self.n_rows, self.settings.n_passes, self.settings.batches)
 
     @property
     def n_passes(self) -> int:
         """Passes over the rows: one for ridge; more than were asked for where rows are few."""
         all_ridge = self.settings.n_experts == 0 and not self.settings.softmax_words
         return 1 if all_ridge else self.schedule.n_passes
-
-    @property
-    def words(self) -> WordFactors:
-        """The factors of words within classes."""
-        if self.word_solver is not None:
-            return self.word_solver.factors
-        assert self.word_ridge is not None, "no rows were learned"
-        return self.word_ridge
 
     def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
         """Add rows X (n, n_columns), words (n,) to the pilot sample."""
@@ -168,34 +144,46 @@ class TwoLevelLearner(Stateful):
         pairs = None
         if self.pair_counts is not None:
             pairs = self.pair_counts.most_frequent(self.settings.n_pairs)
-        self.begin(self.pilot.solve(self.settings.n_components, self.assign), pairs)
+        self.begin(*self.pilot.solve(self.settings.n_components, self.assign), pairs)
 
-    def begin(self, result: PilotResult, pairs: NDArray[np.int64] | None = None) -> None:
-        """Initialise parameters on components, classes, and pairs of last tokens."""
-        settings, n_components = self.settings, len(result.shift)
-        self.directions, self.shift = result.directions, result.shift
-        self.word_class = result.word_class
-        self.layout = layout = ClassLayout(result.word_class)
+    def begin(
+        self,
+        directions: NDArray[Any],
+        shift: NDArray[Any],
+        word_class: NDArray[Any],
+        scale: NDArray[Any] | None = None,
+        counts: NDArray[Any] | None = None,
+        pairs: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Initialise parameters: see `PilotSample.solve`; pairs of last tokens have vectors.
+
+        Without ``scale`` (P,) and ``counts`` (V,) the first weights are good for loading alone.
+        """
+        settings, n_components = self.settings, len(shift)
+        scale = np.ones(n_components) if scale is None else scale
+        counts = np.zeros(self.n_words) if counts is None else counts
+        self.directions, self.shift, self.word_class = directions, shift, word_class
+        self.layout = layout = ClassLayout(word_class.astype(np.intp))
         self.pilot = self.pair_counts = None
         self.direct = DirectConnections(settings.n_direct, self.n_words, n_components, pairs)
         if settings.n_experts == 0 or not settings.softmax_words:
             self.moments = Moments(n_components, self.n_words)
         if settings.n_experts != 0:
-            self.class_solver = ClassSoftmax(
+            self.classes = self.class_solver = ClassSoftmax(
                 n_components,
                 settings.n_experts,
-                np.bincount(layout.word_class, result.counts + _DOUBT, layout.n_classes),
+                np.bincount(layout.word_class, counts + _DOUBT, layout.n_classes),
                 momentum=settings.momentum,
                 penalty=(settings.alpha or 0.0) / max(1, self.n_rows),
-                informative=result.informative,
+                informative=scale > LEAST_SCALE,
                 seed=settings.seed,
             )
         if settings.softmax_words:
-            self.word_solver = WordSoftmax(
+            self.words = self.word_solver = WordSoftmax(
                 layout,
                 n_components,
-                result.counts,
-                prior=settings.prior * result.variance,
+                counts,
+                prior=settings.prior * float(np.mean(scale**2)),
                 penalty=(settings.word_alpha or 0.0) / max(1, self.n_rows),
             )
 
@@ -204,12 +192,12 @@ class TwoLevelLearner(Stateful):
         if self.pilot is not None:
             self.end_survey()
         in_first_pass = self.n_seen < max(1, self.n_rows)
-        self._learn(X, codes, self._rates(), with_moments=in_first_pass)
+        self._learn(X, codes, self._rates_now, with_moments=in_first_pass)
         self.n_seen += len(X)
 
     def learn_later(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Learn from rows that come after the passes."""
-        rates = self._rates_of(LATER_RATE, len(X))
+        rates = self._rates(LATER_RATE, len(X))
         self._learn(X, codes, rates, with_moments=True)
         self._flush(rates)
 
@@ -222,15 +210,15 @@ class TwoLevelLearner(Stateful):
         if self.class_solver is None:
             pooled = moments.pooled(self.layout.word_class)
             doubt = _DOUBT * self.layout.sizes
-            one_class = ClassLayout.of_one_class(self.layout.n_classes)
-            self.class_ridge, _ = shared_ridge(pooled, one_class, settings.alpha, doubt)
+            one_class = ClassLayout(np.zeros(self.layout.n_classes, dtype=np.intp))
+            self.classes, _ = shared_ridge(pooled, one_class, settings.alpha, doubt)
         if self.word_solver is None:
-            self.word_ridge, _ = shared_ridge(moments, self.layout, settings.word_alpha)
+            self.words, _ = shared_ridge(moments, self.layout, settings.word_alpha)
         self.ridge_behind = False
 
     def finish(self) -> None:
         """Learn the rows still waiting, and solve."""
-        self._flush(self._rates())
+        self._flush(self._rates_now)
         self.settle()
 
     def components(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -243,7 +231,7 @@ class TwoLevelLearner(Stateful):
     def log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         """log P(w | x) of every word: X (n, n_columns) -> (n, V)."""
         Z = self.components(X)
-        return self.words.log_probabilities(Z, self._log_classes(Z))
+        return self.words.log_probabilities(Z, self.classes.log_probabilities(Z))
 
     def log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
         """log P(w | x) (n,) of one word a row; computes only that word's class."""
@@ -253,7 +241,7 @@ class TwoLevelLearner(Stateful):
 
         def tile(start: int) -> None:
             part = slice(start, start + _TILE)
-            logs = self._log_classes(Z[part])
+            logs = self.classes.log_probabilities(Z[part])
             out[part] = logs[np.arange(len(logs)), classes[part]]
 
         with self._tiles(len(Z)) as over:
@@ -263,37 +251,35 @@ class TwoLevelLearner(Stateful):
         return out
 
     def load_state_dict(self, arrays: Arrays) -> None:
-        arrays = _renamed(arrays)
-        if self.pair_counts is None:
-            arrays.pop("pair_counts.totals", None)
-        if "directions" in arrays:
-            saved = (arrays[name] for name in ("directions", "shift", "word_class"))
-            self.begin(PilotResult.saved(*saved))
-        super().load_state_dict(arrays)
         if "n_word_rows" not in arrays:
-            self._load_uncut_rows(arrays)
+            arrays = _renamed(arrays)
+            if self.pair_counts is None:
+                arrays.pop("pair_counts.totals", None)
+        if "directions" in arrays:
+            self.begin(*(arrays[name] for name in ("directions", "shift", "word_class")))
+        super().load_state_dict(arrays)
         self.ridge_behind = self.moments is not None
-
-    def _load_uncut_rows(self, arrays: Arrays) -> None:
-        """Waiting rows as earlier versions saved them: those for words hold those for classes."""
-        found = under_prefix("word_rows", arrays) or under_prefix("class_rows", arrays)
-        self.rows, self.word_rows, self.n_word_rows = _Rows(), _Rows(), 0
-        if not found:
+        if "n_word_rows" in arrays:
             return
-        Z, words = found["Z"], found["codes"].astype(np.intp)
-        last = np.empty((len(Z), 0), dtype=np.int64)
-        cut = len(Z) - len(Z) % self.schedule.batch
-        self.rows.add(Z[cut:], words[cut:], last[cut:])
-        self._keep_for_words(Z[:cut], words[:cut], last[:cut])
+        # In version 0.1.0, the rows that waited for the words held those for the classes.
+        self.n_word_rows = 0
+        found = under_prefix("word_rows", arrays) or under_prefix("class_rows", arrays)
+        if found:
+            Z, words = found["Z"], found["codes"].astype(np.intp)
+            last = np.empty((len(Z), 0), dtype=np.int64)
+            cut = len(Z) - len(Z) % self.schedule.batch
+            self.rows.add(Z[cut:], words[cut:], last[cut:])
+            self._keep_for_words(Z[:cut], words[:cut], last[:cut])
 
     def _split(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         return split_last_tokens(X, self.settings.n_direct, self.n_words)
 
-    def _rates(self) -> tuple[float, float]:
-        return self._rates_of(self.schedule.share_left(self.n_seen), self.schedule.batch)
+    @property
+    def _rates_now(self) -> tuple[float, float]:
+        return self._rates(self.schedule.share_left(self.n_seen), self.schedule.batch)
 
-    def _rates_of(self, share: float, n_rows: int) -> tuple[float, float]:
-        """Learning rates of classes and direct connections, for steps on so many rows."""
+    def _rates(self, share: float, n_rows: int) -> tuple[float, float]:
+        """Learning rates of classes and direct connections, for steps on ``n_rows`` rows."""
         sizes = n_rows, len(self.shift), self.schedule.n_steps
         return self.settings.rate(share, *sizes), share * self.settings.direct_rate
 
@@ -359,12 +345,6 @@ class TwoLevelLearner(Stateful):
         if in_z is not None:
             self.direct.step(last, in_z, rates[1])
 
-    def _log_classes(self, Z: NDArray[Any]) -> NDArray[Any]:
-        if self.class_solver is not None:
-            return self.class_solver.log_probabilities(Z)
-        assert self.class_ridge is not None, "no rows were learned"
-        return self.class_ridge.log_probabilities(Z, np.zeros((len(Z), 1), dtype=Z.dtype))
-
     @contextmanager
     def _tiles(self, n_rows: int) -> Iterator[TileMap]:
         """A map over tiles of rows or classes, each on one BLAS thread; serial for small steps."""
@@ -402,18 +382,12 @@ class _Rows(Stateful):
 
 
 def _renamed(arrays: Arrays) -> Arrays:
-    """Arrays of a training state, those of earlier versions under the names of today."""
+    """Arrays of a training state that version 0.1.0 wrote, under the names of today."""
     out: Arrays = {}
     for name, array in arrays.items():
-        for old, new in _OLD_NAMES.items():
-            if name == old or (old.endswith(".") and name.startswith(old)):
-                name = new + name.removeprefix(old)
-                break
-        out[name] = array
-    for name, coef, offset in (
-        ("weights", "class_coef", "class_offset"),
-        ("velocity", "class_velocity", "class_offset_velocity"),
-    ):
-        if coef in out:
-            out[f"class_solver.{name}"] = np.vstack([out.pop(coef), out.pop(offset)])
+        old = next((old for old in _OLD_NAMES if name.startswith(old)), "")
+        out[_OLD_NAMES.get(old, "") + name.removeprefix(old)] = array
+    for name, parts in _OLD_PARTS.items():
+        if parts[0] in out:
+            out[name] = np.vstack([out.pop(part) for part in parts])
     return out

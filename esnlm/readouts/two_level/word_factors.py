@@ -29,16 +29,8 @@ _LEAST_SHARE = 0.2
 class ClassLayout:
     """Order of V words by class: word w of class c stands at column ``position[w]`` of a run.
 
-    Attributes
-    ----------
-    word_class, position, order : ndarray (V,) intp
-        ``order[position[w]] == w``.
-    runs : list of slice, one a class
-    starts, sizes : ndarray (n_classes,)
-        Of the runs; none is empty.
+    ``order[position[w]] == w``; no run is empty.
 
-    Examples
-    --------
     >>> layout = ClassLayout(np.array([1, 0, 1]))
     >>> layout.order.tolist(), layout.runs
     ([1, 0, 2], [slice(0, 1, None), slice(1, 3, None)])
@@ -53,16 +45,12 @@ class ClassLayout:
         self.runs = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
         self.starts, self.sizes = bounds[:-1], np.diff(bounds)
 
-    @classmethod
-    def of_one_class(cls, n_words: int) -> "ClassLayout":
-        return cls(np.zeros(n_words, dtype=np.intp))
-
     @property
     def n_classes(self) -> int:
         return len(self.runs)
 
     def words(self, c: int) -> NDArray[np.intp]:
-        """Columns of the vocabulary that belong to class c, ascending."""
+        """Those of class c, ascending."""
         return self.order[self.runs[c]]
 
     def rows_by_class(self, classes: NDArray[np.intp]) -> list[tuple[int, NDArray[np.intp]]]:
@@ -77,14 +65,9 @@ class ClassLayout:
 class WordFactors:
     """Linear word factors: X (n, n_units) -> outputs (n, V), normalised within each class.
 
-    Parameters
-    ----------
-    layout : ClassLayout
-    coef : ndarray (V, n_units)
-    intercept : ndarray (V,)
-        Both in the layout's order.
-    floor : ndarray (V,), optional
-        Least output of each word; outputs are floored and divided by their sum. None: softmax.
+    ``coef`` (V, n_units), ``intercept`` (V,) and ``floor`` (V,) are in the layout's order. Outputs
+    below the floor are set to it, and divided by their sum; where it is None, they go through a
+    softmax.
     """
 
     def __init__(
@@ -110,8 +93,12 @@ class WordFactors:
         coef, intercept = arrays[f"{prefix}coef_"], arrays[f"{prefix}intercept_"]
         return cls(layout, coef, intercept, arrays.get(f"{prefix}floor_"))
 
-    def log_probabilities(self, X: NDArray[Any], log_class: NDArray[Any]) -> NDArray[Any]:
-        """log P(c|x) (n, n_classes) -> log P(c|x) + log P(w|c, x), (n, V) in vocabulary order."""
+    def log_probabilities(
+        self, X: NDArray[Any], log_class: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """log P(w|c, x) (n, V) in vocabulary order, plus log P(c|x) (n, n_classes) if given."""
+        if log_class is None:
+            log_class = np.zeros((len(X), self.layout.n_classes), dtype=X.dtype)
         out = np.empty((len(X), len(self.coef)), dtype=X.dtype)
         coef = self.coef.T.astype(X.dtype, copy=False)
         step = rows_within(_CHUNK_BYTES, len(self.coef), X.dtype)

@@ -11,7 +11,7 @@ from esnlm.utils.state_dict import Stateful
 from esnlm.utils.threads import TileMap
 
 
-class WordSoftmax(Stateful):
+class WordSoftmax(WordFactors, Stateful):
     """Stochastic minimiser of ``-log P(w | class(w), z)`` over rows z, of all classes at once.
 
     Rows z (n, P) are taken to be centred, and their columns uncorrelated and of variance one at
@@ -19,30 +19,9 @@ class WordSoftmax(Stateful):
     divided by ``prior P`` + the sum over all rows so far of p (1 - p). They fall off like
     1 / rows, sooner for frequent words, and need no schedule.
 
-    Parameters
-    ----------
-    layout : ClassLayout
-    n_components : int
-        P.
-    counts : ndarray (V,)
-        Occurrences of the words, for the first intercepts.
-    prior : float
-        Curvature of a word before its first row, in units of the components' variance.
-    penalty : float
-        Of half the squared weights, for each row.
-
-    Examples
-    --------
-    >>> random = np.random.default_rng(0)
-    >>> Z = random.standard_normal((4096, 2)).astype(np.float32)
-    >>> words = 2 * (Z[:, 0] > 0) + (Z[:, 1] > 0)
-    >>> solver = WordSoftmax(ClassLayout(np.array([0, 0, 1, 1])), 2, np.ones(4))
-    >>> from esnlm.utils.threads import tile_map
-    >>> with tile_map(1) as over:
-    ...     for k in range(0, 4096, 64):
-    ...         solver.step(Z[k : k + 64], words[k : k + 64], 64, over)
-    >>> bool(np.exp(solver.factors.log_probability_of(Z, words)).mean() > 0.8)
-    True
+    ``counts`` (V,) are the words' occurrences, for the first intercepts; ``prior`` a word's
+    curvature before its first row, in units of the components' variance; ``penalty`` that of half
+    the squared weights, for each row.
     """
 
     _saved = ("coef", "intercept", "curvature")
@@ -52,23 +31,16 @@ class WordSoftmax(Stateful):
         layout: ClassLayout,
         n_components: int,
         counts: NDArray[Any],
-        *,
         prior: float = 1.0,
         penalty: float = 0.0,
     ) -> None:
-        self.layout = layout
-        self.penalty = penalty
         mass = counts + 0.5
         of_class = np.bincount(layout.word_class, mass, layout.n_classes)
         shares = (mass / of_class[layout.word_class])[layout.order]
-        self.coef = np.zeros((len(counts), n_components), dtype=np.float32)
-        self.intercept = np.log(shares).astype(np.float32)
+        coef = np.zeros((len(counts), n_components), dtype=np.float32)
+        super().__init__(layout, coef, np.log(shares).astype(np.float32))
+        self.penalty = penalty
         self.curvature = np.full(len(counts), prior * n_components, dtype=np.float32)
-
-    @property
-    def factors(self) -> WordFactors:
-        """The parameters, as views."""
-        return WordFactors(self.layout, self.coef, self.intercept)
 
     def step(
         self,
