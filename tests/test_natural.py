@@ -296,7 +296,7 @@ def test_parameters_are_counted_as_in_the_paper():
         (["--topology", "knot"], "topology must be one of"),
         (["--spectral-radius", "nan"], "spectral_radius must be a finite number"),
         (["--experts", "3"], "--experts is no option of the readout softmax"),
-        (["--held-out", "nowhere"], "no such shard folder: nowhere"),
+        (["--held-out", "nowhere"], "no such shards folder: nowhere"),
         (["--blimp", "nowhere"], "no such file or folder: nowhere"),
     ],
 )

@@ -357,7 +357,7 @@ def forge(folder: Path, **changes: object) -> None:
         ({"dtype": "int8"}, "expected uint16, uint32"),
         ({"dtype": "uint32"}, "expected 21 items of uint32"),
         ({"version": 2}, "version 2 of the shard format, expected 1"),
-        ({"format": "other"}, "does not describe a shard folder"),
+        ({"format": "other"}, "does not describe a shards folder"),
         ({"files": {}}, "does not describe whole shards"),
         ({"totals": 3}, "does not describe whole shards"),
         ({"n_tokens_vocab": None}, "does not describe whole shards"),
@@ -387,7 +387,7 @@ def test_tokens_and_places_out_of_range(made: Path):
 
 
 def test_folders_that_are_no_shards(tmp_path: Path):
-    with pytest.raises(ShardsError, match="no such shard folder"):
+    with pytest.raises(ShardsError, match="no such shards folder"):
         Shards(tmp_path / "none")
     with pytest.raises(ShardsError, match=r"manifest\.json is missing"):
         Shards(tmp_path)

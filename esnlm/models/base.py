@@ -2,7 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,22 +11,44 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from esnlm.models.sampling import Choice, text_pieces
-from esnlm.models.saving import SavedModel
-from esnlm.text.boundaries import as_documents, framed, framed_prefix
+from esnlm.models.saving import Contents
+from esnlm.storage.atomic import folder_aside
+from esnlm.storage.model_folder import (
+    MODEL,
+    TOKENIZER,
+    ModelFormatError,
+    check_replaceable,
+    read_files,
+    write_files,
+)
+from esnlm.storage.tensor_file import Arrays
+from esnlm.text.boundaries import as_documents, framed, framed_prefix, trained_tokenizer
 from esnlm.text.corpus import CorpusError, TokenStream, join_sequences
+from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.validation import check_count
+from esnlm.utils.version import __version__
 
 
-class SequenceModel(SavedModel, BaseEstimator, ABC):
-    """Scores and continuations, from three things that a subclass defines.
+class SequenceModel(BaseEstimator, ABC):
+    """Scores, continuations and model folders, from what a subclass defines.
 
     ``_log_probabilities(stream)`` -> (T,) float64: natural logs at predicted tokens, zero
     elsewhere. ``_read(ids (n,), state or None)`` -> the state after more tokens.
     ``_next_log_probabilities(state)`` -> (V,) float64. A fitted one has ``tokenizer_`` (or None),
     ``n_tokens_`` and ``reset``; documents and predicted tokens are those of `LanguageModel`.
+
+    ``_contents()`` -> what ``config.json`` says beside the tokenizer, and arrays by file.
+    ``_rebuilt(config, arrays, tokenizer)`` -> the model; KeyError, TypeError or IndexError where
+    something is missing. ``_kind`` is the configuration's entry of that name, if it has one.
     """
 
+    _kind: ClassVar[str | None] = None
+    tokenizer: Any
+    n_tokens: int | None
     reset: str
+    tokenizer_: Tokenizer | None
+    n_tokens_: int
+    run_: str | None
 
     @abstractmethod
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]: ...
@@ -35,6 +58,15 @@ class SequenceModel(SavedModel, BaseEstimator, ABC):
 
     @abstractmethod
     def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]: ...
+
+    def _contents(self) -> Contents:
+        raise NotImplementedError
+
+    @classmethod
+    def _rebuilt(
+        cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
+    ) -> Self:
+        raise NotImplementedError
 
     def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
         """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
@@ -117,9 +149,81 @@ class SequenceModel(SavedModel, BaseEstimator, ABC):
         self._check_fitted()
         return self._tokens(docs, self.n_tokens_)
 
+    def save(self, folder: str | Path) -> None:
+        """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
+
+        The folder appears whole or not at all; a model that was there is replaced.
+
+        Raises
+        ------
+        FileExistsError
+            ``folder`` is a file, or a folder with anything but a model in it.
+        """
+        self._write(folder, *self._contents())
+
+    def _write(self, folder: str | Path, config: dict[str, Any], arrays: dict[str, Arrays]) -> None:
+        about, texts = None, {}
+        if (tokenizer := self.tokenizer_) is not None:
+            about = {"bos": tokenizer.bos, "eos": tokenizer.eos}
+            texts[TOKENIZER] = tokenizer.to_json()
+        config = {"esnlm": __version__, **config, "tokenizer": about}
+        if hasattr(self, "run_"):
+            config["run"] = self.run_
+        with folder_aside(Path(folder), check_replaceable) as aside:
+            write_files(aside, MODEL, config, arrays, texts)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """The model that `save` wrote; its probabilities are identical.
+
+        Raises
+        ------
+        ModelFormatError
+            The folder is missing, incomplete, altered, of another version, or of another kind.
+        """
+        config, arrays, texts = read_files(Path(folder), MODEL)
+        if config.get("kind") != cls._kind:
+            raise ModelFormatError(
+                f"{folder} holds no {cls.__name__}: load it with esnlm.loading.load_model"
+            )
+        try:
+            about = config["tokenizer"]
+            tokenizer = None if about is None else Tokenizer.from_json(texts[TOKENIZER], **about)
+            model = cls._rebuilt(config, arrays, tokenizer)
+            model.n_tokens_ = int(config["n_tokens"])
+        except (KeyError, TypeError, IndexError) as error:
+            raise ModelFormatError(f"{folder} is not a whole model: {error}") from error
+        if "run" in config:
+            model.run_ = config["run"]
+        if tokenizer is not None and len(tokenizer) > model.n_tokens_:
+            raise ModelFormatError(
+                f"the tokenizer of {len(tokenizer)} entries does not belong to a model of"
+                f" {model.n_tokens_} tokens"
+            )
+        return model
+
     def _check_fitted(self) -> None:
         if not hasattr(self, "n_tokens_"):
             raise NotFittedError(f"this {type(self).__name__} has learnt nothing yet: call fit")
+
+    def _learn_vocabulary(self, docs: Any) -> TokenStream:
+        """Set ``tokenizer_``, trained where it is a name, and ``n_tokens_``; the tokens."""
+        if not isinstance(docs, TokenStream):
+            docs = as_documents(docs)
+        self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
+        n_tokens, tokenizer = self.n_tokens, self.tokenizer_
+        least = None if tokenizer is None else len(tokenizer)
+        if n_tokens is not None and least is not None and n_tokens < least:
+            raise ValueError(
+                f"n_tokens must be at least {least}, the tokenizer's entries, got {n_tokens}"
+            )
+        n_tokens = n_tokens or least
+        if n_tokens is None:
+            if not isinstance(docs, TokenStream):
+                docs = self._joined(docs, None)
+            n_tokens = int(docs.tokens.max(initial=0)) + 1
+        self.n_tokens_ = n_tokens
+        return self._tokens(docs, n_tokens)
 
     def _tokens(self, docs: Any, n_tokens: int | None, name: str = "docs") -> TokenStream:
         """Documents -> a stream that holds a token at least."""

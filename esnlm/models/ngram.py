@@ -10,7 +10,7 @@ from esnlm.models.base import SequenceModel
 from esnlm.models.saving import Contents
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import WEIGHTS
-from esnlm.text.boundaries import RESETS, as_documents, trained_tokenizer, vocabulary_size
+from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.state_dict import Arrays
@@ -82,14 +82,9 @@ class NgramLanguageModel(SequenceModel):
         no integers in ``[0, n_tokens)`` and parameters out of range.
         """
         check_parameters(self, _CONSTRAINTS)
-        if not isinstance(docs, TokenStream):
-            docs = as_documents(docs)
-        self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
-        n_tokens = vocabulary_size(self.n_tokens, self.tokenizer_)
-        stream = self._tokens(docs, n_tokens)
-        ngrams = KneserNey(self.order, n_tokens=n_tokens, discounts=self.discounts)
+        stream = self._learn_vocabulary(docs)
+        ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
         self.ngrams_ = ngrams.fit(stream.tokens, starts=stream.starts)
-        self.n_tokens_ = self.ngrams_.n_tokens_
         return self
 
     @property

@@ -14,13 +14,7 @@ from esnlm.models.saving import Contents, class_of, describe, parameters
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
-from esnlm.text.boundaries import (
-    RESETS,
-    as_documents,
-    framed_prefix,
-    trained_tokenizer,
-    vocabulary_size,
-)
+from esnlm.text.boundaries import RESETS, framed_prefix
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
@@ -188,16 +182,7 @@ class LanguageModel(SequenceModel):
         self._check_parts()
         self.run_: str | None = None
         check_parameters(self, self._constraints)
-        if not isinstance(docs, TokenStream):
-            docs = as_documents(docs)
-        self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
-        n_tokens = vocabulary_size(self.n_tokens, self.tokenizer_)
-        if n_tokens is None:
-            if not isinstance(docs, TokenStream):
-                docs = self._joined(docs, None)
-            n_tokens = int(docs.tokens.max(initial=0)) + 1
-        self.n_tokens_ = n_tokens
-        return self._tokens(docs, self.n_tokens_)
+        return self._learn_vocabulary(docs)
 
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""

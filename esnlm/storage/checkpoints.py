@@ -18,12 +18,7 @@ _NAME = re.compile(r"step-(\d{10})")
 # What a killed process leaves: half written, or half removed.
 _LEFT = re.compile(r"\.(new|old|step)[.-].*")
 _CHECKPOINT = FolderFormat(
-    "esnlm-checkpoint",
-    1,
-    "checkpoint",
-    CONFIG,
-    ModelFormatError,
-    "resume it with the esnlm that wrote it",
+    "esnlm-checkpoint", CONFIG, ModelFormatError, "resume it with the esnlm that wrote it"
 )
 
 
@@ -46,8 +41,6 @@ class Checkpoints:
     A new one is written aside, brought to the disk and renamed; only then the one before is
     removed. A process that is killed at any moment leaves a whole one, once there was a first.
 
-    Examples
-    --------
     >>> import tempfile
     >>> import numpy as np
     >>> folder = Checkpoints(Path(tempfile.mkdtemp()) / "run")
@@ -94,28 +87,27 @@ class Checkpoints:
         if step in earlier:
             return
         self._sweep()
+        config = {"step": step, "facts": dict(facts)}
         try:
             with folder_aside(self._place(step)) as aside:
-                config = {"step": step, "facts": dict(facts)}
                 write_files(aside, _CHECKPOINT, config, {_ARRAYS: arrays}, {})
         except OSError as error:
             reason = error.strerror or str(error)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 reason += ": free some"
-            left = "there is none before it"
-            if earlier:
-                left = f"the one of step {earlier[-1]} is whole: run the command again with"
-                left += " --resume"
+            left = (
+                f"the one of step {earlier[-1]} is whole: run the command again with --resume"
+                if earlier
+                else "there is none before it"
+            )
             raise OSError(
                 f"cannot write a checkpoint in {self.folder}: {reason}; {left}"
             ) from error
-        for old in earlier:
-            self._discard(old)
+        self._discard(earlier)
 
     def remove(self) -> None:
         """Remove every checkpoint, and the folder if nothing else is in it."""
-        for step in self._steps():
-            self._discard(step)
+        self._discard(self._steps())
         self._sweep()
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
@@ -131,12 +123,12 @@ class Checkpoints:
         return sorted(int(name[1]) for name in names if name)
 
     def _sweep(self) -> None:
-        if self.folder.is_dir():
-            for path in list(self.folder.iterdir()):
-                if _LEFT.fullmatch(path.name):
-                    shutil.rmtree(path, ignore_errors=True)
+        for path in list(self.folder.iterdir()) if self.folder.is_dir() else []:
+            if _LEFT.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
 
-    def _discard(self, step: int) -> None:
-        """Remove a checkpoint, which is out of sight before it is no longer whole."""
-        away = self._place(step).rename(self.folder / f".old.{step}")
-        shutil.rmtree(away, ignore_errors=True)
+    def _discard(self, steps: list[int]) -> None:
+        """Remove checkpoints, each out of sight before it is no longer whole."""
+        for step in steps:
+            away = self._place(step).rename(self.folder / f".old.{step}")
+            shutil.rmtree(away, ignore_errors=True)

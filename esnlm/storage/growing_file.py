@@ -3,8 +3,9 @@
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,24 +15,12 @@ from esnlm.storage.atomic import naming
 _PIECE_BYTES = 1 << 20
 
 
-class GrowingFile:
+class GrowingFile(AbstractContextManager["GrowingFile"]):
     """An array on disk that is appended to, with its size and its SHA-256 so far.
 
-    Parameters
-    ----------
-    path : Path
-    dtype : numpy dtype
-        What is appended is converted to it.
-    state : dict, optional
-        What `state` returned at a checkpoint: whatever the file has beyond it is cut off.
+    What is appended is converted to ``dtype``. ``state`` is what `state` returned at a checkpoint:
+    whatever the file has beyond it is cut off; ValueError where its bytes are others.
 
-    Raises
-    ------
-    ValueError
-        The file is shorter than at the checkpoint, or its bytes are others.
-
-    Examples
-    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a"
     >>> with GrowingFile(path, np.dtype("<u2")) as file:
@@ -54,9 +43,6 @@ class GrowingFile:
         self._file = open(path, "wb" if state is None else "r+b", buffering=0)  # noqa: SIM115
         if state is not None:
             self._roll_back(state)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._file.close()

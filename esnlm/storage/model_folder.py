@@ -3,7 +3,6 @@
 Nothing here unpickles: a folder from a stranger can hold wrong numbers, not code.
 """
 
-import hashlib
 import json
 import os
 import tempfile
@@ -11,9 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from esnlm.storage.atomic import folder_aside, sync_folder
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from esnlm.storage.atomic import write_whole
 from esnlm.storage.sealed_json import FolderFormat
-from esnlm.storage.tensor_file import Arrays, file_digest, read_tensors, write_tensors
+from esnlm.storage.tensor_file import Arrays, file_digest, write_tensors
 
 CONFIG = "config.json"
 WEIGHTS = "weights.safetensors"
@@ -26,25 +28,19 @@ class ModelFormatError(ValueError):
     """A folder that is not a whole, unaltered model."""
 
 
-MODEL = FolderFormat(
-    "esnlm-model",
-    1,
-    "model",
-    CONFIG,
-    ModelFormatError,
-    "load it with the esnlm that wrote it and save it again",
-)
+_ADVICE = "load it with the esnlm that wrote it and save it again"
+MODEL = FolderFormat("esnlm-model", CONFIG, ModelFormatError, _ADVICE)
+
+
+#: Reads the configuration of a model folder, and no other file: see `FolderFormat.read`.
+read_config = MODEL.read
 
 
 def check_target(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that a model could not be written to, before the work is done.
 
-    Raises
-    ------
-    FileExistsError
-        It holds a model and ``overwrite`` is False, or anything else.
-    PermissionError
-        The folder that would hold it cannot be written.
+    Raises FileExistsError where it holds a model and ``overwrite`` is False, or anything else,
+    PermissionError where the folder that would hold it cannot be written.
     """
     folder = folder.resolve()
     check_replaceable(folder)
@@ -80,30 +76,6 @@ def _is_model(folder: Path) -> bool:
     return isinstance(config, dict) and config.get("format") == MODEL.name
 
 
-def write_model(
-    folder: Path,
-    config: Mapping[str, Any],
-    arrays: Mapping[str, Arrays],
-    texts: Mapping[str, str],
-) -> None:
-    """Write ``config.json``, files of arrays (by name) and of text as one new folder.
-
-    ``config`` gets the format, its version, and the SHA-256 of every file and of itself.
-    """
-    with folder_aside(folder, check_replaceable) as aside:
-        write_files(aside, MODEL, config, arrays, texts)
-
-
-def read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Arrays], dict[str, str]]:
-    """Configuration, arrays and texts by file name; ModelFormatError where a byte is another."""
-    return read_files(folder, MODEL)
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a model folder, checked as `read_model` does; no other file is read."""
-    return MODEL.read(folder)
-
-
 def write_files(
     folder: Path,
     kind: FolderFormat,
@@ -111,29 +83,24 @@ def write_files(
     arrays: Mapping[str, Arrays],
     texts: Mapping[str, str],
 ) -> None:
-    """Write files into a folder that nobody reads yet, ``config.json`` last, all to the disk."""
+    """Write arrays and texts, by file name, into a folder that nobody reads yet.
+
+    ``config.json`` is written last; it gets the format, its version, and the SHA-256 of every
+    file and of itself.
+    """
     digests = {name: write_tensors(folder / name, arrays[name]) for name in arrays}
     for name, text in texts.items():
-        digests[name] = hashlib.sha256(text.encode()).hexdigest()
-        _write(folder / name, text.encode())
-    _write(folder / CONFIG, kind.sealed({**config, "sha256": dict(sorted(digests.items()))}))
-    sync_folder(folder)
+        write_whole(folder / name, text)
+        digests[name] = file_digest(folder / name)
+    write_whole(folder / CONFIG, kind.sealed({**config, "sha256": dict(sorted(digests.items()))}))
 
 
 def read_files(
     folder: Path, kind: FolderFormat
 ) -> tuple[dict[str, Any], dict[str, Arrays], dict[str, str]]:
-    """Configuration, arrays and texts of a folder of `write_files`, every byte checked.
-
-    Raises
-    ------
-    ModelFormatError
-        A file is missing, truncated or altered, or the format is another one.
-    """
+    """Configuration, arrays and texts of a folder of `write_files`, every byte checked."""
     config = kind.read(folder)
-    what = kind.what
-    arrays: dict[str, Arrays] = {}
-    texts = {}
+    what, arrays, texts = kind.what, {}, {}
     for name, digest in config["sha256"].items():
         path = folder / name
         if Path(name).name != name:
@@ -147,16 +114,9 @@ def read_files(
             )
         try:
             if name.endswith(".safetensors"):
-                arrays[name] = read_tensors(path)
+                arrays[name] = load_file(path)
             else:
                 texts[name] = path.read_text(encoding="utf-8")
-        except (KeyError, ValueError) as error:
+        except (ValueError, SafetensorError) as error:
             raise ModelFormatError(f"{folder} does not hold a readable {what}: {error}") from error
     return config, arrays, texts
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -35,16 +35,20 @@ def unsealed(path: Path) -> Any:
 class FolderFormat:
     """A kind of folder whose ``file`` has its name and version, and holds its own checksum.
 
-    ``what`` it is in messages, ``error`` is raised for a folder that is not whole and unaltered,
-    ``advice`` says what to do with one of another version.
+    ``error`` is raised for a folder that is not whole and unaltered, ``advice`` says what to do
+    with one of another version.
     """
 
     name: str
-    version: int
-    what: str
     file: str
     error: type[ValueError]
     advice: str
+    version: int = 1
+
+    @property
+    def what(self) -> str:
+        """What messages call such a folder."""
+        return self.name.removeprefix("esnlm-")
 
     @property
     def _key(self) -> str:

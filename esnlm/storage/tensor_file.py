@@ -1,4 +1,4 @@
-"""safetensors files written and read an array at a time, so that none is in memory twice.
+"""safetensors files, written an array at a time, and checksums of files.
 
 The library's own writer orders arrays of one width by their types, which would change the bytes of
 every model, and needs whole copies of arrays that are not contiguous.
@@ -6,13 +6,14 @@ every model, and needs whole copies of arrays that are not contiguous.
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from esnlm.storage.growing_file import GrowingFile
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -21,7 +22,6 @@ _DTYPES = {
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
 }  # fmt: skip
-_NUMPY = {short: np.dtype(name) for name, short in _DTYPES.items()}
 _PIECE_BYTES = 1 << 24
 
 
@@ -31,12 +31,11 @@ def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     The same arrays give the same bytes: widest types first, then by name. Raises TypeError for a
     type that the format does not have.
 
-    Examples
-    --------
     >>> import tempfile
+    >>> from safetensors.numpy import load_file
     >>> path = Path(tempfile.mkdtemp()) / "a"
     >>> digest = write_tensors(path, {"x": np.arange(3), "y": np.float32(2)})
-    >>> read_tensors(path)["x"], digest == file_digest(path)
+    >>> load_file(path)["x"], digest == file_digest(path)
     (array([0, 1, 2]), True)
     """
     ordered = sorted(
@@ -53,37 +52,13 @@ def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    digest = hashlib.sha256()
-    with open(path, "wb") as file:
-        for piece in (len(text).to_bytes(8, "little"), text):
-            digest.update(piece)
-            file.write(piece)
+    with GrowingFile(path, np.dtype(np.uint8)) as file:
+        file.append(np.frombuffer(len(text).to_bytes(8, "little") + text, np.uint8))
         for _, array in ordered:
             little = array.dtype.newbyteorder("<")
             for rows in np.array_split(np.atleast_1d(array), 1 + array.nbytes // _PIECE_BYTES):
-                data = np.ascontiguousarray(rows, dtype=little).reshape(-1).view(np.uint8).data
-                digest.update(data)
-                file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return digest.hexdigest()
-
-
-def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a safetensors file, writable; ValueError where it is none, or ends early."""
-    arrays = {}
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if size > path.stat().st_size:
-            raise ValueError(f"{path} is not a safetensors file")
-        header = json.loads(file.read(size))
-        header.pop("__metadata__", None)
-        for name, about in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            array = np.empty(about["shape"], dtype=_NUMPY[about["dtype"]])
-            if array.size and file.readinto(array.reshape(-1).view(np.uint8).data) != array.nbytes:
-                raise ValueError(f"{path} ends within the array {name!r}")
-            arrays[name] = array
-    return arrays
+                file.append(np.ascontiguousarray(rows, dtype=little).reshape(-1).view(np.uint8))
+        return str(file.state()["sha256"])
 
 
 def file_digest(path: Path) -> str:

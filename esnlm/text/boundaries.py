@@ -121,20 +121,6 @@ def trained_tokenizer(
     raise ValueError(f"tokenizer must be a Tokenizer, 'word', 'char' or None, got {tokenizer!r}")
 
 
-def vocabulary_size(n_tokens: int | None, tokenizer: Tokenizer | None) -> int | None:
-    """Entries of the vocabulary: as given, or the tokenizer's; None where neither is known.
-
-    Raises ValueError where the tokenizer has more entries than were given.
-    """
-    if tokenizer is None:
-        return n_tokens
-    if n_tokens is not None and n_tokens < len(tokenizer):
-        raise ValueError(
-            f"n_tokens must be at least {len(tokenizer)}, the tokenizer's entries, got {n_tokens}"
-        )
-    return n_tokens or len(tokenizer)
-
-
 def as_documents(docs: Any) -> Any:
     """Documents that can be read twice; a text or an integer sequence alone is one document.
 

@@ -29,7 +29,7 @@ class ShardsError(ValueError):
     """A folder that is not a whole, unaltered set of shards."""
 
 
-FORMAT = FolderFormat("esnlm-shards", 1, "shard", MANIFEST, ShardsError, "prepare the text again")
+FORMAT = FolderFormat("esnlm-shards", MANIFEST, ShardsError, "prepare the text again")
 
 
 class Shards:
