@@ -103,7 +103,7 @@ def test_files_are_named_within_what_was_given(tmp_path: Path):
     for name in ("b", "sub/c"):
         (tmp_path / name).write_text(name)
     corpus = TextCorpus([tmp_path / "b", tmp_path])
-    assert [name for _, name in corpus.named_files()] == ["b", "b", "sub/c"]
+    assert [name for _, name in corpus.files()] == ["b", "b", "sub/c"]
 
 
 def sequences(reset: bool) -> TokenStream:

@@ -69,7 +69,7 @@ def rows_of(path: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("kind", ["word", "char", "bytes"])
 @pytest.mark.parametrize("reset", RESETS)
 def test_parts_of_a_text_add_up_to_the_whole(kind, reset, monkeypatch):
-    monkeypatch.setattr("esnlm.evaluation.measures._PART_CHARACTERS", 40)
+    monkeypatch.setattr("esnlm.text.tokenizers._BATCH_CHARACTERS", 40)
     reservoir = Reservoir(20, random_state=0, leak_rate=0.5)
     whole = LanguageModel(reservoir, RidgeReadout(), tokenizer_of(kind), reset=reset).fit(DOCS)
     for model in (whole, ngrams(kind, reset)):

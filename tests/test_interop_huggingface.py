@@ -11,6 +11,7 @@ from interop_cases import CASES, fitted, minimal_pairs, sentence_scores, sentenc
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.interop.huggingface import PAD, export_model
+from esnlm.text.boundaries import framed_prefix
 
 torch = pytest.importorskip("torch", reason="needs the hf extra")
 transformers = pytest.importorskip("transformers", reason="needs the hf extra")
@@ -83,7 +84,7 @@ def test_logits_are_log_probabilities_of_every_token(case: str, tmp_path: Path) 
     np.testing.assert_allclose(logits.exp().numpy(), ours.predict_proba(text), atol=1e-6)
     assert torch.allclose(torch.log_softmax(logits, -1), logits, atol=1e-9)
     state = ours.reservoir_.transform(
-        ours.tokenizer_.encode_lines([text]).__next__()[:-1],
+        framed_prefix(text, ours.tokenizer_, "sentence"),
         features=None if ours.features_ is None else ours.features_.embedding_,
     )
     np.testing.assert_allclose(out.hidden_states[0][0].numpy(), state, atol=1e-5)

@@ -100,7 +100,9 @@ def test_text_and_its_integers_agree():
     fitted = model(tokenizer="word").fit(spelled(TRAIN))
     tokenizer = fitted.tokenizer_
     docs = spelled(TEST)
-    assert fitted.score(docs) == fitted.score(list(tokenizer.encode_lines(docs)))
+    assert fitted.score(docs) == fitted.score(
+        [ids for (ids,) in framed(docs, tokenizer, "sentence")]
+    )
     prefix = np.append([tokenizer.bos_id], tokenizer.encode("a b"))
     np.testing.assert_array_equal(fitted.predict_proba("a b"), fitted.predict_proba(prefix))
 

@@ -216,8 +216,8 @@ def test_clone_and_default_vocabulary():
         ([], "no token to predict"),
         ([1], "no token to predict"),
         ([0.5, 1.0], "1-D integers"),
-        ([-1, 2], r"must lie in \[0, 5\)"),
-        ([1, 5], r"must lie in \[0, 5\)"),
+        ([-1, 2], "must be at least 0 and below 5"),
+        ([1, 5], "must be at least 0 and below 5"),
         (np.zeros((2, 2), dtype=int), "2-D"),
     ],
 )

@@ -26,6 +26,7 @@ from esnlm.storage.atomic import locked
 from esnlm.storage.growing_file import GrowingFile
 from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.text import prepare as preparation
+from esnlm.text.boundaries import framed
 from esnlm.text.corpus import CorpusError
 from esnlm.text.prepare import prepare_shards
 from esnlm.text.sentences import Rules
@@ -64,7 +65,9 @@ def text(tmp_path: Path) -> Path:
 
 def test_sentences_documents_and_counts(text: Path, tmp_path: Path):
     shards = prepare_shards(text, tmp_path / "out", WORDS)
-    expected = [line.tolist() for line in WORDS.encode_lines(filter(None, TEXT.split("\n")))]
+    expected = [
+        line.tolist() for (line,) in framed(filter(None, TEXT.split("\n")), WORDS, "sentence")
+    ]
     assert sentences_of(shards) == expected
     assert documents_of(shards) == [expected[0] + expected[1], expected[2], expected[3]]
     assert shards.manifest["totals"] == {
@@ -120,9 +123,9 @@ def test_any_text_has_the_tokens_of_the_tokenizer(content: str, checkpoint: int,
         shards = prepare_shards(*arguments, checkpoint_characters=checkpoint)
         lines = [line for document in documents for line in document]
         bare = [tokenizer.encode(line).tolist() for line in lines]
-        framed = [[tokenizer.bos_id, *ids, tokenizer.eos_id] for ids in bare]
-        assert sentences_of(shards) == framed
-        left = iter(framed)
+        expected = [[tokenizer.bos_id, *ids, tokenizer.eos_id] for ids in bare]
+        assert sentences_of(shards) == expected
+        left = iter(expected)
         expected = [list(chain(*islice(left, len(document)))) for document in documents]
         assert documents_of(shards) == expected
         totals = shards.manifest["totals"]
@@ -158,7 +161,8 @@ def test_what_a_document_is(text: Path, tmp_path: Path, documents: str, expected
 def test_short_sentences_are_left_out_and_long_ones_cut(text: Path, tmp_path: Path):
     rules = Rules(min_length=5, max_length=6)
     shards = prepare_shards(text, tmp_path / "out", WORDS, rules=rules)
-    first, second, _, _ = (x.tolist() for x in WORDS.encode_lines(filter(None, TEXT.split("\n"))))
+    lines = framed(filter(None, TEXT.split("\n")), WORDS, "sentence")
+    first, second, _, _ = (ids.tolist() for (ids,) in lines)
     # The first has 7 tokens with its boundaries, the second 6, the others 4.
     assert sentences_of(shards) == [first[:6], second]
     totals = shards.manifest["totals"]
@@ -608,7 +612,7 @@ def test_interrupted_says_how_to_go_on(text: Path, tmp_path: Path, capsys, monke
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preparation._Run, "_absorb", interrupt)
+    monkeypatch.setattr(preparation, "tokenize_sentences", interrupt)
     assert main(["prepare", str(text), "--tokenizer", "char", "--out", str(tmp_path / "o")]) == 130
     assert "the same command continues from here" in capsys.readouterr().err
     monkeypatch.undo()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
+from esnlm.text.boundaries import framed
 from esnlm.text.tokenizers import Tokenizer, TokenizerError
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n"
@@ -77,7 +78,7 @@ def test_rare_characters_become_unknown_where_the_size_is_given():
 
 def test_lines_get_both_boundaries_and_batches_none():
     tokenizer = Tokenizer.train_words([TEXT])
-    lines = [line.tolist() for line in tokenizer.encode_lines(["the dog", "Mary"])]
+    lines = [ids.tolist() for (ids,) in framed(["the dog", "Mary"], tokenizer, "sentence")]
     assert lines == [[1, 3, 4, 2], [1, 6, 2]]
     assert [b.tolist() for b in tokenizer.encode_batches(["the dog"])] == [[3, 4]]
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from tqdm import tqdm
 from esnlm.evaluation.interpolation import interpolated, interpolation_weight
 from esnlm.text.corpus import TextCorpus, TokenStream
 from esnlm.text.shards import MANIFEST, Shards
+from esnlm.text.tokenizers import in_batches
 
 COLUMNS = (
     "model",
@@ -28,7 +29,6 @@ COLUMNS = (
     "unknown_share",
     "weight",
 )
-_PART_CHARACTERS = 1 << 20
 _PART_TOKENS = 1 << 18
 #: Tokens before a part that are read again where a state is never reset: it forgets the rest.
 _OVERLAP = 4096
@@ -51,16 +51,10 @@ class Scored:
 class Evaluation:
     """Measures of texts under one model, or under two and their interpolation.
 
-    Parameters
-    ----------
-    models : one model with a tokenizer, or two that read text alike
-    names : as many names, for the rows
-    weight : float, optional
-        With two models: share of the first in the interpolation, which is a third row.
-    split : str
-        What a document of a text is; see `esnlm.text.corpus.TextCorpus`.
-    verbose : bool
-        Show progress on standard error if it is a terminal.
+    ``models``: one with a tokenizer, or two that read text alike. ``names``: theirs in the rows.
+    ``split``: what a document of a text is; see `esnlm.text.corpus.TextCorpus`. ``weight``: with
+    two models, share of the first in the interpolation, which is a third row. ``verbose`` shows
+    progress on standard error if it is a terminal.
     """
 
     def __init__(
@@ -105,12 +99,22 @@ class Evaluation:
         """Counts of a text, and its negative log-likelihood (n_models,) in nats."""
         sums: Any = Counter()
         tokenizer = self.models[0].tokenizer_
+        unk_id = None if tokenizer is None else tokenizer.unk_id
         # A line end was cut off each document that is not a whole file.
         cut = 0 if self.split == "file" else 1
         hidden = None if self.verbose else True  # None: hidden where no terminal shows it
         with tqdm(unit="tok", unit_scale=True, leave=False, disable=hidden) as bar:
             for part in self.parts(path):
-                sums.update(_counts(part, None if tokenizer is None else tokenizer.unk_id, cut))
+                unknown = part.predicted & (
+                    part.stream.tokens == (-1 if unk_id is None else unk_id)
+                )
+                sums.update(
+                    n_tokens=int(np.count_nonzero(part.predicted)),
+                    n_words=sum(len(doc.split()) for doc in part.docs),
+                    n_characters=sum(len(doc) + cut for doc in part.docs),
+                    n_unknown=int(np.count_nonzero(unknown)),
+                    nll=-np.array([scores.sum() for scores in part.scores]),
+                )
                 if watch is not None:
                     watch(path, part)
                 bar.update(len(part.stream.tokens))
@@ -123,23 +127,28 @@ class Evaluation:
     def parts(self, path: str) -> Iterator[Scored]:
         """The scored parts of a text or of shards, about a million characters each.
 
-        With ``reset="never"`` a part begins with the state after the 4 096 tokens before it.
-
-        Raises
-        ------
-        ValueError
-            The shards have another tokenizer than the models, which must reset at sentences.
+        With ``reset="never"`` a part begins with the state after the 4 096 tokens before it. Raises
+        ValueError where shards have another tokenizer than the models, which must reset at
+        sentences.
         """
         before: NDArray[Any] | None = None
         for docs, stream in self._streams(path):
-            part = _scored(self.models, docs, stream, before)
+            predicted, tokens = stream.predicted(), stream.tokens
+            if before is not None:
+                predicted[:] = True
+                tokens = np.append(before, tokens)
+            whole = TokenStream(tokens, stream.starts, np.array([0, len(tokens)]))
+            scores = []
+            for model in self.models:
+                (found,) = model.log_likelihood(whole)
+                scores.append(np.zeros(len(predicted)))
+                scores[-1][predicted] = found[len(found) - np.count_nonzero(predicted) :]
             if self.weight is not None:
-                mixed = interpolated(part.scores[0], part.scores[1], self.weight)
-                part.scores.append(np.where(part.predicted, mixed, 0.0))
-            yield part
+                mixed = interpolated(scores[0], scores[1], self.weight)
+                scores.append(np.where(predicted, mixed, 0.0))
+            yield Scored(docs, stream, predicted, scores)
             if stream.starts is None:
-                kept = stream.tokens if before is None else np.append(before, stream.tokens)
-                before = kept[-_OVERLAP:]
+                before = tokens[-_OVERLAP:]
 
     def best_weight(self, paths: Sequence[str]) -> float:
         """Share of the first model that makes the interpolation likeliest on held-out texts."""
@@ -163,7 +172,7 @@ class Evaluation:
         model = self.models[0]
         if is_shards(path):
             return (([], stream) for stream in _shard_streams(model, Shards(path)))
-        return ((docs, model.tokenize(docs)) for docs in _text_parts(TextCorpus(path, self.split)))
+        return ((docs, model.tokenize(docs)) for docs in in_batches(TextCorpus(path, self.split)))
 
     def _measures(self, path: str, sums: Any) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -213,51 +222,6 @@ def _shard_streams(model: Any, shards: Shards) -> Iterator[TokenStream]:
         bounds = np.array([0, high - low])
         yield TokenStream(whole.tokens[low:high], starts[first:end] - low, bounds)
         first = end
-
-
-def _text_parts(docs: Iterable[str]) -> Iterator[list[str]]:
-    """Documents in lists of about a million characters."""
-    part: list[str] = []
-    size = 0
-    for doc in docs:
-        part.append(doc)
-        size += len(doc)
-        if size >= _PART_CHARACTERS:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
-
-
-def _scored(
-    models: Sequence[Any], docs: Sequence[str], stream: TokenStream, before: NDArray[Any] | None
-) -> Scored:
-    """Scores of a stream after the tokens ``before`` it."""
-    n = len(stream.tokens)
-    predicted = stream.predicted()
-    tokens = stream.tokens
-    if before is not None:
-        predicted[:] = True
-        tokens = np.append(before, tokens)
-    whole = TokenStream(tokens, stream.starts, np.array([0, len(tokens)]))
-    scores = []
-    for model in models:
-        (found,) = model.log_likelihood(whole)
-        scores.append(np.zeros(n))
-        scores[-1][predicted] = found[len(found) - np.count_nonzero(predicted) :]
-    return Scored(docs, stream, predicted, scores)
-
-
-def _counts(part: Scored, unk_id: int | None, cut: int) -> dict[str, Any]:
-    """Sums of a part; ``cut`` line ends were taken off each document."""
-    unknown = part.predicted & (part.stream.tokens == (-1 if unk_id is None else unk_id))
-    return {
-        "n_tokens": int(np.count_nonzero(part.predicted)),
-        "n_words": sum(len(doc.split()) for doc in part.docs),
-        "n_characters": sum(len(doc) + cut for doc in part.docs),
-        "n_unknown": int(np.count_nonzero(unknown)),
-        "nll": -np.array([scores.sum() for scores in part.scores]),
-    }
 
 
 def _ratio(part: float, whole: float) -> float:

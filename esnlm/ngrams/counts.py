@@ -1,6 +1,5 @@
 """Counts of n-grams as sorted integer keys, and the discounts estimated from them."""
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,35 +12,26 @@ Ints: TypeAlias = NDArray[np.integer[Any]]
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 
 
-@dataclass
 class Table:
     """All k-grams of one order, sorted by context and then by token.
 
     ``keys`` (n_grams,) int64: context * n_tokens + token, where the context is the position of
     the (k - 1)-gram in its own table (its token for k = 2, 0 for k = 1). ``counts`` (n_grams,)
     int32. ``discounts`` (3,): of counts 1, 2 and above. ``totals`` (n_contexts,) float64:
-    c(context). ``left_over`` (n_contexts,) float64: weight of the next shorter context; 1 where
-    nothing follows.
+    c(context). ``left_over`` (n_contexts,) float64: weight of the next shorter context, from the
+    mass that discounts free (Chen & Goodman, 4.31); 1 where nothing follows.
     """
 
-    keys: Ints
-    counts: Ints
-    discounts: Floats
-    totals: Floats
-    left_over: Floats
-
-    @classmethod
-    def discounted(
-        cls, keys: Ints, counts: Ints, discounts: Floats, n_contexts: int, n_tokens: int
-    ) -> "Table":
-        """The table with the mass that discounts free in each context (Chen & Goodman, 4.31)."""
+    def __init__(
+        self, keys: Ints, counts: Ints, discounts: Floats, n_contexts: int, n_tokens: int
+    ) -> None:
+        self.keys, self.counts, self.discounts = keys, counts.astype(np.int32), discounts
         contexts = keys // n_tokens
-        totals = np.bincount(contexts, counts, n_contexts).astype(np.float64)
+        self.totals = np.bincount(contexts, counts, n_contexts).astype(np.float64)
         taken = discounts[np.minimum(counts, 3) - 1]
         freed = np.bincount(contexts, weights=taken, minlength=n_contexts)
-        left_over = np.ones(n_contexts)
-        np.divide(freed, totals, out=left_over, where=totals > 0)
-        return cls(keys, counts.astype(np.int32), discounts, totals, left_over)
+        self.left_over = np.ones(n_contexts)
+        np.divide(freed, self.totals, out=self.left_over, where=self.totals > 0)
 
     def own(self, ids: Ints, contexts: Ints) -> Floats:
         """(c - D(c)) / c(context) of the n-grams ``ids`` (n,), 0 where an id is -1."""

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from esnlm.ngrams.counts import Floats, Ints, Table, estimate_discounts, find, next_order, places
-from esnlm.utils.validation import Choice, Count, Number, check_parameters
+from esnlm.utils.validation import Choice, Count, Number, check_parameters, checked_tokens
 
 _SCORED_AT_ONCE = 1 << 20
 _CONSTRAINTS = {
@@ -69,12 +69,11 @@ class KneserNey(BaseEstimator):
         ValueError for an empty corpus, tokens that are not integers or outside ``range(n_tokens)``.
         """
         check_parameters(self, _CONSTRAINTS)
-        words, where = _checked(tokens, starts)
-        offsets = places(where, len(words), self.order)
+        words = checked_tokens(tokens, self.n_tokens)
+        offsets = places(_checked_starts(starts, words), len(words), self.order)
         if not np.any(offsets > 0):
             raise ValueError("the corpus holds no token to predict: documents need two or more")
         self.n_tokens_ = int(words.max()) + 1 if self.n_tokens is None else int(self.n_tokens)
-        _check_range(words, self.n_tokens_)
         self._tables: list[Table] = []
         self.discounts_ = np.zeros((self.order, 3))
         self._count(words, offsets)
@@ -110,7 +109,7 @@ class KneserNey(BaseEstimator):
     def _add_table(self, keys: Ints, counts: Ints, n_contexts: int) -> None:
         row = self.discounts_[len(self._tables)]
         row[:] = estimate_discounts(counts, self.discounts)
-        self._tables.append(Table.discounted(keys, counts, row, n_contexts, self.n_tokens_))
+        self._tables.append(Table(keys, counts, row, n_contexts, self.n_tokens_))
 
     def log_probabilities(self, tokens: ArrayLike, starts: ArrayLike | None = None) -> Floats:
         """Natural-log probability (T,) of each token given its document; 0 at first tokens.
@@ -123,13 +122,13 @@ class KneserNey(BaseEstimator):
         [0.0, -0.288, -0.405, 0.0, -0.288]
         """
         self._fitted()
-        words, where = _checked(tokens, starts)
+        words = checked_tokens(tokens, self.n_tokens_)
+        where = _checked_starts(starts, words)
         result = np.empty(len(words))
         reach = max(self.order - 1, 1)
         for first in range(0, len(words), _SCORED_AT_ONCE):
             end = min(first + _SCORED_AT_ONCE, len(words))
             early = max(first - reach, 0)
-            _check_range(words[early:end], self.n_tokens_)
             low, high = np.searchsorted(where, [early, end])
             # Documents that began before ``early`` count from there, which is far enough back.
             near = np.union1d([early], where[low:high]) if first else where[low:high]
@@ -162,8 +161,7 @@ class KneserNey(BaseEstimator):
     def next_token_distribution(self, context: ArrayLike) -> Floats:
         """Probabilities (n_tokens,) of the token after ``context``, seen or not, empty or not."""
         self._fitted()
-        history = np.asarray(context, dtype=np.int64)
-        _check_range(history, self.n_tokens_)
+        history = checked_tokens(np.asarray(context, dtype=np.int64), self.n_tokens_)
         table = self._tables[0]
         result = np.full(self.n_tokens_, table.left_over[0] / self.n_tokens_)
         self._add_own(result, table, 0)
@@ -226,29 +224,20 @@ class KneserNey(BaseEstimator):
             keys = np.repeat(np.arange(len(children), dtype=np.int64) * n_tokens, children)
             keys += arrays[f"tokens.{order}"]
             counts = arrays[f"counts.{order}"].astype(np.int32)
-            table = Table.discounted(keys, counts, row, len(children), n_tokens)
+            table = Table(keys, counts, row, len(children), n_tokens)
             model._tables.append(table)
         return model
 
 
-def _checked(tokens: ArrayLike, starts: ArrayLike | None) -> tuple[Ints, Ints]:
-    """Tokens (T,) and where (n,) documents begin in them."""
-    words, where = np.asarray(tokens), np.asarray([0] if starts is None else starts)
-    if words.ndim != 1 or (words.size and words.dtype.kind not in "iu"):
-        raise ValueError(f"tokens must be 1-D integers, got {words.ndim}-D {words.dtype}")
-    if len(words) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
+def _checked_starts(starts: ArrayLike | None, tokens: Ints) -> Ints:
+    """Where (n,) documents begin in the tokens."""
+    where = np.asarray([0] if starts is None else starts)
+    if len(tokens) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
         raise ValueError(f"starts must begin at 0 and rise, got {where[:5].tolist()} and on")
-    return words, where
+    return where
 
 
 def _narrow(values: Ints) -> Ints:
     """The same numbers in the narrowest unsigned type that holds them, of at least 16 bits."""
     top = int(values.max(initial=0))
     return values.astype(np.uint16 if top < 1 << 16 else np.min_scalar_type(top))
-
-
-def _check_range(tokens: Ints, n_tokens: int) -> None:
-    if tokens.size and not (tokens.min() >= 0 and tokens.max() < n_tokens):
-        raise ValueError(
-            f"tokens must lie in [0, {n_tokens}), got {tokens.min()} to {tokens.max()}"
-        )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from esnlm.text.tokenizers import Tokenizer
+from esnlm.text.tokenizers import Ids, Tokenizer
 
 RESETS = ("sentence", "document", "never")
 _BATCH = 1024
@@ -40,18 +40,19 @@ def framed(
         if len(kinds) > 1:
             raise ValueError("docs must be all strings or all integer arrays, got both")
         if kinds == {False}:
-            yield from ([as_integers(doc)] for doc in batch)
+            yield from ([_as_integers(doc)] for doc in batch)
             continue
         tokenizer = needed(tokenizer)
         before, after = _boundaries(tokenizer, reset)
         cut = [text_pieces(text, tokenizer, reset) for text in batch]
         encoded = tokenizer.encode_batches(chain.from_iterable(pieces for pieces, _ in cut))
         for pieces, ends in cut:
-            ended = [_joined(ids, after if ends else []) for ids in islice(encoded, len(pieces))]
+            last = after if ends else after[:0]
+            ended = [(ids, last) for ids in islice(encoded, len(pieces))]
             if reset == "sentence":
-                yield [_joined(before, ids) for ids in ended]
+                yield [np.concatenate([before, *pair]) for pair in ended]
             else:
-                yield [_joined(before, *ended)]
+                yield [np.concatenate([before, *chain.from_iterable(ended)])]
 
 
 def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: str) -> NDArray[Any]:
@@ -70,19 +71,19 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     [1, 3, 2, 4]
     """
     if not isinstance(prefix, str):
-        ids = as_integers(prefix)
-        bos = [] if tokenizer is None else _boundaries(tokenizer, reset)[0]
-        return ids if len(ids) or not bos else np.array(bos)
+        ids = _as_integers(prefix)
+        bos = ids if tokenizer is None else _boundaries(tokenizer, reset)[0]
+        return ids if len(ids) or not len(bos) else bos
     tokenizer = needed(tokenizer)
     before, after = _boundaries(tokenizer, reset)
     if reset != "sentence" and tokenizer.keeps_newlines:
-        return _joined(before, tokenizer.encode(prefix))
+        return np.concatenate([before, tokenizer.encode(prefix)])
     # A sign more: what ends with a line end has an empty line after it.
     *ended, last = f"{prefix}|".splitlines()
     if reset == "sentence":
         ended = []
-    lines = [_joined(tokenizer.encode(line), after) for line in ended if line.strip()]
-    return _joined(before, *lines, tokenizer.encode(last[:-1]))
+    lines = [part for line in ended if line.strip() for part in (tokenizer.encode(line), after)]
+    return np.concatenate([before, *lines, tokenizer.encode(last[:-1])])
 
 
 def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str], bool]:
@@ -143,7 +144,7 @@ def as_documents(docs: Any) -> Any:
     return list(docs) if iter(docs) is docs else docs
 
 
-def as_integers(doc: Any) -> NDArray[Any]:
+def _as_integers(doc: Any) -> NDArray[Any]:
     """A document (n,) of integers, checked; an empty one is int64."""
     ids = np.asarray(doc)
     if ids.size == 0 and ids.ndim == 1:
@@ -163,11 +164,11 @@ def needed(tokenizer: Tokenizer | None) -> Tokenizer:
     return tokenizer
 
 
-def _boundaries(tokenizer: Tokenizer, reset: str) -> tuple[list[int], list[int]]:
+def _boundaries(tokenizer: Tokenizer, reset: str) -> tuple[Ids, Ids]:
     """The tokens before a sequence and after a sentence, none where there is no such token."""
-    bos = [] if tokenizer.bos_id is None or reset == "never" else [tokenizer.bos_id]
-    return bos, [] if tokenizer.eos_id is None else [tokenizer.eos_id]
-
-
-def _joined(*parts: Any) -> NDArray[np.int32]:
-    return np.concatenate(parts).astype(np.int32)
+    bos = None if reset == "never" else tokenizer.bos_id
+    before, after = (
+        np.array([] if token is None else [token], dtype=np.int32)
+        for token in (bos, tokenizer.eos_id)
+    )
+    return before, after

@@ -27,22 +27,13 @@ class CorpusError(ValueError):
 class TextCorpus:
     """Documents of text files, read anew at each iteration and never held as a whole.
 
-    Parameters
-    ----------
-    paths : str, Path or sequence of them
-        UTF-8 text files, plain or ``.gz``, and folders, whose files are taken in the order of
-        their names, hidden ones left out.
-    split : {"blank_line", "line", "file"}
-        What a document is: the lines between blank lines, each line, or the whole file.
+    ``paths`` are UTF-8 text files, plain or ``.gz``, and folders, whose files are taken in the
+    order of their names, hidden ones left out. ``split`` says what a document is: the lines
+    between blank lines ("blank_line"), each line ("line"), or the whole file ("file").
 
-    Raises
-    ------
-    CorpusError
-        A path does not exist (at once), or, when read: a file is not UTF-8 text, a ``.gz`` is
-        damaged, or the files together hold no text.
+    Raises CorpusError where a path does not exist (at once), or, when read: a file is not UTF-8
+    text, a ``.gz`` is damaged, or the files together hold no text.
 
-    Examples
-    --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "a.txt").write_text("one line\\nanother\\n\\na new document\\n")
@@ -71,7 +62,7 @@ class TextCorpus:
 
     def __iter__(self) -> Iterator[str]:
         empty = True
-        for path in self.files():
+        for path, _ in self.files():
             for document in read_documents(path, self.split):
                 empty = False
                 yield document
@@ -79,11 +70,7 @@ class TextCorpus:
             names = ", ".join(map(str, self.paths))
             raise CorpusError(f"the corpus is empty: no text in {names}")
 
-    def files(self) -> list[Path]:
-        """The files of the corpus, in reading order."""
-        return [path for path, _ in self.named_files()]
-
-    def named_files(self) -> list[tuple[Path, str]]:
+    def files(self) -> list[tuple[Path, str]]:
         """The files in reading order, each with its name within what was given."""
         found: list[tuple[Path, str]] = []
         for path in self.paths:
@@ -226,30 +213,18 @@ def join_sequences(
 ) -> TokenStream:
     """Documents, each a list of token arrays, -> one stream.
 
-    Parameters
-    ----------
-    documents : iterable of sequences of int arrays
-        Read once. Empty arrays are left out.
-    n_tokens : int, optional
-        Size of the vocabulary; with 65 536 or fewer a token takes two bytes.
-    reset : bool
-        Whether each array is a sequence of its own, or all are one.
-
-    Raises
-    ------
-    ValueError
-        A token is negative, or not in the vocabulary.
+    Empty arrays are left out. With a vocabulary of ``n_tokens`` up to 65 536 a token takes two
+    bytes. With ``reset`` each array is a sequence of its own, otherwise all are one. Raises
+    ValueError for a token that is negative, or not in the vocabulary.
     """
     limit = np.iinfo(np.int32).max if n_tokens is None else n_tokens
     dtype = np.uint16 if limit <= 1 << 16 else np.int32
-    parts: list[NDArray[Any]] = []
+    parts = [np.zeros(0, dtype=dtype)]
     starts: list[int] = []
     bounds = [0]
     length = 0
     for document in documents:
-        for sequence in document:
-            if not len(sequence):
-                continue
+        for sequence in filter(len, document):
             low, high = int(sequence.min()), int(sequence.max())
             if low < 0 or high >= limit:
                 raise ValueError(
@@ -260,9 +235,8 @@ def join_sequences(
             parts.append(sequence.astype(dtype))
             length += len(sequence)
         bounds.append(length)
-    tokens = np.concatenate(parts) if parts else np.zeros(0, dtype=dtype)
     where = np.array(starts, dtype=np.int64) if reset else None
-    return TokenStream(tokens, where, np.array(bounds, dtype=np.int64))
+    return TokenStream(np.concatenate(parts), where, np.array(bounds, dtype=np.int64))
 
 
 def _checked(text: str, path: Path) -> str:

@@ -20,7 +20,7 @@ from esnlm.storage.growing_file import GrowingFile
 from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import CorpusError, TextCorpus
-from esnlm.text.sentences import AS_IT_IS, Position, Rules, SentenceBatch, SentenceStream, framed
+from esnlm.text.sentences import AS_IT_IS, Rules, SentenceStream, tokenize_sentences
 from esnlm.text.shards import (
     BOUNDS,
     FILES,
@@ -69,12 +69,8 @@ def prepare_shards(
     ----------
     texts : path or paths
         Text files, plain or ``.gz``, and folders; see `esnlm.text.corpus.TextCorpus`.
-    out : path
-        Folder to make.
     tokenizer : Tokenizer or str
         Or what to train on the sentences: ``bpe:N``, ``word:N``, ``word`` or ``char``.
-    rules : Rules
-        What documents and sentences are, and how long.
     lower : bool
         Lower-case the text: the tokenizer, a copy of it if given, does so from then on.
     overwrite : bool
@@ -109,7 +105,7 @@ def prepare_shards(
         **asdict(rules),
         "sources": [
             {"name": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
-            for path, name in corpus.named_files()
+            for path, name in corpus.files()
         ],
     }
     folder = out.with_name(out.name + ".partial")
@@ -119,7 +115,7 @@ def prepare_shards(
     with _workplace(folder, plan, overwrite):
         try:
             made = _tokenizer(folder, tokenizer, stream, lower, progress)
-            state = _Run(folder, made, rules, checkpoint_characters).run(stream, progress)
+            state = _write_shards(folder, made, stream, rules, checkpoint_characters, progress)
         except (CorpusError, TokenizerError):
             _clear(folder)  # only another text or other settings can be prepared
             raise
@@ -230,69 +226,65 @@ def _tokenizer(
     return tokenizer
 
 
-class _Run:
-    """Sentences to growing files, from the last checkpoint to the end of the text."""
+def _write_shards(
+    folder: Path,
+    tokenizer: Tokenizer,
+    stream: SentenceStream,
+    rules: Rules,
+    checkpoint_characters: int,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Sentences to growing files, from the last checkpoint to the end of the text; the state."""
+    state: dict[str, Any] = unsealed(folder / _PROGRESS) or {
+        "position": [0, 0],
+        "bound": 0,
+        "counts": dict.fromkeys(_COUNTED, 0),
+        "files": {},
+    }
+    counts = state["counts"]
+    types = {TOKENS: _token_type(len(tokenizer)), STARTS: PLACE, BOUNDS: PLACE}
+    with ExitStack() as stack:
+        files: dict[str, GrowingFile] = {}
+        for name, dtype in types.items():
+            file = GrowingFile(folder / _SHARDS / name, dtype, state["files"].get(name))
+            files[name] = stack.enter_context(file)
 
-    def __init__(
-        self, folder: Path, tokenizer: Tokenizer, rules: Rules, checkpoint_characters: int
-    ) -> None:
-        self.folder = folder
-        self.tokenizer = tokenizer
-        self.rules = rules
-        self.checkpoint_characters = checkpoint_characters
-        self.state: dict[str, Any] = unsealed(folder / _PROGRESS) or {
-            "position": [0, 0],
-            "bound": 0,
-            "counts": dict.fromkeys(_COUNTED, 0),
-            "files": {},
-        }
-        self.files: dict[str, GrowingFile] = {}
+        def checkpoint() -> None:
+            state["files"] = {name: file.state() for name, file in files.items()}
+            write_whole(folder / _PROGRESS, sealed(state))
 
-    def run(self, stream: SentenceStream, progress: Progress | None) -> dict[str, Any]:
-        """Read on, with a checkpoint now and then and at the end; the state there."""
-        types = {TOKENS: _token_type(len(self.tokenizer)), STARTS: PLACE, BOUNDS: PLACE}
-        with ExitStack() as stack:
-            for name, dtype in types.items():
-                path = self.folder / _SHARDS / name
-                file = GrowingFile(path, dtype, self.state["files"].get(name))
-                self.files[name] = stack.enter_context(file)
-            if not self.state["files"]:
-                self.files[BOUNDS].append(np.zeros(1))
-            fresh = 0
-            for batch in stream.batches(Position(*self.state["position"])):
-                self._absorb(batch)
-                if progress:
-                    progress(batch.bytes_read, stream.n_bytes, self.state["counts"]["tokens"])
-                fresh += sum(map(len, batch.texts))
-                if fresh >= self.checkpoint_characters:
-                    self._checkpoint()
-                    fresh = 0
-            self._checkpoint()
-        if not self.state["counts"]["sentences"]:
-            names = ", ".join(map(str, stream.corpus.paths))
-            least = self.rules.min_length
-            what = f"no sentence of {least} tokens or more" if least else "no text"
-            raise CorpusError(f"the corpus is empty: {what} in {names}")
-        return self.state
-
-    def _absorb(self, batch: SentenceBatch) -> None:
-        tokens, lengths, counts = framed(batch.texts, self.tokenizer, self.rules)
-        after = self.state["counts"]["tokens"] + np.concatenate(([0], np.cumsum(lengths)))
-        self.files[TOKENS].append(tokens)
-        self.files[STARTS].append(after[:-1][lengths > 0])
-        # Documents without any sentence have no bounds.
-        bounds = np.unique(after[batch.ends])
-        bounds = bounds[bounds > self.state["bound"]]
-        self.files[BOUNDS].append(bounds)
-        if len(bounds):
-            self.state["bound"] = int(bounds[-1])
-        self.state["position"] = list(batch.position)
-        for name, count in {**counts, "documents": len(bounds)}.items():
-            self.state["counts"][name] += int(count)
-
-    def _checkpoint(self) -> None:
-        self.state["files"] = {name: file.state() for name, file in self.files.items()}
-        write_whole(self.folder / _PROGRESS, sealed(self.state))
+        if not state["files"]:
+            files[BOUNDS].append(np.zeros(1))
+        fresh = 0
+        n_files, n_lines = state["position"]
+        for batch in stream.batches((n_files, n_lines)):
+            tokens, lengths, found = tokenize_sentences(batch.texts, tokenizer, rules)
+            after = counts["tokens"] + np.concatenate(([0], np.cumsum(lengths)))
+            files[TOKENS].append(tokens)
+            files[STARTS].append(after[:-1][lengths > 0])
+            # Documents without any sentence have no bounds.
+            bounds = np.unique(after[batch.ends])
+            bounds = bounds[bounds > state["bound"]]
+            files[BOUNDS].append(bounds)
+            if len(bounds):
+                state["bound"] = int(bounds[-1])
+            state["position"] = list(batch.position)
+            found["documents"] = len(bounds)
+            for name, count in found.items():
+                counts[name] += count
+            if progress:
+                progress(batch.bytes_read, stream.n_bytes, counts["tokens"])
+            fresh += sum(map(len, batch.texts))
+            if fresh >= checkpoint_characters:
+                checkpoint()
+                fresh = 0
+        checkpoint()
+    if not counts["sentences"]:
+        names = ", ".join(map(str, stream.corpus.paths))
+        least = rules.min_length
+        what = f"no sentence of {least} tokens or more" if least else "no text"
+        raise CorpusError(f"the corpus is empty: {what} in {names}")
+    return state
 
 
 def _token_type(n_tokens: int) -> np.dtype[Any]:

@@ -1,42 +1,31 @@
 """Text files as a stream of sentences that can start at any line, and sentences as tokens."""
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.text.boundaries import framed
 from esnlm.text.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.validation import Count
 
 SENTENCES = ("line", "splitter")
-
-
-class Position(NamedTuple):
-    """Number of files that have been read, and of lines of the next one."""
-
-    file: int
-    line: int
-
-
-BEGINNING = Position(0, 0)
+#: Number of files that have been read, and of lines of the next one.
+Position = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Rules:
     """How text becomes sentences.
 
-    Parameters
-    ----------
-    documents : {"blank_line", "line", "file"}
-        What a document is; see `esnlm.text.corpus.TextCorpus`.
-    sentences : {"line", "splitter"}
-        What a sentence is; see `SentenceStream`.
-    min_length, max_length : int, optional
-        In tokens, the boundary tokens included. Shorter sentences are left out; longer ones are
-        cut, and then do not end with EOS. Paper 000 has 6 and 512.
+    ``documents`` is the ``split`` of `esnlm.text.corpus.TextCorpus`, ``sentences`` that of
+    `SentenceStream`. ``min_length`` and ``max_length`` are in tokens, the boundary tokens
+    included: shorter sentences are left out; longer ones are cut, and then do not end with EOS.
+    Paper 000 has 6 and 512.
     """
 
     documents: str = "blank_line"
@@ -46,9 +35,8 @@ class Rules:
 
     def __post_init__(self) -> None:
         low, high = self.min_length, self.max_length
-        for name, value in (("min_length", low), ("max_length", high)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1 token, got {value}")
+        Count(none=True).check("min_length", low)
+        Count(none=True).check("max_length", high)
         if low is not None and high is not None and low > high:
             raise ValueError(f"min_length must not exceed max_length, got {low} and {high}")
 
@@ -63,30 +51,23 @@ class SentenceBatch:
 
     texts: list[str] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
-    position: Position = BEGINNING
+    position: Position = (0, 0)
     bytes_read: int = 0
 
 
 class SentenceStream:
     """Sentences of a corpus in batches of about ``n_characters``, never held as a whole.
 
-    Parameters
-    ----------
-    corpus : TextCorpus
-        Its ``split`` says what a document is.
-    sentences : {"line", "splitter"}
-        A sentence is a line that is not blank, or what the splitter finds in a line.
-    n_characters : int
-        A batch ends with the line that brings it to this length.
+    The ``split`` of the corpus says what a document is. A sentence is a line that is not blank
+    ("line"), or what the splitter finds in a line ("splitter"). A batch ends with the line that
+    brings it to ``n_characters``.
 
-    Examples
-    --------
     >>> import tempfile
     >>> from pathlib import Path
     >>> path = Path(tempfile.mkdtemp()) / "a"
     >>> _ = path.write_text("One.\\nTwo.\\n\\nThree.\\n")
     >>> stream = SentenceStream(TextCorpus(path), n_characters=8)
-    >>> [(batch.texts, batch.ends, tuple(batch.position)) for batch in stream.batches()]
+    >>> [(batch.texts, batch.ends, batch.position) for batch in stream.batches()]
     [(['One.', 'Two.'], [], (0, 2)), (['Three.'], [0], (0, 4)), ([], [0], (1, 0))]
     """
 
@@ -96,35 +77,33 @@ class SentenceStream:
         if sentences not in SENTENCES:
             raise ValueError(f"sentences must be one of {', '.join(SENTENCES)}, got {sentences!r}")
         self.corpus = corpus
-        self.files = corpus.files()
+        self.files = [path for path, _ in corpus.files()]
         self.n_bytes = sum(path.stat().st_size for path in self.files)
         self.n_characters = n_characters
         self._split = sentence_splitter() if sentences == "splitter" else lambda text: [text]
 
-    def batches(self, position: Position = BEGINNING) -> Iterator[SentenceBatch]:
+    def batches(self, position: Position = (0, 0)) -> Iterator[SentenceBatch]:
         """The batches after a position."""
-        batch = SentenceBatch(position=position)
-        read = sum(path.stat().st_size for path in self.files[: position.file])
-        size = 0
-        for index in range(position.file, len(self.files)):
-            path = self.files[index]
-            skip = position.line if index == position.file else 0
+        first, skip = position
+        batch, size = SentenceBatch(position=position), 0
+        read = sum(path.stat().st_size for path in self.files[:first])
+        for index, path in enumerate(self.files[first:], start=first):
             before = path.stat()
             with opened_text(path) as (text, raw):
                 for number, line in numbered_lines(text, path, skip=skip):
                     self._absorb(line, batch)
                     size += len(line) + 1
                     if size >= self.n_characters:
-                        batch.position = Position(index, number)
-                        batch.bytes_read = read + raw.tell()
+                        batch.position, batch.bytes_read = (index, number), read + raw.tell()
                         yield batch
                         batch, size = SentenceBatch(), 0
             after = path.stat()
             if (after.st_size, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
                 raise CorpusError(f"{path} changed while it was read: begin anew")
+            skip = 0
             read += before.st_size
             batch.ends.append(len(batch.texts))
-            batch.position, batch.bytes_read = Position(index + 1, 0), read
+            batch.position, batch.bytes_read = (index + 1, 0), read
         yield batch
 
     def _absorb(self, line: str, batch: SentenceBatch) -> None:
@@ -136,37 +115,33 @@ class SentenceStream:
             batch.ends.append(len(batch.texts))
 
 
-def framed(
+def tokenize_sentences(
     texts: list[str], tokenizer: Tokenizer, rules: Rules
-) -> tuple[NDArray[np.int32], NDArray[np.int64], dict[str, int]]:
-    """Texts (n) -> BOS ... EOS of the lengths that the rules allow.
+) -> tuple[NDArray[np.int32], NDArray[np.int64], Counter[str]]:
+    """Sentences (n) -> BOS ... EOS of the lengths that the rules allow.
 
-    Returns
-    -------
-    tokens (T,) end to end, lengths (n,) of the sentences, 0 for what is left out, and counts.
+    Returns tokens (T,) end to end, lengths (n,) of the sentences, 0 for what is left out, counts.
     """
     parts = [np.zeros(0, dtype=np.int32)]
     lengths = np.zeros(len(texts), dtype=np.int64)
-    words = characters = cut = cut_tokens = 0
-    for i, kept in enumerate(tokenizer.encode_lines(texts)):
+    counts: Counter[str] = Counter()
+    for i, (kept,) in enumerate(framed(texts, tokenizer, "sentence")):
         text = texts[i]
         if len(kept) < (rules.min_length or 1):
             continue
         if rules.max_length is not None and len(kept) > rules.max_length:
-            cut, cut_tokens = cut + 1, cut_tokens + len(kept) - rules.max_length
+            counts.update(sentences_cut=1, tokens_cut=len(kept) - rules.max_length)
             kept = kept[: rules.max_length]
             text = tokenizer.decode(kept)
         parts.append(kept)
         lengths[i] = len(kept)
-        words, characters = words + len(text.split()), characters + len(text)
+        counts.update(words=len(text.split()), characters=len(text))
     tokens = np.concatenate(parts)
-    unk = tokenizer.unk_id
-    sentences = int(np.count_nonzero(lengths))
-    counts = {
-        "tokens": len(tokens), "sentences": sentences, "words": words, "characters": characters,
-        "unknown": 0 if unk is None else int(np.count_nonzero(tokens == unk)), "sentences_cut": cut,
-        "tokens_cut": cut_tokens, "sentences_left_out": len(texts) - sentences,
-    }  # fmt: skip
+    n_kept = int(np.count_nonzero(lengths))
+    counts.update(tokens=len(tokens), sentences=n_kept)
+    counts.update(sentences_left_out=len(texts) - n_kept)
+    if tokenizer.unk_id is not None:
+        counts.update(unknown=int(np.count_nonzero(tokens == tokenizer.unk_id)))
     return tokens, lengths, counts
 
 

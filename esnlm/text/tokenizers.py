@@ -2,7 +2,7 @@
 
 A standard ``tokenizer.json`` is saved. Where a tokenizer has a beginning-of-sentence token, its
 own post-processor prepends it, which outside scorers rely on; the end-of-sentence token is
-appended by `Tokenizer.encode_lines`, so that a scored prefix does not end by itself.
+appended by `esnlm.text.boundaries`, so that a scored prefix does not end by itself.
 """
 
 import hashlib
@@ -211,20 +211,12 @@ class Tokenizer:
         ids = self.backend.encode(text, add_special_tokens=False).ids
         return np.array(ids, dtype=np.int32)
 
-    def encode_lines(self, lines: Iterable[str]) -> Iterator[Ids]:
-        """Each line -> BOS ids EOS (n,) int32, whichever of the two the tokenizer has."""
-        before = np.array([] if self.bos_id is None else [self.bos_id], dtype=np.int32)
-        after = np.array([] if self.eos_id is None else [self.eos_id], dtype=np.int32)
-        for ids in self.encode_batches(lines):
-            yield np.concatenate([before, ids, after])
-
     def encode_batches(self, texts: Iterable[str]) -> Iterator[Ids]:
         """Each text -> ids (n,) int32 without boundary tokens, on all cores, as a stream."""
         if self._characters is not None:
             yield from map(self._encode_characters, texts)
             return
-        source = iter(texts)
-        while batch := list(_first_characters(source, _BATCH_CHARACTERS)):
+        for batch in in_batches(texts):
             for encoding in self.backend.encode_batch_fast(batch, add_special_tokens=False):
                 yield np.array(encoding.ids, dtype=np.int32)
 
@@ -299,13 +291,18 @@ def _backend_of(data: bytes, name: str) -> Backend:
         ) from error
 
 
-def _first_characters(texts: Iterator[str], size: int) -> Iterator[str]:
-    """The next texts, up to the one that brings them to ``size`` characters."""
+def in_batches(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Texts in lists of about a million characters."""
+    batch: list[str] = []
+    size = 0
     for text in texts:
-        yield text
-        size -= len(text) + 1
-        if size <= 0:
-            return
+        batch.append(text)
+        size += len(text)
+        if size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def parsed(name: str) -> tuple[str, int | None]:

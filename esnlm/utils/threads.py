@@ -7,18 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-
-class TileMap(Protocol):
-    """Apply a function to every tile, results in the order of the tiles."""
-
-    def __call__(
-        self, function: Callable[[Item], Result], tiles: Iterable[Item]
-    ) -> list[Result]: ...
+#: Applies a function to every tile, results in the order of the tiles.
+TileMap = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 
 
 def n_threads(requested: int | None = None) -> int:
@@ -67,7 +59,7 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
     # Threads start with the first tiles: a pool without any costs nothing.
     with ThreadPoolExecutor(count, thread_name_prefix="esnlm") as pool:
 
-        def over(function: Callable[[Item], Result], tiles: Iterable[Item]) -> list[Result]:
+        def over(function: Callable[[Any], Any], tiles: Iterable[Any]) -> list[Any]:
             listed = list(tiles)
             if count == 1 or len(listed) < 2:
                 return [function(tile) for tile in listed]
