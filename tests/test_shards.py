@@ -360,7 +360,7 @@ def forge(folder: Path, **changes: object) -> None:
         ({"n_tokens_vocab": 10}, "the tokenizer of 9 entries does not belong"),
         ({"dtype": "int8"}, "expected uint16, uint32"),
         ({"dtype": "uint32"}, "expected 21 items of uint32"),
-        ({"version": 2}, "version 2 of the shard format, expected 1"),
+        ({"version": 2}, "version 2 of the shards format, expected 1"),
         ({"format": "other"}, "does not describe a shards folder"),
         ({"files": {}}, "does not describe whole shards"),
         ({"totals": 3}, "does not describe whole shards"),

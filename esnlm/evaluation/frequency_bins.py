@@ -43,8 +43,6 @@ class FrequencyBins:
         The bootstrap resamples blocks of so many consecutive tokens, which keeps the dependence
         between neighbours (Mahto et al.: 10 000 resamples of 100-token blocks).
 
-    Examples
-    --------
     >>> bins = FrequencyBins()
     >>> bins.add(np.log([0.5, 0.5]), np.array([500, 200]))
     >>> bins.add(np.log([0.25]), np.array([7]))
@@ -107,8 +105,6 @@ class FrequencyBins:
         Both models are resampled by the same blocks (Mahto et al., table 1: the difference is
         significant where the interval leaves out zero).
 
-        Examples
-        --------
         >>> one, two = FrequencyBins(), FrequencyBins()
         >>> one.add(np.log([0.25, 0.25]), np.array([5, 5]))
         >>> two.add(np.log([0.5, 0.5]), np.array([5, 5]))

@@ -27,8 +27,6 @@ class InterpolatedModel(SequenceModel):
     ValueError
         The models differ in what a token or a sequence is.
 
-    Examples
-    --------
     >>> from esnlm.models.ngram import NgramLanguageModel
     >>> docs = [[0, 1, 2, 1, 2], [0, 2, 1, 2]]
     >>> one, two = (NgramLanguageModel(order, n_tokens=3).fit(docs) for order in (1, 3))

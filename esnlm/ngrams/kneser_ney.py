@@ -47,8 +47,6 @@ class KneserNey(BaseEstimator):
     S. F. Chen and J. Goodman (1998), An empirical study of smoothing techniques for language
     modeling, equations 4.29 to 4.33.
 
-    Examples
-    --------
     >>> model = KneserNey(order=3, n_tokens=4).fit([0, 1, 2, 1, 2, 3, 0, 1, 2, 3], starts=[0, 6])
     >>> after = model.next_token_distribution([1, 2])
     >>> int(after.argmax()), round(float(after.sum()), 12)

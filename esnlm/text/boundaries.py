@@ -26,8 +26,6 @@ def framed(
 
     Boundary tokens that the tokenizer does not have are left out.
 
-    Examples
-    --------
     >>> tokenizer = Tokenizer.train_words(["a b"])
     >>> [array.tolist() for array in next(framed(["a b\\nb"], tokenizer, "sentence"))]
     [[1, 3, 4, 2], [1, 4, 2]]
@@ -62,8 +60,6 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     are in a document: with ``reset="sentence"`` only what follows the last of them is read.
     Integers are taken as they are, and where there are none at all BOS stands alone.
 
-    Examples
-    --------
     >>> tokenizer = Tokenizer.train_words(["a b"])
     >>> framed_prefix("a\\nb", tokenizer, "sentence").tolist()
     [1, 4]
@@ -125,8 +121,6 @@ def trained_tokenizer(
 def as_documents(docs: Any) -> Any:
     """Documents that can be read twice; a text or an integer sequence alone is one document.
 
-    Examples
-    --------
     >>> as_documents("a text"), as_documents([[0, 1], [0, 2]])
     (['a text'], [[0, 1], [0, 2]])
     """

@@ -58,8 +58,6 @@ class Shards:
     ShardsError
         A file is missing, truncated or altered, or the format is another one.
 
-    Examples
-    --------
     >>> import tempfile
     >>> from esnlm.text.prepare import prepare_shards
     >>> folder = Path(tempfile.mkdtemp())

@@ -38,8 +38,6 @@ class ChunkOrder:
         Its state alone decides the order.
     warmup : int
 
-    Examples
-    --------
     >>> stream = TokenStream(np.arange(9), np.array([0, 3, 5]), np.array([0, 9]))
     >>> order = ChunkOrder(stream, 5, np.random.default_rng(1))
     >>> [[piece.stream.tokens.tolist() for piece in order.chunk(i)] for i in range(len(order))]
@@ -84,8 +82,6 @@ class ChunkOrder:
 def target_counts(stream: TokenStream, n_tokens: int) -> NDArray[np.int64]:
     """How often each token is predicted in a pass: (n_tokens,).
 
-    Examples
-    --------
     >>> target_counts(TokenStream(np.array([0, 1, 1]), np.array([0]), np.array([0, 3])), 3)
     array([0, 2, 0])
     """

@@ -47,8 +47,6 @@ class Tokenizer:
         Tokens that begin and end a sentence; both must be in the vocabulary. The same token may
         serve as both (GPT-2's ``<|endoftext|>``).
 
-    Examples
-    --------
     >>> tokenizer = Tokenizer.train_words(["the boy sees the dog", "the dog sees"])
     >>> len(tokenizer), tokenizer.encode("the cat sees")
     (7, array([3, 0, 5], dtype=int32))
@@ -105,8 +103,6 @@ class Tokenizer:
     ) -> Self:
         """Unicode characters, line ends among them; parameters as `train_words`.
 
-        Examples
-        --------
         >>> tokenizer = Tokenizer.train_characters(["To be"], lower=True)
         >>> tokenizer.vocabulary
         ['<unk>', ' ', 'b', 'e', 'o', 't']
@@ -308,8 +304,6 @@ def in_batches(texts: Iterable[str]) -> Iterator[list[str]]:
 def parsed(name: str) -> tuple[str, int | None]:
     """Kind and size in ``bpe:N``, ``word:N``, ``word``, ``char:N`` or ``char``.
 
-    Examples
-    --------
     >>> parsed("bpe:8192"), parsed("char")
     (('bpe', 8192), ('char', None))
     """
@@ -338,8 +332,6 @@ def byte_pairs(sentences: Iterable[str], vocab_size: int, *, lower: bool = False
     Any text has tokens, and decoding inverts encoding. The same sentences give the same tokenizer.
     The vocabulary is smaller than ``vocab_size`` where no pair is left that occurs twice.
 
-    Examples
-    --------
     >>> tokenizer = byte_pairs(["the boy", "the dog"], 262)
     >>> tokenizer.vocabulary[-2:], tokenizer.decode(tokenizer.encode("the cow"))
     (['he', 'the'], 'the cow')

@@ -27,8 +27,6 @@ class Stateful:
     as they are, without a copy, and numbers as Python's; a part must exist before, or is made by
     `_make_part`.
 
-    Examples
-    --------
     >>> class Sum(Stateful):
     ...     _saved = ("n", "total")
     ...     n, total = 2, np.ones(2)

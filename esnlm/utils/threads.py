@@ -49,8 +49,6 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
     its results, by the error of a tile or by an interrupt, only when no tile is running any more:
     what tiles write to may be used again at once. A single tile runs in the calling thread.
 
-    Examples
-    --------
     >>> with tile_map(2) as over:
     ...     over(lambda tile: tile * tile, [1, 2, 3])
     [1, 4, 9]
@@ -140,8 +138,6 @@ class _Work:
 def one_blas_thread() -> Iterator[None]:
     """Matrix products use one thread within the ``with`` block: tiles are what is parallel.
 
-    Examples
-    --------
     >>> with one_blas_thread(), tile_map(2) as over:
     ...     over(lambda tile: tile * tile, [1, 2])
     [1, 4]

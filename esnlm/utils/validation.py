@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 class Count(NamedTuple):
     """An integer of at least ``least`` and at most ``most``; None too where ``none``.
 
-    Examples
-    --------
     >>> Count(0, none=True).check("random_state", -1)
     Traceback (most recent call last):
     ValueError: random_state must be None or an integer of at least 0, got -1
@@ -37,8 +35,6 @@ class Count(NamedTuple):
 class Number(NamedTuple):
     """A finite number in an interval, whose ends belong to it unless they are ``open``.
 
-    Examples
-    --------
     >>> Number(0, 1, open="high").check("momentum", 1.0)
     Traceback (most recent call last):
     ValueError: momentum must lie in [0, 1), got 1.0
@@ -53,7 +49,8 @@ class Number(NamedTuple):
         """Raise ValueError unless ``value`` is one."""
         if self.none and value is None:
             return
-        check_finite(name, value)
+        if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
+            raise ValueError(f"{name} must be a finite number, got {value!r}")
         above = value > self.low if self.open in ("low", "both") else value >= self.low
         below = value < self.high if self.open in ("high", "both") else value <= self.high
         if above and below:
@@ -78,18 +75,17 @@ class Choice(NamedTuple):
 
 
 class Flag(NamedTuple):
-    """True or False."""
+    """True or False: any text would count as true."""
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless ``value`` is one of them."""
-        check_flag(name, value)
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
 def check_parameters(owner: Any, table: Mapping[str, Any]) -> None:
     """Raise ValueError unless each attribute of ``owner`` is what a table of constraints allows.
 
-    Examples
-    --------
     >>> from types import SimpleNamespace
     >>> owner = SimpleNamespace(alpha=-1.0, solver="auto")
     >>> check_parameters(owner, {"solver": Choice(("auto", "newton-cg")), "alpha": Number(0)})
@@ -122,23 +118,6 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     Count(least).check(name, value)
 
 
-def check_finite(name: str, value: Any) -> None:
-    """Raise ValueError unless ``value`` is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
-        raise ValueError(f"{name} must be a finite number, got {value!r}")
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Raise ValueError unless ``value`` is True or False: any text would count as true."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name} must be true or false, got {value!r}")
-
-
-def check_seed(name: str, value: Any) -> None:
-    """Raise ValueError unless ``value`` is None or an integer of at least 0."""
-    Count(0, none=True).check(name, value)
-
-
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raise ValueError unless ``value`` is one of ``choices``."""
     if value not in choices:
@@ -146,13 +125,7 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
 
 
 def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> NDArray[Any]:
-    """Tokens (T,) as they are, once they are integers in [0, n_tokens).
-
-    Raises
-    ------
-    ValueError
-        For another shape or type, or a token out of range.
-    """
+    """Tokens (T,) as they are, or ValueError unless they are integers in [0, n_tokens)."""
     tokens = np.asarray(tokens)
     if tokens.ndim != 1:
         raise ValueError(f"tokens must be a 1-D array of integers, got shape {tokens.shape}")

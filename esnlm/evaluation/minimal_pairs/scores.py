@@ -105,8 +105,6 @@ def sentence_log_likelihoods(
     ValueError
         A sentence is no string of one line, or the tokenizer lacks the boundary asked for.
 
-    Examples
-    --------
     >>> from esnlm import LanguageModel, Reservoir, RidgeReadout
     >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
     >>> model = LanguageModel(Reservoir(50, random_state=0), RidgeReadout(), tokenizer="word")

@@ -45,8 +45,6 @@ def tabulate(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]
     overall it is the mean over paradigms. ``ties`` counts pairs. ``bos`` is whether BOS was read
     before each sentence.
 
-    Examples
-    --------
     >>> pairs = [Pair("p", "f", "q", str(k), "a", "b") for k in range(4)]
     >>> scores = PairScores(np.array([1.0, 2, 3, 4]), np.array([0.0, 0, 3, 9]), True, "sum")
     >>> [(row["level"], row["accuracy"], row["ties"]) for row in tabulate(pairs, scores, "m")]
