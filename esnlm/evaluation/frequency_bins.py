@@ -34,14 +34,9 @@ class FrequencyBin(NamedTuple):
 class FrequencyBins:
     """Perplexity by training frequency of the predicted token, of tokens added part by part.
 
-    Takes about a byte of memory a token.
-
-    Parameters
-    ----------
-    edges : rising counts between bins; a bin holds its lower edge.
-    block_size : int
-        The bootstrap resamples blocks of so many consecutive tokens, which keeps the dependence
-        between neighbours (Mahto et al.: 10 000 resamples of 100-token blocks).
+    ``edges`` are rising counts between bins; a bin holds its lower edge. The bootstrap resamples
+    blocks of ``block_size`` consecutive tokens, which keeps the dependence between neighbours
+    (Mahto et al.: 10 000 resamples of 100-token blocks). Takes about a byte of memory a token.
 
     >>> bins = FrequencyBins()
     >>> bins.add(np.log([0.5, 0.5]), np.array([500, 200]))

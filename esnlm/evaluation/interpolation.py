@@ -15,17 +15,8 @@ from esnlm.text.corpus import TokenStream
 class InterpolatedModel(SequenceModel):
     """``weight * first + (1 - weight) * second``, of fitted models with the same tokens.
 
-    Parameters
-    ----------
-    first, second : SequenceModel
-        Fitted, with the same tokenizer, vocabulary and ``reset``.
-    weight : float
-        Share of the first, in [0, 1]; `choose_weight` finds the best on held-out text.
-
-    Raises
-    ------
-    ValueError
-        The models differ in what a token or a sequence is.
+    ``weight`` is the share of the first, in [0, 1]; `choose_weight` finds the best on held-out
+    text. Raises ValueError where the models differ in tokenizer, vocabulary or ``reset``.
 
     >>> from esnlm.models.ngram import NgramLanguageModel
     >>> docs = [[0, 1, 2, 1, 2], [0, 2, 1, 2]]

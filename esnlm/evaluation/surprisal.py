@@ -32,12 +32,7 @@ class SurprisalRows:
     text sum to its negative log-likelihood. A token that is not predicted (the first, where
     nothing comes before) adds nothing, and ``n_tokens`` counts the others. Sentences are lines.
 
-    Parameters
-    ----------
-    tokenizer, reset : those of the model
-    unit : {"sentence", "word", "token"}
-    name : str
-        The text's, for the first column.
+    ``tokenizer`` and ``reset`` are the model's, ``name`` is the text's, for the first column.
     """
 
     def __init__(self, tokenizer: Tokenizer, reset: str, unit: str, name: str) -> None:

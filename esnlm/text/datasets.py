@@ -1,4 +1,8 @@
-"""Public texts, read from a local file or downloaded once, and checked either way."""
+"""Public texts, read from a local file or downloaded once, and checked either way.
+
+CorpusError is raised for a file that is missing, or whose checksum is not the published one,
+OSError for a download that failed.
+"""
 
 import gzip
 import hashlib
@@ -77,15 +81,8 @@ def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
     """Train, valid and test text of the Penn Treebank in Mikolov's preparation.
 
     One sentence a line; 10 000 words with the end of a sentence, rarer ones are ``<unk>`` and
-    numbers ``N``. They are read from ``folder``, where they lie as ``ptb.train.txt`` and so on,
-    plain or ``.gz``; None: they are downloaded to the user's cache.
-
-    Raises
-    ------
-    CorpusError
-        A file is missing, or its checksum is not that of the published text.
-    OSError
-        The download failed.
+    numbers ``N``. ``folder`` holds ``ptb.train.txt`` and so on, plain or ``.gz``; None: they are
+    downloaded to the user's cache.
     """
     return {part: load(f"ptb.{part}.txt", folder) for part in ("train", "valid", "test")}
 
@@ -95,13 +92,8 @@ def tiny_shakespeare(
 ) -> dict[str, str]:
     """Train and test text of tiny Shakespeare: its beginning, and its last ``test_share``.
 
-    Parameters
-    ----------
-    path : path, optional
-        The file, or a folder that holds it as ``tiny.txt`` or ``input.txt``. None: it is
-        downloaded to the user's cache.
-    lower : bool
-        Lower-case the text, as Köster & Uchida do.
+    ``path`` is the file, or a folder that holds it as ``tiny.txt`` or ``input.txt``; None: it is
+    downloaded to the user's cache. ``lower``: lower-case the text, as Köster & Uchida do.
     """
     text = load("input.txt", path, also=("tiny.txt",))
     text = text.lower() if lower else text
@@ -135,18 +127,9 @@ def wikitext2(
 def babylm(folder: str | Path, part: str = "10M") -> list[Path]:
     """The files of a part of the official BabyLM corpus, for `TextCorpus`.
 
-    Parameters
-    ----------
-    folder : path
-        The unzipped download, of the layout of 2023 (``babylm_10M/*.train``) or since 2024
-        (``train_10M/*.train``); or the folder of the part itself. There is no download: its
-        organisers publish no checksum.
-    part : {"10M", "100M", "dev", "test"}
-
-    Raises
-    ------
-    CorpusError
-        The part is not there, or files of it are missing.
+    ``folder`` is the unzipped download, of the layout of 2023 (``babylm_10M/*.train``) or since
+    2024 (``train_10M/*.train``); or the folder of the part itself ("10M", "100M", "dev" or
+    "test"). There is no download: its organisers publish no checksum.
     """
     if part not in _BABYLM_FOLDERS:
         raise ValueError(f"part must be one of {', '.join(_BABYLM_FOLDERS)}, got {part!r}")
@@ -168,16 +151,9 @@ def babylm(folder: str | Path, part: str = "10M") -> list[Path]:
 def blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path:
     """A folder with the 67 files of BLiMP, for `esnlm.evaluation.minimal_pairs.read_pairs`.
 
-    Parameters
-    ----------
-    place : path, optional
-        A folder of ``.jsonl`` files, or with a folder ``data`` of them, or a tar or zip archive
-        of either, which is unpacked to the user's cache. None: the archive is downloaded.
-
-    Raises
-    ------
-    CorpusError
-        The files are not the published ones; an archive is damaged.
+    ``place`` is a folder of ``.jsonl`` files, or with a folder ``data`` of them, or a tar or zip
+    archive of either, which is unpacked to the user's cache. None: the archive is downloaded.
+    Raises CorpusError where the files are not the published ones, or the archive is damaged.
     """
     path = Path(place) if place is not None else _retrieved(url, None, "blimp.zip")
     if path.is_dir():
@@ -216,11 +192,11 @@ def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = 
     be called one of ``also``; None: it is downloaded once.
     """
     path = _downloaded(name) if place is None else _local(Path(place), (name, *also))
-    data: bytes | None
     if path.suffix == ".zip":
-        data = next((data for n, data in unpacked(path) if PurePosixPath(n).name == name), None)
-        if data is None:
+        found = [data for member, data in unpacked(path) if PurePosixPath(member).name == name]
+        if not found:
             raise CorpusError(f"{path} holds no {name}")
+        data = found[0]
     else:
         data = path.read_bytes()
     if path.suffix == ".gz":
@@ -228,13 +204,12 @@ def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = 
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
             raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
-    algorithm, expected = "sha256", DIGESTS[name]
-    if ":" in expected:
-        algorithm, expected = expected.split(":")
-    found = hashlib.new(algorithm, data).hexdigest()
-    if found != expected:
+    algorithm, _, expected = DIGESTS[name].rpartition(":")
+    algorithm = algorithm or "sha256"
+    digest = hashlib.new(algorithm, data).hexdigest()
+    if digest != expected:
         raise CorpusError(
-            f"{path} is not the published {name}: its {algorithm} is {found}, expected {expected}"
+            f"{path} is not the published {name}: its {algorithm} is {digest}, expected {expected}"
         )
     return data.decode()
 

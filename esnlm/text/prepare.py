@@ -87,7 +87,7 @@ def prepare_shards(
     ShardsError
         An interrupted run had other arguments or other text.
     OSError
-        A file cannot be read or written, the disk is full: what was done so far is kept.
+        What was done so far is kept, as where the disk is full.
     """
     out = Path(out).resolve()
     corpus = TextCorpus(texts, rules.documents)

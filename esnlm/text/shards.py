@@ -35,13 +35,9 @@ FORMAT = FolderFormat("esnlm-shards", MANIFEST, ShardsError, "prepare the text a
 class Shards:
     """A corpus that ``esnlm prepare`` made, its tokens left on the disk.
 
-    Parameters
-    ----------
-    folder : path
-        What `esnlm.text.prepare.prepare_shards` wrote.
-    verify : bool
-        Compare the SHA-256 of every file with the manifest's, and check that tokens and places
-        are in range; otherwise only the manifest, the tokenizer and the sizes are checked.
+    ``verify`` compares the SHA-256 of every file with the manifest's, and checks that tokens and
+    places are in range; otherwise only the manifest, the tokenizer and the sizes are checked.
+    Raises ShardsError where a file is missing, truncated or altered, or the format is another.
 
     Attributes
     ----------
@@ -52,11 +48,6 @@ class Shards:
         Of the corpus; ``len()`` is the number of sentences.
     manifest : dict
         All of ``manifest.json``; ``manifest["totals"]`` has further counts.
-
-    Raises
-    ------
-    ShardsError
-        A file is missing, truncated or altered, or the format is another one.
 
     >>> import tempfile
     >>> from esnlm.text.prepare import prepare_shards

@@ -22,21 +22,13 @@ class Piece:
 class ChunkOrder:
     """The sequences of a stream, in an order drawn by ``rng``, in chunks of about ``n_tokens``.
 
-    A pass over the chunks predicts every predicted token of the stream once. Only one chunk is
-    gathered at a time, so that the stream may be a memory map.
+    A chunk has at least one sequence, and then as many as fit. A pass over the chunks predicts
+    every predicted token of the stream once. Only one chunk is gathered at a time, so that the
+    stream may be a memory map.
 
     Where the stream has no starts, it is cut in windows that take the place of sequences: each
     begins ``warmup`` tokens early, whose pairs are left out, so that the state can forget that it
     began at zero.
-
-    Parameters
-    ----------
-    stream : TokenStream
-    n_tokens : int
-        Tokens of a chunk: at least one sequence, and then as many as fit.
-    rng : numpy.random.Generator
-        Its state alone decides the order.
-    warmup : int
 
     >>> stream = TokenStream(np.arange(9), np.array([0, 3, 5]), np.array([0, 9]))
     >>> order = ChunkOrder(stream, 5, np.random.default_rng(1))

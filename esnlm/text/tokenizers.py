@@ -37,15 +37,10 @@ class TokenizerError(ValueError):
 
 
 class Tokenizer:
-    """Text (str) <-> token ids (int32), on a Hugging Face tokenizer.
+    """Text (str) <-> token ids (int32), on a Hugging Face tokenizer, the ``backend``.
 
-    Parameters
-    ----------
-    backend : tokenizers.Tokenizer
-        What maps text to ids.
-    bos, eos : str, optional
-        Tokens that begin and end a sentence; both must be in the vocabulary. The same token may
-        serve as both (GPT-2's ``<|endoftext|>``).
+    ``bos`` and ``eos`` are the tokens that begin and end a sentence; both must be in the
+    vocabulary. The same token may serve as both (GPT-2's ``<|endoftext|>``).
 
     >>> tokenizer = Tokenizer.train_words(["the boy sees the dog", "the dog sees"])
     >>> len(tokenizer), tokenizer.encode("the cat sees")
@@ -76,19 +71,11 @@ class Tokenizer:
         lower: bool = False,
         boundaries: bool = True,
     ) -> Self:
-        """Words between white space, the most frequent first.
+        """Words between white space, the most frequent first; ``texts`` are read once.
 
-        Parameters
-        ----------
-        texts : iterable of str
-            Read once, as a stream.
-        vocab_size : int, optional
-            Entries, ``<unk>`` and the boundary tokens included; None: all words. Words past it
-            become ``<unk>``. Ties are broken by alphabet.
-        lower : bool
-            Lower-case the text first.
-        boundaries : bool
-            Have ``<s>`` and ``</s>`` around each sentence.
+        ``vocab_size`` counts ``<unk>`` and the boundary tokens; None: all words. Words past it
+        become ``<unk>``. Ties are broken by alphabet. ``lower``: lower-case the text first.
+        ``boundaries``: have ``<s>`` and ``</s>`` around each sentence.
         """
         return cls._trained(texts, vocab_size, lower, boundaries, characters=False)
 
@@ -357,16 +344,8 @@ def byte_pairs(sentences: Iterable[str], vocab_size: int, *, lower: bool = False
 def gpt2(folder: str | Path) -> Tokenizer:
     """GPT-2's tokenizer of 50 257 entries from local files, checked to be the published ones.
 
-    Parameters
-    ----------
-    folder : path
-        Holds ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``, or these two by their
-        first names ``encoder.json`` and ``vocab.bpe``; or is a ``tokenizer.json`` itself.
-
-    Raises
-    ------
-    TokenizerError
-        No such files, or the vocabulary or the merges are not GPT-2's.
+    ``folder`` holds ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``, or these two by
+    their first names ``encoder.json`` and ``vocab.bpe``; or is a ``tokenizer.json`` itself.
     """
     place = Path(folder)
     vocabulary, merges = _gpt2_files(place)

@@ -49,7 +49,8 @@ class Number(NamedTuple):
         """Raise ValueError unless ``value`` is one."""
         if self.none and value is None:
             return
-        if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(float(value)):
+        real = isinstance(value, Real) and not isinstance(value, bool)
+        if not (real and np.isfinite(float(value))):
             raise ValueError(f"{name} must be a finite number, got {value!r}")
         above = value > self.low if self.open in ("low", "both") else value >= self.low
         below = value < self.high if self.open in ("high", "both") else value <= self.high

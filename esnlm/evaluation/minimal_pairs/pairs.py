@@ -39,15 +39,8 @@ def read_pairs(path: str | Path) -> list[Pair]:
     object with ``sentence_good`` and ``sentence_bad``, and as a rule ``UID`` (the paradigm; else
     the file's name), ``field``, ``linguistics_term`` (the phenomenon) and ``pairID`` (else the
     line). The two paradigms that the files call s-selection are counted with argument structure,
-    as in the paper's twelve phenomena.
-
-    Raises
-    ------
-    PairsError
-        There are no pairs, a line is not a pair (file and line are named), a pair occurs twice,
-        or an archive is damaged.
-    OSError
-        A file cannot be read.
+    as in the paper's twelve phenomena. Raises PairsError where there are no pairs, a line is not a
+    pair (file and line are named), a pair occurs twice, or an archive is damaged.
     """
     found: dict[tuple[str, str], str] = {}
     pairs = []

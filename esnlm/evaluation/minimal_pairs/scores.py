@@ -56,10 +56,7 @@ def score_pairs(
 ) -> PairScores:
     """Score both sentences of every pair; see `sentence_log_likelihoods` for the options.
 
-    Raises
-    ------
-    FloatingPointError
-        A score is not a number.
+    Raises FloatingPointError where a score is not a number.
     """
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
     scores = sentence_log_likelihoods(
@@ -80,7 +77,7 @@ def sentence_log_likelihoods(
     reduction: str = "sum",
     verbose: bool = False,
 ) -> Floats:
-    """Natural-log probability (n,) of each of n sentences, read from a zero state.
+    """Natural-log probability (n,) of each of n sentences (of one line), read from a zero state.
 
     Equal to the sums of ``model.log_likelihood`` of each sentence alone, apart from EOS. A
     sentence that occurs several times is scored once.
@@ -89,7 +86,6 @@ def sentence_log_likelihoods(
     ----------
     model : SequenceModel, or a model with ``tokenizer_`` and ``log_likelihood``
         The latter scores documents that are integer arrays, ``doc[1:]`` of each.
-    sentences : n strings of one line each
     eos : bool
         Score the end of the sentence too.
     bos : bool, optional
@@ -99,11 +95,6 @@ def sentence_log_likelihoods(
         Mean: over the tokens scored; 0 where there is none.
     verbose : bool
         Show progress on standard error if it is a terminal.
-
-    Raises
-    ------
-    ValueError
-        A sentence is no string of one line, or the tokenizer lacks the boundary asked for.
 
     >>> from esnlm import LanguageModel, Reservoir, RidgeReadout
     >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5

@@ -77,12 +77,8 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
     Two kinds of CSV are read. One holds the rows of `tabulate`. The other has the columns
     ``level`` (paradigm, phenomenon, overall), ``linguistics_term`` (the phenomenon) and a column
     of accuracies for each model; columns with anything but numbers in [0, 1] are no models. Where
-    a model has no figure for a phenomenon or overall, it is the mean over its paradigms.
-
-    Raises
-    ------
-    ValueError
-        The file is of neither kind, or holds no accuracies.
+    a model has no figure for a phenomenon or overall, it is the mean over its paradigms. Raises
+    ValueError where the file is of neither kind, or holds no accuracies.
     """
     try:
         table = pd.read_csv(path, dtype=str, index_col=False, keep_default_na=False).fillna("")
