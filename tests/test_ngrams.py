@@ -215,10 +215,10 @@ def test_clone_and_default_vocabulary():
     [
         ([], "no token to predict"),
         ([1], "no token to predict"),
-        ([0.5, 1.0], "1-D integers"),
+        ([0.5, 1.0], "must be integers"),
         ([-1, 2], "must be at least 0 and below 5"),
         ([1, 5], "must be at least 0 and below 5"),
-        (np.zeros((2, 2), dtype=int), "2-D"),
+        (np.zeros((2, 2), dtype=int), "must be a 1-D array of integers"),
     ],
 )
 def test_bad_tokens(tokens, message):

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from esnlm.text.boundaries import framed
 from esnlm.text.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.validation import Count
 
 SENTENCES = ("line", "splitter")
 #: Number of files that have been read, and of lines of the next one.
@@ -35,8 +34,9 @@ class Rules:
 
     def __post_init__(self) -> None:
         low, high = self.min_length, self.max_length
-        Count(none=True).check("min_length", low)
-        Count(none=True).check("max_length", high)
+        for name, value in (("min_length", low), ("max_length", high)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1 token, got {value}")
         if low is not None and high is not None and low > high:
             raise ValueError(f"min_length must not exceed max_length, got {low} and {high}")
 
