@@ -44,8 +44,7 @@ class SeparateFactors:
 
     @property
     def word_factors(self) -> dict[int, Any]:
-        words = {name[4:]: r for name, r in self._readouts.items() if name != "class"}
-        return {int(c): readout for c, readout in words.items()}
+        return {int(name[4:]): r for name, r in self._readouts.items() if name != "class"}
 
     def to_arrays(self) -> Arrays:
         """Classes, and arrays of all readouts."""
@@ -136,18 +135,16 @@ class SeparateFactors:
                 factor = self._readouts.setdefault(name, self._new(name))
                 factor.partial_fit(X[rows], codes[rows], classes=words)
 
-    def _log_class(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _log_class(self, X: NDArray[Any]) -> Any:
         """log P(class | x): (n, n_classes)."""
         if self.class_factor is None:
             return np.zeros((len(X), 1), dtype=X.dtype)
-        logs: NDArray[Any] = self.class_factor.predict_log_proba(X)
-        return logs
+        return self.class_factor.predict_log_proba(X)
 
-    def _within(self, c: int, X: NDArray[Any]) -> NDArray[Any]:
+    def _within(self, c: int, X: NDArray[Any]) -> Any:
         """log P(w | class c, x) over the words of class c, ascending; uniform if none was seen."""
         if f"word{c}" in self._readouts:
-            logs: NDArray[Any] = self._readouts[f"word{c}"].predict_log_proba(X)
-            return logs
+            return self._readouts[f"word{c}"].predict_log_proba(X)
         n_words = len(self.layout.words(c))
         return np.full((len(X), n_words), -np.log(n_words), dtype=X.dtype)
 
@@ -174,12 +171,11 @@ def _by_class(blocks: Blocks, layout: ClassLayout) -> dict[int, ArrayBlocks]:
     for X, codes in blocks:
         for c, rows in layout.rows_by_class(layout.word_class[codes]):
             parts.setdefault(c, []).append((X[rows], codes[rows]))
-    return {
-        c: ArrayBlocks(
-            np.concatenate([X for X, _ in part]), np.concatenate([codes for _, codes in part])
-        )
-        for c, part in sorted(parts.items())
-    }
+    copied = {}
+    for c, part in sorted(parts.items()):
+        X, codes = map(np.concatenate, zip(*part, strict=True))
+        copied[c] = ArrayBlocks(X, codes)
+    return copied
 
 
 def _by_prefix(arrays: Arrays) -> dict[str, Arrays]:

@@ -17,7 +17,7 @@ _ROUNDING = 1e-6
 # A word of n rows weighs as much as n - 3 would: it takes some rows to know its mean state.
 _DOUBT = 3.0
 _WORDS_AT_ONCE = 4096
-# More units than this, and so many to a direction: directions are not solved exactly.
+# With more units than this, and this many for each direction, directions are approximated.
 _EXACT, _MANY = 4096, 16
 # Rows that one thread works on at a time: a block of 16 384 units has 512. Products of fewer
 # operations are not worth threads.

@@ -14,7 +14,7 @@ from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
 from esnlm.utils.state_dict import Stateful
 from esnlm.utils.threads import TileMap
 
-# Rows that one thread works on at a time: so many, and so many bytes of their logits.
+# Rows that one thread works on at a time, at most, and bytes of their logits.
 _TILE, _TILE_BYTES = 1024, 1 << 24
 _GATE_SPREAD = 0.5
 _NEVER = -1e4

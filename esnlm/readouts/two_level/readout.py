@@ -20,8 +20,6 @@ from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
-_PREFIX = "joint"
-
 
 class TwoLevelReadout(BufferedReadout):
     """A readout whose parameters a `TwoLevelLearner` trains, from arrays or in streamed passes.
@@ -83,18 +81,23 @@ class TwoLevelReadout(BufferedReadout):
         if self._learner is None:
             super()._learn(X, codes)
             return
-        self._trained.learn(X, codes.astype(np.intp, copy=False))
+        self._learner.learn(X, codes.astype(np.intp, copy=False))
 
     def _end_pass(self, held_out: Iterable[Block] | None = None) -> None:
-        if self._learner is not None and held_out is not None:
-            self._trained.settle()
-            self.history_.append(self._mean_loss(held_out))
+        if self._learner is None or held_out is None:
+            return
+        self._learner.settle()
+        total = n = 0.0
+        for X, codes in held_out:
+            total -= float(self._log_probabilities_of(X, codes).sum(dtype=np.float64))
+            n += len(codes)
+        self.history_.append(total / n if n else float("nan"))
 
     def _finish(self, held_out: Iterable[Block] | None = None) -> None:
         if self._learner is None:
             super()._finish(held_out)
             return
-        self._trained.finish()
+        self._learner.finish()
         self._show()
 
     @property
@@ -112,13 +115,6 @@ class TwoLevelReadout(BufferedReadout):
             n_rows = sum(len(codes) for _, codes in blocks)
         self._plan(n_rows, counts)
         self._exhaust(blocks, held_out)
-
-    def _mean_loss(self, held_out: Iterable[Block]) -> float:
-        total = n = 0.0
-        for X, codes in held_out:
-            total -= float(self._log_probabilities_of(X, codes).sum(dtype=np.float64))
-            n += len(codes)
-        return total / n if n else float("nan")
 
     def _seed(self) -> int:
         """A seed for the clustering, drawn anew."""
@@ -148,12 +144,12 @@ class TwoLevelReadout(BufferedReadout):
     def _learner_arrays(self) -> Arrays:
         if self._learner is None:
             return {}
-        arrays = with_prefix(_PREFIX, self._learner.state_dict())
+        arrays = with_prefix("joint", self._learner.state_dict())
         return arrays | ({"history": np.array(self.history_)} if self.history_ else {})
 
     def _restore_learner(self, arrays: Arrays) -> None:
-        # Earlier versions of `LowRankReadout` saved these arrays without a prefix.
-        own = under_prefix(_PREFIX, arrays) or arrays
+        # In version 0.1.0 `LowRankReadout` saved these arrays without a prefix.
+        own = under_prefix("joint", arrays) or arrays
         if not int(own.get("n_rows", np.zeros(()))):
             return
         self._learner = self._make_learner(int(own["n_rows"]), own.get("counts"))

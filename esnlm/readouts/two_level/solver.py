@@ -21,8 +21,8 @@ from esnlm.readouts.two_level.word_softmax import WordSoftmax
 from esnlm.utils.state_dict import Arrays, Stateful, under_prefix
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 
-#: Learning rates of rows after the passes, relative to those of the first ones.
-LATER_RATE = 0.1
+# Learning rates of rows after the passes, relative to those of the first ones.
+_LATER_RATE = 0.1
 # Batches of classes to one batch of words.
 _WORD_BATCHES = 4
 # Added to the occurrences of each word: classes of rare words have many.
@@ -197,7 +197,7 @@ class TwoLevelLearner(Stateful):
 
     def learn_later(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Learn from rows that come after the passes."""
-        rates = self._rates(LATER_RATE, len(X))
+        rates = self._rates(_LATER_RATE, len(X))
         self._learn(X, codes, rates, with_moments=True)
         self._flush(rates)
 

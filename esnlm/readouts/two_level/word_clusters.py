@@ -56,7 +56,7 @@ def frequency_classes(counts: NDArray[Any], n_classes: int) -> NDArray[np.intp]:
 
 
 def _bin_ends(mass: NDArray[np.float64], limit: float, most: int) -> NDArray[np.intp]:
-    """Ends of bins that are filled in order up to a mass, or to so many words."""
+    """Ends of bins that are filled in order up to a mass, or a number of words."""
     total = np.concatenate([[0.0], np.cumsum(mass)])
     ends, start = list[int](), 0
     while start < len(mass):

@@ -20,7 +20,7 @@ from esnlm.utils.threads import one_blas_thread, tile_map
 
 _PATH = np.logspace(-8, 1, 28)
 _CHUNK_BYTES = 1 << 24
-# Classes are shared out among so many tasks, where rows are many enough for threads.
+# Tasks that classes are shared out among, and the rows from which threads pay.
 TASKS, _WORTH_THREADS = 16, 256
 # Of a word's frequency in its class: the least output of its ridge factor.
 _LEAST_SHARE = 0.2
@@ -77,10 +77,8 @@ class WordFactors:
         intercept: NDArray[Any],
         floor: NDArray[Any] | None = None,
     ) -> None:
-        self.layout = layout
-        self.coef = coef
-        self.intercept = intercept
-        self.floor = floor
+        self.layout, self.floor = layout, floor
+        self.coef, self.intercept = coef, intercept
 
     def to_arrays(self, prefix: str) -> Arrays:
         """``coef_``, ``intercept_`` and, of ridge, ``floor_``, under names with a prefix."""
