@@ -15,33 +15,14 @@ def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
 
     With ``device`` (auto, cpu, cuda or cuda:N) torch computes it there, a reservoir with a softmax
     too. Without one, networks are computed where `esnlm.torch.device.chosen_device` finds best,
-    and all else by the core.
-
-    Raises
-    ------
-    ModelFormatError
-        The folder is missing, incomplete, altered or of another version.
-    ValueError
-        torch is needed and not installed, or it cannot compute the model or has no such device.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp()) / "model"
-    >>> NgramLanguageModel(2).fit([[0, 1, 2]]).save(folder)
-    >>> load_model(folder).order
-    2
+    and all else by the core. ModelFormatError: the folder is missing, incomplete, altered or of
+    another version; ValueError: torch is not installed, cannot compute the model or has no such
+    device.
     """
     config = _config(Path(folder))
-    kind = config.get("kind")
-    if device is not None or kind == "torch" or config.get("model_type") == "gpt2":
-        return _on_device(folder, config, device or "auto")
-    if kind == KIND:
-        return NgramLanguageModel.load(folder)
-    return LanguageModel.load(folder)
-
-
-def _on_device(folder: str | Path, config: dict[str, Any], device: str) -> SequenceModel:
+    kind, gpt2 = config.get("kind"), config.get("model_type") == "gpt2"
+    if device is None and kind != "torch" and not gpt2:
+        return (NgramLanguageModel if kind == KIND else LanguageModel).load(folder)
     from esnlm.torch.optional import require_torch
 
     require_torch(f"the model {folder}")
@@ -49,8 +30,7 @@ def _on_device(folder: str | Path, config: dict[str, Any], device: str) -> Seque
     from esnlm.torch.language_model import TorchLanguageModel
     from esnlm.torch.pretrained_gpt2 import pretrained
 
-    place = chosen_device(device)
-    gpt2 = config.get("model_type") == "gpt2"
+    place = chosen_device(device or "auto")
     model = pretrained(folder) if gpt2 else TorchLanguageModel.load(folder)
     model.network.to(place)
     return model

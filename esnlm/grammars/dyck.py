@@ -1,4 +1,4 @@
-"""Two kinds of brackets, nested: the Dyck-2 grammar, its sampler and its exact oracle."""
+"""The Dyck-2 grammar, nested brackets of two kinds: its sampler and its exact oracle."""
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,21 +35,8 @@ class DyckGrammar:
     pairs each open level has completed. Where T_k is the coefficient of z^k in
     ``B = z + e + q B²``, e the probability of nothing, and Z the probability that a derivation
     ends, a level has k pairs with probability ``T_k ((p1 + p2) Z)^k / Z``, and the levels are
-    independent given their lengths.
+    independent given their lengths. The position of a symbol in ``vocabulary`` is its token.
 
-    Parameters
-    ----------
-    p1, p2, q : float
-        Each above 0, together below 1.
-    min_length, max_length : int
-        Bounds of the number of brackets.
-
-    Attributes
-    ----------
-    vocabulary : tuple of 5 symbols, the brackets and the end; the position of one is its token.
-
-    Examples
-    --------
     >>> grammar = DyckGrammar()
     >>> grammar.vocabulary
     ('(', ')', '[', ']', '.')
@@ -198,13 +185,13 @@ class DyckGrammar:
     def _row(self, levels: "list[_Level]", n_read: int) -> Floats:
         level = levels[-1]
         row = np.zeros(len(self.vocabulary))
-        going_on = self._continue[level.pairs]
+        more = self._continue[level.pairs]
         opened = self._mass(np.convolve(self._below(level), self._rest[0]), n_read + 1)
-        row[[0, 2]] = going_on * opened * self._kinds
+        row[[0, 2]] = more * opened * self._kinds
         if level.kind is None:
-            row[4] = (1 - going_on) * (self.min_length <= n_read <= self.max_length)
+            row[4] = (1 - more) * (self.min_length <= n_read <= self.max_length)
         else:
-            row[2 * level.kind + 1] = (1 - going_on) * self._mass(level.below[1:], n_read + 1)
+            row[2 * level.kind + 1] = (1 - more) * self._mass(level.below[1:], n_read + 1)
         return row / row.sum()
 
     def _mass(self, law: Floats, n_read: int) -> float:
@@ -223,9 +210,7 @@ class _Level:
 
 
 def allowed_closers(sequence: Sequence[str]) -> NDArray[np.bool_]:
-    """Which closers, of ``PAIRS``, may come next after each bracket: (T, 2).
-
-    At most one may: that of the innermost open pair.
+    """Which closer may come next after each bracket, that of the innermost open pair: (T, 2).
 
     >>> allowed_closers("([])").astype(int).tolist()
     [[1, 0], [0, 1], [1, 0], [0, 0]]
@@ -269,5 +254,5 @@ def _continuations(ratio: float, e: float, q: float, ends: float, n_pairs: int) 
     logs = np.concatenate([[0.0], np.cumsum(np.log((k - 0.5) / (k + 1) * ratio))])
     # Sums from the far end: tails far below the rounding of 1 stay exact.
     tails = np.logaddexp.accumulate(logs[::-1])[::-1]
-    going_on = np.exp(tails[1:] - tails[:-1])
-    return [1 - none, *going_on[: n_pairs - 1].tolist()]
+    more = np.exp(tails[1:] - tails[:-1])
+    return [1 - none, *more[: n_pairs - 1].tolist()]

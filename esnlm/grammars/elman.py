@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.grammars.elman_rules import END, LEXICON, Productions, lexical_shares
+from esnlm.grammars.elman_rules import END, LEXICON, lexical_shares, productions
 from esnlm.grammars.pushdown import PushdownProcess, RandomState, uniforms
 from esnlm.utils.validation import Number, check_count, checked_tokens
 
@@ -127,16 +127,16 @@ class ElmanGrammar:
                 "lengths must satisfy 1 <= min_length <= max_length, got "
                 f"{min_length} and {max_length}"
             )
-        productions = Productions(
-            noun_phrase=self.noun_phrase,
-            relative_clause=self.relative_clause,
-            verb=self.verb,
-            object_probability=self.object_probability,
-            plural_probability=self.plural_probability,
-            gaps=gaps,
-            shares=lexical_shares(word_weights or {}),
+        rules = productions(
+            self.noun_phrase,
+            self.relative_clause,
+            self.verb,
+            self.object_probability,
+            self.plural_probability,
+            gaps,
+            lexical_shares(word_weights or {}),
         )
-        self._process = PushdownProcess(productions.rules(), self.vocabulary, max_length)
+        self._process = PushdownProcess(rules, self.vocabulary, max_length)
         free = self._process.lengths()
         weights = _length_weights(free, length_quotas, min_length)
         self._process.condition(weights)

@@ -1,7 +1,6 @@
 """Elman's grammar as rules: the lexicon by word class, and the productions."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -28,91 +27,77 @@ LEXICON: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Productions:
-    """The choices of `ElmanGrammar`, each with its probability.
+def productions(
+    noun_phrase: Mapping[str, float],
+    relative_clause: Mapping[str, float],
+    verb: Mapping[str, float],
+    object_probability: float,
+    plural_probability: float,
+    gaps: bool,
+    shares: Mapping[str, float],
+) -> dict[str, list[Rule]]:
+    """Symbol -> its rules, for `PushdownProcess`: the choices of `ElmanGrammar`, all complete.
 
-    Parameters
-    ----------
-    noun_phrase, relative_clause, verb, object_probability, plural_probability, gaps
-        Of `ElmanGrammar`, complete and checked.
-    shares : word -> its probability among the words of its class.
+    ``shares`` maps a word to its probability among the words of its class.
     """
+    common = noun_phrase["noun"] + noun_phrase["relative"]
+    transitive = verb["required"] + verb["optional"]
+    if gaps and not transitive and relative_clause["object"]:
+        raise ValueError(
+            "object relatives need verbs that take an object: give verb['required'] or "
+            "verb['optional'] a probability, or set relative_clause['object'] to 0"
+        )
 
-    noun_phrase: Mapping[str, float]
-    relative_clause: Mapping[str, float]
-    verb: Mapping[str, float]
-    object_probability: float
-    plural_probability: float
-    gaps: bool
-    shares: Mapping[str, float]
-
-    def rules(self) -> dict[str, list[Rule]]:
-        """Symbol -> its rules, for `PushdownProcess`."""
-        verbs = {number: self._verbs(number) for number in NUMBERS}
-        main = self._noun_phrases({number: (f"VP {number}",) for number in NUMBERS})
-        inner = "gap" if self.gaps else "VP"
-        gapped = self._noun_phrases({number: (f"{inner} {number}",) for number in NUMBERS})
-        objects = self._noun_phrases(dict.fromkeys(NUMBERS, ()))
-        common = self.noun_phrase["noun"] + self.noun_phrase["relative"]
-        relative = self.noun_phrase["relative"] / common if common else 0.0
-        rules = {"S": main, "object": objects}
-        rules["(object)"] = [
-            *_scaled(objects, self.object_probability),
-            Rule(1 - self.object_probability, None),
-        ]
-        for number in NUMBERS:
-            rules[f"(RC {number})"] = [
-                Rule(relative, WHO, (f"who {number}",)),
-                Rule(1 - relative, None),
-            ]
-            rules[f"who {number}"] = [
-                *_scaled(verbs[number], self.relative_clause["subject"]),
-                *_scaled(gapped, self.relative_clause["object"]),
-            ]
-            rules[f"VP {number}"] = verbs[number]
-            if self.gaps:
-                rules[f"gap {number}"] = self._gap_verbs(number)
-        return rules
-
-    def _noun_phrases(self, follow: Mapping[str, Stack]) -> list[Rule]:
-        """NP, then ``follow[number]``; whether a clause follows a noun is left to the next word."""
+    def noun_phrases(follow: Mapping[str, Stack]) -> list[Rule]:
+        # Whether a clause follows a noun is left to the next word.
         rules = [
-            Rule(self.noun_phrase["proper"] * self.shares[word], word, follow["singular"])
+            Rule(noun_phrase["proper"] * shares[word], word, follow["singular"])
             for word in LEXICON["proper"]
         ]
-        common = self.noun_phrase["noun"] + self.noun_phrase["relative"]
         for number, share in zip(
-            NUMBERS, (1 - self.plural_probability, self.plural_probability), strict=True
+            NUMBERS, (1 - plural_probability, plural_probability), strict=True
         ):
             rules += [
-                Rule(common * share * self.shares[word], word, (f"(RC {number})", *follow[number]))
+                Rule(common * share * shares[word], word, (f"(RC {number})", *follow[number]))
                 for word in LEXICON[f"noun {number}"]
             ]
         return rules
 
-    def _verbs(self, number: str) -> list[Rule]:
-        follow = {"required": ("object",), "optional": ("(object)",), "none": ()}
+    def verbs(number: str, follow: Mapping[str, Stack], mass: float = 1.0) -> list[Rule]:
         return [
-            Rule(self.verb[kind] * self.shares[word], word, then)
+            Rule(verb[kind] / mass * shares[word], word, then)
             for kind, then in follow.items()
             for word in LEXICON[f"verb {kind} {number}"]
         ]
 
-    def _gap_verbs(self, number: str) -> list[Rule]:
-        """Verbs of an object relative: those that can take an object, which is the head noun."""
-        transitive = self.verb["required"] + self.verb["optional"]
-        if not transitive and self.relative_clause["object"]:
-            raise ValueError(
-                "object relatives need verbs that take an object: give verb['required'] or "
-                "verb['optional'] a probability, or set relative_clause['object'] to 0"
-            )
-        return [
-            Rule(self.verb[kind] / transitive * self.shares[word], word)
-            for kind in ("required", "optional")
-            for word in LEXICON[f"verb {kind} {number}"]
-            if transitive
+    inner = "gap" if gaps else "VP"
+    gapped = noun_phrases({number: (f"{inner} {number}",) for number in NUMBERS})
+    objects = noun_phrases(dict.fromkeys(NUMBERS, ()))
+    rules = {
+        "S": noun_phrases({number: (f"VP {number}",) for number in NUMBERS}),
+        "object": objects,
+        "(object)": [
+            *_scaled(objects, object_probability),
+            Rule(1 - object_probability, None),
+        ],
+    }
+    relative = noun_phrase["relative"] / common if common else 0.0
+    for number in NUMBERS:
+        any_verb = verbs(number, {"required": ("object",), "optional": ("(object)",), "none": ()})
+        rules[f"(RC {number})"] = [
+            Rule(relative, WHO, (f"who {number}",)),
+            Rule(1 - relative, None),
         ]
+        rules[f"who {number}"] = [
+            *_scaled(any_verb, relative_clause["subject"]),
+            *_scaled(gapped, relative_clause["object"]),
+        ]
+        rules[f"VP {number}"] = any_verb
+        if gaps:
+            # The head noun is the object, so these verbs can take one.
+            taking = dict.fromkeys(("required", "optional") if transitive else (), ())
+            rules[f"gap {number}"] = verbs(number, taking, transitive)
+    return rules
 
 
 def lexical_shares(weights: Mapping[str, float]) -> dict[str, float]:

@@ -12,12 +12,10 @@ Floats: TypeAlias = NDArray[np.float64]
 Stack: TypeAlias = tuple[str, ...]
 RandomState: TypeAlias = "int | np.random.Generator | np.random.RandomState | None"
 
-START = "S"
-
 
 @dataclass(frozen=True)
 class Rule:
-    """One way on for a symbol: at most one word, then the symbols left to expand after it."""
+    """One expansion of a symbol: at most one word, then the symbols left to expand after it."""
 
     probability: float
     word: str | None
@@ -53,12 +51,6 @@ class PushdownProcess:
 
         P(word | prefix) = P(rule) h(rest after it, t + 1) / h(stack, t)
         h(stack, t) = sum over r of P(stack yields r words) weight[t + r]
-
-    Parameters
-    ----------
-    rules : symbol -> its rules, probabilities summing to one.
-    vocabulary : the words, the end of the sentence last.
-    max_length : longest sentence considered.
     """
 
     def __init__(
@@ -83,12 +75,11 @@ class PushdownProcess:
         are exact.
         """
         size = self._max_length + 1
-        kinds: dict[str, dict[tuple[bool, Stack], float]] = {}
-        for symbol, rules in self._rules.items():
-            kinds[symbol] = {}
-            for rule in rules:
+        kinds: dict[str, dict[tuple[bool, Stack], float]] = {symbol: {} for symbol in self._rules}
+        for symbol, masses in kinds.items():
+            for rule in self._rules[symbol]:
                 kind = (rule.word is not None, rule.then)
-                kinds[symbol][kind] = kinds[symbol].get(kind, 0.0) + rule.probability
+                masses[kind] = masses.get(kind, 0.0) + rule.probability
         lengths = {symbol: np.zeros(size) for symbol in kinds}
         for _ in range(size + 1):
             lengths = {
@@ -104,7 +95,7 @@ class PushdownProcess:
             }
         return lengths
 
-    def lengths(self, stack: Stack = (START,)) -> Floats:
+    def lengths(self, stack: Stack = ("S",)) -> Floats:
         """Probability (max_length + 1,) that the stack yields exactly that many words."""
         if stack not in self._stack_lengths:
             top = self._symbol_lengths[stack[0]]
@@ -123,11 +114,7 @@ class PushdownProcess:
         weights = self._weights[n_words:]
         return float(weights @ self.lengths(stack)[: len(weights)])
 
-    def start(self) -> State:
-        """The state at the start of a sentence."""
-        return self._state((START,), 0)
-
-    def _state(self, stack: Stack, n_words: int) -> State:
+    def _state(self, stack: Stack = ("S",), n_words: int = 0) -> State:
         key = (stack, n_words)
         if key not in self._states:
             self._states[key] = self._expand(stack, n_words)
@@ -157,32 +144,26 @@ class PushdownProcess:
         cumulative[-1] = 1.0
         return State(n_words, probabilities, choices.tolist(), cumulative.tolist(), successors)
 
-    def advance(self, state: State, token: int) -> State:
-        """The state after one more token; after the end, the start of the next sentence.
-
-        Raises ValueError, naming what is possible, for a token of probability zero.
-        """
-        if not state.probabilities[token] > 0:
-            possible = " ".join(self._vocabulary[choice] for choice in state.choices)
-            raise ValueError(
-                f"{self._vocabulary[token]!r} cannot be word {state.n_words + 1} of this "
-                f"sentence, possible are: {possible}"
-            )
-        if token == self._end:
-            return self.start()
-        return self._state(state.successors[token], state.n_words + 1)
-
     def walk(self, tokens: Iterable[int]) -> Iterator[State]:
         """The states before each of the tokens, which start with a sentence, and after the last."""
-        state = self.start()
+        state = self._state()
         yield state
         for token in tokens:
-            state = self.advance(state, token)
+            if not state.probabilities[token] > 0:
+                possible = " ".join(self._vocabulary[choice] for choice in state.choices)
+                raise ValueError(
+                    f"{self._vocabulary[token]!r} cannot be word {state.n_words + 1} of this "
+                    f"sentence, possible are: {possible}"
+                )
+            if token == self._end:
+                state = self._state()
+            else:
+                state = self._state(state.successors[token], state.n_words + 1)
             yield state
 
     def draw(self, uniforms: Iterator[float]) -> list[str]:
         """One sentence with its end, each word drawn by one number in [0, 1): none is rejected."""
-        state, words = self.start(), []
+        state, words = self._state(), []
         while True:
             token = state.choices[bisect_right(state.cumulative, next(uniforms))]
             words.append(self._vocabulary[token])
@@ -191,13 +172,13 @@ class PushdownProcess:
             state = self._state(state.successors[token], state.n_words + 1)
 
 
-def uniforms(random_state: RandomState, block: int = 4096) -> Iterator[float]:
+def uniforms(random_state: RandomState) -> Iterator[float]:
     """Numbers in [0, 1) without end."""
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(2**31)
     rng = np.random.default_rng(random_state)
     while True:
-        yield from rng.random(block).tolist()
+        yield from rng.random(4096).tolist()
 
 
 def _no_words(size: int) -> Floats:

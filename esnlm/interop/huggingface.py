@@ -13,14 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from esnlm.interop.huggingface_parts import (
-    Described,
-    describe_readout,
-    describe_reservoir,
-)
+from esnlm.interop.huggingface_parts import Described, describe_readout, describe_reservoir
 from esnlm.models.reservoir import LanguageModel
 from esnlm.storage.atomic import folder_aside
 from esnlm.text.tokenizers import Tokenizer
@@ -45,22 +40,9 @@ def export_model(model: LanguageModel, folder: str | Path) -> None:
     - ``reset="never"``: no BOS; the state is zero before the first token only.
     - A model of integers is written without tokenizer.
 
-    Parameters
-    ----------
-    model : LanguageModel
-        Fitted, with a readout of this package.
-    folder : path
-        Appears whole or not at all.
+    The folder appears whole or not at all. FileExistsError: it is a file, or holds files;
+    ValueError: the exported code does not know the model's kind of readout.
 
-    Raises
-    ------
-    FileExistsError
-        ``folder`` is a file, or a folder that is not empty.
-    ValueError
-        The model cannot be written as one of transformers: a readout of another kind.
-
-    Examples
-    --------
     >>> import tempfile
     >>> from esnlm import LanguageModel, Reservoir, RidgeReadout
     >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 20
@@ -74,17 +56,16 @@ def export_model(model: LanguageModel, folder: str | Path) -> None:
     """
     target = Path(folder)
     check_free(target)
-    config, arrays = describe_model(model)
-    texts = {"config.json": _json(config)}
+    config, arrays = _described(model)
     names = "bos_token_id", "eos_token_id"
     ids: dict[str, Any] = {name: config[name] for name in names if name in config}
     if config["padding"] is not None:
         ids["pad_token_id"] = config["padding"]
     if ids.get("bos_token_id") not in (None, ids.get("eos_token_id")):
         ids["suppress_tokens"] = [ids["bos_token_id"]]
-    texts["generation_config.json"] = _json(ids)
+    texts = {"config.json": _json(config), "generation_config.json": _json(ids)}
     if model.tokenizer_ is not None:
-        texts |= tokenizer_files(model.tokenizer_, config)
+        texts |= _tokenizer_files(model.tokenizer_, config)
     texts[CODE] = (Path(__file__).parent / "exported" / CODE).read_text("utf-8")
     with folder_aside(target, check_free) as aside:
         save_file(arrays, aside / WEIGHTS, metadata={"format": "pt"})
@@ -97,17 +78,12 @@ def export_model(model: LanguageModel, folder: str | Path) -> None:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a name that is taken by anything but an empty folder.
-
-    Raises
-    ------
-    FileExistsError
-    """
+    """Raise FileExistsError for a name that is taken by anything but an empty folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists: choose another folder, or remove it")
 
 
-def describe_model(model: LanguageModel) -> Described:
+def _described(model: LanguageModel) -> Described:
     """``config.json`` of a model, and its arrays by their names in ``model.safetensors``."""
     if not isinstance(model, LanguageModel):
         raise ValueError(f"only a model on a reservoir can be exported, got {type(model).__name__}")
@@ -123,8 +99,7 @@ def describe_model(model: LanguageModel) -> Described:
         reservoir["features"] = True
         arrays["features"] = model.features_.embedding_
     readout, of_readout = describe_readout(model.readout_)
-    arrays = with_prefix("reservoir", arrays)
-    arrays |= with_prefix("readout", of_readout)
+    arrays = with_prefix("reservoir", arrays) | with_prefix("readout", of_readout)
     config = {
         "architectures": ["EsnlmForCausalLM"],
         "model_type": "esnlm",
@@ -139,10 +114,14 @@ def describe_model(model: LanguageModel) -> Described:
         "readout": readout,
         **_special_ids(model),
     }
-    return config, {name: _stored(array, dtype) for name, array in arrays.items()}
+    # Numbers with a point are stored in the dtype of the states, as readouts compute.
+    return config, {
+        name: np.ascontiguousarray(array, dtype=dtype if array.dtype.kind == "f" else None)
+        for name, array in arrays.items()
+    }
 
 
-def tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
+def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
     """``tokenizer.json`` and ``tokenizer_config.json`` for ``AutoTokenizer``, as text by name.
 
     The tokenizer prepends BOS where ``config`` has one, and otherwise nothing.
@@ -196,11 +175,6 @@ def _special_ids(model: LanguageModel) -> dict[str, Any]:
     own = eos is not None and "bos_token_id" in ids and eos != bos
     ids["padding"] = eos if own else len(tokenizer)
     return ids
-
-
-def _stored(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Contiguous; numbers with a point in the dtype of the states, as readouts compute."""
-    return np.ascontiguousarray(array, dtype=dtype if array.dtype.kind == "f" else None)
 
 
 def _without_template(processor: Any) -> Any:

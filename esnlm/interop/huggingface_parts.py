@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.linear.simplex import least_output
 from esnlm.readouts.two_level.word_factors import ClassLayout
-from esnlm.utils.state_dict import with_prefix
+from esnlm.utils.state_dict import Arrays, with_prefix
 
-Arrays = dict[str, NDArray[Any]]
 #: What ``config.json`` says of a part, and its arrays.
 Described = tuple[dict[str, Any], Arrays]
 
@@ -46,13 +45,7 @@ def describe_reservoir(reservoir: Any) -> Described:
 
 
 def describe_readout(readout: Any) -> Described:
-    """A fitted readout as what `esnlm.interop.exported.modeling_esnlm.build_readout` takes.
-
-    Raises
-    ------
-    ValueError
-        It is of a kind that the exported code does not know.
-    """
+    """A fitted readout; ValueError for a kind that the exported code does not know."""
     name = type(readout).__name__
     if name not in _KINDS:
         raise ValueError(f"cannot export a {name}: expected one of {', '.join(_KINDS)}")
@@ -62,16 +55,18 @@ def describe_readout(readout: Any) -> Described:
 def _ridge(readout: Any) -> Described:
     n_outputs = len(readout.classes_)
     floor = least_output(n_outputs) if readout.floor == "auto" else float(readout.floor)
-    return _linear(readout.to_arrays(), np.array([floor]))
+    arrays = readout.to_arrays()
+    return _linear(arrays["coef_"], arrays["intercept_"], np.array([floor]))
 
 
 def _softmax(readout: Any) -> Described:
-    return _linear(readout.to_arrays(), None)
+    arrays = readout.to_arrays()
+    return _linear(arrays["coef_"], arrays["intercept_"])
 
 
-def _linear(arrays: Arrays, floor: NDArray[Any] | None) -> Described:
-    kind = {"kind": "linear", "n_outputs": len(arrays["coef_"]), "n_floors": 0}
-    described = {"coef": arrays["coef_"], "intercept": arrays["intercept_"]}
+def _linear(coef: Any, intercept: Any, floor: NDArray[Any] | None = None) -> Described:
+    kind = {"kind": "linear", "n_outputs": len(coef), "n_floors": 0}
+    described = {"coef": coef, "intercept": intercept}
     if floor is not None:
         kind["n_floors"] = len(floor)
         described["floor"] = floor
@@ -127,18 +122,18 @@ def _joint(arrays: Arrays) -> Described:
         classes: Described = {"kind": "mixture"} | sizes, described
     elif "class_weights_" in arrays:
         weights = arrays["class_weights_"]
-        classes = _linear({"coef_": weights[:-1].T, "intercept_": weights[-1]}, None)
+        classes = _linear(weights[:-1].T, weights[-1])
     else:
-        ridge = {name: arrays[f"class_{name}"] for name in ("coef_", "intercept_")}
-        classes = _linear(ridge, arrays["class_floor_"])
-    return _on_components(arrays, classes, _linear(arrays, arrays.get("floor_")))
+        ridge = (arrays[f"class_{name}_"] for name in ("coef", "intercept", "floor"))
+        classes = _linear(*ridge)
+    words = _linear(arrays["coef_"], arrays["intercept_"], arrays.get("floor_"))
+    return _on_components(arrays, classes, words)
 
 
 def _low_rank(readout: Any) -> Described:
     arrays = readout.to_arrays()
-    coef = arrays["class_coef_"].T
-    classes = _linear({"coef_": coef, "intercept_": arrays["class_intercept_"]}, None)
-    words = _linear({"coef_": arrays["word_coef_"], "intercept_": arrays["word_intercept_"]}, None)
+    classes = _linear(arrays["class_coef_"].T, arrays["class_intercept_"])
+    words = _linear(arrays["word_coef_"], arrays["word_intercept_"])
     kind, described = _on_components(arrays, classes, words)
     if len(arrays["direct_coef_"]):
         described["direct"] = arrays["direct_coef_"]
@@ -162,7 +157,7 @@ def _on_components(arrays: Arrays, classes: Described, words: Described) -> Desc
 
 def _reduced_rank(readout: Any) -> Described:
     arrays = readout.to_arrays()
-    inner = _linear({"coef_": arrays["up_"].T, "intercept_": arrays["intercept_"]}, None)
+    inner = _linear(arrays["up_"].T, arrays["intercept_"])
     n_components = arrays["down_"].shape[1]
     described = {"directions": arrays["down_"], "shift": np.zeros(n_components, np.float32)}
     described |= with_prefix("inner", inner[1])

@@ -22,7 +22,6 @@ from esnlm.text.boundaries import needed
 from esnlm.text.corpus import TokenStream, join_sequences
 
 _OUTPUT_BYTES = 1 << 26
-_MOST_NEW_TOKENS = 256
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 #: Texts, ids of the context, ids of the continuation.
@@ -35,21 +34,9 @@ class ReservoirLM(TemplateLM):
 
     Texts are tokenized as the harness does for models of transformers: a text begins with BOS (a
     model with ``reset="never"``: an EOS, or a line end, stands before it), the state is zero
-    before it, and no EOS is scored after it.
-
-    Parameters
-    ----------
-    pretrained : path or LanguageModel
-        A model with a tokenizer.
-    others : ignored
-        What the harness passes to every model: batch size, device.
-
-    Raises
-    ------
-    ModelFormatError
-        The folder is not a whole model.
-    ValueError
-        The model has no tokenizer, or no token to begin a text with.
+    before it, and no EOS is scored after it. ``others`` is what the harness passes to every model,
+    as batch size and device, and is ignored. ValueError: the model has no tokenizer, or no token to
+    begin a text with.
     """
 
     def __init__(self, pretrained: str | Path | LanguageModel, **others: Any) -> None:
@@ -138,13 +125,12 @@ class ReservoirLM(TemplateLM):
         many requests share it.
         """
         answers = [True] * len(requests)
-        asked = list(range(len(requests)))
-        place = 0
-        while asked := [i for i in asked if answers[i] and place < len(requests[i][2])]:
-            before = [(*requests[i][1], *requests[i][2][:place]) for i in asked]
+        place, open_ones = 0, list(range(len(requests)))
+        while open_ones := [i for i in open_ones if answers[i] and place < len(requests[i][2])]:
+            before = [(*requests[i][1], *requests[i][2][:place]) for i in open_ones]
             prefixes = sorted(set(before))
             best = dict(zip(prefixes, self._most_probable(prefixes), strict=True))
-            for i, prefix in zip(asked, before, strict=True):
+            for i, prefix in zip(open_ones, before, strict=True):
                 answers[i] = bool(best[prefix] == requests[i][2][place])
             place += 1
         return answers
@@ -180,7 +166,7 @@ class ReservoirLM(TemplateLM):
         prompt = np.array(self.tok_encode(context) or [self._prefix])
         drawn: list[int] = []
         text = ""
-        for token in self.model.generate(int((lengths or [_MOST_NEW_TOKENS])[0]), prompt, choice):
+        for token in self.model.generate(int((lengths or [256])[0]), prompt, choice):
             if token == self._tokens.eos_id:
                 break
             drawn.append(token)
@@ -209,11 +195,6 @@ def blimp_tasks(folder: str | Path) -> list[dict[str, Any]]:
     """Tasks for ``lm_eval.simple_evaluate(tasks=...)``: one a ``.jsonl`` file of a BLiMP folder.
 
     Unlike the harness's own BLiMP they read local files, and put no space before a sentence.
-
-    Raises
-    ------
-    FileNotFoundError
-        The folder holds no ``.jsonl`` file.
     """
     files = sorted(Path(folder).glob("*.jsonl"))
     if not files:

@@ -23,9 +23,8 @@ _ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "identity": lambda x: x}
 class EsnlmConfig(PretrainedConfig):
     """Sizes and kinds of what ``model.safetensors`` holds.
 
-    ``reservoir`` and ``readout`` describe their modules below.
-    ``reset_token_id`` is the token before which the state returns to zero, or None;
-    ``padding`` the id of the tokenizer's padding, which may lie past the vocabulary.
+    ``reset_token_id`` is the token before which the state returns to zero, or None; ``padding`` the
+    id of the tokenizer's padding, which may lie past the vocabulary.
     """
 
     model_type = "esnlm"
@@ -62,7 +61,7 @@ class StateCache:
 
     is_compileable = False
 
-    def __init__(self, states: Tensor, last: Tensor | None, n_seen: int) -> None:
+    def __init__(self, states: Any, last: Tensor | None, n_seen: int) -> None:
         self.states = states
         self.last = last
         self.n_seen = n_seen
@@ -167,14 +166,10 @@ class Reservoir(nn.Module):
         return (rows + self.bias).reshape(*ids.shape, self.n_units)
 
 
-def _precise(outputs: Tensor) -> Tensor:
-    """In float64, where the device has it."""
-    return outputs if outputs.device.type == "mps" else outputs.double()
-
-
 def _normalised(outputs: Tensor, floor: Tensor | None) -> Tensor:
     """Outputs to log-probabilities: softmax, or raised to ``floor`` and divided by their sum."""
-    outputs = _precise(outputs)
+    if outputs.device.type != "mps":  # the device that has no float64
+        outputs = outputs.double()
     if floor is None:
         return log_softmax(outputs, dim=-1)
     outputs = torch.maximum(outputs, floor)
@@ -294,14 +289,11 @@ class LowRank(nn.Module):
             for k, table in enumerate(self.direct):
                 components = components + table[last[..., k]]
             if self.n_pairs:
-                components = components + self._of_pairs(last)
+                keys = last[..., 1] * self.n_tokens + last[..., 0]
+                rows = torch.searchsorted(self.pairs, keys.contiguous()).clamp(max=self.n_pairs - 1)
+                known = (self.pairs[rows] == keys) & (last[..., :2] >= 0).all(-1)
+                components = components + self.pair_direct[rows] * known[..., None]
         return self.inner(components)
-
-    def _of_pairs(self, last: Tensor) -> Tensor:
-        keys = last[..., 1] * self.n_tokens + last[..., 0]
-        rows = torch.searchsorted(self.pairs, keys.contiguous()).clamp(max=self.n_pairs - 1)
-        known = (self.pairs[rows] == keys) & (last[..., :2] >= 0).all(-1)
-        return self.pair_direct[rows] * known[..., None]
 
 
 def last_tokens(
@@ -390,15 +382,13 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
         With ``labels`` (batch, length; -100 is left out) also the mean negative log-likelihood of
         the tokens after the first.
         """
-        seen = 0 if past_key_values is None else past_key_values.n_seen
-        state = None if past_key_values is None else past_key_values.states
+        before = past_key_values or StateCache(None, None, 0)
         read = self._read(input_ids, attention_mask)
-        states, after = self.reservoir(input_ids, read, state)
-        if isinstance(logits_to_keep, int):
-            kept = slice(-logits_to_keep if logits_to_keep else None, None)
-        else:
-            kept = logits_to_keep
-        last = None if past_key_values is None else past_key_values.last
+        states, after = self.reservoir(input_ids, read, before.states)
+        kept = logits_to_keep
+        if isinstance(kept, int):
+            kept = slice(-kept if kept else None, None)
+        last = before.last
         if self.n_direct:
             reset = self.config.reset_token_id
             tokens = last_tokens(input_ids, read, reset, last, self.n_direct)
@@ -413,7 +403,7 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
             loss = nll_loss(predicted, wanted, ignore_index=-100)
         cache = None
         if use_cache is not False:
-            cache = StateCache(after, last, seen + input_ids.shape[1])
+            cache = StateCache(after, last, before.n_seen + input_ids.shape[1])
         hidden = (states,) if output_hidden_states else None
         out = CausalLMOutputWithPast(
             loss=loss, logits=logits, past_key_values=cache, hidden_states=hidden
