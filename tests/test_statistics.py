@@ -94,8 +94,8 @@ def test_arrays_that_do_not_fit_are_refused(name: str) -> None:
     for part in (slice(0, 1100), slice(1100, 1300), slice(1300, 1500)):
         moments.add(X[part], codes[part])
     arrays = moments.state_dict()
-    assert Moments.restored(arrays, 1200).sums is moments.sums
+    assert Moments.restored(arrays, gram_rows=1200).sums is moments.sums
     with pytest.raises(ValueError, match=r"statistics of \d units and \d classes: \w+ must have"):
-        Moments.restored(arrays | {name: arrays[name][..., :-1]}, 1200)
+        Moments.restored(arrays | {name: arrays[name][..., :-1]}, gram_rows=1200)
     with pytest.raises(ValueError, match=r"statistics of \d units and \d classes: \w+ must have"):
-        Moments.restored(arrays | {name: arrays[name][None]}, 1200)
+        Moments.restored(arrays | {name: arrays[name][None]}, gram_rows=1200)

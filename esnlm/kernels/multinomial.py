@@ -39,37 +39,22 @@ def normalise_rows(E: NDArray[np.floating], sums: NDArray[np.floating]) -> None:
 @numba.njit(nogil=True, cache=True)
 def curvature_rows(
     P: NDArray[np.floating],
-    weights: NDArray[np.floating],
     U: NDArray[np.floating],
 ) -> None:
-    """U (n, V) <- w * (diag(p) - p pᵀ) u for each row p of P (n, V), in place."""
+    """U (n, V) <- (diag(p) - p pᵀ) u for each row p of P (n, V), in place."""
     for i in range(P.shape[0]):
         p, u = P[i], U[i]
         mean = p[0] * 0
         for v in range(p.shape[0]):
             mean += p[v] * u[v]
         for v in range(p.shape[0]):
-            u[v] = weights[i] * p[v] * (u[v] - mean)
+            u[v] = p[v] * (u[v] - mean)
 
 
 @numba.njit(nogil=True, cache=True)
-def add_class_variances(
-    total: NDArray[np.float64], P: NDArray[np.floating], weights: NDArray[np.floating]
-) -> None:
-    """Add the weighted sum over rows of p (1 - p) of P (n, V) to total (V,), in place."""
+def add_class_variances(total: NDArray[np.float64], P: NDArray[np.floating]) -> None:
+    """Add the sum over rows of p (1 - p) of P (n, V) to total (V,), in place."""
     for i in range(P.shape[0]):
         row = P[i]
         for v in range(row.shape[0]):
-            total[v] += weights[i] * row[v] * (1 - row[v])
-
-
-@numba.njit(nogil=True, cache=True)
-def subtract_targets(
-    R: NDArray[np.floating], codes: NDArray[np.intp], weights: NDArray[np.floating]
-) -> None:
-    """R (n, V) <- w * (R - one_hot(codes)), in place."""
-    for i in range(R.shape[0]):
-        row = R[i]
-        row[codes[i]] -= 1
-        for v in range(row.shape[0]):
-            row[v] *= weights[i]
+            total[v] += row[v] * (1 - row[v])

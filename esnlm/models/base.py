@@ -1,4 +1,4 @@
-"""What every model of token sequences offers, whatever it computes probabilities by."""
+"""Base class of models of token sequences: scores, perplexity and samples."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -30,16 +30,11 @@ from esnlm.utils.version import __version__
 
 
 class SequenceModel(BaseEstimator, ABC):
-    """Scores, continuations and model folders, from what a subclass defines.
+    """Scores, continuations and model folders, from the abstract methods of a subclass.
 
-    ``_log_probabilities(stream)`` -> (T,) float64: natural logs at predicted tokens, zero
-    elsewhere. ``_read(ids (n,), state or None)`` -> the state after more tokens.
-    ``_next_log_probabilities(state)`` -> (V,) float64. A fitted one has ``tokenizer_`` (or None),
-    ``n_tokens_`` and ``reset``; documents and predicted tokens are those of `LanguageModel`.
-
-    ``_contents()`` -> what ``config.json`` says beside the tokenizer, and arrays by file.
-    ``_rebuilt(config, arrays, tokenizer)`` -> the model; KeyError, TypeError or IndexError where
-    something is missing. ``_kind`` is the configuration's entry of that name, if it has one.
+    A fitted one has ``tokenizer_`` (or None), ``n_tokens_`` and ``reset``; documents and
+    predicted tokens are those of `LanguageModel`. ``_kind`` is the configuration's entry of that
+    name, if it has one.
     """
 
     _kind: ClassVar[str | None] = None
@@ -51,21 +46,26 @@ class SequenceModel(BaseEstimator, ABC):
     run_: str | None
 
     @abstractmethod
-    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]: ...
+    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+        """Natural logs at predicted tokens, zero elsewhere: (T,) float64."""
 
     @abstractmethod
-    def _read(self, ids: NDArray[Any], state: Any = None) -> Any: ...
+    def _read(self, ids: NDArray[Any], state: Any = None) -> Any:
+        """The state after tokens ids (n,)."""
 
     @abstractmethod
-    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]: ...
+    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]:
+        """Natural logs (V,) of the next token's probabilities."""
 
     def _contents(self) -> Contents:
+        """The entries of ``config.json`` beside the tokenizer, and arrays by file."""
         raise NotImplementedError
 
     @classmethod
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
+        """The model; KeyError, TypeError or IndexError where something is missing."""
         raise NotImplementedError
 
     def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
@@ -105,12 +105,9 @@ class SequenceModel(BaseEstimator, ABC):
     ) -> Any:
         """Continue ``prompt`` by ``n_tokens`` drawn tokens; the prompt is not repeated.
 
-        The other parameters are those of `esnlm.models.sampling.Choice`.
-
-        Returns
-        -------
-        str with a tokenizer (after EOS comes a line end, and a new sentence begins), otherwise
-        int64 array (n_tokens,).
+        The other parameters are those of `esnlm.models.sampling.Choice`. Returns a str with a
+        tokenizer (after EOS comes a line end, and a new sentence begins), otherwise an int64
+        array (n_tokens,).
         """
         tokens = self.generate(n_tokens, prompt, Choice(temperature, top_k, top_p, random_state))
         if self.tokenizer_ is None:
@@ -128,10 +125,7 @@ class SequenceModel(BaseEstimator, ABC):
         return self._draw(int(n_tokens), before, choice or Choice())
 
     def _draw(self, n_tokens: int, prompt: NDArray[Any], choice: Choice) -> Iterator[int]:
-        """Draw tokens one after the other, each from the distribution after those before.
-
-        BOS is never drawn; after EOS a new sentence begins with ``reset="sentence"``.
-        """
+        """BOS is never drawn; after EOS a new sentence begins with ``reset="sentence"``."""
         bos = None if self.tokenizer_ is None else self.tokenizer_.bos_id
         eos = None if self.tokenizer_ is None else self.tokenizer_.eos_id
         forbidden = bos if bos != eos else None

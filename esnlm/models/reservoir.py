@@ -66,7 +66,7 @@ class LanguageModel(SequenceModel):
     n_tokens_ : int
         V; every distribution has this many entries, the token's id its place.
     run_ : str or None
-        What `esnlm.models.training.Trainer` knows its runs by.
+        The digest of the settings of the `esnlm.models.training.Trainer`.
 
     Notes
     -----
@@ -136,16 +136,11 @@ class LanguageModel(SequenceModel):
         """
         stream = self.read(docs)
         self.draw(stream)
-        held = (
-            None
-            if held_out is None
-            else self._harvest(self._tokens(held_out, self.n_tokens_, "held_out"))
-        )
-        if self.shuffle:
-            stream = stream.shuffled(np.random.default_rng(self.random_state))
-        classes = np.arange(self.n_tokens_)
-        readout = clone(self.readout)
-        self.readout_ = readout.fit_blocks(self._harvest(stream), classes, held_out=held)
+        held = None
+        if held_out is not None:
+            held = self._harvest(self._tokens(held_out, self.n_tokens_, "held_out"))
+        blocks, classes = self._harvest(self._ordered(stream)), np.arange(self.n_tokens_)
+        self.readout_ = clone(self.readout).fit_blocks(blocks, classes, held_out=held)
         return self
 
     def partial_fit(self, docs: Any, y: None = None) -> Self:
@@ -160,18 +155,21 @@ class LanguageModel(SequenceModel):
             stream = self.read(docs)
             self.draw(stream)
             self.readout_ = clone(self.readout)
-        if self.shuffle:
-            stream = stream.shuffled(np.random.default_rng(self.random_state))
         classes = np.arange(self.n_tokens_)
-        for states, following in self._continued(stream):
+        for states, following in self._continued(self._ordered(stream)):
             self.readout_.partial_fit(states, following, classes=classes)
         return self
+
+    def _ordered(self, stream: TokenStream) -> TokenStream:
+        if not self.shuffle:
+            return stream
+        return stream.shuffled(np.random.default_rng(self.random_state))
 
     def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
         """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
 
-        A string is read after BOS where sentences or documents have one. With nothing read at
-        all the answer is the readout's at the zero state.
+        A string is read after BOS where sentences or documents have one. Without any token the
+        readout predicts from the zero state.
         """
         check_is_fitted(self, "readout_")
         state = self._read(framed_prefix(prefix, self.tokenizer_, self.reset))
@@ -179,7 +177,14 @@ class LanguageModel(SequenceModel):
 
     def read(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
-        self._check_parts()
+        for name, method, kind in (
+            ("reservoir", "harvest", "a Reservoir"),
+            ("readout", "fit_blocks", "a readout of this package, such as RidgeReadout()"),
+            ("features", "transform", "WordFeatures or None"),
+        ):
+            part = getattr(self, name)
+            if not hasattr(part, method) and (name, part) != ("features", None):
+                raise ValueError(f"{name} must be {kind}, got {part!r}")
         self.run_: str | None = None
         check_parameters(self, self._constraints)
         return self._learn_vocabulary(docs)
@@ -223,18 +228,10 @@ class LanguageModel(SequenceModel):
         return int(self.readout_.n_parameters_) + embedded
 
     def save(self, folder: str | Path, *, training: bool = False) -> None:
-        """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
+        """As `SequenceModel.save`; with ``training`` also ``training.safetensors``.
 
-        The folder appears whole or not at all; a model that was there is replaced. With
-        ``training``, ``training.safetensors`` holds the state that `partial_fit` continues from:
-        the loaded model then learns further documents as this one would.
-
-        Raises
-        ------
-        FileExistsError
-            ``folder`` is a file, or a folder with anything but a model in it.
-        ValueError
-            ``training`` is asked of a readout that was itself loaded without it.
+        It holds the state that `partial_fit` continues from: the loaded model then learns further
+        documents as this one would. A readout that was itself loaded without it raises ValueError.
         """
         self._write(folder, *self._contents(training=training))
 
@@ -285,7 +282,7 @@ class LanguageModel(SequenceModel):
         reset: str = "sentence",
         **options: Any,
     ) -> Self:
-        """A model that is fitted already: of a reservoir with weights and a fitted readout."""
+        """A fitted model of a reservoir with weights and a fitted readout."""
         model = cls(reservoir, readout, tokenizer, features, reset, **options)
         model.reservoir_, model.readout_ = reservoir, readout
         model.tokenizer_, model.features_ = tokenizer, features
@@ -293,29 +290,12 @@ class LanguageModel(SequenceModel):
         model._carried, model.run_ = None, None
         return model
 
-    def _check_parts(self) -> None:
-        for name, method, kind in (
-            ("reservoir", "harvest", "a Reservoir"),
-            ("readout", "fit_blocks", "a readout of this package, such as RidgeReadout()"),
-            ("features", "transform", "WordFeatures or None"),
-        ):
-            part = getattr(self, name)
-            if not hasattr(part, method) and (name, part) != ("features", None):
-                raise ValueError(f"{name} must be {kind}, got {part!r}")
-
     def states_of(
         self, stream: TokenStream, *, washout: int = 0, verbose: bool = False
     ) -> StateBlocks:
-        """What the readout reads and predicts along a stream, as re-iterable blocks."""
-        return StateBlocks(
-            self.reservoir_,
-            stream,
-            self.features_,
-            self.n_streams,
-            verbose,
-            washout=washout,
-            n_last=self._n_last,
-        )
+        """The states and next tokens along a stream, as re-iterable blocks."""
+        parts = self.reservoir_, stream, self.features_
+        return StateBlocks(*parts, self.n_streams, verbose, washout, self._n_last)
 
     @property
     def _n_last(self) -> int:
@@ -358,7 +338,7 @@ class LanguageModel(SequenceModel):
         return scores
 
     def _read(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
-        """What the readout reads (n_columns,) after ids (n,) were read from ``state``."""
+        """The columns of the readout (n_columns,) after ids (n,) were read from ``state``."""
         n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
         if state is None:
             state = np.zeros(self.n_columns_, dtype=dtype)

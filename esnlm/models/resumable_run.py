@@ -6,7 +6,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,19 +22,9 @@ class StoppedError(Exception):
 
 
 class ResumableRun(ABC):
-    """What training runs share: `run`, checkpoints between steps, the log and the progress bar.
+    """Base class of training runs: checkpoints between steps, the log and the progress bar.
 
-    A subclass defines `_described`, `_begin`, `_steps`, `_snapshot` and `_finish`, and counts
-    ``step`` and ``tokens``.
-
-    Attributes
-    ----------
-    step : int
-        Steps made so far.
-    tokens : int
-        Predicted tokens learned so far, over all passes.
-    last_score : float or None
-        Newest held-out loss, in nats a token.
+    A subclass counts ``step`` and ``tokens``, the predicted tokens learned over all passes.
     """
 
     #: Whether this process writes log and checkpoints and shows the progress.
@@ -43,18 +32,15 @@ class ResumableRun(ABC):
 
     step = 0
     tokens = 0
+    #: Newest held-out loss, in nats a token.
     last_score: float | None = None
     _seconds = 0.0
     _clock: float | None = None
 
-    @cached_property
+    @property
+    @abstractmethod
     def settings(self) -> dict[str, Any]:
         """All that the result depends on, as JSON can hold it."""
-        return self._described()
-
-    @abstractmethod
-    def _described(self) -> dict[str, Any]:
-        """What `settings` are."""
 
     @abstractmethod
     def _begin(self, found: Checkpoint | None) -> int:
@@ -70,7 +56,7 @@ class ResumableRun(ABC):
 
     @abstractmethod
     def _finish(self) -> Any:
-        """What is left to do after the last step; the result of `run`."""
+        """Work after the last step; the result of `run`."""
 
     def run(
         self,
@@ -89,28 +75,25 @@ class ResumableRun(ABC):
         checkpoints : Checkpoints, optional
             Where to save them.
         resume : bool
-            Continue from the newest checkpoint, if there is one.
+            Continue from the newest checkpoint, if there is one: of the same settings and corpus,
+            otherwise CheckpointError is raised.
         save_every : float
             Seconds from one checkpoint to the next; 0 saves one after each step.
         log : TrainingLog, optional
             Gets the held-out scores.
         stop : callable
-            Asked after each step; True saves a last checkpoint and raises `StoppedError`.
+            Called after each step; True saves a last checkpoint and raises `StoppedError`.
         verbose : bool
             Show a progress bar on standard error, if it is a terminal.
-
-        Raises
-        ------
-        CheckpointError
-            The checkpoint is of a run with other settings or another corpus.
-        StoppedError
-            ``stop`` returned True.
         """
         self._checkpoints, self._save_every, self._stop = checkpoints, save_every, stop
         self._log = log or TrainingLog(None)
         found = checkpoints.latest() if checkpoints is not None and resume else None
         if found is not None:
-            check_same(found.facts["settings"], self.settings)
+            saved = found.facts["settings"]
+            for name, now in self.settings.items():
+                if saved.get(name) != now:
+                    raise CheckpointError(_difference(name, saved.get(name), now))
             self.step, self.tokens = found.step, found.facts["tokens"]
             self._seconds = found.facts["seconds"]
         self._saved_at = self._clock = time.monotonic()
@@ -173,17 +156,10 @@ class ResumableRun(ABC):
             raise StoppedError
 
 
-def check_same(saved: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise CheckpointError, naming the first setting that differs from the checkpoint."""
-    for name, now in settings.items():
-        if saved.get(name) != now:
-            raise CheckpointError(difference_message(name, saved.get(name), now))
-
-
-def difference_message(name: str, then: Any, now: Any) -> str:
+def _difference(name: str, then: Any, now: Any) -> str:
     """Error message naming the first setting that differs from the checkpoint.
 
-    >>> difference_message("plan", {"seed": 1}, {"seed": 2})
+    >>> _difference("plan", {"seed": 1}, {"seed": 2})
     'cannot resume: seed of the plan is 2, but was 1 when the run began: give the same, or start
     again with --overwrite'
     """
@@ -191,7 +167,7 @@ def difference_message(name: str, then: Any, now: Any) -> str:
         then, now = then.get("params", then), now.get("params", now)
         for key, value in now.items():
             if then.get(key) != value:
-                return difference_message(f"{key} of the {name}", then.get(key), value)
+                return _difference(f"{key} of the {name}", then.get(key), value)
     if name in ("corpus", "held-out text", "tokenizer"):
         what = f"the {name} is another one than"
     else:

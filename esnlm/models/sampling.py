@@ -11,7 +11,7 @@ from esnlm.utils.validation import Count, Number, check_parameters
 
 
 class Choice:
-    """How the next token is drawn from its log-probabilities.
+    """Draws the next token from its log-probabilities.
 
     Parameters
     ----------
@@ -23,8 +23,6 @@ class Choice:
         Draw among the fewest tokens whose probabilities add up to ``top_p``.
     random_state : int, Generator or None
 
-    Examples
-    --------
     >>> logs = np.log([0.6, 0.3, 0.1])
     >>> Choice(temperature=0).draw(logs)
     0
@@ -87,13 +85,7 @@ def text_pieces(
 ) -> Iterator[str]:
     """Text of tokens as they come, in pieces that together are the decoded continuation.
 
-    Parameters
-    ----------
-    tokenizer : Tokenizer
-    before : array (n,) of integers
-        Tokens already shown, which decide on a space before the next word.
-    tokens : iterable of int
-        Tokens to show; EOS is a line end.
+    Tokens ``before``, already shown, decide on a space before the next word; EOS is a line end.
     """
     shown, waiting = [int(token) for token in before][-16:], list[int]()
 

@@ -1,4 +1,4 @@
-"""The states of a corpus, block by block, in as many passes as a readout asks for."""
+"""The states of a corpus, block by block, in any number of passes."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from esnlm.readouts.base.last_tokens import beside, last_tokens
+from esnlm.readouts.base.last_tokens import last_tokens
 from esnlm.text.corpus import TokenStream
 
 _LEAST_WARMUP = 256
@@ -17,21 +17,10 @@ _LONGEST_WARMUP = 4096
 class StateBlocks:
     """The states of a stream as a re-iterable of (states, next tokens) blocks in reused memory.
 
-    Parameters
-    ----------
-    reservoir : Reservoir
-        With weights.
-    stream : TokenStream
-    features : WordFeatures or None
-        Fitted features that drive the reservoir.
-    n_streams : int
-        Upper bound on parallel streams; see `Reservoir.harvest`.
-    verbose : bool
-        Show each pass as a progress bar on standard error, if a person sees it.
-    washout : int
-        Pairs left out at the beginning of each sequence.
-    n_last : int
-        Last tokens that stand as columns beside each state (`esnlm.readouts.base.last_tokens`).
+    ``features`` are fitted ones that drive the reservoir, or None; see `Reservoir.harvest` for
+    ``n_streams`` and ``washout``. With ``verbose`` each pass is shown as a progress bar. The
+    ``n_last`` tokens read last are columns beside each state, in its dtype: float32 holds
+    tokens up to 2^24 exactly.
     """
 
     def __init__(
@@ -71,7 +60,7 @@ class StateBlocks:
     def with_positions(
         self, state: Any = None, before: NDArray[np.int64] | None = None
     ) -> Iterator[tuple[NDArray[Any], ...]]:
-        """Blocks of (states, next tokens, positions read), the first state given.
+        """Blocks of (states, next tokens, positions read) after ``state``.
 
         ``before`` (n_last,) are the tokens before the first one, the newest first.
         """
@@ -81,9 +70,8 @@ class StateBlocks:
         ):
             if self.n_last:
                 last = last_tokens(stream.tokens, positions, stream.starts, self.n_last, before)
-                yield beside(states, last), following, positions
-            else:
-                yield states, following, positions
+                states = np.concatenate([states, last.astype(states.dtype)], axis=1)
+            yield states, following, positions
 
 
 def warmup_of(reservoir: Any) -> int:

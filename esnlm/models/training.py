@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, Piece, evenly_spaced, target_counts
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
-from esnlm.utils.validation import check_count
+from esnlm.utils.validation import Count, check_count
 from esnlm.utils.version import __version__
 
 _SCORES_A_PASS = 10
@@ -25,15 +26,15 @@ _SCORES_A_PASS = 10
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What decides the result of a run beside the model and the corpus.
+    """Settings of a run beside the model and the corpus, on which its result depends.
 
     Parameters
     ----------
     chunk_tokens : int
         Tokens of a step: sequences from all over the corpus, harvested together.
     score_every : int, optional
-        Tokens from one held-out score to the next. None: a tenth of a pass where scores are
-        cheap, else the ends of passes. 0: the ends of passes.
+        Tokens from one held-out score to the next; 0: the ends of passes. None: a tenth of a pass
+        where scores are cheap, else the ends of passes.
     held_out_tokens : int
         About how many held-out tokens are scored, taken evenly.
     seed : int
@@ -48,8 +49,7 @@ class TrainingPlan:
     def __post_init__(self) -> None:
         for name in ("chunk_tokens", "held_out_tokens"):
             check_count(name, getattr(self, name))
-        if self.score_every is not None:
-            check_count("score_every", self.score_every, least=0)
+        Count(0, none=True).check("score_every", self.score_every)
 
 
 class Trainer(ResumableRun):
@@ -99,7 +99,6 @@ class Trainer(ResumableRun):
             raise CorpusError("the corpus holds no token to predict")
 
     def _begin(self, found: Checkpoint | None) -> int:
-        """Reservoir, features and readout, new or as they were at the checkpoint."""
         model = self.model
         features = {} if found is None else under_prefix("features", found.arrays)
         if features:
@@ -157,14 +156,12 @@ class Trainer(ResumableRun):
         return None if self.held_out is None else self.model.states_of(self.held_out)
 
     def _score_is_due(self, before: int) -> bool:
-        """Whether a held-out score is due after a step that began at ``before`` tokens."""
         every = self.plan.score_every
         if every is None:
             every = -(-self.n_rows // _SCORES_A_PASS) if self.readout.scores_are_cheap else 0
         return every > 0 and self.tokens // every > before // every
 
     def _score(self, number: int) -> None:
-        """Mean held-out loss (nats a token), to the log and the progress bar."""
         blocks = self._held_states()
         if blocks is None:
             return
@@ -188,7 +185,8 @@ class Trainer(ResumableRun):
         self.model.run_ = self.digest()
         return self.model
 
-    def _described(self) -> dict[str, Any]:
+    @cached_property
+    def settings(self) -> dict[str, Any]:
         model, tokenizer = self.model, self.model.tokenizer_
         settings = {
             "esnlm": __version__,

@@ -19,8 +19,6 @@ class TrainingLog:
     ``held_out_nll`` is in nats a token, ``seconds`` are those of training, pauses left out. A run
     may have further columns.
 
-    Examples
-    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "log.csv"
     >>> log = TrainingLog(path)
@@ -39,13 +37,7 @@ class TrainingLog:
         self.n_rows = 0
 
     def check(self) -> None:
-        """Refuse a name that a log could not be written to, before the work is done.
-
-        Raises
-        ------
-        FileExistsError
-            The file is something else than a training log, which it would replace.
-        """
+        """Raise FileExistsError if the file is something else than a training log."""
         if self.path is None or not self.path.exists():
             return
         if not self.path.is_file():
@@ -63,7 +55,11 @@ class TrainingLog:
         if self.path is None:
             return
         self.check()
-        kept = self._read()[:n_rows]
+        kept: list[list[str]] = []
+        if self.path.is_file():
+            with open(self.path, newline="", encoding="utf-8") as file:
+                rows = list(csv.reader(file))[1:]
+            kept = [row for row in rows if len(row) == len(self.columns)][:n_rows]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with csv_aside(self.path, self.columns) as writer:
             writer.writerows(kept)
@@ -82,21 +78,15 @@ class TrainingLog:
         Where nothing was held out, ``loss`` is None; ``further`` has the values of those columns.
         """
         self.n_rows += 1
-        if self.path is not None:
-            scores = ["", ""] if loss is None else [loss, math.exp(min(loss, 700.0))]
-            row = [number, tokens, round(tokens / total, 6), *scores, round(seconds, 1), *further]
-            try:
-                with open(self.path, "a", newline="", encoding="utf-8") as file:
-                    csv.writer(file, lineterminator="\n").writerow(row)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError as error:
-                error.filename = error.filename or str(self.path)  # missing where the disk is full
-                raise
-
-    def _read(self) -> list[list[str]]:
-        if self.path is None or not self.path.is_file():
-            return []
-        with open(self.path, newline="", encoding="utf-8") as file:
-            rows = list(csv.reader(file))
-        return [row for row in rows[1:] if len(row) == len(self.columns)]
+        if self.path is None:
+            return
+        scores = ["", ""] if loss is None else [loss, math.exp(min(loss, 700.0))]
+        row = [number, tokens, round(tokens / total, 6), *scores, round(seconds, 1), *further]
+        try:
+            with open(self.path, "a", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerow(row)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            error.filename = error.filename or str(self.path)  # missing where the disk is full
+            raise

@@ -1,6 +1,6 @@
 """Objects saved as arrays by name, and restored from them."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +73,14 @@ class Stateful:
                     getattr(self, name).load_state_dict({})
                 else:
                     setattr(self, name, None)
+
+    @classmethod
+    def restored(cls, arrays: Arrays, **attributes: Any) -> Self:
+        """The object whose `state_dict` is ``arrays``, with the attributes that it leaves out."""
+        made = cls.__new__(cls)
+        vars(made).update(attributes)
+        made.load_state_dict(arrays)
+        return made
 
     def _make_part(self, name: str, arrays: Arrays) -> "Stateful":
         """A part that does not exist yet, to be loaded with these arrays."""

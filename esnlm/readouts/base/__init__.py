@@ -1,1 +1,1 @@
-"""What all readouts share: blocks of rows, moments, saved state."""
+"""Base classes of readouts: blocks of rows, moments, saved state."""

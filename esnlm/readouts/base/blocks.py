@@ -1,4 +1,4 @@
-"""Blocks of rows (states, targets): what readouts are taught from, in one pass or several."""
+"""Blocks of rows (states, targets), from which readouts learn in one pass or several."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -8,15 +8,11 @@ from numpy.typing import NDArray
 
 #: States X (n, n_units), and their labels or the columns of these (n,).
 Block = tuple[NDArray[Any], NDArray[Any]]
+#: Each ``iter()`` is a fresh pass, in memory that the next block may use again.
+Blocks = Iterable[Block]
 
 _BLOCK_BYTES = 1 << 24
 _KEPT_BYTES = 1 << 28
-
-
-class Blocks(Protocol):
-    """A re-iterable: each ``iter()`` is a fresh pass over ``(X, y)`` blocks in reused memory."""
-
-    def __iter__(self) -> Iterator[Block]: ...
 
 
 class Passes(Protocol):
@@ -27,51 +23,41 @@ class Passes(Protocol):
 
     first: int
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
-        """Chunks of a pass, or as many of them as hold ``n_rows`` rows."""
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
+        """Chunks of a pass, or the first ones that hold ``n_rows`` rows."""
 
 
 class Progress(NamedTuple):
-    """Where `StreamingReadout.train` is: after a chunk of a pass, or after its end."""
+    """The place in `StreamingReadout.train`: after a chunk of pass ``number``, or after its end."""
 
     number: int
     ended: bool = False
 
 
 class SamePasses:
-    """Blocks as `Passes` of one chunk each, all alike."""
+    """`Passes` of one chunk each, all alike."""
 
     first = 0
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
-        """All blocks, or the first ones that hold ``n_rows`` rows."""
-        yield self.blocks if n_rows is None else first_blocks(self.blocks, n_rows)
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
+        yield self.blocks if n_rows is None else self._first(n_rows)
 
-
-def first_blocks(blocks: Iterable[Block], n_rows: int) -> Iterator[Block]:
-    """Whole blocks, until they hold ``n_rows`` rows."""
-    for X, y in blocks:
-        yield X, y
-        n_rows -= len(X)
-        if n_rows <= 0:
-            return
+    def _first(self, n_rows: int) -> Iterator[Block]:
+        for X, y in self.blocks:
+            yield X, y
+            n_rows -= len(X)
+            if n_rows <= 0:
+                return
 
 
 class ArrayBlocks:
-    """Arrays in memory as a re-iterable of ``(X, y)`` blocks: views, no copies.
+    """Arrays X (n, n_units), y (n,) as a re-iterable of blocks, which are views.
 
-    Parameters
-    ----------
-    X : ndarray (n, n_units)
-    y : ndarray (n,)
-    block_size : int, optional
-        Rows a block; about 16 MiB of states when left out.
+    A block has ``block_size`` rows, or about 16 MiB of states.
 
-    Examples
-    --------
     >>> blocks = ArrayBlocks(np.zeros((5, 2)), np.arange(5), block_size=2)
     >>> [len(y) for _, y in blocks], [len(y) for _, y in blocks]
     ([2, 2, 1], [2, 2, 1])
@@ -121,10 +107,7 @@ def in_memory(blocks: Blocks, n_rows: int, n_bytes: float = np.inf) -> ArrayBloc
 
 
 class Interleaved:
-    """Arrays as blocks of rows far apart, ``k, k + m, k + 2m ...``: a fixed kind of shuffle.
-
-    Blocks of small arrays are gathered once, those of large ones anew in every pass.
-    """
+    """Arrays as blocks of rows far apart, ``k, k + m, k + 2m ...``: a fixed kind of shuffle."""
 
     def __init__(self, X: NDArray[Any], codes: NDArray[np.intp], rows: int) -> None:
         self.X = X
@@ -132,10 +115,10 @@ class Interleaved:
         self.n_blocks = max(1, len(X) // rows)
         self._kept = list(self._gathered()) if X.nbytes <= _KEPT_BYTES else None
 
-    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:
+    def __iter__(self) -> Iterator[Block]:
         return self._gathered() if self._kept is None else iter(self._kept)
 
-    def _gathered(self) -> Iterator[tuple[NDArray[Any], NDArray[np.intp]]]:
+    def _gathered(self) -> Iterator[Block]:
         for k in range(self.n_blocks):
             part = slice(k, None, self.n_blocks)
             yield np.ascontiguousarray(self.X[part]), self.codes[part]

@@ -1,4 +1,4 @@
-"""What iterative readouts share: rows buffered so that chunks give what one fit gives."""
+"""Base class of iterative readouts: rows are buffered, so that chunks give the result of `fit`."""
 
 from abc import abstractmethod
 from typing import Any
@@ -16,14 +16,11 @@ _BUFFER_BYTES = 1 << 28
 class BufferedReadout(StreamingReadout):
     """A readout whose solver needs several passes, with a first buffer of rows in memory.
 
-    ``partial_fit`` keeps up to ``buffer_size`` rows (256 MiB at most). While everything seen fits,
-    a prediction first solves exactly what ``fit`` on those rows solves. When the buffer is full
-    it is solved once, and later rows are learned in batches of ``_batch_rows()`` through
-    `_update`: cuts lie at fixed counts of rows since the first one, whatever the caller's
-    chunks, except that a prediction absorbs the rows still waiting.
-
-    A subclass has a parameter ``buffer_size`` and computes `_start`, `_solve`, `_update` and
-    predictions.
+    ``partial_fit`` keeps up to ``buffer_size`` rows (256 MiB at most). While all rows fit, a
+    prediction first solves exactly what ``fit`` solves. A full buffer is solved once, and later
+    rows are learned by `_update` in batches of ``_batch_rows()``: cuts lie at fixed counts of
+    rows since the first one, whatever the caller's chunks, except that a prediction absorbs
+    the rows still waiting.
     """
 
     buffer_size: int
@@ -36,7 +33,6 @@ class BufferedReadout(StreamingReadout):
         """One incremental step from the present parameters on X (n, n_units), codes (n,)."""
 
     def _batch_rows(self) -> int:
-        """Rows of one incremental step."""
         return min(4096, self._capacity(np.float64))
 
     def _capacity(self, dtype: Any) -> int:
@@ -62,7 +58,6 @@ class BufferedReadout(StreamingReadout):
         return size - sum(len(codes) for _, codes in self._waiting)
 
     def _flush(self) -> None:
-        """Learn the waiting rows: the first buffer by a solve, later batches by an update."""
         X, codes = map(np.concatenate, zip(*self._waiting, strict=True))
         if self._streaming:
             self._update(X, codes)
@@ -95,14 +90,15 @@ class BufferedReadout(StreamingReadout):
             self._waiting = [(arrays["buffer.X"], arrays["buffer.codes"].astype(np.intp))]
         super().load_state_dict(arrays)
 
+    def _restore(self, arrays: Arrays) -> None:
+        super()._restore(arrays)
+        self._can_learn = True  # `_update` starts from the parameters
+
     def _learner_arrays(self) -> Arrays:
-        """What `_update` continues from: the parameters, where there are any yet."""
         names = [name for name in self._arrays() if name in self.__dict__]
         return {f"learner.{name}": np.asarray(getattr(self, name)) for name in names}
 
     def _restore_learner(self, arrays: Arrays) -> None:
-        """Set what `_learner_arrays` gave."""
         for name in self._arrays():
-            value = arrays.get(f"learner.{name}")
-            if value is not None:
+            if (value := arrays.get(f"learner.{name}")) is not None:
                 setattr(self, name, value if value.ndim else value.item())

@@ -1,4 +1,4 @@
-"""Mergeable sufficient statistics of (state, next token) pairs: what ridge is solved from.
+"""Mergeable sufficient statistics of (state, next token) pairs, from which ridge is solved.
 
 Counts, sums and products are additive, so they may be collected over any cut of a corpus and
 merged; their size does not depend on its length.
@@ -32,30 +32,13 @@ _WORTH_THREADS = 1 << 20
 class Moments(Stateful):
     """Moments of states X (n, n_units) and of their target columns (n,).
 
-    Rows enter the Gram matrix in their own precision, at most 16 384 at a time, and the sums of
-    those are float64: with float32 states a Gram entry is within about 1e-6 of the float64 one
-    relative to the diagonal, however rows were cut into calls. Float64 states are summed in
-    float64 throughout.
+    ``counts`` (n_classes,) int64 and ``sums`` (n_classes, n_units) float64 are of the ``n`` rows
+    by class. Rows enter the Gram matrix in their own precision, at most 16 384 at a time, and
+    the sums of those are float64: with float32 states a Gram entry is within about 1e-6 of the
+    float64 one relative to the diagonal, however rows were cut into calls. The Gram matrix
+    (n_units² operations a row, against n_units for the sums) stops after the call that reaches
+    ``gram_rows``; ``n_gram`` rows are in it.
 
-    Parameters
-    ----------
-    n_units, n_classes : int
-    gram_rows : int, optional
-        Stop the Gram matrix (n_units² operations a row) after the call that reaches this many
-        rows, while sums by class (n_units a row) take every row. None: every row.
-
-    Attributes
-    ----------
-    n : int
-        Rows seen.
-    counts : ndarray (n_classes,) int64
-    sums : ndarray (n_classes, n_units) float64
-        Sum of the states whose target is that class.
-    n_gram : int
-        Rows in the Gram matrix.
-
-    Examples
-    --------
     >>> X, codes = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.array([0, 1, 0])
     >>> moments = Moments(2, 2).add(X[:1], codes[:1]).merge(Moments(2, 2).add(X[1:], codes[1:]))
     >>> bool(np.array_equal(moments.gram(), X.T @ X)), moments.sums.tolist()
@@ -145,8 +128,6 @@ class Moments(Stateful):
 
         The Gram matrix is shared with this one, not copied.
 
-        Examples
-        --------
         >>> moments = Moments(1, 3).add(np.array([[1.0], [2.0], [4.0]]), np.arange(3))
         >>> moments.pooled(np.array([0, 1, 0])).sums.tolist()
         [[5.0], [2.0]]
@@ -177,7 +158,7 @@ class Moments(Stateful):
         return arrays
 
     def load_state_dict(self, arrays: Arrays) -> None:
-        """Continue from what `state_dict` gave: later sums are the same to the last bit."""
+        """Continue from a `state_dict`: later sums are the same to the last bit."""
         _check_shapes(arrays)
         self.n, self.n_gram = int(arrays["n"]), int(arrays["n_gram"])
         self.counts, self.sums, self._gram = arrays["counts"], arrays["sums"], arrays["gram"]
@@ -191,19 +172,11 @@ class Moments(Stateful):
             self._staged = np.empty((_STAGED, self.n_units), dtype=staged.dtype)
             self._staged[: len(staged)] = staged
 
-    @classmethod
-    def restored(cls, arrays: Arrays, gram_rows: int | None = None) -> Self:
-        """Moments whose `state_dict` is ``arrays``, which are taken over."""
-        made = cls(1, 1, gram_rows)
-        made.load_state_dict(arrays)
-        return made
-
     def _sum_in_gram(self) -> NDArray[np.float64]:
         """Sum (n_units,) of the states in the Gram matrix, kept apart once it leaves rows out."""
         return self.sums.sum(axis=0) if self._gram_sum is None else self._gram_sum
 
     def _add_sums(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        """Add the states to the sums of their classes, some units at a time on each thread."""
         by_columns = not X.flags.c_contiguous and self.n_classes <= len(X)
         add = add_grouped_columns if by_columns else add_grouped_rows
 

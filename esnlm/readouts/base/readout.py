@@ -1,9 +1,9 @@
-"""What every readout shares: labels and blocks in, distributions over the classes out."""
+"""Base class of readouts: labels and blocks in, distributions over the classes out."""
 
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,8 +24,7 @@ from esnlm.readouts.base.blocks import (
 )
 from esnlm.utils.state_dict import Arrays, Stateful
 
-#: Raised by a readout that was loaded to predict and is given more rows.
-WITHOUT_STATE = (
+_WITHOUT_STATE = (
     "this readout was loaded without its training state and cannot learn more rows: save it with"
     " training=True, or fit a clone on all of them"
 )
@@ -36,13 +35,6 @@ _PREDICTION_BYTES = 1 << 26
 def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     """Labels (n,) -> their columns in sorted ``classes`` (V,): (n,) intp.
 
-    Raises
-    ------
-    ValueError
-        A label is not among the classes.
-
-    Examples
-    --------
     >>> encode_labels(np.array(["b", "a"]), np.array(["a", "b", "c"]))
     array([1, 0])
     """
@@ -65,39 +57,17 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
     type that sorts. Column k of every prediction belongs to ``classes_[k]``, whether or not
     that class occurred. Probabilities are in X's dtype, natural logarithms throughout.
 
-    A subclass computes: `_start` forgets what was learned, `_learn` takes a block of (X, codes),
-    `_absorb` a chunk of `partial_fit`, `_settle` makes parameters current, and `_probabilities`
-    (or `_log_probabilities`) predicts. Codes are columns of ``classes_``. For passes there are
-    `_plan`, `_sample`, `_end_sample`, `_end_pass` and `_finish`, called by `train` in this order; a
-    solver that needs all rows at once overrides `_solve`.
-    ``_parameters`` names the trained arrays, ``_state`` whatever else `to_arrays` must keep.
-
-    Training may be interrupted between two steps of `train`, and resumed to the last bit:
-
-    >>> from esnlm import SoftmaxReadout
-    >>> X, codes = np.array([[0.0], [1.0], [2.0]]), np.array([0, 0, 1])
-    >>> passes = SamePasses(ArrayBlocks(X, codes))
-    >>> readout = SoftmaxReadout().begin([0, 1], 1, n_rows=3)
-    >>> training = readout.train(passes)
-    >>> next(training), next(training)
-    (Progress(number=0, ended=False), Progress(number=1, ended=False))
-    >>> other = SoftmaxReadout().begin([0, 1], 1, n_rows=3)
-    >>> other.load_state_dict(readout.state_dict())
-    >>> passes.first = 2
-    >>> list(other.train(passes))
-    [Progress(number=2, ended=False)]
-    >>> other.coef_.shape
-    (2, 1)
+    A subclass computes `_probabilities` or `_log_probabilities` and the abstract methods. Codes
+    are columns of ``classes_``. For passes there are `_plan`, `_sample`, `_end_sample`, `_learn`,
+    `_end_pass` and `_finish`, called by `train` in this order; a solver that needs all rows at
+    once overrides `_solve`. ``_parameters`` names the trained arrays, ``_state`` what else
+    `to_arrays` must keep.
     """
 
-    #: Whether a score along the way costs little beside the rows it is made of.
+    #: Whether a score along the way costs little beside its rows.
     scores_are_cheap: ClassVar[bool] = True
-
     #: Whether ``fit_blocks`` needs one pass only.
     _reads_once: ClassVar[bool] = False
-
-    #: Last columns of X that hold the tokens read last, beside the states (see `last_tokens`).
-    n_direct: int = 0
 
     classes_: NDArray[Any]
     n_features_in_: int
@@ -124,7 +94,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         n_rows: int,
         counts: NDArray[np.int64] | None = None,
     ) -> Self:
-        """Forget what was learned, and prepare for `train` with passes of ``n_rows`` rows.
+        """Forget any earlier fit, and prepare for `train` with passes of ``n_rows`` rows.
 
         ``counts`` (V,) are the occurrences of each class in one pass, where they are known.
         """
@@ -138,66 +108,51 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         """Learn in passes over chunks of rows, yielding after each chunk and between passes.
 
         Rows are states X (n, n_units), C or F order, in memory that is used again; codes (n,) are
-        columns of ``classes_``. Nothing is validated here. After a chunk, `state_dict` is
-        all that a readout after the same `begin` continues from, bit for bit.
-
-        Parameters
-        ----------
-        passes : Passes
-            0 is the pilot sample, 1 the first pass over all rows.
-        held_out : re-iterable of blocks, optional
-            Rows that passes are judged on and penalties chosen by.
+        columns of ``classes_``. Nothing is validated here. Pass 0 is the pilot sample, 1 the
+        first one over all rows; ``held_out`` rows judge passes and choose penalties. After a
+        chunk, a readout after the same `begin` can continue from the `state_dict`, bit for bit.
         """
         for number in range(passes.first, self.training_passes + 1):
+            if number == 0 and not self.sample_rows:
+                continue
+            step = self._learn if number else self._sample
+            for chunk in passes.read(number, None if number else self.sample_rows):
+                for X, codes in chunk:
+                    step(X, np.asarray(codes, dtype=np.intp))
+                yield Progress(number)
             if number == 0:
-                if not self.sample_rows:
-                    continue
-                for chunk in passes.read(0, self.sample_rows):
-                    for X, codes in chunk:
-                        self._sample(X, codes)
-                    yield Progress(0)
                 self._end_sample()
                 continue
-            for chunk in passes.read(number):
-                for X, codes in chunk:
-                    self._learn(X, codes)
-                yield Progress(number)
             self._end_pass(held_out)
             if number < self.training_passes:
                 yield Progress(number, ended=True)
         self._finish(held_out)
 
-    def _sample(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _sample(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Read a block of the pilot sample, whose rows come again in the first pass."""
 
     def _end_sample(self) -> None:
         """The pilot sample is complete."""
 
-    def _learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         """Learn from the next block of the pass."""
-        self._absorb(X, np.asarray(codes, dtype=np.intp))
+        self._absorb(X, codes)
 
-    def _end_pass(self, held_out: Iterable[Block] | None = None) -> Any:
+    def _end_pass(self, held_out: Blocks | None = None) -> None:
         """A pass is over; ``held_out`` are rows to judge it by."""
 
-    def _finish(self, held_out: Iterable[Block] | None = None) -> None:
+    def _finish(self, held_out: Blocks | None = None) -> None:
         """Make the parameters final; ``held_out`` are rows to choose penalties by."""
         self._settle()
 
     def state_dict(self) -> Arrays:
-        """All that further learning needs, by name, without any effect on it.
-
-        Raises
-        ------
-        ValueError
-            The readout was loaded without its training state, and cannot learn more.
-        """
+        """All that further learning needs, by name, without any effect on it."""
         if not self._can_learn:
-            raise ValueError(WITHOUT_STATE)
+            raise ValueError(_WITHOUT_STATE)
         return self._learner_arrays()
 
     def load_state_dict(self, arrays: Arrays) -> None:
-        """Continue from what `state_dict` gave; the arrays are taken over, not copied.
+        """Continue from a `state_dict`; the arrays are taken over, not copied.
 
         The readout has been through the same `begin`, or was made by `from_arrays`.
         """
@@ -205,11 +160,11 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         self._restore_learner(arrays)
 
     def _learner_arrays(self) -> Arrays:
-        """What `state_dict` holds."""
+        """The arrays of `state_dict`."""
         return super().state_dict()
 
     def _restore_learner(self, arrays: Arrays) -> None:
-        """Set what `_learner_arrays` gave."""
+        """The inverse of `_learner_arrays`."""
         super().load_state_dict(arrays)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -242,15 +197,15 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
                     "`classes` out, or fit a clone"
                 )
         if not self._can_learn:
-            raise ValueError(WITHOUT_STATE)
+            raise ValueError(_WITHOUT_STATE)
         self._absorb(X, encode_labels(y, self.classes_))
         return self
 
     def fit_blocks(
         self,
-        blocks: Iterable[Block],
+        blocks: Blocks,
         classes: ArrayLike,
-        held_out: Iterable[Block] | None = None,
+        held_out: Blocks | None = None,
     ) -> Self:
         """Learn from a re-iterable of ``(X, y)`` blocks, forgetting any earlier fit.
 
@@ -262,7 +217,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         classes : array (V,)
             Every label; column k of predictions is the k-th of them in sorted order.
         held_out : same kind as blocks, optional
-            Rows kept out of training: what penalties and stopping points are judged on.
+            Rows kept out of training, to judge penalties and stopping points.
         """
         one_shot = iter(blocks) is blocks
         if one_shot and not self._reads_once:
@@ -341,6 +296,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         for name in self._arrays():
             value = np.asarray(arrays[name])
             setattr(self, name, value if value.ndim else value.item())
+        self._can_learn = False
 
     def _forget(self, *, fitted: bool) -> None:
         """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
@@ -349,13 +305,13 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _start(self) -> None:
-        """Forget what was learned; ``classes_`` are known, ``n_features_in_`` maybe not yet."""
+        """Forget any earlier fit; ``classes_`` are known, ``n_features_in_`` maybe not yet."""
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         """Prepare for passes of n_rows rows, with counts (V,) of the classes or None."""
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        """Learn from scratch from re-iterable blocks of (X, codes), and settle."""
+        """Learn from scratch from re-iterable blocks of (X, codes)."""
         self._plan(blocks_rows(blocks) or sum(len(codes) for _, codes in blocks), None)
         self._exhaust(blocks, held_out)
 
@@ -373,7 +329,6 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         """Make the parameters current with everything absorbed."""
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Rows of X (n, n_units) -> distributions (n, V)."""
         return np.exp(self._log_probabilities(X))
 
     def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
@@ -381,7 +336,6 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
             return np.log(self._probabilities(X))
 
     def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
-        """Log-probability (n,) of one class a row, a bounded part of the rows at a time."""
         out = np.empty(len(X), dtype=X.dtype)
         rows = rows_within(_PREDICTION_BYTES, len(self.classes_), np.float64)
         predict = self._predictor(X.dtype)
@@ -396,7 +350,6 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         return self._log_probabilities
 
     def _ready_pairs(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
-        """`_ready` states, and the columns of their labels."""
         states = self._ready(X)
         codes = encode_labels(np.asarray(y), self.classes_)
         if len(codes) != len(states):
@@ -417,7 +370,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
 class _CodedBlocks:
     """Blocks of (X, y), validated against a readout, as blocks of (X, codes)."""
 
-    def __init__(self, readout: StreamingReadout, blocks: Iterable[Block]) -> None:
+    def __init__(self, readout: StreamingReadout, blocks: Blocks) -> None:
         self.readout = readout
         self.blocks = blocks
         self.n_rows = blocks_rows(blocks)

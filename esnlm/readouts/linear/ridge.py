@@ -1,7 +1,7 @@
 """Closed-form linear readout: least squares to one-hot targets, projected to distributions."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
@@ -9,14 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import (
-    ArrayBlocks,
-    Block,
-    Blocks,
-    StreamingReadout,
-    rows_within,
-)
+from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 from esnlm.utils.validation import Choice, Count, Number, check_parameters
@@ -129,7 +124,7 @@ class RidgeReadout(StreamingReadout):
         self._stale = False
         self.path_: dict[str, NDArray[np.float64]] = {}
 
-    def _finish(self, held_out: Iterable[Block] | None = None) -> None:
+    def _finish(self, held_out: Blocks | None = None) -> None:
         """Choose the penalty and solve; of many held-out rows, as many as a minute allows."""
         work = (self.n_features_in_ + _COST_OF_CLASS) * len(self.classes_)
         n_alphas = len(_PATH) if self.alphas is None else len(self.alphas)
@@ -140,7 +135,8 @@ class RidgeReadout(StreamingReadout):
         return with_prefix("moments", self._all_moments().state_dict())
 
     def _restore_learner(self, arrays: Arrays) -> None:
-        self._moments = Moments.restored(under_prefix("moments", arrays), self.gram_rows)
+        moments = under_prefix("moments", arrays)
+        self._moments = Moments.restored(moments, gram_rows=self.gram_rows)
         # Parameters that came from a model folder are those of the same rows.
         self._stale = "coef_" not in self.__dict__ and self._moments.n > 0
 
@@ -155,7 +151,8 @@ class RidgeReadout(StreamingReadout):
         if part is not None:
             for X, codes in part:
                 self._absorb(X, codes)
-            self._set_solution(_Spectrum(self._all_moments()), self.alpha_)
+            moments = self._all_moments()
+            self._set_solution(moments, self.alpha_, _Spectrum(moments).coefficients(self.alpha_))
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         self._all_moments().add(X, codes)
@@ -170,12 +167,13 @@ class RidgeReadout(StreamingReadout):
         if self._stale:
             self._settle_with(None)
 
-    def _settle_with(self, held_out: Iterable[Block] | None) -> None:
+    def _settle_with(self, held_out: Blocks | None) -> None:
         moments = self._all_moments()
         if moments.n == 0:
             raise ValueError("no rows to learn from: got 0 rows, give at least one")
         if self.selection is None:
-            self._set_by_cholesky(moments, float(self.alpha))
+            alpha = float(self.alpha)
+            self._set_solution(moments, alpha, _coefficients(moments, alpha))
             return
         spectrum = _Spectrum(moments)
         alphas = _PATH * max(spectrum.values[-1], np.finfo(np.float64).tiny)
@@ -187,33 +185,15 @@ class RidgeReadout(StreamingReadout):
         else:
             scores = self._held_out_scores(spectrum, alphas, held_out)
         self.path_ = {"alphas": alphas, "scores": scores}
-        self._set_solution(spectrum, float(alphas[int(np.argmin(scores))]))
+        alpha = float(alphas[int(np.argmin(scores))])
+        self._set_solution(moments, alpha, spectrum.coefficients(alpha))
 
-    def _set_solution(self, spectrum: "_Spectrum", alpha: float) -> None:
-        self.alpha_ = alpha
-        self.coef_ = spectrum.coefficients(alpha)
-        self.intercept_ = spectrum.frequencies - self.coef_ @ spectrum.mean
-        self._stale = False
-
-    def _set_by_cholesky(self, moments: Moments, alpha: float) -> None:
-        """One penalty needs no eigendecomposition; singular matrices fall back on it."""
-        gram = moments.centred_gram()
-        gram.flat[:: moments.n_units + 1] += alpha
-        try:
-            factor = linalg.cho_factor(gram, overwrite_a=True, check_finite=False)
-            if alpha == 0 and np.min(np.diag(factor[0])) ** 2 < 1e-12 * max(np.max(factor[0]), 1):
-                raise linalg.LinAlgError
-        except linalg.LinAlgError:
-            self._set_solution(_Spectrum(moments), alpha)
-            return
-        solved = linalg.cho_solve(factor, moments.centred_sums().T, check_finite=False)
-        self.alpha_ = alpha
-        self.coef_ = np.ascontiguousarray(solved.T)
-        self.intercept_ = moments.counts / moments.n - self.coef_ @ moments.mean
-        self._stale = False
+    def _set_solution(self, moments: Moments, alpha: float, coef: NDArray[np.float64]) -> None:
+        self.alpha_, self.coef_, self._stale = alpha, coef, False
+        self.intercept_ = moments.counts / moments.n - coef @ moments.mean
 
     def _held_out_scores(
-        self, spectrum: "_Spectrum", alphas: NDArray[np.float64], held_out: Iterable[Block]
+        self, spectrum: "_Spectrum", alphas: NDArray[np.float64], held_out: Blocks
     ) -> NDArray[np.float64]:
         """Mean negative log-likelihood of the held-out rows under each penalty (n_alphas,)."""
         total, n_rows = np.zeros(len(alphas)), 0
@@ -237,22 +217,34 @@ class RidgeReadout(StreamingReadout):
         return least_output(len(self.classes_)) if self.floor == "auto" else float(self.floor)
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
-        outputs = X @ self.coef_.T.astype(X.dtype, copy=False)
-        outputs += self.intercept_.astype(X.dtype, copy=False)
-        return floor_rows(outputs, self._floor())
+        return self._distributions(X.dtype)(X)
 
     def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        distributions = self._distributions(dtype)
+        return lambda X: np.log(distributions(X))
+
+    def _distributions(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
         weights = self.coef_.T.astype(dtype, copy=False)
         intercept = self.intercept_.astype(dtype, copy=False)
-        return lambda X: np.log(floor_rows(X @ weights + intercept, self._floor()))
+        return lambda X: floor_rows(X @ weights + intercept, self._floor())
 
-    def _restore(self, arrays: Arrays) -> None:
-        super()._restore(arrays)
-        self._can_learn = False
+
+def _coefficients(moments: Moments, alpha: float) -> NDArray[np.float64]:
+    """Coefficients (V, n_units) by Cholesky, or by the spectrum where the matrix is singular."""
+    gram = moments.centred_gram()
+    gram.flat[:: moments.n_units + 1] += alpha
+    try:
+        factor = linalg.cho_factor(gram, overwrite_a=True, check_finite=False)
+        if alpha == 0 and np.min(np.diag(factor[0])) ** 2 < 1e-12 * max(np.max(factor[0]), 1):
+            raise linalg.LinAlgError
+    except linalg.LinAlgError:
+        return _Spectrum(moments).coefficients(alpha)
+    solved = linalg.cho_solve(factor, moments.centred_sums().T, check_finite=False)
+    return np.ascontiguousarray(solved.T)
 
 
 class _Spectrum:
-    """Eigendecomposition of the centred Gram matrix, and what every penalty needs of it."""
+    """Eigendecomposition of the centred Gram matrix, and the statistics of every penalty."""
 
     def __init__(self, moments: Moments) -> None:
         self.n = moments.n
@@ -301,8 +293,7 @@ def gcv_error(
     return n_rows * max(variation - explained, 0.0) / left**2
 
 
-def _first_rows(blocks: Iterable[Block], n_rows: int) -> Iterator[Block]:
-    """Blocks cut off after n_rows rows."""
+def _first_rows(blocks: Blocks, n_rows: int) -> Iterator[Block]:
     for X, codes in blocks:
         yield X[:n_rows], codes[:n_rows]
         n_rows -= len(codes)
@@ -317,6 +308,5 @@ def _split(blocks: ArrayBlocks, fraction: float) -> tuple[ArrayBlocks, ArrayBloc
     held: NDArray[np.bool_] = rows % period == period - 1
     if not held.any():
         return blocks, None
-    return ArrayBlocks(blocks.X[~held], blocks.y[~held]), ArrayBlocks(
-        blocks.X[held], blocks.y[held]
-    )
+    others = ArrayBlocks(blocks.X[~held], blocks.y[~held])
+    return others, ArrayBlocks(blocks.X[held], blocks.y[held])

@@ -1,23 +1,18 @@
-"""Linear outputs to distributions: what lies below a floor is raised to it, as in Rachez."""
+"""Linear outputs to distributions: values below a floor are raised to it, as in Rachez."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_FLOOR = 1e-3
-_FLOORED_CLASSES = 24
-
 
 def least_output(n_classes: int) -> float:
-    """``1e-3 * min(1, 24 / V)``: Rachez's floor at his 24 words, the same mass in all beyond.
+    """Rachez's floor at his 24 words, the same mass in all beyond.
 
-    Examples
-    --------
     >>> least_output(24), least_output(2400)
     (0.001, 1e-05)
     """
-    return _FLOOR * min(1.0, _FLOORED_CLASSES / n_classes)
+    return 1e-3 * min(1.0, 24 / n_classes)
 
 
 def floor_rows(outputs: NDArray[Any], floor: float | NDArray[Any]) -> NDArray[Any]:
@@ -25,8 +20,6 @@ def floor_rows(outputs: NDArray[Any], floor: float | NDArray[Any]) -> NDArray[An
 
     In place; returns outputs.
 
-    Examples
-    --------
     >>> floor_rows(np.array([[-0.5, 1.0], [0.25, 0.75]]), 0.25)
     array([[0.2 , 0.8 ],
            [0.25, 0.75]])

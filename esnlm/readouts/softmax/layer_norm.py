@@ -1,6 +1,6 @@
 """A softmax readout on states of mean 0 and variance 1, as Köster & Uchida's."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,7 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
 
 
 class _Normalised:
-    """Blocks with normalised states."""
-
-    def __init__(self, blocks: Iterable[Block]) -> None:
+    def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
 
     def __iter__(self) -> Iterator[Block]:
@@ -57,11 +55,9 @@ class _Normalised:
 
 
 class _NormalisedPasses:
-    """Passes whose states are normalised."""
-
     def __init__(self, passes: Passes) -> None:
         self.passes = passes
         self.first = passes.first
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
         return (_Normalised(chunk) for chunk in self.passes.read(number, n_rows))

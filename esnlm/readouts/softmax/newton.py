@@ -8,15 +8,13 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, blocks_rows, rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.softmax.loss import MultinomialLoss
+from esnlm.readouts.softmax.loss import MultinomialLoss, mean_loss
 from esnlm.readouts.softmax.sgd import (
-    IncrementalSolver,
     Rates,
     SoftmaxPasses,
     batch_rows,
     frequencies_of,
     interleaved,
-    mean_loss,
 )
 
 Float = NDArray[np.float64]
@@ -50,18 +48,16 @@ def newton_solution(
     for X, codes in blocks:
         moments.add(X, codes)
     centre = moments.mean
-    # Several rows a unit, or what is cheap, stand for all in Hessian products.
+    # Several rows a unit, or as many as are cheap, stand for all in Hessian products.
     sample = rows_within(_HESSIAN_BYTES, n_units, np.float32)
     sample = max(_HESSIAN_ROWS_A_UNIT * n_units, sample)
     loss = MultinomialLoss(
         blocks,
-        n_units,
-        n_classes,
         rates.alpha,
-        centre=centre,
+        centre,
+        fixed=moments.counts == 0,
         stride=-(-moments.n // sample),
         lasting=isinstance(blocks, ArrayBlocks),
-        fixed=moments.counts == 0,
     )
     start = _first_theta(blocks, moments, rates)
     steps = newton_steps(loss, start, GramPreconditioner(moments), tol)
@@ -83,21 +79,21 @@ def newton_solution(
 
 
 def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Float:
-    """Frequencies alone; with many rows, what cheap passes of the other solver give."""
-    frequencies = frequencies_of(moments.counts)
+    """Frequencies alone; with many rows, the parameters after cheap passes of the other solver."""
     n_units, n_classes = moments.n_units, moments.n_classes
     theta = np.zeros((n_units + 1, n_classes))
-    theta[-1] = np.log(frequencies)
+    theta[-1] = np.log(frequencies_of(moments.counts))
     if moments.n < 16 * batch_rows(n_units):
         return theta
     passes = SoftmaxPasses(n_units, n_classes, blocks_rows(blocks), _WARM_PASSES, None, rates)
-    solver = IncrementalSolver(moments, frequencies, rates.momentum, rates.alpha / moments.n)
-    passes.solver = solver
+    passes.survey = moments
+    passes.end_sample()
     shuffled = interleaved(blocks, n_units)
     for _ in range(_WARM_PASSES):
         for X, codes in shuffled:
             passes.learn(X, codes)
         passes.end_pass(None)
+    solver = passes.solver
     if not np.all(np.isfinite(solver.weights)):
         return theta
     unseen = moments.counts == 0
@@ -137,7 +133,7 @@ def newton_steps(
 ) -> Iterator[tuple[Float, float]]:
     """Theta (n_units + 1, V) and the objective: at the start, and after each Newton step.
 
-    Ends when half the Newton decrement, an estimate of what is left to gain, is below ``tol``
+    Ends when half the Newton decrement, an estimate of the gain left, is below ``tol``
     (nats a row), or no step lowers the objective; it never rises from one step to the next.
     """
     value, gradient = loss.evaluate(theta)

@@ -14,7 +14,7 @@ from esnlm.utils.validation import Count
 class ReducedRankSoftmaxReadout(SoftmaxReadout):
     """``P(y|x) = softmax(x A B + b)`` with A (n_units, rank) and B (rank, V).
 
-    What `esnlm.torch` trains by gradient through both factors loads as this readout, and predicts
+    A network that `esnlm.torch` trains through both factors loads as this readout, and predicts
     without torch. Fitted here, it is a `SoftmaxReadout` whose weights are then replaced by the
     nearest of that rank (in the sum of squares): exact where the rank reaches that of the weights.
 

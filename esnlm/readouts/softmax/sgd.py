@@ -1,14 +1,13 @@
 """Stochastic gradient for softmax regression, preconditioned by the Gram matrix of the states."""
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, Interleaved, rows_within
+from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.softmax.loss import log_likelihood, residuals
+from esnlm.readouts.softmax.loss import mean_loss, residuals
 from esnlm.utils.state_dict import Arrays, Stateful
 
 _LOGIT_BYTES = 1 << 24
@@ -27,29 +26,21 @@ def warmed_up(rate: float, n_steps: int) -> float:
 def class_rates(
     variances: NDArray[np.float64], observed: NDArray[Any], n_steps: int, size: float
 ) -> NDArray[np.float32]:
-    """Step size of each class, ``size / sqrt(c)``: c is the running mean of p (1 - p).
+    """Step size of each class, ``size / sqrt(c)``: (V,) float32.
 
-    The root gives the noise of every class the same size in its logits, whatever its frequency.
-
-    Parameters
-    ----------
-    variances : ndarray (V,) float64
-        c, updated in place.
-    observed : ndarray (V,)
-        Mean of p (1 - p) of each class in the batch.
-    n_steps : int
-        Steps made before: the memory of c grows from two to twenty steps.
-    size : float
-        Of the step; see `warmed_up`.
-
-    Returns
-    -------
-    ndarray (V,) float32
+    ``variances`` (V,) are c, the running mean of p (1 - p), updated in place by that of a batch,
+    ``observed``; its memory grows from two to twenty steps. The root gives the noise of every
+    class the same size in its logits, whatever its frequency.
     """
     memory = max(_CURVATURE_MEMORY, 1 / (n_steps + 2))
     variances += memory * (observed - variances)
     rates = size / np.sqrt(np.maximum(variances, 0) + _LEAST_CURVATURE)
     return np.asarray(rates, dtype=np.float32)
+
+
+def decayed(n_seen: int, batch: int) -> float:
+    """Share of the learning rate that falls as the root of the rows seen."""
+    return float((1 + n_seen / (20 * batch)) ** -0.5)
 
 
 def heavy_ball(
@@ -70,15 +61,9 @@ class IncrementalSolver(Stateful):
     the running mean of p (1 - p). The noise of every class has the same size in its logits,
     ``rate² n_units / batch``; that is why rates are stated for ``batch = n_units``.
 
-    Parameters
-    ----------
-    moments : Moments
-        Of a sample of rows: the preconditioner and the centre.
-    frequencies : ndarray (V,)
-        Relative frequencies of the classes, all positive: the first intercepts.
-    momentum : float
-    ridge : float
-        The penalty divided by the rows it is spread over.
+    ``moments`` of a sample of rows give the preconditioner and the centre, positive relative
+    ``frequencies`` (V,) of the classes the first intercepts; ``ridge`` is the penalty divided by
+    the rows it is spread over.
     """
 
     _saved = (
@@ -106,14 +91,6 @@ class IncrementalSolver(Stateful):
         self._velocity = np.zeros_like(self.weights)
         self._offset_velocity = np.zeros_like(self.offset)
 
-    @classmethod
-    def restored(cls, arrays: Arrays, momentum: float) -> Self:
-        """The solver whose `state_dict` is ``arrays``, which are taken over."""
-        solver = cls.__new__(cls)
-        solver.momentum = momentum
-        solver.load_state_dict(arrays)
-        return solver
-
     @property
     def batch(self) -> int:
         """Rows of a step."""
@@ -129,10 +106,9 @@ class IncrementalSolver(Stateful):
         """Mini-batch steps over a block X (n, n_units), codes (n,): rows j, j + m, j + 2m ..."""
         n_batches = max(1, round(len(X) / self.batch))
         for j in range(n_batches):
-            self.step(X[j::n_batches], codes[j::n_batches], rate, ridge)
+            self._step(X[j::n_batches], codes[j::n_batches], rate, ridge)
 
-    def step(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float, ridge: float) -> None:
-        """One step on a batch; ``ridge`` is the penalty divided by the rows it is spread over."""
+    def _step(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float, ridge: float) -> None:
         shift = self.offset - self.centre @ self.weights
         gradient, offset_gradient, variances = batch_gradient(X, codes, self.weights, shift)
         offset_gradient /= len(X)
@@ -152,10 +128,7 @@ class IncrementalSolver(Stateful):
 def batch_gradient(
     X: NDArray[Any], codes: NDArray[np.intp], weights: NDArray[Any], intercept: NDArray[Any]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
-    """Gradients of the summed loss in weights (n_units, V) and intercept, sums of p (1 - p).
-
-    Of rows X (n, n_units), codes (n,); some of the rows have their logits in memory at a time.
-    """
+    """Gradients of the summed loss in weights (n_units, V) and intercept, sums of p (1 - p)."""
     gradient = np.zeros_like(weights)
     offset_gradient = np.zeros(len(intercept), dtype=np.float32)
     squares = np.zeros(len(intercept))
@@ -165,8 +138,7 @@ def batch_gradient(
         x = np.asarray(X[start : start + rows], dtype=np.float32)
         Z = x @ weights
         Z += intercept
-        c = codes[start : start + rows]
-        _, P, R = residuals(Z, c, np.ones(len(c), dtype=np.float32))
+        _, P, R = residuals(Z, codes[start : start + rows])
         gradient += (R.T @ x).T
         offset_gradient += R.sum(axis=0)
         mean += P.sum(axis=0)
@@ -200,17 +172,6 @@ def interleaved(blocks: Blocks, n_units: int) -> Blocks:
     return Interleaved(blocks.X, blocks.y, max(blocks.block_size, 2 * batch_rows(n_units)))
 
 
-def mean_loss(blocks: Iterable[Block], weights: NDArray[Any], intercept: NDArray[Any]) -> float:
-    """Mean negative log-likelihood (nats) of blocks of (X, codes)."""
-    total, rows = 0.0, 0
-    for X, codes in blocks:
-        total -= log_likelihood(X, codes, weights, intercept)
-        rows += len(codes)
-    if rows == 0:
-        raise ValueError("held_out has no rows: give some, or None")
-    return total / rows
-
-
 class Rates(NamedTuple):
     """Parameters of `SoftmaxReadout` that its steps need."""
 
@@ -223,20 +184,9 @@ class SoftmaxPasses(Stateful):
     """Pilot sample, learning rates and best pass of an `IncrementalSolver`.
 
     The rate falls linearly to zero over all passes. In a first pass over an unknown number of
-    rows it falls as the root of the rows seen, and then linearly.
+    rows (``n_rows`` 0) it falls as the root of the rows seen, and then linearly. ``counts``
+    (n_classes,) are the occurrences of each class in a pass; default: in the pilot sample.
 
-    Parameters
-    ----------
-    n_units, n_classes : int
-    n_rows : int
-        Rows of one pass; 0 where they are not known.
-    n_passes : int
-    counts : ndarray (n_classes,), optional
-        Occurrences of each class in a pass; default: in the pilot sample.
-    rates : Rates
-
-    Examples
-    --------
     >>> passes = SoftmaxPasses(1, 2, 4, 1, None, Rates(0.1, 0.05, 0.9))
     >>> X, codes = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 1])
     >>> passes.survey.add(X, codes)
@@ -266,7 +216,7 @@ class SoftmaxPasses(Stateful):
         self.survey: Moments | None = Moments(n_units, n_classes)
         self.solver: Any = None
         self.best_score = np.inf
-        self.best: _Best | None = None
+        self.best: _Parameters | None = None
         self._unplanned = 0
         self._first_rate = 1.0
 
@@ -293,12 +243,12 @@ class SoftmaxPasses(Stateful):
             share = self._first_rate * max(0.0, 1 - (self.n_seen - self._unplanned) / planned)
         else:
             n_rows = self.n_seen + len(X)
-            share = self._first_rate = (1 + self.n_seen / (20 * self.solver.batch)) ** -0.5
+            share = self._first_rate = decayed(self.n_seen, self.solver.batch)
         rate, ridge = self.rates.learning_rate * share, self.rates.alpha / n_rows
         self.solver.learn(X, codes, rate, ridge)
         self.n_seen += len(X)
 
-    def end_pass(self, held_out: Iterable[Block] | None) -> float | None:
+    def end_pass(self, held_out: Blocks | None) -> float | None:
         """The loss of held-out rows; after the last pass the solver has the best parameters."""
         if not self.n_rows:
             self.n_rows = self._unplanned = self.n_seen
@@ -308,7 +258,8 @@ class SoftmaxPasses(Stateful):
         score = mean_loss(held_out, solver.weights, solver.intercept)
         if score < self.best_score:
             self.best_score = score
-            self.best = None if last else _Best(solver.weights.copy(), solver.offset.copy())
+            best = {"weights": solver.weights.copy(), "offset": solver.offset.copy()}
+            self.best = None if last else _Parameters.restored(best)
         if last and self.best is not None:
             solver.weights, solver.offset = self.best.weights, self.best.offset
             self.best = None
@@ -320,16 +271,13 @@ class SoftmaxPasses(Stateful):
 
     def _make_part(self, name: str, arrays: Arrays) -> Stateful:
         if name == "survey":
-            return Moments(1, 1)
+            return Moments.restored(arrays, gram_rows=None)
         if name == "best":
-            return _Best(arrays["weights"], arrays["offset"])
-        return IncrementalSolver.restored(arrays, self.rates.momentum)
+            return _Parameters.restored(arrays)
+        return IncrementalSolver.restored(arrays, momentum=self.rates.momentum)
 
 
-class _Best(Stateful):
-    """Parameters of the best pass so far."""
-
+class _Parameters(Stateful):
     _saved = ("weights", "offset")
-
-    def __init__(self, weights: NDArray[Any], offset: NDArray[Any]) -> None:
-        self.weights, self.offset = weights, offset
+    weights: NDArray[Any]
+    offset: NDArray[Any]

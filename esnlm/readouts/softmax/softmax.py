@@ -1,12 +1,12 @@
 """Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.blocks import Block, Blocks, blocks_rows, in_memory
+from esnlm.readouts.base.blocks import Blocks, blocks_rows, in_memory
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
@@ -15,14 +15,12 @@ from esnlm.readouts.softmax.sgd import (
     IncrementalSolver,
     Rates,
     SoftmaxPasses,
-    batch_rows,
+    decayed,
     frequencies_of,
     interleaved,
 )
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 from esnlm.utils.validation import Choice, Count, Number, check_parameters
-
-Float = NDArray[np.float64]
 
 # Bytes of rows that "auto" holds for Newton's method, and operations (rows x units x classes)
 # up to which it is preferred: about a minute on two cores.
@@ -118,18 +116,16 @@ class SoftmaxReadout(BufferedReadout):
     def _start(self) -> None:
         check_parameters(self, self._constraints)
         self._incremental: IncrementalSolver | None = None
-        self._passes: SoftmaxPasses | None = None
+        self._passes: Any = None  # SoftmaxPasses, from `begin` to the end of training
         self._n_seen = 0
         self.history_: list[float] = []
 
     @property
     def training_passes(self) -> int:
-        """Number of passes over the corpus."""
         return self.n_passes
 
     @property
     def sample_rows(self) -> int:
-        """Rows that the preconditioner is made from."""
         return 0 if self._passes is None else self._passes.sample_rows
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
@@ -142,44 +138,33 @@ class SoftmaxReadout(BufferedReadout):
         self._passes = SoftmaxPasses(*sizes, counts, self._rates())
         self._streaming = True
 
-    def _sample(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Read rows for the preconditioner."""
-        sample = self._pass().survey
-        assert sample is not None, "the pilot sample is complete"
-        sample.add(X, codes.astype(np.intp, copy=False))
+    def _sample(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        self._passes.survey.add(X, codes)
 
     def _end_sample(self) -> None:
-        """Compute the preconditioner."""
-        self._pass().end_sample()
+        self._passes.end_sample()
 
-    def _learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Take steps on the next block of the pass."""
-        self._pass().learn(X, codes.astype(np.intp, copy=False))
+    def _learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        self._passes.learn(X, codes)
         self._stale = True
 
-    def _end_pass(self, held_out: Iterable[Block] | None = None) -> None:
-        """Keep the parameters of the pass with the least held-out loss."""
-        score = self._pass().end_pass(held_out)
+    def _end_pass(self, held_out: Blocks | None = None) -> None:
+        score = self._passes.end_pass(held_out)
         if score is not None:
             self.history_.append(score)
             self._stale = True
 
-    def _finish(self, held_out: Iterable[Block] | None = None) -> None:
-        """Make the parameters final; later rows are learned as in `partial_fit`."""
-        passes = self._pass()
+    def _finish(self, held_out: Blocks | None = None) -> None:
         self._settle()
-        self._incremental, self._n_seen, self._passes = passes.solver, passes.n_seen, None
+        passes, self._passes = self._passes, None
+        self._incremental, self._n_seen = passes.solver, passes.n_seen
         self.n_iter_ = self.n_passes
-
-    def _pass(self) -> SoftmaxPasses:
-        assert self._passes is not None, "begin comes first"
-        return self._passes
 
     def _settle(self) -> None:
         if self._passes is None:
             super()._settle()
         elif self._stale:
-            self._set_from(self._passes.solver)
+            self._set(self._passes.solver.weights, self._passes.solver.intercept)
             self.n_iter_, self._stale = self.n_passes, False
 
     def _rates(self) -> Rates:
@@ -197,11 +182,11 @@ class SoftmaxReadout(BufferedReadout):
     def _restore_learner(self, arrays: Arrays) -> None:
         super()._restore_learner(arrays)
         if passes := under_prefix("passes", arrays):
-            self._pass().load_state_dict(passes)
+            self._passes.load_state_dict(passes)
             return
         self._n_seen = int(arrays["n_seen"])
         if solver := under_prefix("solver", arrays):
-            self._incremental = IncrementalSolver.restored(solver, self.momentum)
+            self._incremental = IncrementalSolver.restored(solver, momentum=self.momentum)
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         n_units = self.n_features_in_
@@ -209,50 +194,37 @@ class SoftmaxReadout(BufferedReadout):
         if self.solver == "auto":
             n_rows = _AUTO_WORK // (n_units * len(self.classes_))
             rows = in_memory(blocks, n_rows, _AUTO_BYTES)
-        if self.solver != "incremental" and rows is not None:
-            self._solve_newton(rows, held_out)
+        if self.solver == "incremental" or rows is None:
+            self._plan(blocks_rows(blocks), None)
+            self._exhaust(interleaved(blocks, n_units), held_out)
+            self._n_seen //= self.n_passes
             return
-        self._plan(blocks_rows(blocks), None)
-        self._exhaust(interleaved(blocks, n_units), held_out)
-        self._n_seen //= self.n_passes
-
-    def _solve_newton(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        sizes = self.n_features_in_, len(self.classes_)
+        sizes = n_units, len(self.classes_)
         theta, centre, self.history_ = newton_solution(
-            blocks, *sizes, self._rates(), held_out, tol=self.tol, max_iter=self.max_iter
+            rows, *sizes, self._rates(), held_out, tol=self.tol, max_iter=self.max_iter
         )
         self.n_iter_ = max(1, len(self.history_) - 1)
-        self._set(theta, centre)
+        self._set(theta[:-1], theta[-1] - centre @ theta[:-1])
 
-    def _set_from(self, solver: IncrementalSolver) -> None:
-        self.coef_ = np.ascontiguousarray(solver.weights.T, dtype=np.float64)
-        self.intercept_ = solver.intercept - solver.intercept.mean()
-
-    def _set(self, theta: Float, centre: Float) -> None:
-        intercept = theta[-1] - centre @ theta[:-1]
-        self.coef_ = np.ascontiguousarray(theta[:-1].T)
+    def _set(self, weights: NDArray[Any], intercept: NDArray[np.float64]) -> None:
+        self.coef_ = np.ascontiguousarray(weights.T, dtype=np.float64)
         self.intercept_ = intercept - intercept.mean()
 
     def _batch_rows(self) -> int:
-        return max(4096, batch_rows(self.n_features_in_))
+        return 4096
 
     def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        """Steps at a rate that falls as the root of the rows seen."""
         if self._incremental is None:
-            self._incremental = self._resumed(X, codes)
+            moments = Moments(self.n_features_in_, len(self.classes_)).add(X, codes)
+            solver = IncrementalSolver(moments, frequencies_of(moments.counts), self.momentum)
+            solver.weights[...] = self.coef_.T
+            solver.offset[...] = self.intercept_ + solver.centre @ solver.weights
+            self._incremental = solver
         solver = self._incremental
         self._n_seen += len(X)
-        part = (1 + self._n_seen / (20 * solver.batch)) ** -0.5
-        solver.learn(X, codes, self.learning_rate * part, self.alpha / self._n_seen)
-        self._set_from(solver)
-
-    def _resumed(self, X: NDArray[Any], codes: NDArray[np.intp]) -> IncrementalSolver:
-        """A solver that starts at the present parameters."""
-        moments = Moments(self.n_features_in_, len(self.classes_)).add(X, codes)
-        solver = IncrementalSolver(moments, frequencies_of(moments.counts), self.momentum)
-        solver.weights[...] = self.coef_.T
-        solver.offset[...] = self.intercept_ + solver.centre @ solver.weights
-        return solver
+        rate = self.learning_rate * decayed(self._n_seen, solver.batch)
+        solver.learn(X, codes, rate, self.alpha / self._n_seen)
+        self._set(solver.weights, solver.intercept)
 
     def _linear(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
         """Logits (n, V) of states in that dtype, which the weights are cast to once."""

@@ -1,6 +1,6 @@
 """Gram-preconditioned stochastic gradient of many softmax regressions, each on rows of its own."""
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,6 @@ class GateMoments(Stateful):
         return np.array([moments.n for moments in self.of])
 
     def add(self, X: NDArray[Any], gates: NDArray[np.intp]) -> None:
-        """Absorb rows."""
         for gate in np.unique(gates):
             rows = X[gates == gate]
             self.of[gate].add(rows, np.zeros(len(rows), dtype=np.intp))
@@ -64,36 +63,24 @@ class GateMoments(Stateful):
         return found
 
     def state_dict(self) -> Arrays:
-        """The moments under the number of their gate."""
         arrays: Arrays = {}
         for gate, moments in enumerate(self.of):
             arrays |= with_prefix(str(gate), moments.state_dict())
         return arrays
 
     def load_state_dict(self, arrays: Arrays) -> None:
-        """Continue from what `state_dict` gave."""
         for gate, moments in enumerate(self.of):
             moments.load_state_dict(under_prefix(str(gate), arrays))
 
 
 class GatedPasses(Stateful):
-    """G softmax regressions, a row going to the one that its gate names.
+    """G softmax regressions; the gate of a row names the one that learns it.
 
     Steps are those of `IncrementalSolver`, each gate with a preconditioner of its own. A
-    regression's gradients add up until they are of ``batch`` rows, then it makes a step: what came
-    in one block or in many is the same.
-
-    Parameters
-    ----------
-    moments : GateMoments
-        Of a sample of rows.
-    counts : ndarray (G,)
-        Rows of each gate in a pass.
-    frequencies : ndarray (V,)
-        Relative frequencies of the targets, all positive: the first intercepts.
-    alpha : float
-        Penalty on the squared weights of each regression, on the scale of its summed loss.
-    momentum : float
+    regression makes a step when its gradients are of ``batch`` rows, however they were cut into
+    blocks. ``moments`` are of a sample of rows, ``counts`` (G,) the rows of each gate in a pass,
+    positive relative ``frequencies`` (V,) of the targets the first intercepts; ``alpha`` is the
+    penalty on the squared weights of each regression, on the scale of its summed loss.
     """
 
     _saved = (
@@ -119,7 +106,7 @@ class GatedPasses(Stateful):
         self.offset = np.tile(np.log(frequencies).astype(np.float32), (n_gates, 1))
         self.velocity, self.offset_velocity = map(np.zeros_like, (self.weights, self.offset))
         self.variances = np.tile(frequencies * (1 - frequencies), (n_gates, 1))
-        # What has come since a regression's last step.
+        # Of the rows since a regression's last step.
         self.gradient, self.offset_gradient = map(np.zeros_like, (self.weights, self.offset))
         self.waiting_variances = np.zeros_like(self.variances)
         self.waiting = np.zeros(n_gates, dtype=np.int64)
@@ -148,7 +135,6 @@ class GatedPasses(Stateful):
                     self._step(gate, rate)
 
     def _add(self, gate: int, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        """Add the gradient sums of rows; the weights do not change until the step."""
         weights = self.weights[gate]
         x = np.asarray(X, dtype=np.float32)
         Z = x @ weights
@@ -178,11 +164,3 @@ class GatedPasses(Stateful):
         for waiting in (self.gradient, self.offset_gradient, self.waiting_variances, self.waiting):
             waiting[gate] = 0
         self.steps[gate] += 1
-
-    @classmethod
-    def restored(cls, arrays: Arrays, alpha: float, momentum: float) -> Self:
-        """The learner whose `state_dict` is ``arrays``, which are taken over."""
-        made = cls.__new__(cls)
-        made.alpha, made.momentum = alpha, momentum
-        made.load_state_dict(arrays)
-        return made

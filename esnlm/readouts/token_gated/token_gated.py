@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.softmax.loss import log_softmax
-from esnlm.readouts.softmax.sgd import batch_rows
+from esnlm.readouts.softmax.sgd import batch_rows, decayed, frequencies_of
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
@@ -22,7 +22,7 @@ class TokenGatedReadout(StreamingReadout):
 
     A mixture of experts whose gate is known: the token u[t], which `with_token_code` keeps in the
     last units of the state. ``P(y | h, u) = softmax(A_u h + b_u)``: the product of token and
-    context that one softmax on the state lacks. A prediction costs what that one costs, the
+    context that one softmax on the state lacks. A prediction costs the same, the
     weights are ``n_gates`` times as many. For small vocabularies, such as characters.
 
     Minimises, for each gate, ``sum_i -log p(y_i | x_i) + alpha / 2 |A_u|²``.
@@ -91,27 +91,23 @@ class TokenGatedReadout(StreamingReadout):
 
     @property
     def training_passes(self) -> int:
-        """Number of passes over the corpus."""
         return self.n_passes
 
     @property
     def sample_rows(self) -> int:
-        """Rows that the preconditioner is made from."""
         wanted = max(_SAMPLE_ROWS_A_UNIT * (self.n_features_in_ - self._n_code), _LEAST_SAMPLE)
         return 0 if self._passes is not None else wanted
 
-    def _sample(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Read rows for the preconditioner."""
+    def _sample(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         states, gates = self._split(X)
         if self._pilot is None:
             self._pilot = GateMoments(self.n_gates, states.shape[1])
         self._pilot.add(states, gates)
         self._targets += np.bincount(codes, minlength=len(self._targets))
 
-    def _learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
-        """Take steps on the next block of the pass."""
+    def _learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
-        self._take(X, np.asarray(codes, dtype=np.intp), self.learning_rate * left)
+        self._take(X, codes, self.learning_rate * left)
 
     def _learner_arrays(self) -> Arrays:
         arrays = {"n_seen": np.asarray(self._n_seen), "n_rows": np.asarray(self._n_rows)}
@@ -129,40 +125,32 @@ class TokenGatedReadout(StreamingReadout):
             self._pilot.load_state_dict(sample)
             self._targets = arrays["targets"]
         if passes := under_prefix("passes", arrays):
-            self._passes = GatedPasses.restored(passes, self.alpha, self.momentum)
+            kept = {"alpha": self.alpha, "momentum": self.momentum}
+            self._passes = GatedPasses.restored(passes, **kept)
             self._stale = True
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         self._n_rows = n_rows
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
-        """Steps at a rate that falls as the root of the rows seen."""
         if self._passes is None:
             self._sample(X, codes)
         self._n_rows = max(self._n_rows, self._n_seen + len(X))
-        part = (1 + self._n_seen / (20 * batch_rows(X.shape[1]) * self.n_gates)) ** -0.5
+        part = decayed(self._n_seen, batch_rows(X.shape[1]) * self.n_gates)
         self._take(X, codes, self.learning_rate * part)
-
-    def _restore(self, arrays: Arrays) -> None:
-        super()._restore(arrays)
-        self._can_learn = False
 
     def _take(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float) -> None:
         if self._passes is None:
-            self._passes = self._begun()
+            sample, self._pilot = self._pilot, None
+            if sample is None:
+                raise ValueError("a pilot sample comes before the first rows")
+            n_sample = int(sample.counts.sum())
+            counts = sample.counts * (max(self._n_rows, n_sample) / max(n_sample, 1))
+            frequencies = frequencies_of(self._targets)
+            self._passes = GatedPasses(sample, counts, frequencies, self.alpha, self.momentum)
         self._passes.learn(*self._split(X), codes, rate)
         self._n_seen += len(X)
         self._stale = True
-
-    def _begun(self) -> GatedPasses:
-        sample = self._pilot
-        if sample is None:
-            raise ValueError("a pilot sample comes before the first rows")
-        frequencies = (self._targets + 0.5) / (self._targets + 0.5).sum()
-        n_sample = int(sample.counts.sum())
-        counts = sample.counts * (max(self._n_rows, n_sample) / max(n_sample, 1))
-        self._pilot = None
-        return GatedPasses(sample, counts, frequencies, self.alpha, self.momentum)
 
     def _settle(self) -> None:
         if self._stale and self._passes is not None:

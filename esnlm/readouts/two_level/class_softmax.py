@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.kernels.multinomial import normalise_rows, shift_rows, subtract_targets
+from esnlm.kernels.multinomial import normalise_rows, shift_rows
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.softmax.loss import log_softmax, residuals
 from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
@@ -161,7 +161,8 @@ class ClassSoftmax(Stateful):
         r = np.exp(joint).ravel()
         variances = r @ P
         variances -= np.einsum("i,iv,iv->v", r, P, P)
-        subtract_targets(P, targets, r)
+        P[np.arange(n * K), targets] -= 1
+        P *= r[:, None]
         of_gate = np.exp(gate)
         of_gate -= r.reshape(n, K)
         return _gradient(Z, P.reshape(n, -1)), variances, _gradient(Z, of_gate)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -109,7 +110,8 @@ class NetworkTrainer(ResumableRun):
         if self.plan.patience is not None and self.held_out is None:
             raise ValueError("patience needs a held-out text, whose loss it watches")
 
-    def _described(self) -> dict[str, Any]:
+    @cached_property
+    def settings(self) -> dict[str, Any]:
         settings = {
             "esnlm": __version__,
             "model": name_of(self.network),
