@@ -56,7 +56,7 @@ def test_documents_do_not_cross_files(tmp_path: Path):
         ("empty", b"", "the corpus is empty"),
         ("blank", b"\n \n", "the corpus is empty"),
         ("false.gz", b"not gzip", "not a whole gzip file"),
-        ("cut.gz", gzip.compress(TEXT.encode() * 99)[:-9], "not a whole gzip file"),
+        ("cut.gz", gzip.compress(TEXT.encode() * 99, mtime=0)[:-9], "not a whole gzip file"),
     ],
 )
 @pytest.mark.parametrize("split", ["blank_line", "line", "file"])
