@@ -13,7 +13,7 @@ import pytest
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.__main__ import _app, main
-from esnlm.commands.natural_grid import COLUMNS, planned
+from esnlm.commands.natural import COLUMNS, planned
 from esnlm.experiments.common.grid import read_rows
 from esnlm.experiments.common.minimal_pairs import PHENOMENA
 from esnlm.experiments.common.provenance import code_version
@@ -187,7 +187,7 @@ def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch)
 
     given = {}
     monkeypatch.setattr(
-        "esnlm.experiments.common.subprocess_run.run_apart",
+        "esnlm.experiments.common.grid.run_apart",
         lambda module, setting, env: given.update(setting),
     )
     with pytest.raises(TypeError):  # the run that was caught measured nothing

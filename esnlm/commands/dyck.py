@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, group
-from esnlm.commands.options.grid import Sizes, results_folder
+from esnlm.commands.options.grid import Sizes, names, results_folder
 from esnlm.commands.options.values import integer, positive
 from esnlm.utils.version import __version__
 
@@ -41,7 +41,7 @@ class DyckOptions:
 
     out: Folder = Path("dyck")
     """Folder of CSV and plot."""
-    models: Annotated[tuple[str, ...], Parameter(metavar="NAME", choices=MODELS)] = MODELS
+    models: Annotated[tuple[str, ...], names(MODELS)] = MODELS
     """Models to train."""
     units: Sizes = (256,)
     """Sizes of the layer."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, given, group
-from esnlm.commands.options.grid import GridOptions, Sizes, results_folder
+from esnlm.commands.options.grid import GridOptions, Sizes, names, results_folder
 from esnlm.commands.options.values import integer, real
 from esnlm.experiments.elman import READOUTS
 
@@ -79,7 +79,7 @@ class ElmanOptions(GridOptions):
 
     out: Folder = Path("elman")
     sizes: Sizes = (10, 25, 50, 100, 200)
-    readouts: Annotated[tuple[str, ...], Parameter(metavar="NAME", choices=READOUTS)] = READOUTS
+    readouts: Annotated[tuple[str, ...], names(READOUTS)] = READOUTS
     """Readouts of the grid."""
     features: tuple[Annotated[int, integer("F", 0)], ...] = (0, 2, 5)
     """Dimensions of the word features; 0 drives the reservoir with one-hot words."""

@@ -4,29 +4,77 @@ The experiments of Ueda et al. (sizes; appendices A and B): each setting is trai
 scored on held-out shards and on minimal pairs, a row of a CSV each.
 """
 
+import hashlib
+import json
 import math
-import os
 import shutil
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 
-from esnlm.commands.natural_grid import COLUMNS, KEY, NaturalGrid, planned
-from esnlm.commands.options.common import Folder, group
-from esnlm.commands.options.grid import results_folder
-from esnlm.commands.options.values import Minutes, read
+from esnlm.commands.options.common import ChunkOptions, Folder, given, group
+from esnlm.commands.options.grid import Sizes, results_folder
+from esnlm.commands.options.model import (
+    ReadoutOptions,
+    ReservoirOptions,
+    WeightOptions,
+    make_features,
+    make_readout,
+    make_reservoir,
+    settled,
+)
+from esnlm.commands.options.values import Features, Minutes, integer, leak_rate, read, real
+from esnlm.experiments.common import minimal_pairs
 
 if TYPE_CHECKING:
     from esnlm.experiments.common.grid import Row
 
-_RUNNING = "running"
-#: What a run holds while it is under way, in its folder.
-_LOCK = "lock"
-_RUN = "esnlm.experiments.natural.run"
+_KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
+_WEIGHTS = (
+    "topology", "spectral_radius", "input_scaling", "input_degree", "bias_scaling", "activation",
+)  # fmt: skip
+COLUMNS = (
+    "n_units", "degree", "connectivity", "leak", "min_leak", "features", "readout", "options",
+    "seed", "words", "nll_per_token", "perplexity", *minimal_pairs.COLUMNS, "n_train_tokens",
+    "n_held_out_tokens", "n_parameters", "n_parameters_total", "n_parameters_nonzero",
+    "fit_seconds", "tokens_per_second", "score_seconds", "peak_rss_mib", *_WEIGHTS, "version",
+    "commit",
+)  # fmt: skip
+
+_FEW = 4
+
+
+def _connectivity(text: str) -> float:
+    """``0.01`` or ``2^-7``."""
+    base, power, exponent = text.partition("^")
+    try:
+        value = float(base) ** float(exponent) if power else float(base)
+    except (ValueError, ArithmeticError):
+        value = math.nan
+    if not 0 < value <= 1:
+        raise ValueError(f"expected a share in (0, 1], such as 0.01 or 2^-7, got {text!r}")
+    return value
+
+
+def _leak(text: str) -> str:
+    """A law of leak rates as one text, however its numbers are spelt."""
+    law = leak_rate(text)
+    return (
+        f"{law:g}" if isinstance(law, float) else ":".join([law[0], *map("{:g}".format, law[1:])])
+    )
+
+
+def _input_degree(text: str) -> Any:
+    if text in ("degree", "all"):
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"expected degree, all or a count, got {text!r}")
+    return int(text)
 
 
 def _baseline(text: str) -> tuple[str, tuple[float, float | None]]:
@@ -42,6 +90,64 @@ def _baseline(text: str) -> tuple[str, tuple[float, float | None]]:
             f"expected NAME=NLL or NAME=NLL:BLIMP, such as 5-gram=4.37:53.7, got {text!r}"
         )
     return name, found
+
+
+@group("Grid")
+class NaturalWeights(WeightOptions):
+    """How the weights of all reservoirs of the grid are drawn and used."""
+
+    spectral_radius: Annotated[float, real("R")] = 0.99
+    """Of the recurrent weights."""
+
+
+@group("Grid")
+class NaturalGrid:
+    """What the runs differ in."""
+
+    sizes: Sizes = (1024,)
+    """Units."""
+    degrees: tuple[Annotated[int, integer("D", 1)], ...] = ()
+    """Connections into a unit (default: 32)."""
+    connectivities: tuple[Annotated[float, read(_connectivity, "G")], ...] = ()
+    """The same as shares of the units, such as 0.01 or 2^-7."""
+    leaks: tuple[Annotated[Any, read(_leak, "A")], ...] = ("uniform:0:1",)
+    """Leak rates: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA."""
+    features: Annotated[tuple[Features, ...], Parameter(metavar="F|spectral:F")] = ()
+    """Dimensions of word features, 0 for one-hot tokens (default: as in train)."""
+    seeds: Annotated[int, integer("K", 1)] = 1
+    """Run seeds 0 .. K-1."""
+    input_degree: Annotated[Any, read(_input_degree, "K|degree|all")] = None
+    """Units that an input drives (default: degree, as many as connections into a unit, or all where
+    word features are the inputs)."""
+    weights: NaturalWeights = NaturalWeights()
+    readout: ReadoutOptions = ReadoutOptions()
+    training: ChunkOptions = ChunkOptions()
+
+    def runs(self, n_tokens: int) -> Iterator["Setting"]:
+        """Every setting; those that cannot be made are refused, before any run."""
+        if self.degrees and self.connectivities:
+            raise ValueError("--connectivities is not allowed with --degrees")
+        for size, degree, leak, kind, seed in product(
+            dict.fromkeys(self.sizes),
+            dict.fromkeys(self.connectivities or self.degrees or [32]),
+            dict.fromkeys(self.leaks),
+            dict.fromkeys(self.features or [None]),
+            range(self.seeds),
+        ):
+            count = max(1, round(degree * size)) if self.connectivities else int(degree)
+            reservoir = ReservoirOptions(
+                n_units=size, degree=count, leak_rate=leak_rate(leak), **given(self.weights)
+            )
+            _, readout, features = settled(reservoir, self.readout, kind, n_tokens)
+            inputs = self.input_degree
+            if inputs in (None, "degree", "all"):
+                dense = inputs == "all" or (inputs is None and features and features[1])
+                inputs = None if dense else count
+            made = make_reservoir(reservoir, seed).set_params(input_degree=inputs)
+            make_reservoir(reservoir, seed).set_params(
+                input_degree=inputs, n_units=_FEW, degree=_FEW
+            ).fit(n_inputs=1)
+            yield Setting(made, readout, features or ("", 0), leak, seed)
 
 
 @group()
@@ -75,7 +181,7 @@ Shards = Annotated[str, Parameter("SHARDS", help="Training text: a folder that p
 
 def natural(train: Shards, /, *, options: NaturalOptions) -> int:
     """Run what the CSV does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.common.grid import read_rows, run_grid
+    from esnlm.experiments.common.grid import read_rows, run_grid_apart
 
     for size, degree in product(options.grid.sizes, options.grid.degrees):
         if degree > size:
@@ -88,21 +194,22 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
         "blimp": None if options.blimp is None else str(options.blimp),
         "save_every": 60 * options.checkpoint_every,
     }
+
+    def run_given(setting: "Row") -> "Row":
+        version, keep = setting["version"], options.keep_models
+        _forget(path)
+        kept = None if keep is None else str(keep / f"{setting['n_units']}-{version}")
+        places = {"folder": str(_folder(path, version)), "keep": kept}
+        return runs[version] | shared | places
+
     with results_folder(options.out):
-        rows = run_grid(
+        rows = run_grid_apart(
             settings,
-            partial(
-                _run,
-                runs=runs,
-                shared=shared,
-                path=path,
-                keep=options.keep_models,
-                env=dict(os.environ),
-            ),
+            "esnlm.experiments.natural.run",
             path,
-            key=KEY,
+            key=_KEY,
             columns=COLUMNS,
-            jobs=1,
+            given=run_given,
         )
     _forget(path)
     for row in rows:
@@ -118,61 +225,85 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
     return 0
 
 
-def _run(
-    setting: "Row",
-    *,
-    runs: Mapping[str, "Row"],
-    shared: "Row",
-    path: Path,
-    keep: Path | None,
-    env: dict[str, str],
-) -> "Row":
-    from esnlm.experiments.common import minimal_pairs
-    from esnlm.experiments.common.provenance import code_version
-    from esnlm.experiments.common.subprocess_run import run_apart
-
-    _forget(path)
-    folder = _folder(path, setting["version"])
-    try:
-        measured = run_apart(_RUN, runs[setting["version"]] | shared | {"folder": str(folder)}, env)
-    except ValueError:
-        _forget_unbegun(folder)
-        raise
-    if keep is not None:
-        _keep(folder / "model", keep / f"{setting['n_units']}-{setting['version']}")
-    return dict.fromkeys(minimal_pairs.COLUMNS) | measured | {"commit": code_version()}
-
-
-def _keep(model: Path, place: Path) -> None:
-    """Copy a run's model, which goes with its row, to where it stays; whole or not at all."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    aside = place.with_name(f"{place.name}.part")
-    shutil.rmtree(aside, ignore_errors=True)
-    shutil.copytree(model, aside)
-    shutil.rmtree(place, ignore_errors=True)
-    aside.replace(place)
-
-
 def _forget(path: Path) -> None:
     """Remove the checkpoints of runs whose rows are written."""
     from esnlm.experiments.common.grid import read_rows
 
     for row in read_rows(path):
         shutil.rmtree(_folder(path, row["version"]), ignore_errors=True)
-    _remove_empty(path.parent / _RUNNING)
-
-
-def _forget_unbegun(folder: Path) -> None:
-    """Remove the folder of a run that was refused before its first checkpoint."""
-    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {_LOCK}:
-        shutil.rmtree(folder)
-        _remove_empty(folder.parent)
-
-
-def _remove_empty(folder: Path) -> None:
-    if folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+    with suppress(OSError):  # a run has not ended
+        (path.parent / "running").rmdir()
 
 
 def _folder(path: Path, version: str) -> Path:
-    return path.parent / _RUNNING / f"{path.stem}-{version}"
+    return path.parent / "running" / f"{path.stem}-{version}"
+
+
+class Setting(NamedTuple):
+    """A run: its reservoir without weights, and how the other parts are made."""
+
+    reservoir: Any
+    readout: ReadoutOptions
+    features: tuple[str, int]
+    leak: str
+    seed: int
+
+    def parts(self) -> "Row":
+        """Descriptions of the parts, which `esnlm.models.saving.rebuild` makes again."""
+        from esnlm.models.saving import describe
+
+        return {
+            "reservoir": describe(self.reservoir),
+            "readout": describe(make_readout(self.readout, self.seed)),
+            "features": describe(make_features(self.features, self.seed)),
+        }
+
+    def columns(self) -> "Row":
+        """The settings of the run as columns."""
+        reservoir = self.reservoir.get_params()
+        law = reservoir["leak_rate"]
+        options = given(self.readout)
+        for name in ("readout", "option"):
+            options.pop(name, None)
+        kind, number = self.features
+        return {
+            "n_units": reservoir["n_units"],
+            "degree": reservoir["degree"],
+            "connectivity": reservoir["degree"] / reservoir["n_units"],
+            "leak": self.leak,
+            "min_leak": law if isinstance(law, float) else law[1] if law[0] == "uniform" else None,
+            "features": f"{kind}:{number}" if kind else number,
+            "readout": self.readout.readout,
+            "options": " ".join(
+                f"{k}={v}" for k, v in (options | dict(self.readout.option)).items()
+            ),
+            "seed": self.seed,
+            **{name: reservoir[name] for name in _WEIGHTS},
+        }
+
+
+def planned(
+    train: str, held_out: str, blimp: Path | None, grid: NaturalGrid
+) -> tuple[list["Row"], dict[str, "Row"]]:
+    """Every setting of the grid, and what its run is given by the setting's version."""
+    from esnlm.models.training import TrainingPlan
+    from esnlm.text.shards import Shards
+    from esnlm.utils.version import __version__
+
+    both = [Shards(folder, verify=False) for folder in (train, held_out)]
+    tokenizer = both[0].tokenizer
+    if tokenizer.to_json() != both[1].tokenizer.to_json():
+        raise ValueError(f"the tokenizer of {held_out} is not the one of the training text")
+    texts = [shards.manifest["files"] for shards in both]
+    common = {"esnlm": __version__, "texts": texts, "pairs": minimal_pairs.digest(blimp)}
+    words = both[0].manifest["totals"]["words"]
+    settings, runs = [], {}
+    for one in grid.runs(len(tokenizer)):
+        # Held-out text is scored after passes alone.
+        plan = TrainingPlan(seed=one.seed, score_every=0, **given(grid.training))
+        parts = one.parts() | {"plan": asdict(plan)}
+        digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()
+        version = f"{__version__}-{digest[:12]}"
+        runs[version] = parts
+        settings.append(one.columns() | {"words": words, "version": version})
+    return settings, runs

@@ -5,16 +5,14 @@ published setting and in ours, Kneser-Ney n-grams, and what real text would scor
 """
 
 import json
-import os
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, group
-from esnlm.commands.options.grid import results_folder
+from esnlm.commands.options.grid import names, results_folder
 from esnlm.commands.options.values import integer, positive
 
 if TYPE_CHECKING:
@@ -40,7 +38,7 @@ class ShakespeareOptions:
 
     out: Folder = Path("shakespeare")
     """Folder of the CSVs and plots."""
-    models: Annotated[tuple[str, ...], Parameter(metavar="NAME", choices=MODELS)] = (
+    models: Annotated[tuple[str, ...], names(MODELS)] = (
         "real text", "kneser-ney", "windows", "carried",
     )  # fmt: skip
     """Models to run."""
@@ -79,8 +77,7 @@ Plays = Annotated[
 
 def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = _DEFAULTS) -> int:
     """Run what ``shakespeare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.common.grid import run_grid
-    from esnlm.experiments.common.provenance import code_version
+    from esnlm.experiments.common.grid import run_grid_apart
     from esnlm.experiments.shakespeare.plots import plot_study
     from esnlm.experiments.shakespeare.works import equal_parts, joined_text, shakespeare_works
     from esnlm.storage.atomic import write_rows
@@ -96,14 +93,14 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = _DEFAULTS) -> 
         places = {"train": f"{folder}/train.txt", "test": f"{folder}/test.txt"}
         Path(places["train"]).write_text(train, encoding="utf-8")
         Path(places["test"]).write_text(joined_text(parts[-1]), encoding="utf-8")
-        run = partial(
-            _run,
-            shared=places | {"characters": options.characters},
-            made={"commit": code_version()},
-            out=options.out,
-            env=dict(os.environ),
+        rows = run_grid_apart(
+            study(options, vocabulary),
+            "esnlm.experiments.shakespeare.run",
+            path,
+            key=_KEY,
+            columns=COLUMNS,
+            given=lambda setting: places | _given(setting, options),
         )
-        rows = run_grid(study(options, vocabulary), run, path, key=_KEY, columns=COLUMNS, jobs=1)
     for row in rows:
         loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
         print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")
@@ -139,15 +136,13 @@ def study(options: ShakespeareOptions, vocabulary: int) -> list["Row"]:
     return made
 
 
-def _run(setting: "Row", *, shared: "Row", made: "Row", out: Path, env: dict[str, str]) -> "Row":
-    from esnlm.experiments.common.subprocess_run import run_apart
-
+def _given(setting: "Row", options: ShakespeareOptions) -> "Row":
     name = f"{setting['model'].replace(', ', '-').replace(' ', '-')}-{setting['size']}"
-    places = {
-        "checkpoints": str(out / "running" / name),
-        "sample": str(out / "samples" / f"{name}.txt"),
+    return {
+        "characters": options.characters,
+        "checkpoints": str(options.out / "running" / name),
+        "sample": str(options.out / "samples" / f"{name}.txt"),
     }
-    return made | run_apart("esnlm.experiments.shakespeare.run", setting | shared | places, env)
 
 
 def _work_rows(parts: Any) -> list["Row"]:

@@ -5,15 +5,13 @@ are fitted and scored on the same tokens.
 """
 
 import json
-import os
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, group
-from esnlm.commands.options.grid import GridOptions, Sizes, results_folder
+from esnlm.commands.options.grid import GridOptions, Sizes, names, results_folder
 from esnlm.commands.options.values import integer
 from esnlm.readouts.registry import BY_OPTION
 
@@ -39,10 +37,6 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _names(choices: tuple[str, ...]) -> Parameter:
-    return Parameter(metavar="NAME", choices=choices)
-
-
 @group()
 class TextOptions(GridOptions):
     """Options of ``esnlm text``."""
@@ -50,11 +44,11 @@ class TextOptions(GridOptions):
     out: Folder = Path("text")
     sizes: Sizes = (1000,)
     degree: Annotated[int, integer("D", 1)] = 16
-    datasets: Annotated[tuple[str, ...], _names(DATASETS)] = DATASETS
+    datasets: Annotated[tuple[str, ...], names(DATASETS)] = DATASETS
     """Texts to model."""
-    tokenizers: Annotated[tuple[str, ...], _names(tuple(_ORDERS))] = tuple(_ORDERS)
+    tokenizers: Annotated[tuple[str, ...], names(tuple(_ORDERS))] = tuple(_ORDERS)
     """What tokens are."""
-    readouts: Annotated[tuple[str, ...], _names(tuple(_READOUTS))] = ()
+    readouts: Annotated[tuple[str, ...], names(tuple(_READOUTS))] = ()
     """Readouts of the reservoirs (default: ridge, and factored of words or softmax of
     characters)."""
     ptb: Annotated[str | None, Parameter(metavar="FOLDER")] = None
@@ -68,22 +62,21 @@ _DEFAULTS = TextOptions()
 
 def text(*, options: TextOptions = _DEFAULTS) -> int:
     """Run what ``text.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.common.grid import run_grid
-    from esnlm.experiments.common.provenance import code_version
+    from esnlm.experiments.common.grid import run_grid_apart
     from esnlm.experiments.text.run import read_texts
 
     places = {"ptb": options.ptb, "tiny_shakespeare": options.tiny_shakespeare}
     for dataset in options.datasets:  # a wrong file is refused now, not after the runs on another
         read_texts(dataset, places[dataset])
-    made = {"command": "esnlm text " + " ".join(_command(options)), "commit": code_version()}
     with results_folder(options.out):
-        rows = run_grid(
+        rows = run_grid_apart(
             settings(options),
-            partial(_run, places=places, made=made, env=dict(os.environ)),
+            "esnlm.experiments.text.run",
             options.out / "text.csv",
             key=_KEY,
             columns=COLUMNS,
-            jobs=1,
+            given=lambda setting: {"place": places[setting["dataset"]]},
+            made={"command": "esnlm text " + " ".join(_command(options))},
         )
     for row in rows:
         name = f"{row['dataset']} {row['tokenizer']} {row['model']} {row['size']}"
@@ -113,13 +106,6 @@ def settings(options: TextOptions) -> list["Row"]:
                     for size in options.sizes
                 ]
     return made
-
-
-def _run(setting: "Row", *, places: Any, made: "Row", env: dict[str, str]) -> "Row":
-    from esnlm.experiments.common.subprocess_run import run_apart
-
-    placed = setting | {"place": places[setting["dataset"]]}
-    return made | run_apart("esnlm.experiments.text.run", placed, env)
 
 
 def _command(options: TextOptions) -> list[str]:

@@ -5,10 +5,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
+from cyclopts import Parameter
+
 from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.values import integer, positive
 
 Sizes = tuple[Annotated[int, integer("N", 1)], ...]
+
+
+def names(choices: tuple[str, ...]) -> Parameter:
+    """Some of these names."""
+    return Parameter(metavar="NAME", choices=choices)
 
 
 @group()

@@ -8,16 +8,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from esnlm.experiments.common.provenance import code_version
 from esnlm.experiments.common.subprocess_run import (
     SPAWN,
     Lifeline,
     given_environment,
     interrupts_blocked,
+    run_apart,
 )
 from esnlm.storage.atomic import sync_folder, write_whole
 from esnlm.utils.threads import available_cores
@@ -55,36 +57,23 @@ def run_grid(
 
     Parameters
     ----------
-    settings : mappings, one a run
     run : a function at the top level of a module, setting -> measured values
     csv_path : the file; its folder must exist
     key : columns that tell the runs apart
-    columns : header of the file
     fixed : values that all runs share, also kept as columns; rows made with others are refused
     cost : setting -> anything ordered that grows with its time; longest runs start first
     jobs : processes; default: the cores this process may use. 1 runs in this process.
-    progress : show a bar on standard error
 
-    Returns
-    -------
-    list of rows in the order of ``settings``; numbers are int or float, None is an empty field.
+    Returns the rows in the order of ``settings``: numbers are int or float, None is an empty field.
+    A CSV of other columns or fixed values, and one that another process is writing, are refused
+    by ValueError; a killed worker raises ChildProcessError. Finished rows stay, whatever happens.
 
-    Raises
-    ------
-    ValueError : settings whose keys repeat, a CSV with other columns or other fixed values, one
-        that another process is writing, or a run that was given bad settings.
-    ChildProcessError : a worker was killed. Finished rows stay, whatever happens.
-
-    Examples
-    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "squares.csv"
     >>> grid = [{"n": n} for n in (2, 3)]
     >>> options = dict(key=["n"], columns=["n", "square"], jobs=1, progress=False)
     >>> run_grid(grid, lambda setting: {"square": setting["n"] ** 2}, path, **options)
     [{'n': 2, 'square': 4}, {'n': 3, 'square': 9}]
-    >>> run_grid(grid, None, path, **options) == read_rows(path)  # nothing is left to run
-    True
     """
     from tqdm import tqdm
 
@@ -96,17 +85,13 @@ def run_grid(
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     shared = dict(fixed or {})
-    with closing(_Table(Path(csv_path), columns)) as table, table.removed_if_refused():
-        table.check(shared)
-        done = set(_keys(_read(table.path), key))
+    with _Table(Path(csv_path), columns) as table:
+        done = set(_keys(table.checked(shared), key))
         left = [setting for name, setting in wanted.items() if name not in done]
         if cost is not None:
             left.sort(key=cost, reverse=True)
-        total, n_done = len(wanted), len(wanted) - len(left)
-        bar = tqdm(
-            total=total, initial=n_done, disable=not progress, desc=table.path.stem, unit="run"
-        )
-        with bar:
+        counts = {"total": len(wanted), "initial": len(wanted) - len(left)}
+        with tqdm(desc=table.path.stem, **counts, disable=not progress, unit="run") as bar:
             for setting, measured in _results(left, run, min(jobs or available_cores(), len(left))):
                 table.append(shared | setting | dict(measured))
                 bar.set_postfix_str(" ".join(str(setting[name]) for name in key), refresh=False)
@@ -116,47 +101,73 @@ def run_grid(
     return [rows[name] for name in wanted]
 
 
+def run_grid_apart(
+    settings: Iterable[Mapping[str, Any]],
+    module: str,
+    csv_path: str | Path,
+    *,
+    key: Sequence[str],
+    columns: Sequence[str],
+    given: Callable[[Row], Mapping[str, Any]],
+    made: Mapping[str, Any] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+) -> list[Row]:
+    """`run_grid` by ``measure(setting | given(setting), lifeline)`` of a module.
+
+    Each run has a fresh process and all threads; see `run_apart`. Columns are also ``made`` and
+    the ``commit`` of the code.
+    """
+    environment = dict(os.environ)  # inside `run_grid` it is that of one thread
+    found = dict(made or {}) | {"commit": code_version()}
+
+    def run(setting: Row) -> Row:
+        return found | run_apart(module, {**setting, **given(setting)}, environment)
+
+    return run_grid(settings, run, csv_path, key=key, columns=columns, fixed=fixed, jobs=1)
+
+
 def read_rows(csv_path: str | Path) -> list[Row]:
     """Rows of a CSV that `run_grid` wrote: int, float, text, or None for an empty field."""
     return _rows(_read(Path(csv_path)))
 
 
 class _Table:
-    """The CSV while a grid runs: locked, repaired, appended to line by line."""
+    """The CSV while a grid runs: locked, repaired, appended to line by line.
+
+    A file that was made here is removed if a ValueError leaves it without a row.
+    """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        self.path = path
-        self.columns = list(columns)
+        self.path, self.columns = path, list(columns)
         self._is_bare = not path.exists()
-        self._file = path.open("ab", buffering=0)
+
+    def __enter__(self) -> Self:
+        self._file = self.path.open("ab", buffering=0)
         try:
-            self._lock()
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # An interruption may have torn the line after the last line end.
-            self._file.truncate(path.read_bytes().rfind(b"\n") + 1)
-            if path.stat().st_size == 0:
+            self._file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
+            if self.path.stat().st_size == 0:
                 self._write(self.columns)
                 if self._is_bare:
-                    sync_folder(path.parent)
+                    sync_folder(self.path.parent)
+        except BlockingIOError:
+            self._file.close()
+            raise ValueError(
+                f"{self.path} is being written by another process: wait, or use another folder"
+            ) from None
         except BaseException:
-            self.close()
+            self._file.close()
             raise
+        return self
 
-    def close(self) -> None:
-        """Release the lock."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._is_bare and kind is not None and issubclass(kind, ValueError):
+            self.path.unlink()
         self._file.close()
 
-    @contextmanager
-    def removed_if_refused(self) -> Iterator[None]:
-        """Remove a file that was made here if a ValueError leaves it without a row."""
-        try:
-            yield
-        except ValueError:
-            if self._is_bare:
-                self.path.unlink()
-            raise
-
-    def check(self, fixed: Mapping[str, Any]) -> None:
-        """Raise ValueError unless the file has the columns and the fixed values."""
+    def checked(self, fixed: Mapping[str, Any]) -> "pd.DataFrame":
+        """The rows; ValueError unless the file has the columns and the fixed values."""
         found = _read(self.path)
         if list(found) != self.columns:
             raise ValueError(
@@ -170,6 +181,7 @@ class _Table:
                     f"{self.path} holds runs with {name} = {others[0]}, got "
                     f"{_text(value)}: use another folder"
                 )
+        return found
 
     def append(self, row: Mapping[str, Any]) -> None:
         missing = [name for name in self.columns if name not in row]
@@ -187,14 +199,6 @@ class _Table:
         if not ordered.index.equals(rows.index):
             write_whole(self.path, ordered.to_csv(index=False, lineterminator="\n"))
         return ordered
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"{self.path} is being written by another process: wait, or use another folder"
-            ) from None
 
     def _write(self, values: Sequence[Any]) -> None:
         """Append a line: the whole of it, or nothing where the disk is full."""

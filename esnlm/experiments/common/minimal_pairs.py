@@ -12,36 +12,26 @@ from esnlm.evaluation.minimal_pairs.table import tabulate
 from esnlm.experiments.common.figures import COLOURS, MARKERS, legend, panels, save
 
 PHENOMENA = (
-    "anaphor_agreement",
-    "argument_structure",
-    "binding",
-    "control_raising",
-    "determiner_noun_agreement",
-    "ellipsis",
-    "filler_gap_dependency",
-    "irregular_forms",
-    "island_effects",
-    "npi_licensing",
-    "quantifiers",
-    "subject_verb_agreement",
-)
+    "anaphor_agreement", "argument_structure", "binding", "control_raising",
+    "determiner_noun_agreement", "ellipsis", "filler_gap_dependency", "irregular_forms",
+    "island_effects", "npi_licensing", "quantifiers", "subject_verb_agreement",
+)  # fmt: skip
 COLUMNS = ("blimp", *(f"blimp_{name}" for name in PHENOMENA))
 
 
-def accuracies(model: Any, data: str | Path | None) -> dict[str, float]:
-    """Accuracies in [0, 1] by column, overall and of each phenomenon; none without data.
+def accuracies(model: Any, data: str | Path | None) -> dict[str, float | None]:
+    """Accuracies in [0, 1] by column, overall and of each phenomenon; None where there is no data.
 
     Phenomena that are not BLiMP's have no column.
     """
-    if data is None:
-        return {}
-    pairs = read_pairs(data)
-    rows = tabulate(pairs, score_pairs(model, pairs), "model")
-    names = {"overall": "blimp"} | {name: f"blimp_{name}" for name in PHENOMENA}
-    summed = [row for row in rows if row["level"] != "paradigm"]
-    return {
-        names[row["phenomenon"]]: row["accuracy"] for row in summed if row["phenomenon"] in names
-    }
+    found: dict[str, float | None] = dict.fromkeys(COLUMNS)
+    if data is not None:
+        pairs = read_pairs(data)
+        names = dict(zip(("overall", *PHENOMENA), COLUMNS, strict=True))
+        for row in tabulate(pairs, score_pairs(model, pairs), "model"):
+            if row["level"] != "paradigm" and row["phenomenon"] in names:
+                found[names[row["phenomenon"]]] = row["accuracy"]
+    return found
 
 
 def digest(data: str | Path | None) -> str | None:

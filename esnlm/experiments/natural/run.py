@@ -5,8 +5,10 @@ model and the cost of training. A run that is started again resumes from them.
 """
 
 import json
+import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from esnlm.models.reservoir import LanguageModel
 from esnlm.models.resumable_run import StoppedError
 from esnlm.models.saving import rebuild
 from esnlm.models.training import Trainer, TrainingPlan
-from esnlm.storage.atomic import locked, write_whole
+from esnlm.storage.atomic import folder_aside, locked, write_whole
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.text.shards import Shards
 
@@ -31,15 +33,24 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     """The measured columns of a run's row.
 
     ``setting`` names the shards ``train`` and ``held_out``, the pairs ``blimp`` or None, the
-    ``folder`` of the run, descriptions of ``reservoir``, ``readout`` and ``features``, the
-    ``plan`` of training and ``save_every``, the seconds between two checkpoints.
+    ``folder`` of the run, the folder ``keep`` for a copy of its model or None, descriptions of
+    ``reservoir``, ``readout`` and ``features``, the ``plan`` of training and ``save_every``, the
+    seconds between two checkpoints.
     """
-    folder = Path(setting["folder"])
+    folder, lock = Path(setting["folder"]), "lock"
     folder.mkdir(parents=True, exist_ok=True)
     # An earlier run whose parent was killed may still be saving its checkpoint.
-    with locked(folder / "lock"):
-        with lifeline.gently() as asked:
-            fitted = _fitted(setting, folder, asked)
+    with locked(folder / lock):
+        try:
+            with lifeline.gently() as asked:
+                fitted = _fitted(setting, folder, asked)
+        except ValueError:
+            # Nothing stays of a run that was refused before its first checkpoint.
+            if {path.name for path in folder.iterdir()} <= {lock}:
+                shutil.rmtree(folder)
+                with suppress(OSError):  # other runs
+                    folder.parent.rmdir()
+            raise
         model = LanguageModel.load(folder / "model")
         started = time.perf_counter()
         (row,) = Evaluation([model], ["model"], "line").rows([setting["held_out"]])
@@ -50,6 +61,9 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
             **accuracies(model, setting["blimp"]),
             "score_seconds": round(time.perf_counter() - started, 3),
         }
+        if setting["keep"] is not None:
+            with lifeline.gently(), folder_aside(Path(setting["keep"])) as kept:
+                shutil.copytree(folder / "model", kept, dirs_exist_ok=True)
         peak = max(fitted.pop("peak_rss_mib"), peak_rss_mib())
         return fitted | scored | parameter_counts(model) | {"peak_rss_mib": peak}
 

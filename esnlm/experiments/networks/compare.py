@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -14,39 +13,19 @@ import numpy as np
 import pandas as pd
 
 from esnlm.experiments.common import minimal_pairs
-from esnlm.experiments.common.grid import Row, read_rows, run_grid
+from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
 from esnlm.experiments.common.markdown import markdown_table
-from esnlm.experiments.common.provenance import code_version
-from esnlm.experiments.common.subprocess_run import run_apart
 from esnlm.storage.atomic import write_whole
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
 
 _KEY = ("model", "settings", "plan", "seed")
 COLUMNS = (
-    *_KEY,
-    "size",
-    "corpus",
-    "vocabulary",
-    "pairs",
-    "n_parameters",
-    "n_parameters_total",
-    "n_parameters_nonzero",
-    "n_train_tokens",
-    "n_held_out_tokens",
-    "n_steps",
-    "held_out_nll",
-    "held_out_perplexity",
-    *minimal_pairs.COLUMNS,
-    "train_seconds",
-    "tokens_per_second",
-    "score_seconds",
-    "peak_memory_mib",
-    "peak_rss_mib",
-    "machine",
-    "command",
-    "commit",
-)
+    *_KEY, "size", "corpus", "vocabulary", "pairs", "n_parameters", "n_parameters_total",
+    "n_parameters_nonzero", "n_train_tokens", "n_held_out_tokens", "n_steps", "held_out_nll",
+    "held_out_perplexity", *minimal_pairs.COLUMNS, "train_seconds", "tokens_per_second",
+    "score_seconds", "peak_memory_mib", "peak_rss_mib", "machine", "command", "commit",
+)  # fmt: skip
 
 
 class Entry(NamedTuple):
@@ -126,7 +105,6 @@ def run_comparison(
         "vocabulary": len(tokenizer),
         "pairs": None if judged is None else judged[:12],
     }
-    made = {"command": command, "commit": code_version()}
     with tempfile.TemporaryDirectory() as folder:
         corpus = str(Path(folder) / "corpus")
         joblib.dump((streams["train"], streams["held_out"], tokenizer), corpus)
@@ -136,14 +114,15 @@ def run_comparison(
             "blimp": None if blimp is None else str(blimp),
             "device": device,
         }
-        done = run_grid(
+        done = run_grid_apart(
             rows,
-            partial(_run, given=given, made=made, out=out, env=dict(os.environ)),
+            "esnlm.experiments.networks.run",
             out / "compare.csv",
             key=_KEY,
             columns=COLUMNS,
+            given=lambda setting: given | {"checkpoints": str(_checkpoints(setting, out))},
+            made={"command": command},
             fixed=shared,
-            jobs=1,
         )
     kept = read_rows(out / "compare.csv")
     write_whole(out / "compare.md", table(kept))
@@ -151,11 +130,9 @@ def run_comparison(
     return done
 
 
-def _run(setting: Row, *, given: Row, made: Row, out: Path, env: dict[str, str]) -> Row:
+def _checkpoints(setting: Row, out: Path) -> Path:
     name = hashlib.sha256(json.dumps([setting[key] for key in _KEY]).encode()).hexdigest()[:12]
-    places = {"checkpoints": str(out / "running" / f"{setting['model']}-{name}")}
-    measured = run_apart("esnlm.experiments.networks.run", setting | given | places, env)
-    return dict.fromkeys(minimal_pairs.COLUMNS) | made | measured
+    return out / "running" / f"{setting['model']}-{name}"
 
 
 def _digest(streams: Mapping[str, TokenStream]) -> str:

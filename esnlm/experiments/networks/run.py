@@ -57,8 +57,9 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     scores = log_probabilities(network, held.tokens, starts, bf16=plan.bf16)
     nll = -float(scores[held.predicted()].mean())
     scored = time.perf_counter() - start
-    model = TorchLanguageModel(network.eval(), tokenizer, setting["reset"])
-    judged = accuracies(model, setting["blimp"])
+    judged = accuracies(
+        TorchLanguageModel(network.eval(), tokenizer, setting["reset"]), setting["blimp"]
+    )
     counts = network.parameter_counts()
     checkpoints.remove()
     return {
@@ -76,14 +77,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         "score_seconds": scored,
         "peak_memory_mib": peak_memory(device) >> 20,
         "peak_rss_mib": peak_rss_mib(),
-        "machine": machine(device),
+        "machine": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"CPU cores: {available_cores()}",
     }
-
-
-def machine(device: Any) -> str:
-    """The name of a CUDA device, or the number of cores."""
-    import torch
-
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    return f"CPU cores: {available_cores()}"
