@@ -6,6 +6,7 @@ long sequence, spectral radius 0.97, input scaling 1, no leak, the state never r
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -106,15 +107,8 @@ def elman(*, options: ElmanOptions = _DEFAULTS) -> int:
     """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
     from esnlm.experiments.elman.run import Settings, make_grammar
 
-    settings = Settings(
-        options.train_sentences,
-        options.test_sentences,
-        options.experts,
-        options.spectral_radius,
-        options.input_scaling,
-        options.degree,
-        options.grammar.as_json(),
-    )
+    shared = {field.name: getattr(options, field.name) for field in fields(Settings)}
+    settings = Settings(**shared | {"grammar": options.grammar.as_json()})
     make_grammar(settings.grammar)
     with results_folder(options.out):
         rows, ngrams = run_experiment(settings, options)

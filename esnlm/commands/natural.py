@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -123,8 +123,13 @@ class NaturalGrid:
     readout: ReadoutOptions = ReadoutOptions()
     training: ChunkOptions = ChunkOptions()
 
-    def runs(self, n_tokens: int) -> Iterator["Setting"]:
-        """Every setting; those that cannot be made are refused, before any run."""
+    def runs(self, n_tokens: int) -> Iterator[tuple["Row", "Row"]]:
+        """Columns of every setting, and descriptions of the parts that `rebuild` makes again.
+
+        Settings that cannot be made are refused, before any run.
+        """
+        from esnlm.models.saving import describe
+
         if self.degrees and self.connectivities:
             raise ValueError("--connectivities is not allowed with --degrees")
         for size, degree, leak, kind, seed in product(
@@ -147,7 +152,37 @@ class NaturalGrid:
             make_reservoir(reservoir, seed).set_params(
                 input_degree=inputs, n_units=_FEW, degree=_FEW
             ).fit(n_inputs=1)
-            yield Setting(made, readout, features or ("", 0), leak, seed)
+            kind, number = features = features or ("", 0)
+            yield (
+                {
+                    **_columns(made.get_params(), readout),
+                    "leak": leak,
+                    "features": f"{kind}:{number}" if kind else number,
+                    "seed": seed,
+                },
+                {
+                    "reservoir": describe(made),
+                    "readout": describe(make_readout(readout, seed)),
+                    "features": describe(make_features(features, seed)),
+                },
+            )
+
+
+def _columns(reservoir: "Row", readout: ReadoutOptions) -> "Row":
+    law = reservoir["leak_rate"]
+    options = given(readout)
+    for name in ("readout", "option"):
+        options.pop(name, None)
+    options |= dict(readout.option)
+    return {
+        "n_units": reservoir["n_units"],
+        "degree": reservoir["degree"],
+        "connectivity": reservoir["degree"] / reservoir["n_units"],
+        "min_leak": law if isinstance(law, float) else law[1] if law[0] == "uniform" else None,
+        "readout": readout.readout,
+        "options": " ".join(f"{name}={value}" for name, value in options.items()),
+        **{name: reservoir[name] for name in _WEIGHTS},
+    }
 
 
 @group()
@@ -239,49 +274,6 @@ def _folder(path: Path, version: str) -> Path:
     return path.parent / "running" / f"{path.stem}-{version}"
 
 
-class Setting(NamedTuple):
-    """A run: its reservoir without weights, and how the other parts are made."""
-
-    reservoir: Any
-    readout: ReadoutOptions
-    features: tuple[str, int]
-    leak: str
-    seed: int
-
-    def parts(self) -> "Row":
-        """Descriptions of the parts, which `esnlm.models.saving.rebuild` makes again."""
-        from esnlm.models.saving import describe
-
-        return {
-            "reservoir": describe(self.reservoir),
-            "readout": describe(make_readout(self.readout, self.seed)),
-            "features": describe(make_features(self.features, self.seed)),
-        }
-
-    def columns(self) -> "Row":
-        """The settings of the run as columns."""
-        reservoir = self.reservoir.get_params()
-        law = reservoir["leak_rate"]
-        options = given(self.readout)
-        for name in ("readout", "option"):
-            options.pop(name, None)
-        kind, number = self.features
-        return {
-            "n_units": reservoir["n_units"],
-            "degree": reservoir["degree"],
-            "connectivity": reservoir["degree"] / reservoir["n_units"],
-            "leak": self.leak,
-            "min_leak": law if isinstance(law, float) else law[1] if law[0] == "uniform" else None,
-            "features": f"{kind}:{number}" if kind else number,
-            "readout": self.readout.readout,
-            "options": " ".join(
-                f"{k}={v}" for k, v in (options | dict(self.readout.option)).items()
-            ),
-            "seed": self.seed,
-            **{name: reservoir[name] for name in _WEIGHTS},
-        }
-
-
 def planned(
     train: str, held_out: str, blimp: Path | None, grid: NaturalGrid
 ) -> tuple[list["Row"], dict[str, "Row"]]:
@@ -298,12 +290,12 @@ def planned(
     common = {"esnlm": __version__, "texts": texts, "pairs": minimal_pairs.digest(blimp)}
     words = both[0].manifest["totals"]["words"]
     settings, runs = [], {}
-    for one in grid.runs(len(tokenizer)):
+    for columns, parts in grid.runs(len(tokenizer)):
         # Held-out text is scored after passes alone.
-        plan = TrainingPlan(seed=one.seed, score_every=0, **given(grid.training))
-        parts = one.parts() | {"plan": asdict(plan)}
+        plan = TrainingPlan(seed=columns["seed"], score_every=0, **given(grid.training))
+        parts["plan"] = asdict(plan)
         digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()
         version = f"{__version__}-{digest[:12]}"
         runs[version] = parts
-        settings.append(one.columns() | {"words": words, "version": version})
+        settings.append(columns | {"words": words, "version": version})
     return settings, runs

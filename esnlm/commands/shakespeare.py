@@ -28,7 +28,6 @@ COLUMNS = (
     "overlap_7_test", "overlap_8_test", "fit_seconds", "seconds_per_character", "peak_rss_mib",
     "cores", "commit",
 )  # fmt: skip
-WORK_COLUMNS = ("title", "part", "characters", "characters_folio")
 _SPARSE_DEGREE = 32
 
 
@@ -89,7 +88,17 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = _DEFAULTS) -> 
     path = options.out / "shakespeare.csv"
     with results_folder(options.out), tempfile.TemporaryDirectory() as folder:
         (options.out / "samples").mkdir(exist_ok=True)
-        write_rows(options.out / "works.csv", WORK_COLUMNS, _work_rows(parts))
+        works = [
+            {
+                "title": work.title,
+                "part": "test" if number == PARTS else number,
+                "characters": len(work.modern),
+                "characters_folio": len(work.folio) or None,
+            }
+            for number, part in enumerate(parts, start=1)
+            for work in part
+        ]
+        write_rows(options.out / "works.csv", list(works[0]), works)
         places = {"train": f"{folder}/train.txt", "test": f"{folder}/test.txt"}
         Path(places["train"]).write_text(train, encoding="utf-8")
         Path(places["test"]).write_text(joined_text(parts[-1]), encoding="utf-8")
@@ -143,16 +152,3 @@ def _given(setting: "Row", options: ShakespeareOptions) -> "Row":
         "checkpoints": str(options.out / "running" / name),
         "sample": str(options.out / "samples" / f"{name}.txt"),
     }
-
-
-def _work_rows(parts: Any) -> list["Row"]:
-    return [
-        {
-            "title": work.title,
-            "part": "test" if number == PARTS else number,
-            "characters": len(work.modern),
-            "characters_folio": len(work.folio) or None,
-        }
-        for number, part in enumerate(parts, start=1)
-        for work in part
-    ]

@@ -34,20 +34,15 @@ class Setup:
     max_length: int
     alpha: float
 
-    def corpora(self) -> tuple[list[str], list[str], list[str]]:
+    @lru_cache(maxsize=1)  # noqa: B019
+    def corpora(self) -> list[list[str]]:
         """Shuffled distinct sequences for training, validation and test."""
-        return _corpora(self.train, self.validation, self.test, self.max_length)
-
-
-@lru_cache(maxsize=1)
-def _corpora(*sizes: int) -> tuple[list[str], list[str], list[str]]:
-    *counts, max_length = sizes
-    _check_enough(sum(counts), max_length)
-    grammar = DyckGrammar(max_length=max_length)
-    drawn = grammar.sample(sum(counts), _DATA_SEED, distinct=True)
-    order = np.random.default_rng(_DATA_SEED).permutation(len(drawn))
-    train, validation, test = np.split(order, np.cumsum(counts)[:-1])
-    return tuple([drawn[i] for i in part] for part in (train, validation, test))  # type: ignore[return-value]
+        counts = (self.train, self.validation, self.test)
+        _check_enough(sum(counts), self.max_length)
+        grammar = DyckGrammar(max_length=self.max_length)
+        drawn = grammar.sample(sum(counts), _DATA_SEED, distinct=True)
+        order = np.random.default_rng(_DATA_SEED).permutation(len(drawn))
+        return [[drawn[i] for i in part] for part in np.split(order, np.cumsum(counts)[:-1])]
 
 
 def _check_enough(n_sequences: int, max_length: int) -> None:
@@ -68,9 +63,8 @@ def run_model(
     """Train and judge the model of a setting: a row of ``dyck.csv``."""
     kind = _reservoir if setting["model"] == "esn" else _lstm
     found = kind(setup, training, device, setting)
-    test = setup.corpora()[2]
-    right = found.pop("right")
-    times = found.pop("timescales")
+    train, _, test = setup.corpora()
+    right, times = found.pop("right"), found.pop("timescales")
     alpha, distance = closest_inverse_gamma(times)
     lengths = np.array([len(sequence) for sequence in test])
     distances = np.array([bracket_distances(sequence).max() for sequence in test])
@@ -78,7 +72,7 @@ def run_model(
         **made,
         **found,
         "right": float(right.mean()),
-        "n_train_tokens": sum(map(len, setup.corpora()[0])),
+        "n_train_tokens": sum(map(len, train)),
         "n_test_tokens": int(lengths.sum()),
         "ks_alpha": ks_inverse_gamma(times, setup.alpha),
         "closest_alpha": alpha,

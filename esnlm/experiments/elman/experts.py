@@ -150,6 +150,8 @@ def _markdown(
         )
         for row in table.to_dict("records")
     ]
+    properties = ([name, f"{100 * share:.0f} %"] for name, share in explained.items())
+    header = ["expert", "gate", "after", "words", "position", "length", "explains"]
     lines = [
         "# What each expert specialises in",
         "",
@@ -158,9 +160,7 @@ def _markdown(
         "words of the sentence read so far. *Length*: words of the sentence. *Explains*: next "
         "words by responsibility P(z|x, y).",
         "",
-        *markdown_table(
-            ["expert", "gate", "after", "words", "position", "length", "explains"], rows
-        ),
+        *markdown_table(header, rows),
         "",
         "All positions: "
         + ", ".join(
@@ -172,10 +172,7 @@ def _markdown(
         "What the gate knows: mutual information between the expert and a property of the "
         "context, as a share of the entropy of the expert.",
         "",
-        *markdown_table(
-            ["property", "share"],
-            ([name, f"{100 * share:.0f} %"] for name, share in explained.items()),
-        ),
+        *markdown_table(["property", "share"], properties),
         "",
     ]
     return "\n".join(lines)

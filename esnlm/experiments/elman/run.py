@@ -56,30 +56,22 @@ class Settings:
 
 def version() -> str:
     """The package's version and a digest of the defaults that rows depend on but do not name."""
+    signatures = map(inspect.signature, (Reservoir, WordFeatures, KneserNey, ElmanGrammar))
     parts = {
         "held_out": HELD_OUT,
-        "parts": [_defaults(part) for part in (Reservoir, WordFeatures, KneserNey, ElmanGrammar)],
+        "parts": [{n: repr(p.default) for n, p in s.parameters.items()} for s in signatures],
         "readouts": [make_readouts(name, Settings(), 0) for name in READOUTS],
     }
-    text = json.dumps(parts, default=_described, sort_keys=True)
+    text = json.dumps(
+        parts, default=lambda r: [type(r).__name__, r.get_params(deep=False)], sort_keys=True
+    )
     return f"{__version__}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-def _defaults(part: type) -> dict[str, str]:
-    parameters = inspect.signature(part).parameters.values()
-    return {each.name: repr(each.default) for each in parameters}
-
-
-def _described(readout: Any) -> Any:
-    return [type(readout).__name__, readout.get_params(deep=False)]
 
 
 class Corpora(NamedTuple):
     """Two corpora, each one long sequence of tokens, and the grammar that generated them.
 
-    ``train`` (T1,) and ``test`` (T2,) tokens; ``train_oracle`` (T1 - 1, V) and ``test_oracle``
-    (T2 - 1, V) exact distributions of all tokens but the first; ``held_out`` the position in
-    ``train`` where the held-out sentences begin.
+    An oracle (T - 1, V) is the exact distributions of all tokens (T,) but the first.
     """
 
     grammar: ElmanGrammar
@@ -87,20 +79,16 @@ class Corpora(NamedTuple):
     test: Tokens
     train_oracle: NDArray[np.float64]
     test_oracle: NDArray[np.float64]
-    held_out: int
+    held_out: int  #: position in ``train`` where the held-out sentences begin
 
 
 class Driven(NamedTuple):
-    """A reservoir's states on both corpora; row t predicts token t + 1.
-
-    ``train_seconds`` is the time of word features and training states, ``test_seconds`` that of
-    test states.
-    """
+    """A reservoir's states on both corpora; row t predicts token t + 1."""
 
     train: NDArray[Any]
     test: NDArray[Any]
     embedding: NDArray[np.float64] | None
-    train_seconds: float
+    train_seconds: float  #: of word features and training states
     test_seconds: float
 
 
@@ -229,48 +217,39 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
     scored_at = time.perf_counter()
     trained = _scores(readout.predict_proba(driven.train), corpora.train[1:], corpora.train_oracle)
     embedding = 0 if driven.embedding is None else driven.embedding.size
+    part: Any = getattr(readout, "word_readout", readout)
     return {
         **row,
         **{f"train_{name}": value for name, value in trained.items()},
         "n_train_tokens": len(corpora.train) - 1,
         "n_test_tokens": len(corpora.test) - 1,
         "n_parameters": readout.n_parameters_ + embedding,
-        "alpha": _penalty(readout),
+        # Ridge's own choice, or that of the softmax parts.
+        "alpha": float(getattr(part, "alpha_", part.alpha)),
         "drive_seconds": round(driven.train_seconds, 3),
         "fit_seconds": round(driven.train_seconds + fitted_at - driven_at, 3),
         "score_seconds": round(driven.test_seconds + scored_at - fitted_at, 3),
     }
 
 
-def _penalty(readout: StreamingReadout) -> float:
-    """The L2 penalty: ridge's own choice, or that of the softmax parts."""
-    part: Any = getattr(readout, "word_readout", readout)
-    return float(getattr(part, "alpha_", part.alpha))
-
-
 def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score one interpolated Kneser-Ney model: a row of ``ngrams.csv``."""
     corpora = make_corpora(settings, setting["seed"])
-    n_tokens = len(corpora.grammar.vocabulary)
-    model = KneserNey(setting["order"], n_tokens=n_tokens).fit(corpora.train)
-    predicted = _ngram_distributions(model, corpora.test)
-    return {
-        **_scores(predicted, corpora.test[1:], corpora.test_oracle),
-        "n_train_tokens": len(corpora.train) - 1,
-        "n_test_tokens": len(corpora.test) - 1,
-        "n_parameters": model.n_parameters_,
-    }
-
-
-def _ngram_distributions(model: KneserNey, tokens: Tokens) -> NDArray[np.float64]:
-    """Distributions (T - 1, V) of ``tokens[1:]``, computed once for each distinct context."""
+    order, tokens = setting["order"], corpora.test
+    model = KneserNey(order, n_tokens=len(corpora.grammar.vocabulary)).fit(corpora.train)
 
     @cache
     def distribution(context: tuple[int, ...]) -> NDArray[np.float64]:
         return model.next_token_distribution(np.array(context, dtype=tokens.dtype))
 
-    read = [tuple(tokens[max(0, end + 1 - model.order) : end]) for end in range(1, len(tokens))]
-    return np.stack([distribution(context) for context in read])
+    contexts = [tuple(tokens[max(0, end + 1 - order) : end]) for end in range(1, len(tokens))]
+    predicted = np.stack([distribution(context) for context in contexts])
+    return {
+        **_scores(predicted, tokens[1:], corpora.test_oracle),
+        "n_train_tokens": len(corpora.train) - 1,
+        "n_test_tokens": len(tokens) - 1,
+        "n_parameters": model.n_parameters_,
+    }
 
 
 def _scores(

@@ -50,8 +50,6 @@ def grid(
     Training is each network's recipe with ``plan`` over it; ``one_text`` says that the corpus has
     no sentence boundaries. Settings and plans are checked.
 
-    Examples
-    --------
     >>> (row,) = grid([Entry("aerc")], [15_000], {"epochs": 1}, seeds=1, n_tokens=60)
     >>> row["settings"], row["size"]
     ('{"n_hidden": 13, "n_units": 75}', 15000)
@@ -66,19 +64,15 @@ def grid(
         if sizes and not is_sized(model, given):
             of_size = partial(settings_of_size, model, n_tokens=n_tokens, given=given)
             chosen = [(size, of_size(size)) for size in sizes]
-        rows += [
-            {
+        for size, settings in chosen:
+            training = plan_settings(model, settings, plan, one_text=one_text)
+            row = {
                 "model": model,
                 "settings": json.dumps(dict(settings), sort_keys=True),
-                "plan": json.dumps(
-                    plan_settings(model, settings, plan, one_text=one_text), sort_keys=True
-                ),
-                "seed": seed,
+                "plan": json.dumps(training, sort_keys=True),
                 "size": size,
             }
-            for size, settings in chosen
-            for seed in range(seeds)
-        ]
+            rows += [row | {"seed": seed} for seed in range(seeds)]
     return rows
 
 

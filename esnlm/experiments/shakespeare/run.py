@@ -61,16 +61,9 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
 
 #: Columns that not every kind of row has.
 OPTIONAL = (
-    "vocabulary",
-    "n_parameters",
-    "n_parameters_total",
-    "cross_entropy",
-    "window_cross_entropy",
-    "carried_cross_entropy",
-    "state_difference",
-    "fit_seconds",
-    "seconds_per_character",
-)
+    "vocabulary", "n_parameters", "n_parameters_total", "cross_entropy", "window_cross_entropy",
+    "carried_cross_entropy", "state_difference", "fit_seconds", "seconds_per_character",
+)  # fmt: skip
 
 
 def overlaps(generated: str, texts: Texts) -> dict[str, float]:
@@ -177,12 +170,10 @@ def _trained(
 
 
 def _sizes(model: LanguageModel, n_inputs: int) -> dict[str, Any]:
-    trained = model.n_parameters_
-    total = trained + model.reservoir_.W_.nnz + n_inputs
     return {
         "vocabulary": model.n_tokens_,
-        "n_parameters": trained,
-        "n_parameters_total": total,
+        "n_parameters": model.n_parameters_,
+        "n_parameters_total": model.n_parameters_ + model.reservoir_.W_.nnz + n_inputs,
     }
 
 

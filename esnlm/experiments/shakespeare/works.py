@@ -61,15 +61,7 @@ class Work:
 def shakespeare_works(places: Sequence[str | Path]) -> list[Work]:
     """Every work of the published files, the Folio's copy beside the modern one.
 
-    Parameters
-    ----------
-    places : paths
-        A folder that holds both files, or the two files; see `esnlm.text.datasets.shakespeare`.
-
-    Raises
-    ------
-    CorpusError
-        A file is missing or not the published text.
+    ``places``: the folder of both files, or the two; see `esnlm.text.datasets.shakespeare`.
     """
     paths = [Path(place) for place in places]
     if len(paths) > 2 or not paths:
@@ -101,10 +93,7 @@ def matched_works(modern: str, folio: str, table: Sequence[Opening]) -> list[Wor
 def cut_works(text: str, openings: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Title -> text of each work of a file, from its opening to the next; blank lines trimmed.
 
-    Raises
-    ------
-    CorpusError
-        An opening does not begin exactly one paragraph, or text comes before the first.
+    Every opening must begin exactly one paragraph, the first the text.
     """
     starts: dict[int, str] = {}
     joined = "\n\n" + text

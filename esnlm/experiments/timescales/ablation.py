@@ -39,8 +39,6 @@ class Decay(NamedTuple):
         of the first; infinite for a unit that does not decay, and NaN for one that the word does
         not change.
 
-        Examples
-        --------
         >>> lags = np.arange(11)[:, None]
         >>> Decay(np.ones(11), 3 * np.exp(-lags / [2.0, 20.0])).timescales().round(6).tolist()
         [2.0, 20.0]
@@ -73,13 +71,6 @@ def ablation_windows(
 
     Each lies in one sequence. Those of a sequence follow each other without overlap.
 
-    Raises
-    ------
-    ValueError
-        No sequence is as long as a window.
-
-    Examples
-    --------
     >>> stream = TokenStream(np.arange(12), np.array([0, 3]), np.array([0, 12]))
     >>> ablation_windows(stream, context=1, n_lags=2, n_windows=9).tolist()
     [[3, 4, 5, 6], [7, 8, 9, 10]]
@@ -110,20 +101,6 @@ def word_ablation(
     the states right after it and without it, lag k those k tokens later. States are the
     reservoir's, or the cells of an LSTM's layers.
 
-    Parameters
-    ----------
-    model : LanguageModel, or TorchLanguageModel with an LSTM
-    stream : TokenStream of the model's tokens
-    context, n_lags : int, at least 1
-    n_windows : int, largest number of windows
-
-    Raises
-    ------
-    ValueError
-        The model has no such state, or the text no sequence that is long enough.
-
-    Examples
-    --------
     >>> from esnlm import Reservoir, RidgeReadout
     >>> docs = ["the boy sees the dog and the girl", "the girl sees the boy and the dog"] * 5
     >>> reservoir = Reservoir(30, leak_rate=0.5, random_state=0)
