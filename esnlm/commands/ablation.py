@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from esnlm.commands.options.common import Model, Texts, group
 from esnlm.commands.options.corpus import model_and_stream
 from esnlm.commands.options.values import integer
-from esnlm.commands.timescales import TimescalesOptions, unit_rows
+from esnlm.commands.timescales import TimescalesOptions, assigned_timescales, write_tables
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from esnlm.experiments.timescales.ablation import Decay
 
 COLUMNS = ("model", "layer", "group", "n_units", "assigned", "lag", "share")
-_UNIT_COLUMNS = ("layer", "unit", "assigned", "ablation")
 
 
 @group()
@@ -37,43 +36,25 @@ _DEFAULTS = AblationOptions()
 def ablation(model: Model, text: Texts, /, *, options: AblationOptions = _DEFAULTS) -> int:
     """Measure and print; the exit status."""
     from esnlm.experiments.timescales.ablation import word_ablation
-    from esnlm.storage.atomic import check_results, write_rows
+    from esnlm.storage.atomic import check_results
 
     check_results((options.csv, options.units_csv, options.plot), text)
     loaded, stream = model_and_stream(model, text, options.documents)
     layers = word_ablation(
         loaded, stream, context=options.context, n_lags=options.lags, n_windows=options.windows
     )
-    assigned = _assigned(loaded, len(layers))
+    assigned = assigned_timescales(loaded, len(layers))
+    times = [decay.timescales() for decay in layers]
+    rows = []
     for number, decay in enumerate(layers, 1):
-        print(_shown(number, decay))
-    rows = [
-        row
-        for number, (decay, chosen) in enumerate(zip(layers, assigned, strict=True), 1)
-        for row in _rows(str(model), number, decay, chosen, options.group)
-    ]
-    if options.csv is not None:
-        write_rows(options.csv, COLUMNS, rows)
-    if options.units_csv is not None:
-        times = [decay.timescales() for decay in layers]
-        write_rows(options.units_csv, _UNIT_COLUMNS, unit_rows(_UNIT_COLUMNS, times, assigned))
+        print(_shown(number, decay, times[number - 1]))
+        rows += _rows(str(model), number, decay, assigned[number - 1], options.group)
+    write_tables(options, COLUMNS, rows, "ablation", times, assigned)
     if options.plot is not None:
         from esnlm.experiments.timescales.plots import plot_ablation
 
         plot_ablation(rows, options.plot)
     return 0
-
-
-def _assigned(model: Any, n_layers: int) -> list[Any]:
-    """Timescales that each layer's units were given, None where they were learned."""
-    import numpy as np
-
-    reservoir = getattr(model, "reservoir_", None)
-    if reservoir is not None:
-        with np.errstate(divide="ignore"):  # without leak, a unit keeps nothing of its own
-            return [-1 / np.log1p(-reservoir.leak_rate_.astype(np.float64))]
-    assigned = getattr(model.network, "assigned_timescales", None)
-    return [None if assigned is None else assigned(layer) for layer in range(n_layers)]
 
 
 def _rows(
@@ -98,7 +79,7 @@ def _rows(
     ]
 
 
-def _shown(layer: int, decay: "Decay") -> str:
+def _shown(layer: int, decay: "Decay", times: "NDArray[np.float64]") -> str:
     """Some of the lags, and the timescales beside the nearest inverse gamma."""
     import numpy as np
 
@@ -107,7 +88,6 @@ def _shown(layer: int, decay: "Decay") -> str:
     n_lags = len(decay.share) - 1
     lags = sorted({1, max(1, n_lags // 4), max(1, n_lags // 2), n_lags})
     left = ", ".join(f"{decay.share[lag]:.2g} after {lag}" for lag in lags)
-    times = decay.timescales()
     finite = times[np.isfinite(times)]
     line = f"layer {layer}: {decay.by_unit.shape[1]} units  left {left}"
     if len(finite):

@@ -1,5 +1,6 @@
 """``esnlm timescales``: how long the units of a trained LSTM remember."""
 
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_UNIT_COLUMNS = ("layer", "unit", "assigned", "measured")
 COLUMNS = (
     "model", "layer", "n_units", "fixed", "n_tokens", "median", "share_below_20", "longest",
     "closest_alpha", "ks_closest_alpha", "gaussian_mean", "ks_gaussian", "correlation",
@@ -37,23 +37,30 @@ _DEFAULTS = TimescalesOptions()
 
 def timescales(model: Model, text: Texts, /, *, options: TimescalesOptions = _DEFAULTS) -> int:
     """Measure and print; the exit status."""
-    from esnlm.storage.atomic import check_results, write_rows
+    from esnlm.storage.atomic import check_results
     from esnlm.torch.optional import require_torch
 
     require_torch("esnlm timescales")
     check_results((options.csv, options.units_csv, options.plot), text)
     loaded, stream = model_and_stream(model, text, options.documents)
-    measured, assigned = _timescales(loaded, stream, model)
-    rows = [
-        _row(str(model), name, times, chosen, len(stream.tokens))
-        for name, times, chosen in _groups(measured, assigned)
-    ]
+
+    import numpy as np
+
+    from esnlm.torch.networks.forget_gates import is_lstm, measured_timescales
+
+    network = getattr(loaded, "network", None)
+    if network is None or not is_lstm(network):
+        raise ValueError(f"{model} holds no LSTM: train one with --model lstm or mts-lstm")
+    starts = [] if stream.starts is None else stream.starts[1:]
+    measured = measured_timescales(network, np.split(stream.tokens, starts))
+    assigned = assigned_timescales(loaded, len(measured))
+    layers: list[tuple[Any, ...]] = list(zip(count(1), measured, assigned, strict=False))
+    if len(layers) > 1:
+        layers.append(("all", np.concatenate(measured), None))
+    rows = [_row(str(model), *layer, len(stream.tokens)) for layer in layers]
     for row in rows:
         print("  ".join(_shown(row)))
-    if options.csv is not None:
-        write_rows(options.csv, COLUMNS, rows)
-    if options.units_csv is not None:
-        write_rows(options.units_csv, _UNIT_COLUMNS, unit_rows(_UNIT_COLUMNS, measured, assigned))
+    write_tables(options, COLUMNS, rows, "measured", measured, assigned)
     if options.plot is not None:
         from esnlm.experiments.timescales.plots import plot_timescales
 
@@ -61,37 +68,46 @@ def timescales(model: Model, text: Texts, /, *, options: TimescalesOptions = _DE
     return 0
 
 
-def _timescales(model: Any, stream: Any, folder: Path) -> tuple[list[Any], list[Any]]:
-    """Measured and assigned timescales of each layer, None where they were learned."""
+def assigned_timescales(model: Any, n_layers: int) -> list[Any]:
+    """Timescales that each layer's units were given, None where they were learned."""
     import numpy as np
 
-    from esnlm.torch.language_model import TorchLanguageModel
-    from esnlm.torch.networks.forget_gates import is_lstm, measured_timescales
-    from esnlm.torch.networks.lstm import LSTM
-
-    network = model.network if isinstance(model, TorchLanguageModel) else None
-    if network is None or not is_lstm(network):
-        raise ValueError(f"{folder} holds no LSTM: train one with --model lstm or mts-lstm")
-    starts = [] if stream.starts is None else stream.starts[1:]
-    measured = measured_timescales(network, np.split(stream.tokens, starts))
-    if isinstance(network, LSTM):
-        return measured, [None] * len(measured)
-    return measured, [network.assigned_timescales(i) for i in range(len(measured))]
+    reservoir = getattr(model, "reservoir_", None)
+    if reservoir is not None:
+        with np.errstate(divide="ignore"):  # without leak, a unit keeps nothing of its own
+            return [-1 / np.log1p(-reservoir.leak_rate_.astype(np.float64))]
+    assigned = getattr(model.network, "assigned_timescales", None)
+    return [None if assigned is None else assigned(layer) for layer in range(n_layers)]
 
 
-def _groups(measured: list[Any], assigned: list[Any]) -> list[tuple[str, Any, Any]]:
-    """Each layer, counted from 1, and all together."""
-    import numpy as np
+def write_tables(
+    options: TimescalesOptions,
+    columns: tuple[str, ...],
+    rows: list[dict[str, Any]],
+    name: str,
+    times: list[Any],
+    assigned: list[Any],
+) -> None:
+    """The CSVs that were asked for: rows of layers, and ``times`` of all units as column ``name``.
 
-    layers = [
-        (str(number), times, chosen)
-        for number, (times, chosen) in enumerate(zip(measured, assigned, strict=True), 1)
-    ]
-    return layers if len(layers) == 1 else [*layers, ("all", np.concatenate(measured), None)]
+    An assigned timescale is empty where it was learned.
+    """
+    from esnlm.storage.atomic import write_rows
+
+    if options.csv is not None:
+        write_rows(options.csv, columns, rows)
+    if options.units_csv is not None:
+        units = [
+            {"layer": layer, "unit": unit, name: time}
+            | ({} if fixed is None else {"assigned": float(fixed[unit])})
+            for layer, found, fixed in zip(count(1), times, assigned, strict=False)
+            for unit, time in enumerate(found.tolist())
+        ]
+        write_rows(options.units_csv, ("layer", "unit", "assigned", name), units)
 
 
 def _row(
-    model: str, layer: str, times: "NDArray[np.float64]", assigned: Any, n_tokens: int
+    model: str, layer: Any, times: "NDArray[np.float64]", assigned: Any, n_tokens: int
 ) -> dict[str, Any]:
     import numpy as np
 
@@ -123,15 +139,3 @@ def _shown(row: dict[str, Any]) -> list[str]:
     if row["correlation"] != "":
         words.append(f"correlation with the assigned {row['correlation']:.3f}")
     return words
-
-
-def unit_rows(
-    columns: tuple[str, ...], measured: list[Any], assigned: list[Any]
-) -> list[dict[str, Any]]:
-    """Layer, unit, assigned timescale (empty where it was learned) and measured one, by column."""
-    rows = []
-    for layer, (times, fixed) in enumerate(zip(measured, assigned, strict=True), 1):
-        for unit, time in enumerate(times.tolist()):
-            values = (layer, unit, "" if fixed is None else float(fixed[unit]), time)
-            rows.append(dict(zip(columns, values, strict=True)))
-    return rows
