@@ -7,7 +7,6 @@ whose leak rates follow the same law, read out by ridge regression, stands besid
 """
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -86,20 +85,18 @@ def dyck(*, options: DyckOptions = _DEFAULTS) -> int:
 
         chosen_device(options.device)
     sizes = (options.train, options.validation, options.test, options.max_length)
-    training = (options.epochs, options.batch_size, options.learning_rate)
-    names = ("n_epochs", "batch_size", "learning_rate")
+    training = {
+        "n_epochs": options.epochs,
+        "batch_size": options.batch_size,
+        "learning_rate": options.learning_rate,
+    }
     made = {"command": "esnlm dyck " + " ".join(sys.argv[2:]), "commit": code_version()}
-    shared = (options.alpha, *training, *sizes, __version__)
+    shared = (options.alpha, *training.values(), *sizes, __version__)
+    setup = Setup(*sizes, options.alpha)
     with results_folder(options.out):
         rows = run_grid(
             settings(options),
-            partial(
-                run_model,
-                Setup(*sizes, options.alpha),
-                dict(zip(names, training, strict=True)),
-                options.device,
-                made,
-            ),
+            lambda setting: made | run_model(setup, training, options.device, setting),
             options.out / "dyck.csv",
             key=_KEY,
             columns=COLUMNS,

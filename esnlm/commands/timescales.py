@@ -54,10 +54,10 @@ def timescales(model: Model, text: Texts, /, *, options: TimescalesOptions = _DE
     starts = [] if stream.starts is None else stream.starts[1:]
     measured = measured_timescales(network, np.split(stream.tokens, starts))
     assigned = assigned_timescales(loaded, len(measured))
-    layers: list[tuple[Any, ...]] = list(zip(count(1), measured, assigned, strict=False))
+    layers: list[tuple[Any, Any, Any]] = list(zip(count(1), measured, assigned, strict=False))
     if len(layers) > 1:
         layers.append(("all", np.concatenate(measured), None))
-    rows = [_row(str(model), *layer, len(stream.tokens)) for layer in layers]
+    rows = [_row(str(model), *layer, n_tokens=len(stream.tokens)) for layer in layers]
     for row in rows:
         print("  ".join(_shown(row)))
     write_tables(options, COLUMNS, rows, "measured", measured, assigned)

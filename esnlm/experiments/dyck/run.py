@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 from tqdm import tqdm
 
 from esnlm.experiments.common.grid import Row
@@ -21,6 +22,7 @@ from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma
 _DATA_SEED = 0
 #: Bins of length and of the largest distance, as in the authors' figure 2.
 _N_BINS = 9
+_AT_ONCE = 500
 QUANTILES = np.linspace(0.025, 0.975, 39)
 
 
@@ -57,9 +59,7 @@ def _check_enough(n_sequences: int, max_length: int) -> None:
     )
 
 
-def run_model(
-    setup: Setup, training: Mapping[str, Any], device: str, made: Row, setting: Row
-) -> Row:
+def run_model(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
     """Train and judge the model of a setting: a row of ``dyck.csv``."""
     kind = _reservoir if setting["model"] == "esn" else _lstm
     found = kind(setup, training, device, setting)
@@ -69,7 +69,6 @@ def run_model(
     lengths = np.array([len(sequence) for sequence in test])
     distances = np.array([bracket_distances(sequence).max() for sequence in test])
     return {
-        **made,
         **found,
         "right": float(right.mean()),
         "n_train_tokens": sum(map(len, train)),
@@ -153,8 +152,8 @@ def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: 
     train, validation, test = setup.corpora()
     classes = np.arange(1 + len(PAIRS))
     start = time.perf_counter()
-    for part in _parts(train):
-        readout.partial_fit(*_states(reservoir, part), classes=classes)
+    for part in gen_batches(len(train), _AT_ONCE):
+        readout.partial_fit(*_states(reservoir, train[part]), classes=classes)
     fitted = time.perf_counter()
     right = _reservoir_right(reservoir, readout, test)
     scored = time.perf_counter()
@@ -171,10 +170,6 @@ def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: 
         "score_seconds": scored - fitted,
         "device": "cpu",
     }
-
-
-def _parts(sequences: Sequence[str]) -> list[Sequence[str]]:
-    return [sequences[i : i + 500] for i in range(0, len(sequences), 500)]
 
 
 def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -200,9 +195,9 @@ def _reservoir_right(
     reservoir: Reservoir, readout: RidgeReadout, sequences: Sequence[str]
 ) -> NDArray[np.bool_]:
     found = []
-    for part in _parts(sequences):
-        states, expected = _states(reservoir, part)
+    for part in gen_batches(len(sequences), _AT_ONCE):
+        states, expected = _states(reservoir, sequences[part])
         wrong = readout.predict(states) != expected
-        ends = np.cumsum([len(sequence) for sequence in part])
+        ends = np.cumsum([len(sequence) for sequence in sequences[part]])
         found += [not steps.any() for steps in np.split(wrong, ends[:-1])]
     return np.array(found)

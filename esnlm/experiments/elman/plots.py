@@ -9,20 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from esnlm.experiments.common.figures import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    PINK,
-    SKY,
-    YELLOW,
-    band,
-    legend,
-    levels,
-    panels,
-    save,
-    sizes_axis,
-)
+from esnlm.experiments.common import figures
 from esnlm.experiments.common.grid import Row
 
 if TYPE_CHECKING:
@@ -32,18 +19,18 @@ if TYPE_CHECKING:
 
 #: Readout -> name, colour, marker.
 _READOUTS = {
-    "ridge": ("ridge", BLUE, "o"),
-    "softmax": ("softmax", ORANGE, "s"),
-    "moe": ("mixture of experts", GREEN, "^"),
-    "factored": ("class-factored", PINK, "D"),
+    "ridge": ("ridge", figures.BLUE, "o"),
+    "softmax": ("softmax", figures.ORANGE, "s"),
+    "moe": ("mixture of experts", figures.GREEN, "^"),
+    "factored": ("class-factored", figures.PINK, "D"),
 }
 #: Groups of word classes in figure 5, which has nouns and verbs in either number.
 _GROUPS = {
-    "noun": ("noun", BLUE),
-    "proper": ("proper noun", SKY),
-    "verb required": ("verb, object required", ORANGE),
-    "verb optional": ("verb, object optional", YELLOW),
-    "verb none": ("verb, no object", PINK),
+    "noun": ("noun", figures.BLUE),
+    "proper": ("proper noun", figures.SKY),
+    "verb required": ("verb, object required", figures.ORANGE),
+    "verb optional": ("verb, object optional", figures.YELLOW),
+    "verb none": ("verb, no object", figures.PINK),
 }
 # One-hot words, then word features in the order of their dimensions.
 _LINES = ("-", "--", ":", "-.")
@@ -53,44 +40,46 @@ _STATES_SHOWN = 2500
 def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     """Figure 7: test perplexity against reservoir size, a line a readout, dashed with features."""
     table = pd.DataFrame(rows)
-    figure, (axis,) = panels(1)
+    figure, (axis,) = figures.panels(1)
     for label, style, marker, drive, runs in _lines(table):
         label += "" if drive == "one-hot words" else f", {drive}"
-        band(axis, runs, "n_units", "perplexity", label=label, marker=marker, **style)
+        figures.band(axis, runs, "n_units", "perplexity", label=label, marker=marker, **style)
     oracle = float(table["oracle_perplexity"].mean())
     found = table["perplexity"]
     axis.set_ylim(0.97 * min(found.min(), oracle), 1.02 * max(found.max(), oracle))
-    sizes_axis(axis, sorted(table["n_units"].unique()))
-    levels(axis, [("oracle", oracle), *_ngram_levels(ngrams, "perplexity")])
+    figures.sizes_axis(axis, sorted(table["n_units"].unique()))
+    figures.levels(axis, [("oracle", oracle), *_ngram_levels(ngrams, "perplexity")])
     axis.set_ylabel("perplexity on the second corpus")
     axis.set_title("Perplexity of the readouts by reservoir size", loc="left")
-    legend(figure, axis, n_columns=2)
-    save(figure, path)
+    figures.legend(figure, axis, n_columns=2)
+    figures.save(figure, path)
 
 
 def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     """Figure 6: cosine to the exact distribution on both corpora, one panel a readout."""
     table = pd.DataFrame(rows)
     names = [name for key, (name, *_) in _READOUTS.items() if key in set(table["readout"])]
-    figure, axes = panels(len(names))
+    figure, axes = figures.panels(len(names))
     for label, style, _, drive, runs in _lines(table):
         for column, colour, corpus in (
-            ("train_cosine", BLUE, "first corpus (training)"),
-            ("cosine", ORANGE, "second corpus"),
+            ("train_cosine", figures.BLUE, "first corpus (training)"),
+            ("cosine", figures.ORANGE, "second corpus"),
         ):
             face = colour if drive == "one-hot words" else "white"
             colours = style | {"color": colour, "markerfacecolor": face}
             axis = axes[names.index(label)]
-            band(axis, runs, "n_units", column, label=f"{corpus}, {drive}", marker="o", **colours)
+            figures.band(
+                axis, runs, "n_units", column, label=f"{corpus}, {drive}", marker="o", **colours
+            )
     for axis, name in zip(axes, names, strict=True):
-        sizes_axis(axis, sorted(table["n_units"].unique()))
+        figures.sizes_axis(axis, sorted(table["n_units"].unique()))
         axis.set_title(name, loc="left")
         axis.set_ylim(table["cosine"].min() - 1, 100.5)
-        levels(axis, _ngram_levels(ngrams, "cosine"))
+        figures.levels(axis, _ngram_levels(ngrams, "cosine"))
     for axis in axes[::2]:
         axis.set_ylabel("cosine to the oracle, 0 to 100")
-    legend(figure, axes[0], n_columns=2)
-    save(figure, path)
+    figures.legend(figure, axes[0], n_columns=2)
+    figures.save(figure, path)
 
 
 def _lines(table: Any) -> Iterator[tuple[str, dict[str, str], str, str, pd.DataFrame]]:
@@ -119,7 +108,7 @@ def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -
     tokens = corpora.test[:-1][:_STATES_SHOWN]
     classes = np.array([corpora.grammar.word_class[w] for w in corpora.grammar.vocabulary])[tokens]
     shown = ~np.isin(classes, ("who", "end"))
-    figure, axes = panels(2)
+    figure, axes = figures.panels(2)
     for axis, n_features in zip(axes, (0, features), strict=True):
         driven = drive(settings, n_units, n_features, 0)
         points, shares = principal_components(driven.test[: len(tokens)][shown])
@@ -129,8 +118,8 @@ def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -
         name = f"{n_features} learned word features" if n_features else "one-hot words"
         axis.set_title(f"{n_units} units driven by {name}", loc="left")
         axis.grid(False)
-    legend(figure, axes[0], n_columns=4)
-    save(figure, path)
+    figures.legend(figure, axes[0], n_columns=4)
+    figures.save(figure, path)
 
 
 def principal_components(states: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
