@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,7 +49,12 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     from esnlm.torch.optional import require_torch
 
     require_torch("esnlm compare")
-    from esnlm.experiments.networks.compare import grid, run_comparison
+    import joblib
+
+    from esnlm.experiments.common import minimal_pairs
+    from esnlm.experiments.common.grid import read_rows, run_grid_apart
+    from esnlm.experiments.networks import compare as study
+    from esnlm.storage.atomic import write_whole
     from esnlm.torch.device import chosen_device
 
     chosen_device(options.device)
@@ -58,27 +64,43 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     tokenizer = corpus.make_tokenizer(text)
     sizes = [] if options.default_size else options.sizes
     one_text = corpus.reset == "never"
-    rows = grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
-    command = f"esnlm {shlex.join(sys.argv[1:])}"
-    with results_folder(options.out):
+    rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
+    path = options.out / "compare.csv"
+    with results_folder(options.out), tempfile.TemporaryDirectory() as folder:
         streams = {
             part: _stream(names, tokenizer, corpus)
             for part, names in (("train", text), ("held_out", options.held_out))
         }
-        done = run_comparison(
+        judged = minimal_pairs.digest(options.blimp)
+        given = {
+            "corpus_file": f"{folder}/corpus",
+            "reset": corpus.reset,
+            "blimp": None if options.blimp is None else str(options.blimp),
+            "device": options.device,
+        }
+        joblib.dump((*streams.values(), tokenizer), given["corpus_file"])
+        done = run_grid_apart(
             rows,
-            streams,
-            tokenizer,
-            options.out,
-            reset=corpus.reset,
-            blimp=options.blimp,
-            device=options.device,
-            command=command,
+            "esnlm.experiments.networks.run",
+            path,
+            key=study.KEY,
+            columns=study.COLUMNS,
+            given=lambda row: given | {"checkpoints": str(study.checkpoints(row, options.out))},
+            made={"command": f"esnlm {shlex.join(sys.argv[1:])}"},
+            fixed={
+                "corpus": study.digest_of(streams),
+                "vocabulary": len(tokenizer),
+                "pairs": None if judged is None else judged[:12],
+            },
         )
+        # All rows of the file, also those of earlier commands.
+        kept = read_rows(path)
+        write_whole(options.out / "compare.md", study.table(kept))
+        study.plot(kept, options.out / "compare.png")
     for row in done:
         size = f"{row['n_parameters']} parameters"
-        judged = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"
-        print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token{judged}")
+        judgement = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"
+        print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token{judgement}")
     return 0
 
 

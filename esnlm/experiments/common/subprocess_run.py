@@ -54,15 +54,9 @@ def run_apart(
 ) -> dict[str, Any]:
     """Call ``measure(setting, lifeline)`` of the named module in a fresh process.
 
-    Raises
-    ------
-    KeyboardInterrupt
-        This process was interrupted. The run was given time to save its work; a second interrupt
-        ends it at once.
-    ValueError, OSError
-        Raised by the run.
-    ChildProcessError
-        The run failed otherwise; its message is on standard error.
+    Its ValueErrors and OSErrors are raised here; after another the message is on standard error
+    and a ChildProcessError is raised. An interrupt leaves the run time to save its work, a second
+    one ends it at once.
     """
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=_measure, args=(module, dict(setting), theirs))

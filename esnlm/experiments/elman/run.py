@@ -129,8 +129,7 @@ def make_corpora(settings: Settings, seed: int) -> Corpora:
 def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
     """Unfitted readouts of a name in `READOUTS`, one for each penalty to choose from.
 
-    Ridge chooses its penalty by cross-validation in closed form, and the mixture stops on the
-    held-out sentences; softmax and factored have a penalty for `fit_readout` to choose.
+    Softmax and factored have a penalty for `fit_readout` to choose.
     """
     if name == "ridge":
         return [RidgeReadout()]
@@ -151,8 +150,7 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     """States of both corpora of a seed, each one sequence from a zero state that is never reset.
 
     With ``features`` F > 0 the word features are learned on the training corpus first
-    (section 3.2), then drive the same recurrent weights. The last result is cached for the next
-    readout on the same states.
+    (section 3.2), then drive the same recurrent weights.
     """
     corpora = make_corpora(settings, seed)
     start = time.perf_counter()

@@ -2,26 +2,22 @@
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import joblib
 import numpy as np
 import pandas as pd
 
 from esnlm.experiments.common import minimal_pairs
-from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
+from esnlm.experiments.common.grid import Row
 from esnlm.experiments.common.markdown import markdown_table
-from esnlm.storage.atomic import write_whole
 from esnlm.text.corpus import TokenStream
-from esnlm.text.tokenizers import Tokenizer
 
-_KEY = ("model", "settings", "plan", "seed")
+KEY = ("model", "settings", "plan", "seed")
 COLUMNS = (
-    *_KEY, "size", "corpus", "vocabulary", "pairs", "n_parameters", "n_parameters_total",
+    *KEY, "size", "corpus", "vocabulary", "pairs", "n_parameters", "n_parameters_total",
     "n_parameters_nonzero", "n_train_tokens", "n_held_out_tokens", "n_steps", "held_out_nll",
     "held_out_perplexity", *minimal_pairs.COLUMNS, "train_seconds", "tokens_per_second",
     "score_seconds", "peak_memory_mib", "peak_rss_mib", "machine", "command", "commit",
@@ -76,60 +72,13 @@ def grid(
     return rows
 
 
-def run_comparison(
-    rows: Sequence[Row],
-    streams: Mapping[str, TokenStream],
-    tokenizer: Tokenizer,
-    out: Path,
-    *,
-    reset: str = "sentence",
-    blimp: Path | None = None,
-    device: str = "auto",
-    command: str = "",
-) -> list[Row]:
-    """Run what ``compare.csv`` in ``out`` does not hold; tabulate and plot all its rows.
-
-    ``streams`` are ``train`` and ``held_out``, whose sequences begin at each ``reset``. Each
-    network judges the minimal pairs ``blimp``, if any. An interrupted run resumes from its last
-    checkpoint.
-    """
-    judged = minimal_pairs.digest(blimp)
-    shared = {
-        "corpus": _digest(streams),
-        "vocabulary": len(tokenizer),
-        "pairs": None if judged is None else judged[:12],
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        corpus = str(Path(folder) / "corpus")
-        joblib.dump((streams["train"], streams["held_out"], tokenizer), corpus)
-        given = {
-            "corpus_file": corpus,
-            "reset": reset,
-            "blimp": None if blimp is None else str(blimp),
-            "device": device,
-        }
-        done = run_grid_apart(
-            rows,
-            "esnlm.experiments.networks.run",
-            out / "compare.csv",
-            key=_KEY,
-            columns=COLUMNS,
-            given=lambda setting: given | {"checkpoints": str(_checkpoints(setting, out))},
-            made={"command": command},
-            fixed=shared,
-        )
-    kept = read_rows(out / "compare.csv")
-    write_whole(out / "compare.md", table(kept))
-    plot(kept, out / "compare.png")
-    return done
-
-
-def _checkpoints(setting: Row, out: Path) -> Path:
-    name = hashlib.sha256(json.dumps([setting[key] for key in _KEY]).encode()).hexdigest()[:12]
+def checkpoints(setting: Row, out: Path) -> Path:
+    """The folder of a run's checkpoints."""
+    name = hashlib.sha256(json.dumps([setting[key] for key in KEY]).encode()).hexdigest()[:12]
     return out / "running" / f"{setting['model']}-{name}"
 
 
-def _digest(streams: Mapping[str, TokenStream]) -> str:
+def digest_of(streams: Mapping[str, TokenStream]) -> str:
     """Twelve digits of the SHA-256 of both texts' tokens, which the runs of one CSV share."""
     digest = hashlib.sha256()
     for name in sorted(streams):
