@@ -51,9 +51,8 @@ def run_grid(
 
     A row is the fixed values, the setting, and what ``run(setting)`` returns, cut to ``columns``.
     Rows are appended whole and synced; a line that an interruption tore is dropped on the next
-    start. When all is done the file is put in the order of the settings, rows of other grids
-    last. Runs happen in ``jobs`` processes of one thread each, so a run must not depend
-    on earlier ones; the file is then the same for every number of jobs.
+    start. At the end the file is put in the order of the settings, rows of other grids last. Runs
+    have one thread each, and the file is the same for every number of jobs.
 
     Parameters
     ----------

@@ -70,7 +70,6 @@ def describe_experts(
         weight = gate[:, expert]
         last = _shares(contexts["last"], weight, words)
         by_class = last.groupby(last.index.map(grammar.word_class), sort=False).sum()
-        moments = [_moments(contexts[name].to_numpy(), weight) for name in ("position", "length")]
         rows.append(
             {
                 "expert": expert,
@@ -79,10 +78,8 @@ def describe_experts(
                 "last_class": by_class.idxmax(),
                 "last_class_share": by_class.max(),
                 "last_words": _top(last),
-                "position_mean": moments[0][0],
-                "position_sd": moments[0][1],
-                "length_mean": moments[1][0],
-                "length_sd": moments[1][1],
+                **_moments("position", contexts, weight),
+                **_moments("length", contexts, weight),
                 "next_words": _top(_shares(contexts["target"], posterior[:, expert], words)),
             }
         )
@@ -121,18 +118,16 @@ def _shares(values: Any, weight: Floats, words: pd.Index) -> "pd.Series[float]":
     return pd.Series(counts / max(float(counts.sum()), 1e-300), index=words)
 
 
-def _moments(values: NDArray[np.int64], weight: Floats) -> tuple[float, float]:
-    weight = weight / max(float(weight.sum()), 1e-300)
+def _moments(name: str, contexts: pd.DataFrame, weight: Floats) -> dict[str, float]:
+    values, weight = contexts[name].to_numpy(), weight / max(float(weight.sum()), 1e-300)
     mean = float(weight @ values)
-    return mean, float(np.sqrt(weight @ (values - mean) ** 2))
+    return {f"{name}_mean": mean, f"{name}_sd": float(np.sqrt(weight @ (values - mean) ** 2))}
 
 
-def _top(shares: "pd.Series[float]", count: int = 4) -> str:
+def _top(shares: "pd.Series[float]") -> str:
     """Largest shares, in per cent: ``boys 31, girls 20``."""
-    largest = shares.nlargest(count)
-    return ", ".join(
-        f"{word} {100 * share:.0f}" for word, share in largest.items() if share >= 0.005
-    )
+    largest = shares[shares >= 0.005].nlargest(4)
+    return ", ".join(f"{word} {100 * share:.0f}" for word, share in largest.items())
 
 
 def _markdown(
@@ -152,6 +147,10 @@ def _markdown(
     ]
     properties = ([name, f"{100 * share:.0f} %"] for name, share in explained.items())
     header = ["expert", "gate", "after", "words", "position", "length", "explains"]
+    means = (
+        f"{name} {contexts[name].mean():.1f} ± {contexts[name].std(ddof=0):.1f}"
+        for name in ("position", "length")
+    )
     lines = [
         "# What each expert specialises in",
         "",
@@ -162,12 +161,7 @@ def _markdown(
         "",
         *markdown_table(header, rows),
         "",
-        "All positions: "
-        + ", ".join(
-            f"{name} {contexts[name].mean():.1f} ± {contexts[name].std(ddof=0):.1f}"
-            for name in ("position", "length")
-        )
-        + ".",
+        f"All positions: {', '.join(means)}.",
         "",
         "What the gate knows: mutual information between the expert and a property of the "
         "context, as a share of the entropy of the expert.",

@@ -67,18 +67,14 @@ def sweep_figure(
     """Two panels against the place of `PLACES`: loss in nats a token, BLiMP in percent.
 
     A line for all rows that differ in nothing but their place and seed, with a band over seeds;
-    the published curve; and a level for each baseline, its loss and its BLiMP or None. Without
-    BLiMP there is one panel.
+    the published curve; and a level for each baseline. Without BLiMP there is one panel.
     """
     column, name = PLACES[kind]
     table = pd.DataFrame(rows, dtype=object).dropna(subset=column)
     laws = list(dict.fromkeys(map(str, table["leak"]))) if kind == "timescales" else []
     place = [laws.index(str(law)) for law in table["leak"]] if laws else table[column].astype(float)
-    table = table.assign(
-        place=place,
-        nll=table["nll_per_token"].astype(float),
-        blimp=100 * table["blimp"].astype(float),
-    )
+    measured = table[["nll_per_token", "blimp"]].astype(float)
+    table = table.assign(place=place, nll=measured["nll_per_token"], blimp=100 * measured["blimp"])
     theirs = published(kind)
     if laws:
         theirs = theirs[theirs.index.isin(laws)].rename(laws.index)
@@ -145,7 +141,6 @@ def _scale(axis: "Axes", kind: str, places: Sequence[float], laws: Sequence[str]
 
 
 def _law_name(leak: str) -> str:
-    """``uniform:0:1`` -> lines below the axis."""
     law, *numbers = leak.split(":")
     if not numbers:
         return f"constant\n{leak}"

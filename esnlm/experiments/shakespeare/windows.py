@@ -48,30 +48,29 @@ def published_reservoir(
 
 
 def by_windows(
-    model: LanguageModel, tokens: NDArray[Any], ends: NDArray[np.int64], window: int = WINDOW
+    model: LanguageModel, tokens: NDArray[Any], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], float]:
     """Predict each of ``tokens[ends]`` from its window, and compare the states to carried ones.
 
-    ``tokens`` (T,) integers; ``ends`` (n,), each at least ``window``, are predicted from the
-    ``window`` tokens before them, read from a zero state. Returns the log-probabilities (n,), and
-    the largest difference of a unit from a state that is carried through the whole text.
+    Returns the log-probabilities (n,) of ``ends`` (n,), and the largest difference of a unit from
+    a state that is carried through the whole text of ``tokens`` (T,).
     """
-    if len(ends) == 0 or ends.min() < window or ends.max() >= len(tokens):
-        raise ValueError(f"ends must lie in [{window}, {len(tokens)}) and be at least one")
+    if len(ends) == 0 or ends.min() < WINDOW or ends.max() >= len(tokens):
+        raise ValueError(f"ends must lie in [{WINDOW}, {len(tokens)}) and be at least one")
     carried = model.reservoir_.transform(tokens[: int(ends[: _WINDOWS_AT_ONCE // 8][-1])])
     logs = np.empty(len(ends))
     difference = 0.0
     for first in range(0, len(ends), _WINDOWS_AT_ONCE):
         part = ends[first : first + _WINDOWS_AT_ONCE]
-        pieces = np.concatenate([tokens[end - window : end + 1] for end in part])
+        pieces = np.concatenate([tokens[end - WINDOW : end + 1] for end in part])
         blocks = model.reservoir_.harvest(
             pieces,
-            starts=np.arange(len(part)) * (window + 1),
-            washout=window - 1,
+            starts=np.arange(len(part)) * (WINDOW + 1),
+            washout=WINDOW - 1,
             return_positions=True,
         )
         for states, following, positions in blocks:
-            rows = first + positions // (window + 1)
+            rows = first + positions // (WINDOW + 1)
             logs[rows] = model.readout_.predict_log_proba_of(states, following)
             known = ends[rows] <= len(carried)
             if known.any():
@@ -80,15 +79,13 @@ def by_windows(
     return logs, difference
 
 
-def drawn_by_windows(
-    model: LanguageModel, prompt: str, n_tokens: int, seed: int, window: int = WINDOW
-) -> str:
+def drawn_by_windows(model: LanguageModel, prompt: str, n_tokens: int, seed: int) -> str:
     """Sample ``n_tokens`` characters, reading the window before each from a zero state."""
     tokenizer = model.tokenizer_
     assert tokenizer is not None
     read = [int(token) for token in tokenizer.encode(prompt)]
     before, choice = len(read), Choice(random_state=seed)
     for _ in range(n_tokens):
-        state = model.reservoir_.transform(np.array(read[-window:]))[-1]
+        state = model.reservoir_.transform(np.array(read[-WINDOW:]))[-1]
         read.append(choice.draw(model.readout_.predict_log_proba(state[None])[0]))
     return str(tokenizer.decode(read[before:]))

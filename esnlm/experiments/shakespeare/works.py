@@ -142,7 +142,6 @@ def equal_parts(
     return [sorted(part, key=lambda work: place[work.title]) for part in parts]
 
 
-def joined_text(works: Iterable[Work], *, lower: bool = True) -> str:
+def joined_text(works: Iterable[Work]) -> str:
     """The texts of works, either spelling, end to end; lower-cased as Köster & Uchida do."""
-    text = "\n".join(text for work in works for text in work.texts)
-    return text.lower() if lower else text
+    return "\n".join(text for work in works for text in work.texts).lower()

@@ -47,10 +47,10 @@ def plot_timescales(
 
 
 def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Plot the difference that a word makes in the states of layers, and of groups of units if any.
+    """Plot the difference that a word makes in the states, from the rows of ``esnlm ablation``.
 
-    ``rows`` are those of ``esnlm ablation``. Groups are those of the first layer that has some
-    with different timescales, the lighter the longer.
+    Layers, and the groups of units of the first layer whose groups differ in timescale, the
+    lighter the longer.
     """
     table = pd.DataFrame(rows)
     whole, groups = table[table["group"] == "all"], table[table["group"] != "all"]
@@ -59,9 +59,8 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure, axes = panels(2 if len(parted) else 1)
     for number, (layer, lags) in enumerate(whole.groupby("layer")):
         colour = COLOURS[number % len(COLOURS)]
-        axes[0].plot(
-            lags["lag"], lags["share"], linewidth=1.6, color=colour, label=f"layer {layer}"
-        )
+        style = {"linewidth": 1.6, "color": colour, "label": f"layer {layer}"}
+        axes[0].plot(lags["lag"], lags["share"], **style)
     axes[0].legend(frameon=False, fontsize=9)
     if len(parted):
         from matplotlib import colormaps
