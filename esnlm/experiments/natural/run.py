@@ -96,7 +96,12 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
     done = folder / _FITTED
     if done.is_file():
         return dict(json.loads(done.read_text()))
-    trainer = _trainer(setting)
+    train, held_out = Shards(setting["train"]), Shards(setting["held_out"])
+    parts = {name: rebuild(setting[name]) for name in ("reservoir", "readout", "features")}
+    plan = TrainingPlan(**setting["plan"])
+    model = LanguageModel(**parts, tokenizer=train.tokenizer, random_state=plan.seed)
+    stream = model.read(train.stream())
+    trainer = Trainer(model, stream, model.tokenize(held_out.stream()), plan)
     checkpoints = Checkpoints(folder / "checkpoints")
     try:
         trainer.run(
@@ -105,12 +110,11 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
     except StoppedError:
         write_whole(folder / _PEAK, str(_peak(folder)))
         raise SystemExit(130) from None
-    seconds = trainer.seconds
     trainer.model.save(folder / "model")
     cost = {
         "n_train_tokens": trainer.n_rows,
-        "fit_seconds": round(seconds, 3),
-        "tokens_per_second": round(trainer.tokens / seconds, 1),
+        "fit_seconds": round(trainer.seconds, 3),
+        "tokens_per_second": round(trainer.tokens / trainer.seconds, 1),
         "peak_rss_mib": _peak(folder),
     }
     write_whole(done, json.dumps(cost))
@@ -122,16 +126,3 @@ def _peak(folder: Path) -> int:
     """Peak memory in MiB of this process and of earlier ones of the same run."""
     file = folder / _PEAK
     return max(int(file.read_text()) if file.is_file() else 0, peak_rss_mib())
-
-
-def _trainer(setting: Mapping[str, Any]) -> Trainer:
-    train, held_out = Shards(setting["train"]), Shards(setting["held_out"])
-    reservoir, readout, features = (
-        rebuild(setting[name]) for name in ("reservoir", "readout", "features")
-    )
-    plan = TrainingPlan(**setting["plan"])
-    model = LanguageModel(
-        reservoir, readout, train.tokenizer, features=features, random_state=plan.seed
-    )
-    stream = model.read(train.stream())
-    return Trainer(model, stream, model.tokenize(held_out.stream()), plan)

@@ -89,33 +89,28 @@ def digest_of(streams: Mapping[str, TokenStream]) -> str:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows in Markdown, by model and trained parameters."""
-    header = (
-        "model", "settings", "training", "seed", "trained parameters", "all parameters", "steps",
-        "held-out nats a token", "perplexity", "BLiMP, %", "training s", "tokens/s", "machine",
-    )  # fmt: skip
-    trainings = differing_trainings(rows)
     lines = [
-        (
-            row["model"],
-            ", ".join(_options(json.loads(row["settings"]))) or "default",
-            training,
-            row["seed"],
-            f"{row['n_parameters']:,}",
-            f"{row['n_parameters_total']:,}",
-            f"{row['n_steps']:,}",
-            f"{row['held_out_nll']:.4f}",
-            f"{row['held_out_perplexity']:.3f}",
-            "" if row["blimp"] is None else f"{100 * row['blimp']:.1f}",
-            f"{row['train_seconds']:.0f}",
-            f"{row['tokens_per_second']:,.0f}",
-            row["machine"],
-        )
+        {
+            "model": row["model"],
+            "settings": ", ".join(_options(json.loads(row["settings"]))) or "default",
+            "training": training,
+            "seed": row["seed"],
+            "trained parameters": f"{row['n_parameters']:,}",
+            "all parameters": f"{row['n_parameters_total']:,}",
+            "steps": f"{row['n_steps']:,}",
+            "held-out nats a token": f"{row['held_out_nll']:.4f}",
+            "perplexity": f"{row['held_out_perplexity']:.3f}",
+            "BLiMP, %": "" if row["blimp"] is None else f"{100 * row['blimp']:.1f}",
+            "training s": f"{row['train_seconds']:.0f}",
+            "tokens/s": f"{row['tokens_per_second']:,.0f}",
+            "machine": row["machine"],
+        }
         for row, training in sorted(
-            zip(rows, trainings, strict=True),
+            zip(rows, differing_trainings(rows), strict=True),
             key=lambda pair: [pair[0][name] for name in ("model", "n_parameters", "seed")],
         )
     ]
-    return "".join(f"{line}\n" for line in markdown_table(header, lines))
+    return "\n".join([*markdown_table(lines[0], (line.values() for line in lines)), ""])
 
 
 def differing_trainings(rows: Sequence[Row]) -> list[str]:

@@ -59,8 +59,8 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure, axes = panels(2 if len(parted) else 1)
     for number, (layer, lags) in enumerate(whole.groupby("layer")):
         colour = COLOURS[number % len(COLOURS)]
-        style = {"linewidth": 1.6, "color": colour, "label": f"layer {layer}"}
-        axes[0].plot(lags["lag"], lags["share"], **style)
+        style: dict[str, Any] = {"color": colour, "label": f"layer {layer}"}
+        axes[0].plot(lags["lag"], lags["share"], linewidth=1.6, **style)
     axes[0].legend(frameon=False, fontsize=9)
     if len(parted):
         from matplotlib import colormaps
