@@ -70,8 +70,6 @@ class Trainer(ResumableRun):
         Scored along the way; readouts choose penalties and passes by it.
     plan : TrainingPlan
 
-    Examples
-    --------
     >>> from esnlm import Reservoir, RidgeReadout
     >>> model = LanguageModel(Reservoir(20, random_state=0), RidgeReadout(), n_tokens=3)
     >>> docs = [np.array([0, 1, 2, 1])] * 50

@@ -319,8 +319,6 @@ class ClassFactoredReadout(TwoLevelReadout):
 def joint_softmax(alpha: float | None = None, n_passes: int | None = None) -> SoftmaxReadout:
     """A factor that is learned jointly as the one named "softmax", but for penalty or passes.
 
-    Examples
-    --------
     >>> joint_softmax(n_passes=3)
     SoftmaxReadout(alpha=10.0, learning_rate=0.2, n_passes=3)
     """
