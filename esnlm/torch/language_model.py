@@ -21,31 +21,13 @@ from esnlm.torch.scoring import log_probabilities, width_of
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import check_choice
 
-#: The kind of model in the configuration of a saved network.
-KIND = "torch"
-
 
 class TorchLanguageModel(SequenceModel):
     """Next-token distributions of a network; documents are those of `esnlm.LanguageModel`.
 
-    Parameters
-    ----------
-    network : Network
-        Trained by `esnlm.torch.training.trainer`; its ``to`` moves it to a device.
-    tokenizer : Tokenizer, optional
-    reset : {"sentence", "document", "never"}
-        Where the network's state is reset; see `esnlm.LanguageModel`.
+    ``run_`` is the digest of the run of `esnlm.torch.training.trainer.NetworkTrainer` that trained
+    the network, or None.
 
-    Attributes
-    ----------
-    tokenizer_ : Tokenizer or None
-    n_tokens_ : int
-        Size of the vocabulary V.
-    run_ : str or None
-        Digest of the run of `esnlm.torch.training.trainer.NetworkTrainer` that trained it.
-
-    Examples
-    --------
     >>> from esnlm.torch.networks.esn import EchoStateNetwork
     >>> tokenizer = Tokenizer.train_words(["the boy sees the dog"])
     >>> reservoir = {"n_units": 20, "random_state": 0}
@@ -56,7 +38,7 @@ class TorchLanguageModel(SequenceModel):
     1.0
     """
 
-    _kind: ClassVar[str | None] = KIND
+    _kind: ClassVar[str | None] = "torch"
 
     def __init__(
         self, network: Network, tokenizer: Tokenizer | None = None, reset: str = "sentence"
@@ -75,15 +57,9 @@ class TorchLanguageModel(SequenceModel):
         return sum(p.numel() for p in self.network.trained_parameters().values())
 
     def save(self, folder: str | Path) -> None:
-        """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
+        """Write a model folder; a network that the core can compute, as the core's model.
 
-        The folder appears whole or not at all; a model that was there is replaced. A network that
-        the core can compute is written as the core's model.
-
-        Raises
-        ------
-        FileExistsError
-            ``folder`` is a file, or a folder with anything but a model in it.
+        See `esnlm.LanguageModel.save`.
         """
         core = self.network.language_model(self.tokenizer_, self.reset)
         if core is None:
@@ -94,13 +70,7 @@ class TorchLanguageModel(SequenceModel):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The model that `save` wrote, on the CPU; also the core's, for torch to compute.
-
-        Raises
-        ------
-        ModelFormatError
-            The folder is missing, incomplete, altered, of another version, or of another kind.
-        """
+        """The model that `save` wrote, on the CPU; also the core's, for torch to compute."""
         if "reservoir" not in read_config(Path(folder)):
             return super().load(folder)
         from esnlm.torch.networks.esn import EchoStateNetwork
@@ -110,7 +80,7 @@ class TorchLanguageModel(SequenceModel):
 
     def _contents(self) -> Contents:
         config = {
-            "kind": KIND,
+            "kind": self._kind,
             "model": name_of(self.network),
             "network": self.network.settings(),
             "n_tokens": self.n_tokens_,
@@ -157,8 +127,7 @@ class TorchLanguageModel(SequenceModel):
     @torch.inference_mode()
     def _next_log_probabilities(self, state: "_Reading") -> NDArray[np.float64]:
         logits = self.network.head(state.hidden[None])[0].double()
-        found: NDArray[np.float64] = torch.log_softmax(logits, dim=-1).cpu().numpy()
-        return found
+        return np.asarray(torch.log_softmax(logits, dim=-1).cpu())
 
 
 @dataclass(frozen=True)

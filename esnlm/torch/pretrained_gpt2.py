@@ -27,12 +27,7 @@ def pretrained(folder: str | Path) -> TorchLanguageModel:
 
     The folder has ``config.json``, ``model.safetensors`` and ``tokenizer.json``, or ``vocab.json``
     and ``merges.txt``. Nothing is downloaded and nothing in it is run. Sentences begin and end
-    with ``<|endoftext|>``.
-
-    Raises
-    ------
-    ModelFormatError
-        The folder holds no GPT-2, or one with settings that `GPT2` does not have.
+    with ``<|endoftext|>``. ModelFormatError if the folder holds no GPT-2 that `GPT2` computes.
     """
     require_transformers(f"the model {folder}")
     from transformers import GPT2Config
@@ -59,16 +54,12 @@ def _loaded(folder: Path) -> Any:
 
     try:
         loaded, report = GPT2LMHeadModel.from_pretrained(
-            str(folder),
-            local_files_only=True,
-            use_safetensors=True,
-            dtype=torch.float32,
+            str(folder), local_files_only=True, use_safetensors=True, dtype=torch.float32,
             output_loading_info=True,
-        )
+        )  # fmt: skip
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelFormatError(f"{folder} is not a whole model: {error}") from error
-    missing = sorted(report["missing_keys"])
-    if missing:
+    if missing := sorted(report["missing_keys"]):
         raise ModelFormatError(f"{folder} is not a whole model: it lacks {missing[0]}")
     return loaded
 

@@ -38,8 +38,6 @@ class Reads(NamedTuple):
 
         ``known`` (n_sequences,): number of first predictions of each that are left out.
 
-        Examples
-        --------
         >>> reads = Reads.of(np.array([0, 3]), 9, longest=3, stride=2, known=np.array([0, 1]))
         >>> reads.first.tolist(), reads.length.tolist(), reads.skip.tolist()
         ([0, 3, 5], [2, 3, 3], [0, 1, 1])
@@ -72,17 +70,9 @@ def log_probabilities(
 ) -> NDArray[np.float64]:
     """Natural-log probability (T,) of each token after those of its sequence; 0 at starts.
 
-    Parameters
-    ----------
-    network : Network
-        Scored in evaluation mode; its own mode is kept.
-    tokens : (T,) integers
-    starts : (n_sequences,) int64, 0 among them, or None: all is one sequence
-    bf16 : bool
-        Compute in bfloat16 where autocast does.
+    ``starts`` (n_sequences,) int64, 0 among them; None: all is one sequence. ``bf16``: compute in
+    bfloat16 where autocast does. The network is scored in evaluation mode; its own mode is kept.
 
-    Examples
-    --------
     >>> from esnlm.torch.networks.esn import EchoStateNetwork
     >>> network = EchoStateNetwork(5, reservoir={"n_units": 20, "random_state": 0})
     >>> log_probabilities(network, np.array([0, 1, 2, 0, 3]), np.array([0, 3])) < 0
@@ -111,8 +101,6 @@ def _known(tokens: NDArray[Any], starts: Places, longest: int | None) -> Places:
 
     0 for sequences that are read in pieces.
 
-    Examples
-    --------
     >>> _known(np.array([1, 2, 3, 1, 2, 4, 5, 1, 2]), np.array([0, 3, 7]), None).tolist()
     [0, 1, 1]
     """
@@ -136,8 +124,6 @@ def width_of(network: Network) -> int:
 def selected(hidden: Tensor, rows: Places, steps: Places) -> Tensor:
     """Hidden (B, T, D) -> (n, D): the vectors at n places.
 
-    Examples
-    --------
     >>> hidden = torch.arange(6).reshape(2, 3, 1)
     >>> selected(hidden, np.array([0, 1]), np.array([2, 0])).tolist()
     [[2], [3]]
@@ -149,11 +135,7 @@ def selected(hidden: Tensor, rows: Places, steps: Places) -> Tensor:
 
 
 def _score_batch(
-    network: Network,
-    tokens: NDArray[Any],
-    batch: Reads,
-    at_once: int,
-    scores: NDArray[np.float64],
+    network: Network, tokens: NDArray[Any], batch: Reads, at_once: int, scores: NDArray[np.float64]
 ) -> None:
     """Set the scores of a batch's predictions, read ``at_once`` steps at a time."""
     state, n_steps = None, int(batch.length.max())

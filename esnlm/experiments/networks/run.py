@@ -1,6 +1,5 @@
 """Train and score one network of a comparison."""
 
-import inspect
 import json
 import math
 import time
@@ -42,7 +41,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     torch.manual_seed(setting["seed"])
     kind = network_class(setting["model"])
     settings = json.loads(setting["settings"])
-    if "reservoir" in inspect.signature(kind).parameters:
+    if "reservoir" in kind.arguments():
         drawn = {"random_state": setting["seed"]}
         settings["reservoir"] = drawn | settings.get("reservoir", {})
     network = kind(len(tokenizer), **settings).to(device)

@@ -23,23 +23,12 @@ class CharacterReservoir(WindowedNetwork):
 
     Parameters
     ----------
-    n_tokens : int
-        Size of the vocabulary V.
     n_units : int
         Size of the reservoir N. Trained parameters: V (N + 1).
     n_dims : int
         Dimensions of the embedding.
     context : int
         Characters that a prediction reads.
-
-    Examples
-    --------
-    >>> network = CharacterReservoir(50, n_units=20)
-    >>> hidden, _ = network.encode(torch.zeros((1, 40), dtype=torch.int64))
-    >>> hidden.shape, network.head(hidden).shape
-    (torch.Size([1, 40, 20]), torch.Size([1, 40, 50]))
-    >>> bool(torch.allclose(hidden[0, 31], hidden[0, 39], atol=1e-4))
-    True
     """
 
     embedding: Tensor
@@ -72,7 +61,7 @@ class CharacterReservoir(WindowedNetwork):
 
     @torch.no_grad()
     def prefixes(self, tokens: Tensor, first: int) -> Tensor:
-        """Normalised states (B, L - first, N) of tokens (B, L), from zero, in one go."""
+        """Normalised states (B, L - first, N) of tokens (B, L), read once, from zero."""
         with full_precision(tokens):
             states = list(self._states(tokens))[first:]
             return functional.layer_norm(torch.stack(states, dim=1), (self.n_units,))
@@ -87,14 +76,11 @@ class CharacterReservoir(WindowedNetwork):
             yield state
 
     def head(self, hidden: Tensor) -> Tensor:
-        """Normalised states (..., N) -> logits (..., V)."""
         logits: Tensor = self.readout(hidden)
         return logits
 
-    def frozen_weights(self) -> tuple[int, int]:
-        """Entries of ``W``, ``W_in`` and the embedding; none is zero."""
-        n = self.recurrent.numel() + self.inputs.numel() + self.embedding.numel()
-        return n, n
+    def frozen_weights(self) -> list[Any]:
+        return [self.recurrent, self.inputs, self.embedding]
 
 
 class AttentionReservoir(CharacterReservoir):
@@ -102,14 +88,10 @@ class AttentionReservoir(CharacterReservoir):
 
     Parameters
     ----------
-    n_tokens, n_units, n_dims, context : int
-        See `CharacterReservoir`.
     n_hidden : int
         Size H of the readout's hidden layer and of its projection. Trained parameters:
         N H + H + H² N + H N + H V + V.
 
-    Examples
-    --------
     >>> network = AttentionReservoir(60, n_units=75, n_hidden=13)
     >>> sum(p.numel() for p in network.parameters())
     15478
@@ -122,17 +104,11 @@ class AttentionReservoir(CharacterReservoir):
     )
 
     def __init__(
-        self,
-        n_tokens: int,
-        *,
-        n_units: int = 75,
-        n_dims: int = 16,
-        context: int = 32,
-        n_hidden: int = 13,
+        self, n_tokens: int, *, n_units: int = 75, n_hidden: int = 13, **settings: Any
     ) -> None:
         self.CONSTRAINTS["n_hidden"].check("n_hidden", n_hidden)
         self.n_hidden = n_hidden
-        super().__init__(n_tokens, n_units=n_units, n_dims=n_dims, context=context)
+        super().__init__(n_tokens, n_units=n_units, **settings)
 
     def _new_readout(self) -> nn.Module:
         return AttentionReadout(self.n_units, self.n_hidden, self.n_tokens)
@@ -164,7 +140,6 @@ class AttentionReadout(nn.Module):
         self.output = nn.Linear(n_hidden, n_tokens)
 
     def forward(self, state: Tensor) -> Tensor:
-        """Logits (..., V) of states (..., N)."""
         units = torch.relu(self.hidden(state))
         # A[h, n] = sum_k weight[h, n, k] units[k] + bias[h, n]
         weight = self.attention.weight.unflatten(0, (self.n_hidden, self.n_units))

@@ -47,26 +47,15 @@ class Brackets(NamedTuple):
             yield Brackets(*(part[rows, :longest] for part in self))
 
     def by_length(self) -> Tensor:
-        """Numbers of the sequences, the shortest first."""
         return self.inside.sum(dim=1).argsort(stable=True)
 
 
 class DyckLSTM(nn.Module):
     """One-hot brackets -> LSTM -> a number in (0, 1) for each kind of closer.
 
-    Parameters
-    ----------
-    n_units : int
-    alpha : float, optional
-        Fix the timescales of the layer to the quantiles of an inverse gamma distribution of this
-        shape: the multi-timescale model (1.5 in the paper). None: the baseline, whose trained
-        parameters are 4 H (4 + H + 2) + 2 (H + 1).
-
-    Examples
-    --------
-    >>> network = DyckLSTM(8, alpha=1.5)
-    >>> network(torch.zeros((3, 5), dtype=torch.int64)).shape
-    torch.Size([3, 5, 2])
+    With ``alpha`` the timescales of the layer are fixed to the quantiles of an inverse gamma
+    distribution of this shape: the multi-timescale model (1.5 in the paper). None: the baseline,
+    whose trained parameters are 4 H (4 + H + 2) + 2 (H + 1) with H units.
     """
 
     def __init__(self, n_units: int = 256, alpha: float | None = None) -> None:

@@ -26,7 +26,6 @@ class EchoStateNetwork(Network):
 
     Parameters
     ----------
-    n_tokens : int
     reservoir : Reservoir or mapping, optional
         One with weights for ``n_tokens`` inputs is used as it is; otherwise weights are drawn.
         A mapping holds parameters of `esnlm.Reservoir` that differ from the paper's: 4096 units of
@@ -36,13 +35,6 @@ class EchoStateNetwork(Network):
     dropout : float
         Share of a state's units that are dropped before the output, in training.
 
-    Attributes
-    ----------
-    reservoir : Reservoir
-        The core's, with its weights.
-
-    Examples
-    --------
     >>> network = EchoStateNetwork(7, reservoir={"n_units": 20, "random_state": 0}, rank=3)
     >>> hidden, state = network.encode(torch.tensor([[1, 2, 3], [4, 5, 6]]))
     >>> hidden.shape, state.shape, network.head(hidden).shape
@@ -53,9 +45,7 @@ class EchoStateNetwork(Network):
     """
 
     reads_ahead: ClassVar[bool] = True
-    CONSTRAINTS: ClassVar[dict[str, Any]] = {
-        **Network.CONSTRAINTS, "rank": Count(none=True), "truncate": Count(none=True),
-    }  # fmt: skip
+    CONSTRAINTS: ClassVar[dict[str, Any]] = {**Network.CONSTRAINTS, "rank": Count(none=True)}
     RESERVOIR: ClassVar[Settings] = {
         "n_units": 4096, "degree": 32, "input_degree": 32, "spectral_radius": 0.99,
         "leak_rate": ("uniform", 0.0, 1.0),
@@ -79,13 +69,7 @@ class EchoStateNetwork(Network):
 
     @classmethod
     def of_core(cls, model: LanguageModel) -> "EchoStateNetwork":
-        """The network of a model whose states are driven by tokens and read by a softmax.
-
-        Raises
-        ------
-        ValueError
-            The model has word features, or its readout is no softmax of full or reduced rank.
-        """
+        """The network of a model whose states are driven by tokens and read by a softmax."""
         readout = model.readout_
         if model.features_ is not None or not isinstance(readout, SoftmaxReadout):
             kind = type(readout).__name__
@@ -128,24 +112,19 @@ class EchoStateNetwork(Network):
         logits: Tensor = self.output(self.drop(hidden))
         return logits
 
-    def frozen_weights(self) -> tuple[int, int]:
-        kept = self.reservoir
-        return _entries(kept.W_, kept.W_in_, kept.leak_rate_)
+    def frozen_weights(self) -> list[Any]:
+        return [self.reservoir.W_, self.reservoir.W_in_, self.reservoir.leak_rate_]
 
     def language_model(self, tokenizer: Tokenizer | None, reset: str) -> LanguageModel:
         """The same model as the core's, which scores, saves and exports without torch."""
         readout = core_readout(self.output)
-        return LanguageModel.of_parts(self.core_reservoir(), readout, tokenizer, reset=reset)
+        return LanguageModel.of_parts(self._core_reservoir(), readout, tokenizer, reset=reset)
 
-    def core_reservoir(self) -> Reservoir:
-        """The reservoir as the core takes it."""
+    def _core_reservoir(self) -> Reservoir:
         return self.reservoir
 
     def _with_weights(self, given: Reservoir | Mapping[str, Any] | None) -> Reservoir:
-        if isinstance(given, Reservoir):
-            made = given
-        else:
-            made = Reservoir(**self._merged(given or {}))
+        made = given if isinstance(given, Reservoir) else Reservoir(**self._merged(given or {}))
         if not hasattr(made, "W_"):
             made.fit(n_inputs=self.n_tokens)
         if made.n_inputs_ != self.n_tokens:
@@ -168,19 +147,15 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
 
     Parameters
     ----------
-    n_tokens : int
     reservoir : Reservoir or mapping, optional
         As for `EchoStateNetwork`; its input weights initialise the embedding. The paper's: 512
         units, ReLU, radius 0.993, leak rate 0.8, half the recurrent weights zero, input weights
         N(0, 1).
-    rank : int or None
     dropout : float
         After the embedding and before the output.
     truncate : int, optional
         The gradient is cut at every step whose number is a multiple of it.
 
-    Examples
-    --------
     >>> network = EchoStateNetworkWithEmbedding(7, reservoir={"n_units": 6, "random_state": 0})
     >>> hidden, _ = network.encode(torch.tensor([[1, 2, 3]]))
     >>> network.loss(hidden[:, -1], torch.tensor([4])).sum().backward()
@@ -197,14 +172,14 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         self,
         n_tokens: int,
         *,
-        reservoir: Reservoir | Mapping[str, Any] | None = None,
         rank: int | None = None,
         dropout: float = 0.1,
         truncate: int | None = None,
+        **settings: Any,
     ) -> None:
-        self.CONSTRAINTS["truncate"].check("truncate", truncate)
+        Count(none=True).check("truncate", truncate)
         self.truncate = truncate
-        super().__init__(n_tokens, reservoir=reservoir, rank=rank, dropout=dropout)
+        super().__init__(n_tokens, rank=rank, dropout=dropout, **settings)
         start = self.reservoir.W_in_.T
         if scipy.sparse.issparse(start):
             start = start.toarray()
@@ -223,10 +198,10 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         states = self.recurrence(drives, start, self.truncate)
         return states.permute(2, 0, 1), states[-1].t()
 
-    def frozen_weights(self) -> tuple[int, int]:
-        return _entries(self.reservoir.W_, self.reservoir.leak_rate_)
+    def frozen_weights(self) -> list[Any]:
+        return [self.reservoir.W_, self.reservoir.leak_rate_]
 
-    def core_reservoir(self) -> Reservoir:
+    def _core_reservoir(self) -> Reservoir:
         kept = self.reservoir
         trained = self.embedding.weight.detach().cpu().numpy().T
         parameters = kept.get_params() | {"input_degree": None}
@@ -235,13 +210,6 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
     def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
         parameters = super()._merged(given)
         return {"degree": max(1, parameters["n_units"] // 2)} | parameters
-
-
-def _entries(*matrices: Any) -> tuple[int, int]:
-    """Entries of matrices, all and those that are not zero."""
-    sizes = [int(matrix.shape[0]) * int((*matrix.shape, 1)[1]) for matrix in matrices]
-    stored = [m.data if scipy.sparse.issparse(m) else m for m in matrices]
-    return sum(sizes), sum(int((values != 0).sum()) for values in stored)
 
 
 def output_layer(n_units: int, n_tokens: int, rank: int | None, dtype: torch.dtype) -> Any:

@@ -16,7 +16,7 @@ _TOKENS_AT_ONCE = 1024
 
 
 def is_lstm(network: Network) -> bool:
-    """Whether the network has LSTM layers, for the functions below."""
+    """Whether the functions below take the network."""
     return isinstance(network, LSTM | AWDLSTM)
 
 

@@ -17,8 +17,6 @@ class GPT2(Network):
 
     Parameters
     ----------
-    n_tokens : int
-        Size of the vocabulary V.
     n_units, n_layers, n_heads : int
         Width D of the layers, a multiple of ``n_heads``. Trained parameters:
         (V + context) D + n_layers (12 D² + 13 D) + 2 D, that is 124.4 million by default.

@@ -28,8 +28,6 @@ class LayeredReservoirs(Network):
 
     Parameters
     ----------
-    n_tokens : int
-        Size of the vocabulary V.
     n_dims : int
         Dimensions D of the embedding.
     n_layers : int
@@ -46,13 +44,6 @@ class LayeredReservoirs(Network):
         Let gradients pass the reservoirs to the blocks below, as the authors' code does. The
         paper says that they do not: then they pass beside the reservoirs alone, and the LayerNorm
         before each has no parameters.
-
-    Examples
-    --------
-    >>> network = LayeredReservoirs(50, n_dims=8, n_layers=2)
-    >>> hidden, state = network.encode(torch.zeros((3, 5), dtype=torch.int64))
-    >>> hidden.shape, [layer.shape for layer in state]
-    (torch.Size([3, 5, 8]), [torch.Size([3, 32]), torch.Size([3, 32])])
     """
 
     #: Of the paper's appendix A and the authors' code: 65 536 tokens a step.
@@ -180,8 +171,6 @@ def _perceptron(n_inputs: int, n_hidden: int, n_outputs: int) -> list[nn.Module]
 def size_of(matrix: NDArray[Any], measure: str) -> float:
     """Largest singular value, or modulus of the eigenvalues, of a square matrix.
 
-    Examples
-    --------
     >>> [round(size_of(np.array([[0, 4], [1, 0]]), measure), 9) for measure in MEASURES]
     [4.0, 2.0]
     """

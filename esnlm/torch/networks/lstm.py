@@ -11,21 +11,9 @@ from esnlm.torch.networks.network import Network, State
 class LSTM(Network):
     """Embedding, LSTM, linear map; dropout after the embedding and before the map.
 
-    Parameters
-    ----------
-    n_tokens : int
-        Size of the vocabulary V.
-    n_units : int
-        Size H of embedding and layers. Trained parameters: 2 V H + V + n_layers 8 H (H + 1):
-        53.6 million with GPT-2's vocabulary, which table 3 of paper 000 has as 54 million and
-        table 1 of paper 001 as 53 million.
-    n_layers : int
-    dropout : float
-
-    Examples
-    --------
-    >>> sum(parameter.numel() for parameter in LSTM(100, n_units=8).parameters())
-    2276
+    Trained parameters, with V tokens and H units in embedding and layers: 2 V H + V + n_layers 8 H
+    (H + 1), 53.6 million with GPT-2's vocabulary, which table 3 of paper 000 has as 54 million and
+    table 1 of paper 001 as 53 million.
     """
 
     def __init__(

@@ -36,13 +36,6 @@ class GatedLayer(nn.Module):
     weight_drop : float
         Share of recurrent weights dropped in training, the same for a whole batch (Merity et
         al. 2018).
-
-    Examples
-    --------
-    >>> layer = GatedLayer(3, 4)
-    >>> outputs, (h, c) = layer(torch.zeros(2, 5, 3))
-    >>> outputs.shape, h.shape, c.shape
-    (torch.Size([2, 5, 4]), torch.Size([2, 4]), torch.Size([2, 4]))
     """
 
     def __init__(

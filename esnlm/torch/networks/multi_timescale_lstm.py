@@ -14,8 +14,6 @@ from esnlm.torch.networks.lstm_layer import GatedLayer
 from esnlm.torch.networks.network import Network, Settings, State
 from esnlm.utils.validation import Count, Number
 
-#: Timescales of the first layer, by halves (section 3.1.1).
-FIRST_LAYER = (3.0, 4.0)
 _SHARE = Number(0, 1, open="high")
 
 
@@ -29,8 +27,6 @@ class AWDLSTM(Network):
 
     Parameters
     ----------
-    n_tokens : int
-        Size of the vocabulary V.
     n_units : int
         Units of all layers but the last, which has ``n_dims``.
     n_dims : int
@@ -122,21 +118,17 @@ class AWDLSTM(Network):
             reached.append(after)
             last = i == self.n_layers - 1
             hidden = self._locked(outputs, self.dropout if last else self.hidden_dropout)
-        self._penalty = self._penalty_of(outputs, hidden) if self.training else None
+        self._penalty = None
+        if self.training and (self.activation_penalty or self.slowness_penalty):
+            self._penalty = self.activation_penalty * hidden.float().square().mean()
+            if outputs.shape[1] > 1:
+                slowness = outputs.float().diff(dim=1).square().mean()
+                self._penalty = self._penalty + self.slowness_penalty * slowness
         return hidden, tuple(reached)
 
     def penalty(self) -> Tensor | None:
         made, self._penalty = self._penalty, None
         return made
-
-    def _penalty_of(self, outputs: Tensor, dropped: Tensor) -> Tensor | None:
-        """The penalties of the last layer's outputs (B, T, D), before and after dropout."""
-        if not (self.activation_penalty or self.slowness_penalty):
-            return None
-        total = self.activation_penalty * dropped.float().square().mean()
-        if outputs.shape[1] > 1:
-            total = total + self.slowness_penalty * outputs.float().diff(dim=1).square().mean()
-        return total
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         table = self.embedding.weight
@@ -165,8 +157,6 @@ class MultiTimescaleLSTM(AWDLSTM):
     the last layer is free. The authors' published code fixes all biases of these layers; the
     paper, and this class, those of the forget and input gates.
 
-    Examples
-    --------
     >>> network = MultiTimescaleLSTM(20, n_units=4, n_dims=3)
     >>> network.assigned_timescales(0).tolist(), network.assigned_timescales(1).round(2).tolist()
     ([3.0, 3.0, 4.0, 4.0], [0.77, 2.15, 6.44, 49.86])
@@ -186,7 +176,5 @@ class MultiTimescaleLSTM(AWDLSTM):
         if layer == self.n_layers - 1:
             return None
         if layer == 0:
-            first = np.full(self.n_units, FIRST_LAYER[1])
-            first[: self.n_units // 2] = FIRST_LAYER[0]
-            return first
+            return np.where(np.arange(self.n_units) < self.n_units // 2, 3.0, 4.0)
         return inverse_gamma_timescales(self.alpha, self.n_units)

@@ -1,6 +1,7 @@
 """The interface of all networks: settings, hidden vectors, loss and parameter counts."""
 
 import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -50,35 +51,21 @@ class Network(nn.Module, ABC):
     global generator, which the caller seeds. Padding after the end of a sequence must not change
     the hidden vectors before it.
 
-    Attributes
-    ----------
-    n_tokens : int
-        Size of the vocabulary V.
-    context : int or None
-        A prediction reads the last ``context`` tokens at most, from the start state; None: all.
-    stride : int
-        Text longer than ``context`` is read in overlapping windows, each ``stride`` tokens after
-        the one before; the last ``stride`` predictions of a window count.
-    reads_ahead : bool
-        Hidden vectors take no gradient, and `harvest` computes those of many sequences at once.
-    RECIPE : dict
-        Training settings of the paper: those of `esnlm.torch.training.plan.Plan` that differ from
-        its defaults.
-    CONSTRAINTS : dict
-        Allowed values of settings by name; see `esnlm.utils.validation.check_parameters`.
-    PUBLISHED : tuple of dict
-        Settings of the sizes in the paper.
     """
 
+    #: The training settings of the paper that differ from `esnlm.torch.training.plan.Plan`'s.
     RECIPE: ClassVar[Settings] = {}
     CONSTRAINTS: ClassVar[Mapping[str, Any]] = {
         "n_tokens": Count(), "n_units": Count(), "n_dims": Count(), "n_layers": Count(),
         "n_heads": Count(), "n_hidden": Count(), "context": Count(),
         "dropout": Number(0, 1, open="high"),
     }  # fmt: skip
+    #: Settings of the sizes in the paper.
     PUBLISHED: ClassVar[tuple[Settings, ...]] = ()
+    #: Hidden vectors take no gradient, and `harvest` computes those of many sequences at once.
+    reads_ahead: ClassVar[bool] = False
 
-    n_tokens: int
+    n_tokens: int  #: size of the vocabulary V
     n_units: int
     n_dims: int
     n_layers: int
@@ -86,9 +73,10 @@ class Network(nn.Module, ABC):
     n_hidden: int
     dropout: float
     output: nn.Module
-    context: int | None = None
+    context: int | None = None  #: most tokens that a prediction reads; None: all
+    #: Text longer than ``context`` is read in overlapping windows, each ``stride`` tokens after
+    #: the one before; the last ``stride`` predictions of a window count.
     stride: int = 1
-    reads_ahead: ClassVar[bool] = False
 
     def __init__(self, n_tokens: int, **settings: Any) -> None:
         super().__init__()
@@ -117,7 +105,7 @@ class Network(nn.Module, ABC):
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
-        """Settings of ever more trained parameters."""
+        """Settings of increasing numbers of trained parameters."""
         yield from ({"n_units": n} for n in range(1, 1 << 20))
 
     @staticmethod
@@ -165,9 +153,9 @@ class Network(nn.Module, ABC):
         Without gradient, (n, V) is never in memory. With one, the caller passes `rows_at_once`
         rows at a time and takes the gradient of each part before the next.
         """
-        if torch.is_grad_enabled() or len(hidden) <= self.rows_at_once():
-            return self._loss_of_rows(hidden, targets)
         rows = self.rows_at_once()
+        if torch.is_grad_enabled() or len(hidden) <= rows:
+            return self._loss_of_rows(hidden, targets)
         parts = zip(hidden.split(rows), targets.split(rows), strict=True)
         return torch.cat([self._loss_of_rows(*part) for part in parts])
 
@@ -191,27 +179,22 @@ class Network(nn.Module, ABC):
         """The trained parameters as an optimiser takes them; weights decay unless overridden."""
         return [{"params": list(self.trained_parameters().values()), "weight_decay": weight_decay}]
 
-    def frozen_weights(self) -> tuple[int, int]:
-        """Entries of the frozen weight matrices: all, and those that are not zero.
-
-        Here those of parameters that take no gradient; a network that keeps frozen weights in
-        buffers, or sparse, counts them itself.
-        """
-        frozen = [parameter for parameter in self.parameters() if not parameter.requires_grad]
-        return sum(p.numel() for p in frozen), sum(int(p.count_nonzero()) for p in frozen)
+    def frozen_weights(self) -> list[Any]:
+        """The frozen weights, tensors or arrays: here the parameters that take no gradient."""
+        return [parameter for parameter in self.parameters() if not parameter.requires_grad]
 
     def parameter_counts(self) -> ParameterCounts:
         """Numbers of parameters; those that two layers share count once.
 
-        Examples
-        --------
         >>> from esnlm.torch.networks.esn import EchoStateNetwork
         >>> options = {"n_units": 10, "degree": 2, "input_degree": 3, "random_state": 0}
         >>> EchoStateNetwork(7, reservoir=options, rank=4).parameter_counts()
         ParameterCounts(trainable=75, total=255, nonzero=126)
         """
         trained = sum(p.numel() for p in self.trained_parameters().values())
-        entries, nonzero = self.frozen_weights()
+        frozen = self.frozen_weights()
+        entries = sum(math.prod(matrix.shape) for matrix in frozen)
+        nonzero = sum(int((matrix != 0).sum()) for matrix in frozen)
         return ParameterCounts(trained, trained + entries, trained + nonzero)
 
     def language_model(self, tokenizer: "Tokenizer | None", reset: str) -> "LanguageModel | None":
@@ -220,7 +203,6 @@ class Network(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return next(iter(self.parameters())).device
 
 

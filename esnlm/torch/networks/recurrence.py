@@ -18,7 +18,6 @@ Drive = Callable[[int, Tensor], Tensor]
 
 Places = NDArray[np.int64]
 
-_DENSE_SHARE = 0.25
 _STEPS, _MOST_STREAMS = 64, 4096
 
 
@@ -29,8 +28,6 @@ class FrozenMatrix(nn.Module):
     vectors' rows, in the order of the matrix's columns. From a quarter of non-zeros on, a dense
     product is faster.
 
-    Examples
-    --------
     >>> matrix = FrozenMatrix(scipy.sparse.csr_matrix(([2.0], ([0], [1])), shape=(2, 5)))
     >>> matrix.is_dense, matrix(torch.ones(5, 1, dtype=torch.float64)).tolist()
     (False, [[2.0], [0.0]])
@@ -45,16 +42,12 @@ class FrozenMatrix(nn.Module):
         super().__init__()
         kept = scipy.sparse.csr_matrix(matrix)
         kept.sort_indices()
-        self.is_dense = kept.nnz >= _DENSE_SHARE * kept.shape[0] * kept.shape[1]
-        arrays = (
-            {"matrix": kept.toarray()}
-            if self.is_dense
-            else {
-                "columns": kept.indices.astype(np.int32),
-                "bounds": kept.indptr.astype(np.int32),
-                "values": kept.data,
-            }
-        )
+        self.is_dense = kept.nnz >= 0.25 * kept.shape[0] * kept.shape[1]
+        if self.is_dense:
+            arrays = {"matrix": kept.toarray()}
+        else:
+            columns, bounds = kept.indices.astype(np.int32), kept.indptr.astype(np.int32)
+            arrays = {"columns": columns, "bounds": bounds, "values": kept.data}
         for name, array in arrays.items():
             self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
 
@@ -72,12 +65,6 @@ class Recurrence(nn.Module):
     """``h[t] = (1-a) h[t-1] + a f(W h[t-1] + u[t])`` for many sequences at once, W frozen.
 
     States are held units first, (n_units, B): every entry of W then moves a contiguous row.
-
-    Parameters
-    ----------
-    W : sparse (n_units, n_units)
-    leak_rate : array (n_units,)
-    activation : {"tanh", "relu", "identity"}
     """
 
     leak: Tensor
@@ -172,13 +159,8 @@ _ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Ten
 class TokenInputs(nn.Module):
     """``W_in u + b`` for one-hot u: a token's column, dense, or sparse as padded lists of units.
 
-    Parameters
-    ----------
-    W_in : array (n_units, n_tokens) or CSC matrix
-    bias : array (n_units,)
+    ``W_in`` (n_units, n_tokens): an array or CSC matrix; ``bias`` (n_units,).
 
-    Examples
-    --------
     >>> inputs = TokenInputs(scipy.sparse.csc_matrix([[0.0, 2.0], [3.0, 4.0]]), np.array([0.5, 0]))
     >>> inputs.drive(torch.tensor([[1, 0]]))(0, torch.zeros(2, 2, dtype=torch.float64)).tolist()
     [[2.5, 0.5], [4.0, 3.0]]
@@ -243,8 +225,6 @@ class Packing(NamedTuple):
 
         The longest go first, each to the stream that has the fewest tokens yet.
 
-        Examples
-        --------
         >>> packing = Packing.of(np.array([0, 3, 5]), 6)
         >>> packing.source.T.tolist(), packing.restart.T.tolist()
         ([[0, 1, 2, 3, 4, 5]], [[True, False, False, True, False, True]])

@@ -1,8 +1,8 @@
 """Networks by name, and the settings of each for a number of trained parameters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,13 +26,6 @@ NETWORKS: dict[str, tuple[str, str]] = {
 def network_class(name: str) -> "type[Network]":
     """The class of that name.
 
-    Raises
-    ------
-    ValueError
-        There is no network of that name.
-
-    Examples
-    --------
     >>> network_class("esm")
     Traceback (most recent call last):
     ...
@@ -55,10 +48,7 @@ def name_of(network: "Network") -> str:
 
 
 def check_settings(name: str, given: Mapping[str, Any]) -> None:
-    """Raise ValueError for constructor arguments that the network does not have.
-
-    Also if a library that it needs is missing.
-    """
+    """Raise ValueError for arguments that a network does not have, or for a missing library."""
     kind = network_class(name)
     kind.require()
     known = [argument for argument in kind.arguments() if argument != "n_tokens"]
@@ -86,15 +76,9 @@ def settings_of_size(
 
     A published size within 5 % goes first. Settings that are ``given`` stay; all others have the
     network's defaults. The candidates are a list, in two dimensions where width and depth grow
-    together, not a continuous function, so they are compared one by one.
+    together, not a continuous function, so they are compared one by one. ValueError if none is
+    within a quarter of ``n_parameters``.
 
-    Raises
-    ------
-    ValueError
-        No candidate is within a quarter of ``n_parameters``.
-
-    Examples
-    --------
     >>> settings_of_size("aerc", 15_000, 60)
     {'n_units': 75, 'n_hidden': 13}
     >>> settings_of_size("lstm", 54_000_000, 50_257)
@@ -108,15 +92,14 @@ def settings_of_size(
     def distance(settings: Mapping[str, Any]) -> int:
         return abs(count(settings) - n_parameters)
 
-    def candidates() -> Iterator[dict[str, Any]]:
-        return (merged(settings, given or {}) for settings in kind.family())
-
     for settings in kind.PUBLISHED:
         chosen = merged(settings, given or {})
         if distance(chosen) <= 0.05 * n_parameters:
             return chosen
-    smaller = takewhile(lambda settings: count(settings) < 4 * n_parameters, candidates())
-    best = min(smaller, key=distance, default=next(candidates()))
+    candidates = (merged(settings, given or {}) for settings in kind.family())
+    smallest = next(candidates)
+    smaller = takewhile(lambda settings: count(settings) < 4 * n_parameters, candidates)
+    best = min(chain([smallest], smaller), key=distance)
     if distance(best) > 0.25 * n_parameters:
         raise ValueError(
             f"no {name} with {n_tokens} tokens has about {n_parameters} trained parameters: the"
@@ -128,8 +111,6 @@ def settings_of_size(
 def is_sized(name: str, given: Mapping[str, Any]) -> bool:
     """Whether the given settings determine the network's size.
 
-    Examples
-    --------
     >>> is_sized("aerc", {"n_units": 9, "n_hidden": 2}), is_sized("esn", {"rank": 8})
     (True, False)
     """
@@ -140,8 +121,6 @@ def is_sized(name: str, given: Mapping[str, Any]) -> bool:
 def merged(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with the given ones over them, mappings entry by entry.
 
-    Examples
-    --------
     >>> merged({"reservoir": {"n_units": 9}, "rank": 2}, {"reservoir": {"degree": 4}})
     {'reservoir': {'n_units': 9, 'degree': 4}, 'rank': 2}
     """

@@ -21,8 +21,6 @@ class CharacterTransformer(WindowedNetwork):
 
     Parameters
     ----------
-    n_tokens : int
-        Size of the vocabulary V.
     n_hidden : int
         Size F of the feed-forward nets.
     n_heads, n_layers : int
@@ -31,13 +29,6 @@ class CharacterTransformer(WindowedNetwork):
         Dimensions D of the embedding, a multiple of ``n_heads`` and of 2.
     context : int
         Characters that a prediction reads.
-    dropout : float
-
-    Examples
-    --------
-    >>> network = CharacterTransformer(60, n_hidden=64, n_heads=4, n_layers=4)
-    >>> sum(p.numel() for p in network.parameters())
-    15100
     """
 
     #: Of paper 004, from about 15 000 to 155 000 trained parameters.
@@ -107,8 +98,6 @@ def _at_the_last(layer: nn.TransformerEncoderLayer, hidden: Tensor) -> Tensor:
 def sinusoids(n_positions: int, n_dims: int) -> Tensor:
     """Positions (n_positions, n_dims) of Vaswani et al.: sines and cosines, wavelengths to 2π 10⁴.
 
-    Examples
-    --------
     >>> sinusoids(3, 4)[0]
     tensor([0., 1., 0., 1.])
     """

@@ -13,16 +13,9 @@ from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 class Averaging:
     """The mean of a network's weights over steps, once held-out losses stop falling.
 
-    Parameters
-    ----------
-    network : Network
-        Changed in place by the steps.
-    patience : int or None
-        Averaging begins after a loss that is above the least of those more than ``patience``
-        losses ago; None: never.
+    Averaging begins after a loss that is above the least of those more than ``patience`` losses
+    ago; None: never.
 
-    Examples
-    --------
     >>> from esnlm.torch.networks.lstm import LSTM
     >>> network = LSTM(3, n_units=2)
     >>> averaging = Averaging(network, patience=1)

@@ -17,15 +17,12 @@ _SHORT_SHARE, _LENGTH_DEVIATION, _LEAST_PIECE = 0.05, 5.0, 5
 
 @dataclass(frozen=True)
 class Batch:
-    """Tokens (B, T) int64 to read, those that follow, and which of these count (B, T) bool.
+    """A batch of a pass, (B, T)."""
 
-    ``continues``: its rows begin where those of the batch before ended.
-    """
-
-    tokens: NDArray[np.int64]
-    following: NDArray[np.int64]
-    counted: NDArray[np.bool_]
-    continues: bool = False
+    tokens: NDArray[np.int64]  #: to read
+    following: NDArray[np.int64]  #: to predict
+    counted: NDArray[np.bool_]  #: which predictions count
+    continues: bool = False  #: its rows begin where those of the batch before ended
 
     def share(self, part: int, n_parts: int) -> "Batch":
         """The rows of one of several processes."""
@@ -41,8 +38,6 @@ class PieceBatches:
     of a part being the first of the next. ``n_batches``, ``n_predicted`` and ``n_read`` (tokens)
     are those of one pass.
 
-    Examples
-    --------
     >>> stream = TokenStream(np.arange(7), np.array([0, 4]), np.array([0, 7]))
     >>> batches = PieceBatches(stream, Plan(batch_size=2), 2)
     >>> (batch,) = batches.of_pass(0)
@@ -59,7 +54,9 @@ class PieceBatches:
         self.stream, self.plan, self.rows = stream, plan, rows
         self.last_only = plan.last_only and plan.batching == "windows"
         if plan.batching == "windows":
-            self.first, self.length = _windows(len(stream.tokens), plan)
+            end = len(stream.tokens) - plan.length
+            self.first = np.arange(0, end, plan.stride or plan.length, dtype=np.int64)
+            self.length = np.full(len(self.first), plan.length, dtype=np.int64)
         else:
             starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
             self.first, self.length = _parts(np.asarray(starts), len(stream.tokens), plan.length)
@@ -74,7 +71,6 @@ class PieceBatches:
             yield self._batch(order[index])
 
     def _order(self, rng: np.random.Generator) -> list[Places]:
-        """The pieces of each batch."""
         order = rng.permutation(len(self.first))
         if self.plan.pool == 1:
             return np.split(order, np.arange(self.rows, len(order), self.rows))
@@ -103,8 +99,6 @@ class StreamBatches:
     Tokens at the end that do not fill a row of all streams are left out. Attributes are those of
     `PieceBatches`.
 
-    Examples
-    --------
     >>> stream = TokenStream(np.arange(9), None, np.array([0, 9]))
     >>> batches = StreamBatches(stream, Plan(batching="streams", length=3), 2)
     >>> [(batch.tokens.tolist(), batch.continues) for batch in batches.of_pass(0)]
@@ -117,14 +111,19 @@ class StreamBatches:
         self.tokens, self.plan = stream.tokens, plan
         self.rows = min(rows, len(stream.tokens) - 1)
         self.steps = (len(stream.tokens) - 1) // max(1, self.rows)
-        self.lengths = (_drawn_lengths if plan.vary_length else _equal_lengths)(self.steps, plan)
+        if plan.vary_length:
+            self.lengths = _drawn_lengths(self.steps, plan)
+        else:
+            self.lengths = np.diff(np.append(np.arange(0, self.steps, plan.length), self.steps))
         self.n_batches = len(self.lengths)
         self.n_predicted = self.n_read = self.rows * self.steps
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         """The batches of pass ``number``, from batch ``first`` on."""
-        begins = np.arange(self.rows)[:, None] * self.steps
-        cuts = self._cuts(number)
+        lengths = self.lengths
+        if self.plan.vary_length:
+            lengths = np.random.default_rng([self.plan.seed, number]).permutation(lengths)
+        begins, cuts = np.arange(self.rows)[:, None] * self.steps, np.append(0, np.cumsum(lengths))
         for index in range(first, self.n_batches):
             places = begins + np.arange(cuts[index], cuts[index + 1])
             tokens, following = (
@@ -132,25 +131,12 @@ class StreamBatches:
             )
             yield Batch(tokens, following, np.ones(places.shape, dtype=bool), index > 0)
 
-    def _cuts(self, number: int) -> Places:
-        """Where the batches of a pass begin, and the last ends."""
-        lengths = self.lengths
-        if self.plan.vary_length:
-            lengths = np.random.default_rng([self.plan.seed, number]).permutation(lengths)
-        return np.append(0, np.cumsum(lengths))
-
 
 Batches = PieceBatches | StreamBatches
 
 
 def batches_of(stream: TokenStream, plan: Plan, n_processes: int = 1) -> Batches:
-    """The batches of a corpus, of ``plan.batch_size`` rows for each process.
-
-    Raises
-    ------
-    CorpusError
-        There is no token to predict, or no whole window.
-    """
+    """The batches of a corpus, of ``plan.batch_size`` rows for each process."""
     kind = StreamBatches if plan.batching == "streams" else PieceBatches
     batches = kind(stream, plan, plan.batch_size * n_processes)
     if batches.n_predicted < 1:
@@ -172,8 +158,6 @@ def _even_cuts(lengths: Places, n_parts: int) -> Places:
 
     Parts of equally many pieces would give tokens of short pieces a larger weight.
 
-    Examples
-    --------
     >>> _even_cuts(np.array([1, 1, 1, 1, 2, 2, 4]), 3).tolist()
     [4, 6]
     """
@@ -181,16 +165,6 @@ def _even_cuts(lengths: Places, n_parts: int) -> Places:
     cuts = np.searchsorted(ends * n_parts, ends[-1] * number) + 1
     cuts = number + np.maximum.accumulate(np.maximum(cuts - number, 0))
     return np.minimum(cuts, len(lengths) - n_parts + number)
-
-
-def _windows(n_tokens: int, plan: Plan) -> tuple[Places, Places]:
-    first = np.arange(0, n_tokens - plan.length, plan.stride or plan.length, dtype=np.int64)
-    return first, np.full(len(first), plan.length, dtype=np.int64)
-
-
-def _equal_lengths(n_steps: int, plan: Plan) -> Places:
-    """Lengths of pieces of ``n_steps`` in all, equal but for the last."""
-    return np.diff(np.append(np.arange(0, n_steps, plan.length), n_steps))
 
 
 def _drawn_lengths(n_steps: int, plan: Plan) -> Places:

@@ -8,86 +8,47 @@ from typing import Any, ClassVar
 from esnlm.torch.networks.registry import network_class
 from esnlm.utils.validation import Choice, Count, Flag, Number, check_parameters
 
-_STREAM_LENGTH = 128
-
 
 @dataclass(frozen=True)
 class Plan:
-    """Settings of a run; the defaults are those of Ueda et al. (2025): AdamW as torch has it.
+    """Settings of a run; the defaults are those of Ueda et al. (2025): AdamW as torch has it."""
 
-    Parameters
-    ----------
-    batching : {"sentences", "streams", "windows"}
-        ``sentences``: whole sequences in random order, padded. ``streams``: the corpus as one text
-        cut in ``batch_size`` parallel ones, read ``length`` tokens a step, the state carried.
-        ``windows``: pieces of ``length`` tokens in random order, each from the start state.
-    batch_size : int
-        Sequences, streams or windows of a step, on each of several processes.
-    length : int
-        Tokens read of a stream in a step, or of a window; sequences longer than that are cut.
-    vary_length : bool
-        With streams: the pieces' lengths are drawn, normal about ``length`` or, one in twenty,
-        about half of it, in another order in each pass; the learning rate of a step is in
-        proportion to its length (Merity et al. 2018, section 4.1).
-    stride : int, optional
-        From the beginning of a window to that of the next; None: ``length``.
-    last_only : bool
-        Of a window, predict only the token after its last.
-    pool : int
-        Sequences of ``pool`` batches are sorted by length and cut anew into as many batches, of
-        about equally many tokens, which saves padding.
-    epochs : int
-    optimizer : {"adamw", "sgd"}
-    learning_rate, weight_decay : float
-    betas : pair of float
-        Of AdamW.
-    patience : int, optional
-        With SGD: weights are averaged over the steps once a held-out loss is above the least of
-        those more than ``patience`` losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). From
-        then on the averages are scored, and they are the result. None: never.
-    schedule : {"constant", "cosine", "warmup-hold-cosine"}
-        Of the learning rate over all steps. ``cosine`` falls from the first step on.
-    warmup, hold : float
-        Shares of the steps: the rate rises linearly, then stays (Köster et al. 2025: 0.01, 0.10).
-    final : float
-        Share of the learning rate at the end of a cosine.
-    clip : float, optional
-        Largest norm of the gradient.
-    accumulate : int
-        Batches whose gradients make one step.
-    bf16 : bool
-        Compute in bfloat16 where autocast does; weights stay in float32.
-    score_every : int, optional
-        Steps from one held-out loss to the next. None: a tenth of all; 0: the end alone.
-    held_out_tokens : int
-        About this many held-out tokens are scored, taken evenly.
-    seed : int
-        Of the order, and of dropout.
-    """
-
+    #: ``sentences``: whole sequences in random order, padded. ``streams``: the corpus as one text
+    #: cut in ``batch_size`` parallel ones, read ``length`` tokens a step, the state carried.
+    #: ``windows``: pieces of ``length`` tokens in random order, each from the start state.
     batching: str = "sentences"
-    batch_size: int = 32
-    length: int = 512
+    batch_size: int = 32  #: sequences, streams or windows of a step, on each of several processes
+    length: int = 512  #: tokens read of a stream in a step, or of a window; sequences are cut
+    #: With streams: the pieces' lengths are drawn, normal about ``length`` or, one in twenty,
+    #: about half of it, in another order in each pass; the learning rate of a step is in
+    #: proportion to its length (Merity et al. 2018, section 4.1).
     vary_length: bool = False
-    stride: int | None = None
-    last_only: bool = False
+    stride: int | None = None  #: from one window's beginning to the next's; None: ``length``
+    last_only: bool = False  #: of a window, predict only the token after its last
+    #: Sequences of ``pool`` batches are sorted by length and cut anew into as many batches, of
+    #: about equally many tokens, which saves padding.
     pool: int = 1
     epochs: int = 1
     optimizer: str = "adamw"
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[float, float] = (0.9, 0.999)  #: of AdamW
+    #: With SGD: weights are averaged over the steps once a held-out loss is above the least of
+    #: those more than ``patience`` losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). From
+    #: then on the averages are scored, and they are the result. None: never.
     patience: int | None = None
-    schedule: str = "constant"
+    schedule: str = "constant"  #: of the learning rate; ``cosine`` falls from the first step on
+    #: Shares of the steps: the rate rises linearly, then stays (Köster et al. 2025: 0.01, 0.10).
     warmup: float = 0.0
     hold: float = 0.0
-    final: float = 0.0
-    clip: float | None = None
-    accumulate: int = 1
-    bf16: bool = False
+    final: float = 0.0  #: share of the learning rate at the end of a cosine
+    clip: float | None = None  #: largest norm of the gradient
+    accumulate: int = 1  #: batches whose gradients make one step
+    bf16: bool = False  #: compute in bfloat16 where autocast does; weights stay in float32
+    #: Steps from one held-out loss to the next. None: a tenth of all; 0: the end alone.
     score_every: int | None = None
-    held_out_tokens: int = 1 << 15
-    seed: int = 0
+    held_out_tokens: int = 1 << 15  #: about this many are scored, taken evenly
+    seed: int = 0  #: of the order, and of dropout
 
     CONSTRAINTS: ClassVar[dict[str, Any]] = {
         "batching": Choice(("sentences", "streams", "windows")), "batch_size": Count(),
@@ -113,8 +74,6 @@ class Plan:
     def rate(self, step: int, n_steps: int) -> float:
         """Learning rate of step ``step`` (from 0) of ``n_steps``.
 
-        Examples
-        --------
         >>> plan = Plan(learning_rate=1.0, schedule="warmup-hold-cosine", warmup=0.2, hold=0.2,
         ...     final=0.1)
         >>> [round(plan.rate(step, 10), 3) for step in range(10)]
@@ -122,10 +81,9 @@ class Plan:
         """
         if self.schedule == "constant":
             return self.learning_rate
-        warm, held = 0.0, 0.0
-        if self.schedule == "warmup-hold-cosine":
-            warm = math.ceil(self.warmup * n_steps)
-            held = math.ceil(self.hold * n_steps)
+        warms = self.schedule == "warmup-hold-cosine"
+        warm = math.ceil(self.warmup * n_steps) if warms else 0
+        held = math.ceil(self.hold * n_steps) if warms else 0
         if step < warm:
             return self.learning_rate * (step + 1) / warm
         along = max(0.0, step - warm - held) / max(1.0, n_steps - warm - held)
@@ -134,24 +92,14 @@ class Plan:
 
 
 def plan_settings(
-    model: str,
-    settings: Mapping[str, Any],
-    given: Mapping[str, Any],
-    *,
-    one_text: bool = False,
+    model: str, settings: Mapping[str, Any], given: Mapping[str, Any], *, one_text: bool = False
 ) -> dict[str, Any]:
     """Settings of `Plan` for a network: the recipe of its paper, overridden by ``given``.
 
     ``settings`` are the network's constructor arguments. With ``one_text`` the corpus has no
-    sentence boundaries: windows or streams of the text take the place of sentences.
+    sentence boundaries: windows or streams of the text take the place of sentences. ValueError
+    for a setting that is unknown or out of range.
 
-    Raises
-    ------
-    ValueError
-        A setting is unknown or out of range.
-
-    Examples
-    --------
     >>> plan_settings("lstm", {}, {"epochs": 2})
     {'epochs': 2}
     >>> plan_settings("lstm", {}, {"epochs": 2}, one_text=True)
@@ -164,8 +112,8 @@ def plan_settings(
             raise ValueError("--batching sentences needs sentences or documents: not --reset never")
         argument = kind.arguments().get("context")
         context = settings.get("context", None if argument is None else argument.default)
-        usual = {"length": context or _STREAM_LENGTH}
-        plan = {**usual, **plan, "batching": "windows" if context else "streams"}
+        batching = "windows" if context else "streams"
+        plan = {"length": context or 128, **plan, "batching": batching}
     known = Plan.__dataclass_fields__
     for name in plan:
         if name not in known:

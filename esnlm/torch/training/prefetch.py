@@ -6,7 +6,6 @@ from functools import cache, partial
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from esnlm.torch.device import on_device, share_of_memory
@@ -57,13 +56,14 @@ class Ahead:
     def _ready(self, group: list[Batch]) -> Iterator[Ready]:
         mine = self.processes
         parts = [batch.share(mine.rank, mine.size) for batch in group]
-        harvested = cache(lambda: dict(enumerate(self._harvested(parts))))  # when first asked for
+        harvested = cache(lambda: dict(enumerate(self._harvested(parts))))  # when first read
         for place, (batch, part) in enumerate(zip(group, parts, strict=True)):
             hidden = partial(lambda place: harvested().pop(place), place)
             yield Ready(part, int(batch.counted.sum()), hidden if self.is_active else None)
 
     def _harvested(self, parts: list[Batch]) -> Iterator[Tensor]:
-        read = [_read(part) for part in parts]
+        # The places (B, T) up to the last that counts.
+        read = [np.logical_or.accumulate(p.counted[:, ::-1], axis=1)[:, ::-1] for p in parts]
         lengths = np.concatenate([marks.sum(axis=1) for marks in read])
         tokens = [part.tokens[marks] for part, marks in zip(parts, read, strict=True)]
         kept = lengths[lengths > 0]
@@ -76,8 +76,3 @@ class Ahead:
                 yield piece
             else:
                 yield piece.index_select(0, on_device(np.flatnonzero(chosen), piece.device))
-
-
-def _read(batch: Batch) -> NDArray[np.bool_]:
-    """The places (B, T) up to the last that counts."""
-    return np.flip(np.logical_or.accumulate(np.flip(batch.counted, 1), axis=1), 1)

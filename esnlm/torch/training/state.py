@@ -49,8 +49,6 @@ def mapped(function: Callable[[Any], Any], state: Any) -> Any:
 def described_state(state: State, processes: Processes) -> tuple[Any, Arrays]:
     """A carried state of all processes: nested numbers of its tensors, and these by name.
 
-    Examples
-    --------
     >>> shape, arrays = described_state((torch.ones(2), (None, torch.zeros(1))), Processes())
     >>> shape, sorted(arrays)
     ((0, (None, 1)), ['carried.0.0', 'carried.0.1'])

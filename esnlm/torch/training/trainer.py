@@ -41,8 +41,6 @@ COLUMNS = (
     "training_nll", "learning_rate", "tokens_per_second", "peak_memory_bytes",
     "trainable_parameters", "total_parameters", "nonzero_parameters",
 )  # fmt: skip
-_SCORES = 10
-_CHECKED = 50
 
 
 class NetworkTrainer(ResumableRun):
@@ -51,27 +49,9 @@ class NetworkTrainer(ResumableRun):
     The result depends on the network, the stream, the held-out stream, the plan and the number of
     processes alone: on a CPU, to the last bit, neither on checkpoints nor on how often a run was
     interrupted and resumed. The gradient of a step is that of the mean over its predicted tokens
-    in all processes. `run` raises FloatingPointError if the loss is not a number any more.
+    in all processes. `run` raises FloatingPointError if the loss is not a number any more. The
+    network is trained in place, where it is; ``n_steps`` are those of the whole run.
 
-    Parameters
-    ----------
-    network : Network
-        Trained in place, where it is.
-    stream : TokenStream
-        May be a memory map.
-    held_out : TokenStream, optional
-        Scored along the way.
-    plan : Plan
-    processes : Processes
-        See `esnlm.torch.training.distributed.joined`.
-
-    Attributes
-    ----------
-    n_steps : int
-        Steps of the whole run.
-
-    Examples
-    --------
     >>> from esnlm.torch.networks.esn import EchoStateNetwork
     >>> _ = torch.manual_seed(0)
     >>> network = EchoStateNetwork(3, reservoir={"n_units": 20, "random_state": 0}, rank=2)
@@ -105,7 +85,16 @@ class NetworkTrainer(ResumableRun):
         self.is_first = self.processes.first
         self.processes.from_first([p.data for p in network.trained_parameters().values()])
         self._first_weights = weights_digest(network)
-        self.optimizer = self._new_optimizer()
+        groups = network.parameter_groups(self.plan.weight_decay)
+        self.optimizer: torch.optim.Optimizer
+        if self.plan.optimizer == "sgd":
+            self.optimizer = torch.optim.SGD(groups, lr=self.plan.learning_rate)
+        else:
+            # One pass over weights and moments, where torch's default makes a dozen.
+            fused = True if network.device.type in ("cpu", "cuda") else None
+            self.optimizer = torch.optim.AdamW(
+                groups, lr=self.plan.learning_rate, betas=self.plan.betas, fused=fused
+            )
         self.averaging = Averaging(network, self.plan.patience)
         if self.plan.patience is not None and self.held_out is None:
             raise ValueError("patience needs a held-out text, whose loss it watches")
@@ -123,8 +112,7 @@ class NetworkTrainer(ResumableRun):
             "device": self.network.device.type,
             **dataclasses.asdict(self.plan),
         }
-        described: dict[str, Any] = json.loads(json.dumps(settings))
-        return described
+        return dict(json.loads(json.dumps(settings)))
 
     def _begin(self, found: Checkpoint | None) -> int:
         device = self.network.device
@@ -144,13 +132,8 @@ class NetworkTrainer(ResumableRun):
         shape, carried = described_state(self._state, self.processes)
         arrays = training_arrays(self.network, self.optimizer) | carried | self.averaging.arrays()
         arrays["nll"] = torch.stack(self.processes.all_of(self._nll)).cpu().numpy()
-        facts = {
-            "since": self._since,
-            "score": self.last_score,
-            "carried": shape,
-            "averaging": self.averaging.facts(),
-        }
-        return facts, arrays
+        facts = {"since": self._since, "score": self.last_score, "carried": shape}
+        return facts | {"averaging": self.averaging.facts()}, arrays
 
     def _agreed(self, wishes: list[bool]) -> list[bool]:
         if self.processes.size == 1:
@@ -161,9 +144,8 @@ class NetworkTrainer(ResumableRun):
 
     def _steps(self) -> Iterator[None]:
         ahead = Ahead(self.network, self.batches, self.processes)
-        every = self.plan.score_every
-        if every is None:
-            every = max(1, -(-self.n_steps // _SCORES))
+        tenth = max(1, -(-self.n_steps // 10))
+        every = tenth if self.plan.score_every is None else self.plan.score_every
         self.network.train()
         for number in range(self.step // self.steps_a_pass, self.plan.epochs):
             done = self.step - number * self.steps_a_pass
@@ -172,7 +154,7 @@ class NetworkTrainer(ResumableRun):
                 self._learn(group)
                 last = self.step == self.n_steps
                 due = last or (every > 0 and self.step % every == 0)
-                if due or self.step % _CHECKED == 0:
+                if due or self.step % 50 == 0:
                     self._check()  # waits for the device, so that seconds are those of the work
                 if due:
                     self._score(number + 1)
@@ -183,34 +165,27 @@ class NetworkTrainer(ResumableRun):
         self.averaging.finish()
         self.network.eval()
 
-    def _new_optimizer(self) -> torch.optim.Optimizer:
-        plan = self.plan
-        groups = self.network.parameter_groups(plan.weight_decay)
-        if plan.optimizer == "sgd":
-            return torch.optim.SGD(groups, lr=plan.learning_rate)
-        # One pass over weights and moments, where torch's default makes a dozen.
-        fused = True if self.network.device.type in ("cpu", "cuda") else None
-        return torch.optim.AdamW(groups, lr=plan.learning_rate, betas=plan.betas, fused=fused)
-
     def _learn(self, batches: list[Ready]) -> None:
         """One step of the optimiser."""
         plan, mine = self.plan, self.processes
         # Dropout starts anew at each step, so that nothing but its number decides it.
         words = np.random.SeedSequence([plan.seed, self.step, mine.rank]).generate_state(2)
         torch.manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)
-        rate = plan.rate(self.step, self.n_steps) * self._share_of_length(batches)
+        rate = plan.rate(self.step, self.n_steps)
+        if plan.vary_length:
+            lengths = [ready.batch.tokens.shape[1] for ready in batches]
+            rate *= sum(lengths) / len(lengths) / plan.length
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * group.get("rate_scale", 1.0)
+            group["lr"] = rate
         n_predicted = sum(ready.n_predicted for ready in batches)
         for ready in batches:
             self._backward(ready, n_predicted)
-        grads = []
-        for parameter in self.network.trained_parameters().values():
-            if parameter.grad is None and mine.size > 1:
-                parameter.grad = torch.zeros_like(parameter)
-            if parameter.grad is not None:
-                grads.append(parameter.grad)
-        mine.sum(grads)
+        if mine.size > 1:
+            trained = self.network.trained_parameters().values()
+            for parameter in trained:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            mine.sum([parameter.grad for parameter in trained if parameter.grad is not None])
         if plan.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.network.parameters(), plan.clip)
         self.optimizer.step()
@@ -228,7 +203,7 @@ class NetworkTrainer(ResumableRun):
         rows, steps = np.nonzero(batch.counted)
         if not len(rows):
             return
-        with self._autocast():
+        with half_precision(device, self.plan.bf16):
             hidden = ready.hidden() if ready.hidden else self._read(batch, rows, steps)
         following = on_device(batch.following[rows, steps], device)
         # Logits of one part at a time, whose gradient needs no others': hidden vectors gather it.
@@ -236,7 +211,7 @@ class NetworkTrainer(ResumableRun):
         at_once = self.network.rows_at_once()
         for part, targets in zip(hidden.split(at_once), following.split(at_once), strict=True):
             leaf = part.detach().requires_grad_(hidden.requires_grad)
-            with self._autocast():
+            with half_precision(device, self.plan.bf16):
                 losses = self.network.loss(leaf, targets)
             (losses.sum() / n_predicted).backward()
             grads.append(leaf.grad)
@@ -249,16 +224,6 @@ class NetworkTrainer(ResumableRun):
                 roots.append(penalty)
                 given.append(penalty.new_tensor(len(rows) / n_predicted))
             torch.autograd.backward(roots, given)
-
-    def _share_of_length(self, batches: list[Ready]) -> float:
-        """Factor of the learning rate for pieces of drawn lengths."""
-        if not self.plan.vary_length:
-            return 1.0
-        lengths = [ready.batch.tokens.shape[1] for ready in batches]
-        return sum(lengths) / len(lengths) / self.plan.length
-
-    def _autocast(self) -> torch.autocast:
-        return half_precision(self.network.device, self.plan.bf16)
 
     def _read(self, batch: Batch, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> Tensor:
         """Hidden (n, D) of the counted places, with gradient."""
@@ -283,7 +248,9 @@ class NetworkTrainer(ResumableRun):
         with self._untimed():
             self.processes.sum([self._nll])
             if self.is_first and self.held_out is not None:
-                self.last_score = self._held_out_loss(self.held_out)
+                network, held = self.averaging.network, self.held_out
+                scores = log_probabilities(network, held.tokens, held.starts, bf16=self.plan.bf16)
+                self.last_score = -float(scores[held.predicted()].mean())
                 begins += int(self.averaging.add_loss(self.last_score))
             if self.is_first:
                 self._record(number, self._further())
@@ -292,11 +259,6 @@ class NetworkTrainer(ResumableRun):
             self.averaging.begin()
         self._nll.zero_()
         self._since = (self.tokens, self.seconds)
-
-    def _held_out_loss(self, held: TokenStream) -> float:
-        network = self.averaging.network
-        scores = log_probabilities(network, held.tokens, held.starts, bf16=self.plan.bf16)
-        return -float(scores[held.predicted()].mean())
 
     def _further(self) -> tuple[Any, ...]:
         total, n = self._nll.tolist()
