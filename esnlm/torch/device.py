@@ -35,12 +35,7 @@ def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
 
 
 def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
-    """The array as a tensor on a device; a copy to a CUDA device is not waited for.
-
-    >>> import numpy as np
-    >>> on_device(np.arange(3), torch.device("cpu"))
-    tensor([0, 1, 2])
-    """
+    """The array as a tensor on a device; a copy to a CUDA device is not waited for."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":  # a copy of pageable memory may wait for all work before it
         tensor = tensor.pin_memory()
@@ -48,11 +43,7 @@ def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 
 def share_of_memory(device: torch.device, parts: int, otherwise: int) -> int:
-    """Bytes: a CUDA device's memory divided by ``parts``; on other devices ``otherwise``.
-
-    >>> share_of_memory(torch.device("cpu"), 8, otherwise=1000)
-    1000
-    """
+    """Bytes: a CUDA device's memory divided by ``parts``; on other devices ``otherwise``."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory) // parts
     return otherwise

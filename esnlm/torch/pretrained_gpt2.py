@@ -80,22 +80,18 @@ def _tokenizer(folder: Path, n_tokens: int) -> Tokenizer:
     if path.exists():
         tokenizer = Tokenizer.from_file(path, bos=END_OF_TEXT, eos=END_OF_TEXT)
     else:
-        tokenizer = _byte_pairs(folder)
+        from tokenizers import AddedToken
+        from tokenizers.implementations import ByteLevelBPETokenizer
+
+        files = [folder / name for name in ("vocab.json", "merges.txt")]
+        for path in files:
+            if not path.exists():
+                raise ModelFormatError(f"{folder} has no tokenizer.json and no {path.name}")
+        made = ByteLevelBPETokenizer.from_file(*map(str, files))
+        made.add_special_tokens([AddedToken(END_OF_TEXT)])
+        tokenizer = Tokenizer(made._tokenizer, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()
     if len(tokenizer) != n_tokens:
         raise ModelFormatError(
             f"the tokenizer in {folder} has {len(tokenizer)} tokens, the model {n_tokens}"
         )
     return tokenizer
-
-
-def _byte_pairs(folder: Path) -> Tokenizer:
-    from tokenizers import AddedToken
-    from tokenizers.implementations import ByteLevelBPETokenizer
-
-    files = [folder / name for name in ("vocab.json", "merges.txt")]
-    for path in files:
-        if not path.exists():
-            raise ModelFormatError(f"{folder} has no tokenizer.json and no {path.name}")
-    made = ByteLevelBPETokenizer.from_file(*map(str, files))
-    made.add_special_tokens([AddedToken(END_OF_TEXT)])
-    return Tokenizer(made._tokenizer, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()

@@ -17,7 +17,7 @@ from esnlm.reservoir.reservoir import Reservoir
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.device import on_device
 from esnlm.torch.networks.network import Network, Settings, State
-from esnlm.torch.networks.recurrence import Packing, Recurrence, TokenInputs
+from esnlm.torch.networks.recurrence import Recurrence, TokenInputs, packed
 from esnlm.utils.validation import Count
 
 
@@ -60,8 +60,15 @@ class EchoStateNetwork(Network):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(n_tokens, rank=rank, dropout=dropout)
-        self.reservoir = self._with_weights(reservoir)
-        made = self.reservoir
+        if not isinstance(reservoir, Reservoir):
+            reservoir = Reservoir(**self._merged(reservoir or {}))
+        made = self.reservoir = reservoir
+        if not hasattr(made, "W_"):
+            made.fit(n_inputs=n_tokens)
+        if made.n_inputs_ != n_tokens:
+            raise ValueError(
+                f"the reservoir has {made.n_inputs_} inputs, expected n_tokens={n_tokens}"
+            )
         self.recurrence = Recurrence(made.W_, made.leak_rate_, made.activation)
         self.inputs = TokenInputs(made.W_in_, made.bias_)
         self.drop = nn.Dropout(dropout)
@@ -100,11 +107,8 @@ class EchoStateNetwork(Network):
         return states.permute(2, 0, 1), states[-1].t().clone()
 
     def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
-        packing = Packing.of(starts, len(tokens))
-        ids, restart, target = (
-            on_device(array, self.device)
-            for array in (tokens[packing.source], packing.restart, packing.target)
-        )
+        source, *rest = packed(starts, len(tokens))
+        ids, restart, target = (on_device(array, self.device) for array in (tokens[source], *rest))
         drive = self.inputs.drive(ids)
         return self.recurrence.harvest_packed(drive, restart, target, len(tokens))
 
@@ -122,16 +126,6 @@ class EchoStateNetwork(Network):
 
     def _core_reservoir(self) -> Reservoir:
         return self.reservoir
-
-    def _with_weights(self, given: Reservoir | Mapping[str, Any] | None) -> Reservoir:
-        made = given if isinstance(given, Reservoir) else Reservoir(**self._merged(given or {}))
-        if not hasattr(made, "W_"):
-            made.fit(n_inputs=self.n_tokens)
-        if made.n_inputs_ != self.n_tokens:
-            raise ValueError(
-                f"the reservoir has {made.n_inputs_} inputs, expected n_tokens={self.n_tokens}"
-            )
-        return made
 
     def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
         merged = self.RESERVOIR | {name: rebuild(value) for name, value in given.items()}
@@ -234,15 +228,11 @@ _CORE_NAMES = {
 def core_readout(output: nn.Linear | nn.Sequential) -> Any:
     """The layer as a fitted readout of the core, with token ids as its classes."""
     first = output if isinstance(output, nn.Linear) else output[0]
-    arrays = {
-        _CORE_NAMES[name]: np.ascontiguousarray(_facing(name, value.detach().cpu().numpy()))
-        for name, value in output.named_parameters()
-    }
-    arrays |= {
-        "classes_": np.arange(len(arrays["intercept_"])),
-        "n_features_in_": np.asarray(first.in_features),
-        "n_iter_": np.asarray(1),
-    }
+    arrays = {"n_features_in_": np.asarray(first.in_features), "n_iter_": np.asarray(1)}
+    for name, value in output.named_parameters():
+        array = value.detach().cpu().numpy()
+        arrays[_CORE_NAMES[name]] = np.ascontiguousarray(array.T if "." in name else array)
+    arrays["classes_"] = np.arange(len(arrays["intercept_"]))
     if isinstance(output, nn.Linear):
         return SoftmaxReadout.from_arrays({}, arrays)
     return ReducedRankSoftmaxReadout.from_arrays({"rank": first.out_features}, arrays)
@@ -252,9 +242,6 @@ def set_output(output: nn.Linear | nn.Sequential, readout: Any) -> None:
     """Copy the weights of the core's softmax readout into a layer of its shape."""
     with torch.no_grad():
         for name, parameter in output.named_parameters():
-            array = _facing(name, getattr(readout, _CORE_NAMES[name]))
-            parameter.copy_(torch.from_numpy(np.ascontiguousarray(array)))
-
-
-def _facing(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    return array.T if name[0].isdecimal() else array
+            array = getattr(readout, _CORE_NAMES[name])
+            kept = np.ascontiguousarray(array.T if "." in name else array)
+            parameter.copy_(torch.from_numpy(kept))

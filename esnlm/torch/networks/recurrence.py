@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -96,7 +96,7 @@ class Recurrence(nn.Module):
     def harvest_packed(self, drive: Drive, restart: Tensor, target: Tensor, n: int) -> Tensor:
         """Hidden (n, n_units) of sequences end to end in streams.
 
-        ``restart`` and ``target`` (n_steps, B) are those of a `Packing` of n tokens.
+        ``restart`` and ``target`` (n_steps, B) are those of `packed`, of n tokens.
         """
         state = self.start(restart.shape[1])
         hidden = state.new_empty((n + 1, len(state)))
@@ -207,43 +207,32 @@ def padded_columns(matrix: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     return rows, values
 
 
-class Packing(NamedTuple):
-    """Sequences of all lengths end to end in parallel streams, read step by step.
+def packed(starts: Places, n_tokens: int) -> tuple[Places, NDArray[np.bool_], Places]:
+    """Sequences of all lengths end to end in parallel streams of about equally many tokens.
 
-    Every array is (n_steps, n_streams): ``source``, the place of the token to read; ``restart``,
-    where the state before it is zero; ``target``, the place of its hidden vector, or the place
-    after the last where a stream has ended.
+    Each array is (n_steps, n_streams): the place of the token to read; where the state before it
+    is zero; the place of its hidden vector, or the one after the last where a stream has ended.
+    The longest sequences are placed first, each in the stream that has the fewest tokens yet.
+
+    >>> source, restart, _ = packed(np.array([0, 3, 5]), 6)
+    >>> source.T.tolist(), restart.T.tolist()
+    ([[0, 1, 2, 3, 4, 5]], [[True, False, False, True, False, True]])
     """
-
-    source: Places
-    restart: NDArray[np.bool_]
-    target: Places
-
-    @classmethod
-    def of(cls, starts: Places, n_tokens: int) -> "Packing":
-        """Streams of about as many tokens each, at least as long as the longest sequence.
-
-        The longest go first, each to the stream that has the fewest tokens yet.
-
-        >>> packing = Packing.of(np.array([0, 3, 5]), 6)
-        >>> packing.source.T.tolist(), packing.restart.T.tolist()
-        ([[0, 1, 2, 3, 4, 5]], [[True, False, False, True, False, True]])
-        """
-        lengths = np.diff(np.append(starts, n_tokens))
-        least = max(_STEPS, int(lengths.max()))
-        n_streams = int(np.clip(n_tokens // least, 1, min(_MOST_STREAMS, len(starts))))
-        stream, offset = np.empty((2, len(starts)), dtype=np.int64)
-        loads = [(0, number) for number in range(n_streams)]
-        for place in np.argsort(-lengths, kind="stable"):
-            load, number = loads[0]
-            stream[place], offset[place] = number, load
-            heapq.heapreplace(loads, (load + int(lengths[place]), number))
-        shape = (max(load for load, _ in loads), n_streams)
-        ids = np.arange(n_tokens)
-        where = np.repeat(offset - starts, lengths) + ids, np.repeat(stream, lengths)
-        source, target = np.zeros(shape, dtype=np.int64), np.full(shape, n_tokens)
-        source[where] = target[where] = ids
-        restart = np.ones(shape, dtype=bool)
-        restart[where] = False
-        restart[offset, stream] = True
-        return cls(source, restart, target)
+    lengths = np.diff(np.append(starts, n_tokens))
+    least = max(_STEPS, int(lengths.max()))
+    n_streams = int(np.clip(n_tokens // least, 1, min(_MOST_STREAMS, len(starts))))
+    stream, offset = np.empty((2, len(starts)), dtype=np.int64)
+    loads = [(0, number) for number in range(n_streams)]
+    for place in np.argsort(-lengths, kind="stable"):
+        load, number = loads[0]
+        stream[place], offset[place] = number, load
+        heapq.heapreplace(loads, (load + int(lengths[place]), number))
+    shape = (max(load for load, _ in loads), n_streams)
+    ids = np.arange(n_tokens)
+    where = np.repeat(offset - starts, lengths) + ids, np.repeat(stream, lengths)
+    source, target = np.zeros(shape, dtype=np.int64), np.full(shape, n_tokens)
+    source[where] = target[where] = ids
+    restart = np.ones(shape, dtype=bool)
+    restart[where] = False
+    restart[offset, stream] = True
+    return source, restart, target

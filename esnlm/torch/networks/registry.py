@@ -74,7 +74,7 @@ def settings_of_size(
 ) -> dict[str, Any]:
     """Constructor arguments beside ``n_tokens`` with the nearest number of trained parameters.
 
-    A published size within 5 % goes first. Settings that are ``given`` stay; all others have the
+    A published size within 5 % is preferred. Settings that are ``given`` stay; all others have the
     network's defaults. The candidates are a list, in two dimensions where width and depth grow
     together, not a continuous function, so they are compared one by one. ValueError if none is
     within a quarter of ``n_parameters``.

@@ -15,9 +15,9 @@ class CharacterTransformer(WindowedNetwork):
 
     Embedding and sinusoidal positions (Vaswani et al. 2017), layers of attention over the whole
     window and a rectified feed-forward net, each followed by LayerNorm, then a linear map of the
-    last position's vector to logits. Nothing is masked: a window serves one prediction. A text
-    shorter than the window has the last of its positions, so that the distance to the predicted
-    character is what it is in training.
+    last position's vector to logits. Nothing is masked: a window serves one prediction. A shorter
+    text takes the last positions, so that distances to the predicted character are those of
+    training.
 
     Parameters
     ----------
@@ -96,11 +96,7 @@ def _at_the_last(layer: nn.TransformerEncoderLayer, hidden: Tensor) -> Tensor:
 
 
 def sinusoids(n_positions: int, n_dims: int) -> Tensor:
-    """Positions (n_positions, n_dims) of Vaswani et al.: sines and cosines, wavelengths to 2π 10⁴.
-
-    >>> sinusoids(3, 4)[0]
-    tensor([0., 1., 0., 1.])
-    """
+    """Positions (n_positions, n_dims): sines and cosines of wavelengths to 2π 10⁴ (Vaswani)."""
     rates = torch.exp(torch.arange(0, n_dims, 2) * (-math.log(10_000) / n_dims))
     angles = torch.arange(n_positions)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
