@@ -18,7 +18,7 @@ from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, Piece, evenly_spaced, target_counts
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
-from esnlm.utils.validation import Count, check_count
+from esnlm.utils.validation import Count, check_parameters
 from esnlm.utils.version import __version__
 
 _SCORES_A_PASS = 10
@@ -47,9 +47,8 @@ class TrainingPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("chunk_tokens", "held_out_tokens"):
-            check_count(name, getattr(self, name))
-        Count(0, none=True).check("score_every", self.score_every)
+        counts = {"chunk_tokens": Count(), "held_out_tokens": Count()}
+        check_parameters(self, counts | {"score_every": Count(0, none=True)})
 
 
 class Trainer(ResumableRun):
@@ -60,15 +59,9 @@ class Trainer(ResumableRun):
     depends on the model, the stream, the held-out stream and the plan alone: neither on
     checkpoints nor on how often a run was interrupted and resumed.
 
-    Parameters
-    ----------
-    model : LanguageModel
-        Fitted in place, once it has read the corpus; see `LanguageModel.read`.
-    stream : TokenStream
-        May be a memory map: only chunks are gathered.
-    held_out : TokenStream, optional
-        Scored along the way; readouts choose penalties and passes by it.
-    plan : TrainingPlan
+    ``model`` is fitted in place, once it has read the corpus (`LanguageModel.read`). ``stream`` may
+    be a memory map: only chunks are gathered. ``held_out`` is scored along the way; readouts choose
+    penalties and passes by it.
 
     >>> from esnlm import Reservoir, RidgeReadout
     >>> model = LanguageModel(Reservoir(20, random_state=0), RidgeReadout(), n_tokens=3)

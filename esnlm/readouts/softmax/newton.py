@@ -38,8 +38,7 @@ def newton_solution(
     tol: float,
     max_iter: int,
 ) -> tuple[Float, Float, list[float]]:
-    """Weights over an intercept row (n_units + 1, V), the centre (n_units,) that they refer to,
-    and the objective (nats a row) at the start and after each step.
+    """Weights (n_units, V), intercept (V,), and the objective (nats a row) of start and steps.
 
     With held-out rows the step of the least loss on them is the solution, and the search stops
     after two that are worse; otherwise the last one is.
@@ -75,7 +74,7 @@ def newton_solution(
             worse += 1
         if worse == 2:
             break
-    return best, centre, history
+    return best[:-1], best[-1] - centre @ best[:-1], history
 
 
 def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Float:

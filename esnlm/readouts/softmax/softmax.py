@@ -200,11 +200,11 @@ class SoftmaxReadout(BufferedReadout):
             self._n_seen //= self.n_passes
             return
         sizes = n_units, len(self.classes_)
-        theta, centre, self.history_ = newton_solution(
+        weights, intercept, self.history_ = newton_solution(
             rows, *sizes, self._rates(), held_out, tol=self.tol, max_iter=self.max_iter
         )
         self.n_iter_ = max(1, len(self.history_) - 1)
-        self._set(theta[:-1], theta[-1] - centre @ theta[:-1])
+        self._set(weights, intercept)
 
     def _set(self, weights: NDArray[Any], intercept: NDArray[np.float64]) -> None:
         self.coef_ = np.ascontiguousarray(weights.T, dtype=np.float64)
