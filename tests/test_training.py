@@ -192,11 +192,11 @@ def test_a_pass_reads_every_pair_once(reset: bool):
     order = ChunkOrder(corpus, 700, np.random.default_rng(0), warmup=64)
     seen = []
     for i in range(len(order)):
-        for piece in order.chunk(i):
-            tokens, starts = piece.stream.tokens, piece.stream.starts
+        for piece, washout in order.chunk(i):
+            tokens, starts = piece.tokens, piece.starts
             for sequence in np.split(tokens, starts[1:]):
                 pairs = np.stack([sequence[:-1], sequence[1:]], axis=1)
-                seen.append(pairs[piece.washout :])
+                seen.append(pairs[washout:])
     seen = np.concatenate(seen)
     marks = corpus.predicted()
     at = np.flatnonzero(marks)
@@ -213,9 +213,9 @@ def test_chunks_mix_the_whole_corpus():
     corpus = TokenStream(tokens, np.arange(0, 3 * n, 3), np.array([0, 3 * n]))
     order = ChunkOrder(corpus, 300, np.random.default_rng(0))
     for i in range(len(order)):
-        (piece,) = order.chunk(i)
-        assert abs(piece.stream.tokens.mean() / n - 0.5) < 0.2
-        assert len(piece.stream.tokens) <= 303
+        ((piece, _),) = order.chunk(i)
+        assert abs(piece.tokens.mean() / n - 0.5) < 0.2
+        assert len(piece.tokens) <= 303
 
 
 def test_evenly_spaced_sequences():

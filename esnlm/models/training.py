@@ -16,7 +16,7 @@ from esnlm.models.states import StateBlocks, warmup_of
 from esnlm.readouts.base.readout import Block
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
-from esnlm.text.shuffling import ChunkOrder, Piece, evenly_spaced, target_counts
+from esnlm.text.shuffling import ChunkOrder, evenly_spaced, target_counts
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 from esnlm.utils.validation import Count, check_parameters
 from esnlm.utils.version import __version__
@@ -135,9 +135,9 @@ class Trainer(ResumableRun):
         for chunk in range(self._chunk, self._n_chunks):
             yield self._blocks(order.chunk(chunk), number)
 
-    def _blocks(self, pieces: list[Piece], number: int) -> Iterator[Block]:
-        for piece in pieces:
-            for states, following in self.model.states_of(piece.stream, washout=piece.washout):
+    def _blocks(self, pieces: list[tuple[TokenStream, int]], number: int) -> Iterator[Block]:
+        for stream, washout in pieces:
+            for states, following in self.model.states_of(stream, washout=washout):
                 yield states, following
                 if number:
                     self.tokens += len(following)

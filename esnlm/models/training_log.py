@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from esnlm.storage.atomic import csv_aside
+from esnlm.storage.atomic import csv_aside, naming
 
 COLUMNS = ("pass", "tokens", "share", "held_out_nll", "held_out_perplexity", "seconds")
 
@@ -82,11 +82,7 @@ class TrainingLog:
             return
         scores = ["", ""] if loss is None else [loss, math.exp(min(loss, 700.0))]
         row = [number, tokens, round(tokens / total, 6), *scores, round(seconds, 1), *further]
-        try:
-            with open(self.path, "a", newline="", encoding="utf-8") as file:
-                csv.writer(file, lineterminator="\n").writerow(row)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            error.filename = error.filename or str(self.path)  # missing where the disk is full
-            raise
+        with naming(self.path), open(self.path, "a", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerow(row)
+            file.flush()
+            os.fsync(file.fileno())

@@ -41,8 +41,19 @@ class GrowingFile(AbstractContextManager["GrowingFile"]):
         self._digest = hashlib.sha256()
         self._bytes = 0
         self._file = open(path, "wb" if state is None else "r+b", buffering=0)  # noqa: SIM115
-        if state is not None:
-            self._roll_back(state)
+        if state is None:
+            return
+        left = self._bytes = state["bytes"]
+        while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
+            self._digest.update(piece)
+            left -= len(piece)
+        if left or self._digest.hexdigest() != state["sha256"]:
+            self._file.close()
+            raise ValueError(
+                f"{path} is truncated or altered since it was written: remove {path.parent}, and"
+                " begin anew"
+            )
+        self._file.truncate(self._bytes)
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
@@ -62,16 +73,3 @@ class GrowingFile(AbstractContextManager["GrowingFile"]):
         with naming(self.path):
             os.fsync(self._file.fileno())
         return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
-
-    def _roll_back(self, state: Mapping[str, Any]) -> None:
-        left = self._bytes = state["bytes"]
-        while left and (piece := self._file.read(min(left, _PIECE_BYTES))):
-            self._digest.update(piece)
-            left -= len(piece)
-        if left or self._digest.hexdigest() != state["sha256"]:
-            self._file.close()
-            raise ValueError(
-                f"{self.path} is truncated or altered since it was written: remove"
-                f" {self.path.parent}, and begin anew"
-            )
-        self._file.truncate(self._bytes)

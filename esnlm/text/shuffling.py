@@ -1,7 +1,5 @@
 """A corpus in chunks of sequences whose order is shuffled over the whole of it."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,14 +7,6 @@ from esnlm.text.corpus import TokenStream
 
 _COUNTED = 1 << 22
 _WINDOW = 1024
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Sequences to harvest together, the first ``washout`` pairs of each left out."""
-
-    stream: TokenStream
-    washout: int = 0
 
 
 class ChunkOrder:
@@ -32,7 +22,7 @@ class ChunkOrder:
 
     >>> stream = TokenStream(np.arange(9), np.array([0, 3, 5]), np.array([0, 9]))
     >>> order = ChunkOrder(stream, 5, np.random.default_rng(1))
-    >>> [[piece.stream.tokens.tolist() for piece in order.chunk(i)] for i in range(len(order))]
+    >>> [[piece.tokens.tolist() for piece, _ in order.chunk(i)] for i in range(len(order))]
     [[[0, 1, 2, 3, 4]], [[5, 6, 7, 8]]]
     """
 
@@ -59,13 +49,16 @@ class ChunkOrder:
     def __len__(self) -> int:
         return len(self._bounds) - 1
 
-    def chunk(self, index: int) -> list[Piece]:
-        """Chunk ``index``: one piece, or two where one sequence has nothing to wash out."""
+    def chunk(self, index: int) -> list[tuple[TokenStream, int]]:
+        """Chunk ``index``: sequences, and how many pairs of each are a washout.
+
+        One item, or two where one sequence has nothing to wash out.
+        """
         part = slice(self._bounds[index], self._bounds[index + 1])
         first, lengths = self._first[part], self._lengths[part]
         opening = (first == 0) | (self._washout == 0)
         return [
-            Piece(self._stream.gathered(first[chosen], lengths[chosen]), washout)
+            (self._stream.gathered(first[chosen], lengths[chosen]), washout)
             for chosen, washout in ((opening, 0), (~opening, self._washout))
             if chosen.any()
         ]

@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+#: Processor flags that OpenBLAS's SkylakeX kernels need.
 _AVX512 = frozenset({"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"})
 
 
@@ -21,17 +22,12 @@ def use_widest_kernels() -> bool:
     """
     if "numpy" in sys.modules or "OPENBLAS_CORETYPE" in os.environ:
         return False
-    if not _has_avx512(Path("/proc/cpuinfo")):
-        return False
-    os.environ["OPENBLAS_CORETYPE"] = "SkylakeX"
-    return True
-
-
-def _has_avx512(cpuinfo: Path) -> bool:
-    """Whether every processor flag that OpenBLAS's SkylakeX kernels need is listed."""
     try:
-        lines = cpuinfo.read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return False
     flags = next((line for line in lines if line.startswith("flags")), "")
-    return set(flags.split()) >= _AVX512
+    if not set(flags.split()) >= _AVX512:
+        return False
+    os.environ["OPENBLAS_CORETYPE"] = "SkylakeX"
+    return True
