@@ -37,12 +37,6 @@ class FrequencyBins:
     ``edges`` are rising counts between bins; a bin holds its lower edge. The bootstrap resamples
     blocks of ``block_size`` consecutive tokens, which keeps the dependence between neighbours
     (Mahto et al.: 10 000 resamples of 100-token blocks). Takes about a byte of memory a token.
-
-    >>> bins = FrequencyBins()
-    >>> bins.add(np.log([0.5, 0.5]), np.array([500, 200]))
-    >>> bins.add(np.log([0.25]), np.array([7]))
-    >>> [(row.name, round(row.perplexity, 3)) for row in bins.rows(10) if row.n_tokens]
-    [('<100', 4.0), ('100-1k', 2.0), ('all', 2.52)]
     """
 
     def __init__(self, edges: Sequence[float] = FREQUENCY_EDGES, block_size: int = 100) -> None:
@@ -99,12 +93,6 @@ class FrequencyBins:
 
         Both models are resampled by the same blocks (Mahto et al., table 1: the difference is
         significant where the interval leaves out zero).
-
-        >>> one, two = FrequencyBins(), FrequencyBins()
-        >>> one.add(np.log([0.25, 0.25]), np.array([5, 5]))
-        >>> two.add(np.log([0.5, 0.5]), np.array([5, 5]))
-        >>> [(row.name, row.perplexity) for row in one.differences(two, 10) if row.n_tokens]
-        [('<100', 2.0), ('all', 2.0)]
         """
         (first, sizes), (second, others) = self._blocks(), other._blocks()
         if sizes.shape != others.shape or (sizes != others).any():

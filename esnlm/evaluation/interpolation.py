@@ -17,13 +17,6 @@ class InterpolatedModel(SequenceModel):
 
     ``weight`` is the share of the first, in [0, 1]; `choose_weight` finds the best on held-out
     text. Raises ValueError where the models differ in tokenizer, vocabulary or ``reset``.
-
-    >>> from esnlm.models.ngram import NgramLanguageModel
-    >>> docs = [[0, 1, 2, 1, 2], [0, 2, 1, 2]]
-    >>> one, two = (NgramLanguageModel(order, n_tokens=3).fit(docs) for order in (1, 3))
-    >>> both = InterpolatedModel(one, two).choose_weight([[0, 1, 2, 2, 1]])
-    >>> 0 < both.weight < 1, round(float(both.predict_proba([0, 1]).sum()), 12)
-    (True, 1.0)
     """
 
     def __init__(self, first: SequenceModel, second: SequenceModel, weight: float = 0.5) -> None:

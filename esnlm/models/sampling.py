@@ -22,14 +22,6 @@ class Choice:
     top_p : float, optional
         Draw among the fewest tokens whose probabilities add up to ``top_p``.
     random_state : int, Generator or None
-
-    >>> logs = np.log([0.6, 0.3, 0.1])
-    >>> Choice(temperature=0).draw(logs)
-    0
-    >>> {Choice(top_k=1, random_state=seed).draw(logs) for seed in range(20)}
-    {0}
-    >>> sorted({Choice(top_p=0.8, random_state=seed).draw(logs) for seed in range(50)})
-    [0, 1]
     """
 
     _constraints: ClassVar[dict[str, Any]] = {

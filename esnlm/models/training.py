@@ -62,13 +62,6 @@ class Trainer(ResumableRun):
     ``model`` is fitted in place, once it has read the corpus (`LanguageModel.read`). ``stream`` may
     be a memory map: only chunks are gathered. ``held_out`` is scored along the way; readouts choose
     penalties and passes by it.
-
-    >>> from esnlm import Reservoir, RidgeReadout
-    >>> model = LanguageModel(Reservoir(20, random_state=0), RidgeReadout(), n_tokens=3)
-    >>> docs = [np.array([0, 1, 2, 1])] * 50
-    >>> model = Trainer(model, model.read(docs)).run()
-    >>> round(model.perplexity(docs), 2)
-    1.0
     """
 
     def __init__(

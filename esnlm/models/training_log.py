@@ -18,17 +18,6 @@ class TrainingLog:
     ``tokens`` were learned so far over all passes, ``share`` is their part of the whole run,
     ``held_out_nll`` is in nats a token, ``seconds`` are those of training, pauses left out. A run
     may have further columns.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "log.csv"
-    >>> log = TrainingLog(path)
-    >>> log.begin(0)
-    >>> for tokens in (10, 20):
-    ...     log.add(1, tokens, 40, 2.0, 0.5)
-    >>> resumed = TrainingLog(path)
-    >>> resumed.begin(1)
-    >>> path.read_text().splitlines()[1:]
-    ['1,10,0.25,2.0,7.38905609893065,0.5']
     """
 
     def __init__(self, path: Path | None, further: Sequence[str] = ()) -> None:

@@ -46,11 +46,6 @@ class KneserNey(BaseEstimator):
     ----------
     S. F. Chen and J. Goodman (1998), An empirical study of smoothing techniques for language
     modeling, equations 4.29 to 4.33.
-
-    >>> model = KneserNey(order=3, n_tokens=4).fit([0, 1, 2, 1, 2, 3, 0, 1, 2, 3], starts=[0, 6])
-    >>> after = model.next_token_distribution([1, 2])
-    >>> int(after.argmax()), round(float(after.sum()), 12)
-    (3, 1.0)
     """
 
     def __init__(
@@ -114,10 +109,6 @@ class KneserNey(BaseEstimator):
 
         ``starts`` (n,): where documents begin in ``tokens`` (T,), 0 among them; None: one does.
         The memory used beyond the answer does not depend on T.
-
-        >>> model = KneserNey(order=2, n_tokens=3).fit([0, 1, 2, 1, 2])
-        >>> model.log_probabilities([0, 1, 2, 0, 1], starts=[0, 3]).round(3).tolist()
-        [0.0, -0.288, -0.405, 0.0, -0.288]
         """
         self._fitted()
         words = checked_tokens(tokens, self.n_tokens_)

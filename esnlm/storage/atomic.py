@@ -70,13 +70,7 @@ def file_aside(path: Path, mode: str = "wb", **options: Any) -> Iterator[IO[Any]
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file that is either the old one or the new one, whatever happens meanwhile.
-
-    >>> path = Path(tempfile.mkdtemp()) / "note"
-    >>> write_whole(path, "text")
-    >>> path.read_text()
-    'text'
-    """
+    """Write a file that is either the old one or the new one, whatever happens meanwhile."""
     with file_aside(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
@@ -158,12 +152,6 @@ def locked(path: Path, refusal: Exception | None = None) -> Iterator[None]:
 
     Where another process holds it, ``refusal`` is raised; without one the lock is waited for. The
     file stays.
-
-    >>> path = Path(tempfile.mkdtemp()) / "lock"
-    >>> with locked(path), locked(path, ValueError("another process is writing: wait for it")):
-    ...     pass
-    Traceback (most recent call last):
-    ValueError: another process is writing: wait for it
     """
     lock = FileLock(path, timeout=-1 if refusal is None else 0)
     try:

@@ -40,18 +40,6 @@ class Checkpoints:
 
     A new one is written aside, brought to the disk and renamed; only then the one before is
     removed. A process that is killed at any moment leaves a whole one, once there was a first.
-
-    >>> import tempfile
-    >>> import numpy as np
-    >>> folder = Checkpoints(Path(tempfile.mkdtemp()) / "run")
-    >>> folder.save(1, {"seen": 5}, {"sum": np.ones(2)})
-    >>> folder.save(2, {"seen": 9}, {"sum": np.zeros(2)})
-    >>> found = folder.latest()
-    >>> found.step, found.facts, found.arrays
-    (2, {'seen': 9}, {'sum': array([0., 0.])})
-    >>> folder.remove()
-    >>> folder.latest() is None
-    True
     """
 
     def __init__(self, folder: Path) -> None:

@@ -20,17 +20,6 @@ class GrowingFile(AbstractContextManager["GrowingFile"]):
 
     What is appended is converted to ``dtype``. ``state`` is what `state` returned at a checkpoint:
     whatever the file has beyond it is cut off; ValueError where its bytes are others.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "a"
-    >>> with GrowingFile(path, np.dtype("<u2")) as file:
-    ...     file.append(np.array([1, 2]))
-    ...     state = file.state()
-    ...     file.append(np.array([3]))
-    >>> with GrowingFile(path, np.dtype("<u2"), state) as file:
-    ...     file.append(np.array([4]))
-    >>> np.fromfile(path, "<u2").tolist()
-    [1, 2, 4]
     """
 
     def __init__(

@@ -59,12 +59,6 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     Text comes after BOS where sentences or documents have one, and its line ends are what they
     are in a document: with ``reset="sentence"`` only what follows the last of them is read.
     Integers are taken as they are, and where there are none at all BOS stands alone.
-
-    >>> tokenizer = Tokenizer.train_words(["a b"])
-    >>> framed_prefix("a\\nb", tokenizer, "sentence").tolist()
-    [1, 4]
-    >>> framed_prefix("a\\nb", tokenizer, "document").tolist()
-    [1, 3, 2, 4]
     """
     if not isinstance(prefix, str):
         ids = _as_integers(prefix)

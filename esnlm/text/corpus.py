@@ -33,12 +33,6 @@ class TextCorpus:
 
     Raises CorpusError where a path does not exist (at once), or, when read: a file is not UTF-8
     text, a ``.gz`` is damaged, or the files together hold no text.
-
-    >>> import tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.txt").write_text("one line\\nanother\\n\\na new document\\n")
-    >>> list(TextCorpus(folder))
-    ['one line\\nanother', 'a new document']
     """
 
     def __init__(self, paths: str | Path | Sequence[str | Path], split: str = "blank_line") -> None:

@@ -61,14 +61,6 @@ class SentenceStream:
     The ``split`` of the corpus says what a document is. A sentence is a line that is not blank
     ("line"), or what the splitter finds in a line ("splitter"). A batch ends with the line that
     brings it to ``n_characters``.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> path = Path(tempfile.mkdtemp()) / "a"
-    >>> _ = path.write_text("One.\\nTwo.\\n\\nThree.\\n")
-    >>> stream = SentenceStream(TextCorpus(path), n_characters=8)
-    >>> [(batch.texts, batch.ends, batch.position) for batch in stream.batches()]
-    [(['One.', 'Two.'], [], (0, 2)), (['Three.'], [0], (0, 4)), ([], [0], (1, 0))]
     """
 
     def __init__(

@@ -48,14 +48,6 @@ class Shards:
         Of the corpus; ``len()`` is the number of sentences.
     manifest : dict
         All of ``manifest.json``; ``manifest["totals"]`` has further counts.
-
-    >>> import tempfile
-    >>> from esnlm.text.prepare import prepare_shards
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.txt").write_text("the boy\\nthe dog\\n")
-    >>> shards = prepare_shards(folder / "a.txt", folder / "a", "word")
-    >>> len(shards), shards.n_tokens, shards.stream().tokens.tolist()
-    (2, 8, [1, 3, 4, 2, 1, 3, 5, 2])
     """
 
     def __init__(self, folder: str | Path, *, verify: bool = True) -> None:

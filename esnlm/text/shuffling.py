@@ -19,11 +19,6 @@ class ChunkOrder:
     Where the stream has no starts, it is cut in windows that take the place of sequences: each
     begins ``warmup`` tokens early, whose pairs are left out, so that the state can forget that it
     began at zero.
-
-    >>> stream = TokenStream(np.arange(9), np.array([0, 3, 5]), np.array([0, 9]))
-    >>> order = ChunkOrder(stream, 5, np.random.default_rng(1))
-    >>> [[piece.tokens.tolist() for piece, _ in order.chunk(i)] for i in range(len(order))]
-    [[[0, 1, 2, 3, 4]], [[5, 6, 7, 8]]]
     """
 
     def __init__(

@@ -27,15 +27,6 @@ class TorchLanguageModel(SequenceModel):
 
     ``run_`` is the digest of the run of `esnlm.torch.training.trainer.NetworkTrainer` that trained
     the network, or None.
-
-    >>> from esnlm.torch.networks.esn import EchoStateNetwork
-    >>> tokenizer = Tokenizer.train_words(["the boy sees the dog"])
-    >>> reservoir = {"n_units": 20, "random_state": 0}
-    >>> model = TorchLanguageModel(EchoStateNetwork(len(tokenizer), reservoir=reservoir), tokenizer)
-    >>> [scores.shape for scores in model.log_likelihood(["the boy", "the dog sees"])]
-    [(3,), (4,)]
-    >>> round(float(model.predict_proba("the boy").sum()), 6)
-    1.0
     """
 
     _kind: ClassVar[str | None] = "torch"

@@ -72,11 +72,6 @@ def log_probabilities(
 
     ``starts`` (n_sequences,) int64, 0 among them; None: all is one sequence. ``bf16``: compute in
     bfloat16 where autocast does. The network is scored in evaluation mode; its own mode is kept.
-
-    >>> from esnlm.torch.networks.esn import EchoStateNetwork
-    >>> network = EchoStateNetwork(5, reservoir={"n_units": 20, "random_state": 0})
-    >>> log_probabilities(network, np.array([0, 1, 2, 0, 3]), np.array([0, 3])) < 0
-    array([False,  True,  True, False,  True])
     """
     training = network.training
     network.eval()
@@ -122,12 +117,7 @@ def width_of(network: Network) -> int:
 
 
 def selected(hidden: Tensor, rows: Places, steps: Places) -> Tensor:
-    """Hidden (B, T, D) -> (n, D): the vectors at n places.
-
-    >>> hidden = torch.arange(6).reshape(2, 3, 1)
-    >>> selected(hidden, np.array([0, 1]), np.array([2, 0])).tolist()
-    [[2], [3]]
-    """
+    """Hidden (B, T, D) -> (n, D): the vectors at n places."""
     if hidden.is_contiguous():
         places = on_device(rows * hidden.shape[1] + steps, hidden.device)
         return hidden.flatten(0, 1).index_select(0, places)

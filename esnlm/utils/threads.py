@@ -48,10 +48,6 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
     Tiles share nothing, so results do not depend on the number of threads. A call ends, whether by
     its results, by the error of a tile or by an interrupt, only when no tile is running any more:
     what tiles write to may be used again at once. A single tile runs in the calling thread.
-
-    >>> with tile_map(2) as over:
-    ...     over(lambda tile: tile * tile, [1, 2, 3])
-    [1, 4, 9]
     """
     count = n_threads(requested)
     # Threads start with the first tiles: a pool without any costs nothing.
@@ -136,12 +132,7 @@ class _Work:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Matrix products use one thread within the ``with`` block: tiles are what is parallel.
-
-    >>> with one_blas_thread(), tile_map(2) as over:
-    ...     over(lambda tile: tile * tile, [1, 2])
-    [1, 4]
-    """
+    """Matrix products use one thread within the ``with`` block: tiles are what is parallel."""
     with _libraries().limit(limits=1, user_api="blas"):
         yield
 

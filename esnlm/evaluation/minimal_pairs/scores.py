@@ -95,13 +95,6 @@ def sentence_log_likelihoods(
         Mean: over the tokens scored; 0 where there is none.
     verbose : bool
         Show progress on standard error if it is a terminal.
-
-    >>> from esnlm import LanguageModel, Reservoir, RidgeReadout
-    >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
-    >>> model = LanguageModel(Reservoir(50, random_state=0), RidgeReadout(), tokenizer="word")
-    >>> good, bad = sentence_log_likelihoods(model.fit(docs), ["the boy sees", "sees the boy"])
-    >>> bool(good > bad)
-    True
     """
     check_choice("reduction", reduction, REDUCTIONS)
     for place, sentence in enumerate(sentences):

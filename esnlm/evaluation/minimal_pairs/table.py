@@ -44,11 +44,6 @@ def tabulate(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]
     ``accuracy`` is the share of pairs chosen rightly, ties counting half; of a phenomenon and
     overall it is the mean over paradigms. ``ties`` counts pairs. ``bos`` is whether BOS was read
     before each sentence.
-
-    >>> pairs = [Pair("p", "f", "q", str(k), "a", "b") for k in range(4)]
-    >>> scores = PairScores(np.array([1.0, 2, 3, 4]), np.array([0.0, 0, 3, 9]), True, "sum")
-    >>> [(row["level"], row["accuracy"], row["ties"]) for row in tabulate(pairs, scores, "m")]
-    [('paradigm', 0.625, 1), ('phenomenon', 0.625, 1), ('overall', 0.625, 1)]
     """
     sums: Any = {"n_pairs": "sum", "accuracy": _mean, "ties": "sum"}
     table = _of_pairs(pairs).assign(n_pairs=1, accuracy=scores.credit, ties=scores.ties)

@@ -66,13 +66,6 @@ def run_grid(
     Returns the rows in the order of ``settings``: numbers are int or float, None is an empty field.
     A CSV of other columns or fixed values, and one that another process is writing, are refused
     by ValueError; a killed worker raises ChildProcessError. Finished rows stay, whatever happens.
-
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "squares.csv"
-    >>> grid = [{"n": n} for n in (2, 3)]
-    >>> options = dict(key=["n"], columns=["n", "square"], jobs=1, progress=False)
-    >>> run_grid(grid, lambda setting: {"square": setting["n"] ** 2}, path, **options)
-    [{'n': 2, 'square': 4}, {'n': 3, 'square': 9}]
     """
     from tqdm import tqdm
 

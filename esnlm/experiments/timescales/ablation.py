@@ -100,14 +100,6 @@ def word_ablation(
     In each window of the stream the word after ``context`` tokens is left out; lag 0 compares
     the states right after it and without it, lag k those k tokens later. States are the
     reservoir's, or the cells of an LSTM's layers.
-
-    >>> from esnlm import Reservoir, RidgeReadout
-    >>> docs = ["the boy sees the dog and the girl", "the girl sees the boy and the dog"] * 5
-    >>> reservoir = Reservoir(30, leak_rate=0.5, random_state=0)
-    >>> model = LanguageModel(reservoir, RidgeReadout(), tokenizer="word").fit(docs)
-    >>> (layer,) = word_ablation(model, model.tokenize(docs), context=2, n_lags=4)
-    >>> layer.share.shape, layer.by_unit.shape, bool(layer.share[4] < layer.share[0])
-    ((5,), (5, 30), True)
     """
     for name, value in (("context", context), ("n_lags", n_lags), ("n_windows", n_windows)):
         check_count(name, value)

@@ -20,11 +20,6 @@ def last_tokens(
 
     Tokens before a start (sorted positions where a sequence begins; None: 0 alone) do not belong
     to its sequence. ``before`` (n_last,) are those before position 0 where none begins there.
-
-    >>> last_tokens(np.array([5, 6, 7, 8]), np.array([0, 1, 3]), np.array([0, 2]), 2)
-    array([[ 5, -1],
-           [ 6,  5],
-           [ 8,  7]])
     """
     first = np.zeros(len(positions), dtype=np.int64)
     if starts is not None and len(starts):

@@ -20,13 +20,6 @@ class SeparateFactors:
 
     Templates of the readout for the class, and of those for the words of each class, are cloned.
     There is no readout for a single class, nor within classes of one word.
-
-    >>> from esnlm import RidgeReadout
-    >>> X, codes = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 2])
-    >>> factors = SeparateFactors(np.array([0, 1, 1]), RidgeReadout(), RidgeReadout())
-    >>> factors.fit(ArrayBlocks(X, codes), None)
-    >>> factors.log_probabilities(X).argmax(axis=1), list(factors.word_factors)
-    (array([0, 0, 1, 2]), [1])
     """
 
     def __init__(

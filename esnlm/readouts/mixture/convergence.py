@@ -16,12 +16,6 @@ class ConvergenceMonitor:
     iteration; ``held_out`` is empty without held-out rows. ``best`` is the iteration whose
     parameters are kept: best held-out, or the last. ``converged`` and ``stopped_early`` say whether
     convergence, or held-out rows, ended the run. Parameters: see `MixtureOfExpertsReadout`.
-
-    >>> monitor = ConvergenceMonitor(tol=0.01, max_iter=10, patience=3)
-    >>> for value in (-2.0, -1.5, -1.495):
-    ...     monitor.report(value, value)
-    >>> monitor.converged, monitor.n_iter, monitor.best
-    (True, 2, 2)
     """
 
     tol: float

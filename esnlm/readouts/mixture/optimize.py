@@ -58,11 +58,6 @@ class QuasiNewtonMemory:
     the missing responsibilities, so it steps too short. The limited-memory BFGS recursion with
     the M-step as its first metric corrects that (quasi-Newton acceleration of EM: Jamshidian &
     Jennrich 1997; Lange 1995).
-
-    >>> memory = QuasiNewtonMemory(5)
-    >>> memory.update(np.array([1.0, 0.0]), np.array([4.0, 0.0]))  # curvature 4 along the first
-    >>> memory.direction(np.array([8.0, 8.0]), lambda gradient: gradient).tolist()
-    [2.0, 8.0]
     """
 
     def __init__(self, size: int) -> None:

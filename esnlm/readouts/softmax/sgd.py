@@ -186,15 +186,6 @@ class SoftmaxPasses(Stateful):
     The rate falls linearly to zero over all passes. In a first pass over an unknown number of
     rows (``n_rows`` 0) it falls as the root of the rows seen, and then linearly. ``counts``
     (n_classes,) are the occurrences of each class in a pass; default: in the pilot sample.
-
-    >>> passes = SoftmaxPasses(1, 2, 4, 1, None, Rates(0.1, 0.05, 0.9))
-    >>> X, codes = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 1])
-    >>> passes.survey.add(X, codes)
-    <esnlm.readouts.base.moments.Moments object at ...>
-    >>> passes.end_sample()
-    >>> passes.learn(X, codes)
-    >>> passes.solver.weights.shape, passes.n_seen
-    ((1, 2), 4)
     """
 
     _saved = ("n_rows", "n_passes", "n_seen", "best_score", "counts", "survey", "solver", "best")

@@ -24,11 +24,6 @@ def with_token_code(reservoir: Any) -> Any:
 
     They take the place of units: no recurrent weight leads to them, and the sign of each is a
     digit of the token, the lowest first. `token_of` reads it.
-
-    >>> from esnlm import Reservoir
-    >>> reservoir = with_token_code(Reservoir(20, random_state=0).fit(n_inputs=6))
-    >>> token_of(reservoir.transform([0, 5, 2, 3]), 3).tolist()
-    [0, 5, 2, 3]
     """
     n_tokens = int(reservoir.n_inputs_)
     n_code = n_code_units(n_tokens)

@@ -28,20 +28,7 @@ _WORTH_THREADS = 1 << 24
 def canonical_directions(
     moments: Moments, n_components: int
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Directions (n_units, P) along which states tell the next words apart best, and how well.
-
-    The leading canonical variables of states and one-hot next words (Hotelling 1936; for word
-    vectors Dhillon, Foster & Ungar 2015): with states whitened, the principal directions of the
-    words' mean states, each word weighted by its rows, those of few less by n / (n + 3).
-    ``(x - mean) @ directions`` has about unit covariance. The second array (P,) holds the
-    canonical correlations, falling from at most one. P is ``n_components``, but ``n_units`` at
-    most. Here the second unit alone tells the words apart:
-
-    >>> X = np.array([[5.0, 0.0], [-5.0, 0.0], [5.0, 1.0], [-5.0, 1.0]] * 9)
-    >>> moments = Moments(2, 2).add(X, np.array([0, 0, 1, 1] * 9))
-    >>> np.abs(canonical_directions(moments, 1)[0]).round(1).ravel()
-    array([0., 2.], dtype=float32)
-    """
+    """Directions (n_units, P) along which states tell the next words apart best, and how well."""
     n_units = moments.n_units
     covariance = moments.centred_gram() / max(moments.n, 1)
     variance = float(np.trace(covariance)) / n_units

@@ -125,13 +125,7 @@ def split_last_tokens(
 
 
 class PairCounts(Stateful):
-    """Pairs of last tokens, and how often each was met.
-
-    >>> counts = PairCounts(10)
-    >>> counts.add(np.array([[3, 1], [4, 1], [3, 1], [3, -1]]))
-    >>> counts.most_frequent(1)
-    array([13])
-    """
+    """Pairs of last tokens, and how often each was met."""
 
     _saved = ("totals",)
 

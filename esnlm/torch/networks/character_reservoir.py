@@ -91,10 +91,6 @@ class AttentionReservoir(CharacterReservoir):
     n_hidden : int
         Size H of the readout's hidden layer and of its projection. Trained parameters:
         N H + H + H² N + H N + H V + V.
-
-    >>> network = AttentionReservoir(60, n_units=75, n_hidden=13)
-    >>> sum(p.numel() for p in network.parameters())
-    15478
     """
 
     #: Of paper 004, from about 15 000 to 155 000 trained parameters.

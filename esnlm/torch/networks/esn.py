@@ -34,14 +34,6 @@ class EchoStateNetwork(Network):
         Of the output matrix; at most the number of units. None: a full matrix.
     dropout : float
         Share of a state's units that are dropped before the output, in training.
-
-    >>> network = EchoStateNetwork(7, reservoir={"n_units": 20, "random_state": 0}, rank=3)
-    >>> hidden, state = network.encode(torch.tensor([[1, 2, 3], [4, 5, 6]]))
-    >>> hidden.shape, state.shape, network.head(hidden).shape
-    (torch.Size([2, 3, 20]), torch.Size([2, 20]), torch.Size([2, 3, 7]))
-    >>> states = torch.from_numpy(network.reservoir.transform([4, 5, 6]))
-    >>> torch.allclose(hidden[1], states, atol=1e-5)
-    True
     """
 
     reads_ahead: ClassVar[bool] = True
@@ -149,12 +141,6 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         After the embedding and before the output.
     truncate : int, optional
         The gradient is cut at every step whose number is a multiple of it.
-
-    >>> network = EchoStateNetworkWithEmbedding(7, reservoir={"n_units": 6, "random_state": 0})
-    >>> hidden, _ = network.encode(torch.tensor([[1, 2, 3]]))
-    >>> network.loss(hidden[:, -1], torch.tensor([4])).sum().backward()
-    >>> network.embedding.weight.grad.abs().sum(1).bool().tolist()
-    [False, True, True, True, False, False, False]
     """
 
     reads_ahead: ClassVar[bool] = False

@@ -156,10 +156,6 @@ class MultiTimescaleLSTM(AWDLSTM):
     layer have the quantiles of an inverse gamma distribution of shape ``alpha`` (section 3.1.1);
     the last layer is free. The authors' published code fixes all biases of these layers; the
     paper, and this class, those of the forget and input gates.
-
-    >>> network = MultiTimescaleLSTM(20, n_units=4, n_dims=3)
-    >>> network.assigned_timescales(0).tolist(), network.assigned_timescales(1).round(2).tolist()
-    ([3.0, 3.0, 4.0, 4.0], [0.77, 2.15, 6.44, 49.86])
     """
 
     def __init__(self, n_tokens: int, *, alpha: float = 0.56, **settings: Any) -> None:

@@ -184,13 +184,7 @@ class Network(nn.Module, ABC):
         return [parameter for parameter in self.parameters() if not parameter.requires_grad]
 
     def parameter_counts(self) -> ParameterCounts:
-        """Numbers of parameters; those that two layers share count once.
-
-        >>> from esnlm.torch.networks.esn import EchoStateNetwork
-        >>> options = {"n_units": 10, "degree": 2, "input_degree": 3, "random_state": 0}
-        >>> EchoStateNetwork(7, reservoir=options, rank=4).parameter_counts()
-        ParameterCounts(trainable=75, total=255, nonzero=126)
-        """
+        """Numbers of parameters; those that two layers share count once."""
         trained = sum(p.numel() for p in self.trained_parameters().values())
         frozen = self.frozen_weights()
         entries = sum(math.prod(matrix.shape) for matrix in frozen)

@@ -27,10 +27,6 @@ class FrozenMatrix(nn.Module):
     ``embedding_bag`` is one compiled kernel for that on either device: weighted sums of the
     vectors' rows, in the order of the matrix's columns. From a quarter of non-zeros on, a dense
     product is faster.
-
-    >>> matrix = FrozenMatrix(scipy.sparse.csr_matrix(([2.0], ([0], [1])), shape=(2, 5)))
-    >>> matrix.is_dense, matrix(torch.ones(5, 1, dtype=torch.float64)).tolist()
-    (False, [[2.0], [0.0]])
     """
 
     matrix: Tensor
@@ -160,10 +156,6 @@ class TokenInputs(nn.Module):
     """``W_in u + b`` for one-hot u: a token's column, dense, or sparse as padded lists of units.
 
     ``W_in`` (n_units, n_tokens): an array or CSC matrix; ``bias`` (n_units,).
-
-    >>> inputs = TokenInputs(scipy.sparse.csc_matrix([[0.0, 2.0], [3.0, 4.0]]), np.array([0.5, 0]))
-    >>> inputs.drive(torch.tensor([[1, 0]]))(0, torch.zeros(2, 2, dtype=torch.float64)).tolist()
-    [[2.5, 0.5], [4.0, 3.0]]
     """
 
     bias: Tensor

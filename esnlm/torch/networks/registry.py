@@ -24,13 +24,7 @@ NETWORKS: dict[str, tuple[str, str]] = {
 
 
 def network_class(name: str) -> "type[Network]":
-    """The class of that name.
-
-    >>> network_class("esm")
-    Traceback (most recent call last):
-    ...
-    ValueError: model must be one of esn, ..., got 'esm'
-    """
+    """The class of that name."""
     if name not in NETWORKS:
         raise ValueError(f"model must be one of {', '.join(NETWORKS)}, got {name!r}")
     module, class_name = NETWORKS[name]
@@ -78,11 +72,6 @@ def settings_of_size(
     network's defaults. The candidates are a list, in two dimensions where width and depth grow
     together, not a continuous function, so they are compared one by one. ValueError if none is
     within a quarter of ``n_parameters``.
-
-    >>> settings_of_size("aerc", 15_000, 60)
-    {'n_units': 75, 'n_hidden': 13}
-    >>> settings_of_size("lstm", 54_000_000, 50_257)
-    {'n_units': 516}
     """
     kind = network_class(name)
 

@@ -15,19 +15,6 @@ class Averaging:
 
     Averaging begins after a loss that is above the least of those more than ``patience`` losses
     ago; None: never.
-
-    >>> from esnlm.torch.networks.lstm import LSTM
-    >>> network = LSTM(3, n_units=2)
-    >>> averaging = Averaging(network, patience=1)
-    >>> [averaging.add_loss(loss) for loss in (3.0, 2.0, 2.5, 2.5)]
-    [False, False, False, True]
-    >>> averaging.begin()
-    >>> for value in (1.0, 3.0):
-    ...     _ = network.output.bias.data.fill_(value)
-    ...     averaging.step()
-    >>> averaging.finish()
-    >>> network.output.bias.tolist()
-    [2.0, 2.0, 2.0]
     """
 
     def __init__(self, network: Network, patience: int | None) -> None:

@@ -37,15 +37,6 @@ class PieceBatches:
     Pieces are windows or sequences; a sequence longer than ``plan.length`` is cut, the last token
     of a part being the first of the next. ``n_batches``, ``n_predicted`` and ``n_read`` (tokens)
     are those of one pass.
-
-    >>> stream = TokenStream(np.arange(7), np.array([0, 4]), np.array([0, 7]))
-    >>> batches = PieceBatches(stream, Plan(batch_size=2), 2)
-    >>> (batch,) = batches.of_pass(0)
-    >>> order = batch.tokens[:, 0].argsort()
-    >>> batch.tokens[order].tolist(), batch.following[order].tolist()
-    ([[0, 1, 2], [4, 5, 0]], [[1, 2, 3], [5, 6, 0]])
-    >>> batches.n_batches, batches.n_predicted
-    (1, 5)
     """
 
     from_start = True
@@ -98,11 +89,6 @@ class StreamBatches:
 
     Tokens at the end that do not fill a row of all streams are left out. Attributes are those of
     `PieceBatches`.
-
-    >>> stream = TokenStream(np.arange(9), None, np.array([0, 9]))
-    >>> batches = StreamBatches(stream, Plan(batching="streams", length=3), 2)
-    >>> [(batch.tokens.tolist(), batch.continues) for batch in batches.of_pass(0)]
-    [([[0, 1, 2], [4, 5, 6]], False), ([[3], [7]], True)]
     """
 
     from_start = False

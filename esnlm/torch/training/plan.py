@@ -72,13 +72,7 @@ class Plan:
             raise ValueError(f"warmup and hold must add up to 1, got {self.warmup + self.hold}")
 
     def rate(self, step: int, n_steps: int) -> float:
-        """Learning rate of step ``step`` (from 0) of ``n_steps``.
-
-        >>> plan = Plan(learning_rate=1.0, schedule="warmup-hold-cosine", warmup=0.2, hold=0.2,
-        ...     final=0.1)
-        >>> [round(plan.rate(step, 10), 3) for step in range(10)]
-        [0.5, 1.0, 1.0, 1.0, 1.0, 0.94, 0.775, 0.55, 0.325, 0.16]
-        """
+        """Learning rate of step ``step`` (from 0) of ``n_steps``."""
         if self.schedule == "constant":
             return self.learning_rate
         warms = self.schedule == "warmup-hold-cosine"
@@ -99,11 +93,6 @@ def plan_settings(
     ``settings`` are the network's constructor arguments. With ``one_text`` the corpus has no
     sentence boundaries: windows or streams of the text take the place of sentences. ValueError
     for a setting that is unknown or out of range.
-
-    >>> plan_settings("lstm", {}, {"epochs": 2})
-    {'epochs': 2}
-    >>> plan_settings("lstm", {}, {"epochs": 2}, one_text=True)
-    {'length': 128, 'epochs': 2, 'batching': 'streams'}
     """
     kind = network_class(model)
     plan = {**kind.RECIPE, **given}

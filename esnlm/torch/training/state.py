@@ -47,14 +47,7 @@ def mapped(function: Callable[[Any], Any], state: Any) -> Any:
 
 
 def described_state(state: State, processes: Processes) -> tuple[Any, Arrays]:
-    """A carried state of all processes: nested numbers of its tensors, and these by name.
-
-    >>> shape, arrays = described_state((torch.ones(2), (None, torch.zeros(1))), Processes())
-    >>> shape, sorted(arrays)
-    ((0, (None, 1)), ['carried.0.0', 'carried.0.1'])
-    >>> restored_state(shape, arrays, 0, torch.device("cpu"))
-    (tensor([1., 1.]), (None, tensor([0.])))
-    """
+    """A carried state of all processes: nested numbers of its tensors, and these by name."""
     arrays: Arrays = {}
     numbers = count()
 

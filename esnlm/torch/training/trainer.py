@@ -51,15 +51,6 @@ class NetworkTrainer(ResumableRun):
     interrupted and resumed. The gradient of a step is that of the mean over its predicted tokens
     in all processes. `run` raises FloatingPointError if the loss is not a number any more. The
     network is trained in place, where it is; ``n_steps`` are those of the whole run.
-
-    >>> from esnlm.torch.networks.esn import EchoStateNetwork
-    >>> _ = torch.manual_seed(0)
-    >>> network = EchoStateNetwork(3, reservoir={"n_units": 20, "random_state": 0}, rank=2)
-    >>> stream = TokenStream(np.tile([0, 1, 2, 1], 200), np.arange(0, 800, 4), np.array([0, 800]))
-    >>> trainer = NetworkTrainer(network, stream, stream, Plan(batch_size=4, learning_rate=0.05))
-    >>> trainer.run()
-    >>> trainer.step, trainer.last_score < 0.1
-    (50, True)
     """
 
     def __init__(
