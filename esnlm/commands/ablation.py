@@ -60,7 +60,7 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = _DEFAUL
 def _rows(
     model: str, layer: int, decay: "Decay", assigned: "NDArray[np.float64] | None", size: int
 ) -> list[dict[str, Any]]:
-    """What is left in a layer, and in groups of its units of about the same timescale."""
+    """Rows of a layer, and of groups of its units of about the same timescale."""
     import numpy as np
 
     curves: list[tuple[str, int, Any, Any]] = [("all", decay.by_unit.shape[1], "", decay.share)]

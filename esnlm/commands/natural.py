@@ -94,7 +94,7 @@ def _baseline(text: str) -> tuple[str, tuple[float, float | None]]:
 
 @group("Grid")
 class NaturalWeights(WeightOptions):
-    """How the weights of all reservoirs of the grid are drawn and used."""
+    """Weights of all reservoirs of the grid."""
 
     spectral_radius: Annotated[float, real("R")] = 0.99
     """Of the recurrent weights."""

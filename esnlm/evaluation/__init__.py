@@ -1,1 +1,1 @@
-"""How well a model predicts text: by token, word and character; minimal pairs."""
+"""Scores of models on text: by token, word and character; minimal pairs."""

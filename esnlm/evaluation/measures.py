@@ -1,4 +1,4 @@
-"""How well models predict text, in units that compare across tokenizers."""
+"""Scores of a model on text, in units that compare across tokenizers."""
 
 import math
 from collections import Counter
@@ -160,7 +160,7 @@ class Evaluation:
         return interpolation_weight(left, right)
 
     def token_counts(self, paths: Sequence[str]) -> NDArray[np.int64]:
-        """How often (V,) each token is one to predict in texts or shards."""
+        """Count how often each token is one to predict in texts or shards: (V,)."""
         counts = np.zeros(self.models[0].n_tokens_, dtype=np.int64)
         for path in paths:
             for _, stream in self._streams(path):

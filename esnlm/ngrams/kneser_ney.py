@@ -219,7 +219,7 @@ class KneserNey(BaseEstimator):
 
 
 def _checked_starts(starts: ArrayLike | None, tokens: Ints) -> Ints:
-    """Where (n,) documents begin in the tokens."""
+    """Positions (n,) at which documents begin in the tokens."""
     where = np.asarray([0] if starts is None else starts)
     if len(tokens) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
         raise ValueError(f"starts must begin at 0 and rise, got {where[:5].tolist()} and on")

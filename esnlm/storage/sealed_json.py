@@ -47,7 +47,7 @@ class FolderFormat:
 
     @property
     def what(self) -> str:
-        """What messages call such a folder."""
+        """Name of such a folder in messages."""
         return self.name.removeprefix("esnlm-")
 
     @property

@@ -54,7 +54,7 @@ def framed(
 
 
 def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: str) -> NDArray[Any]:
-    """What is read before the next token is predicted: (n,) integers.
+    """Tokens to read before the next one is predicted: (n,) integers.
 
     Text comes after BOS where sentences or documents have one, and its line ends are what they
     are in a document: with ``reset="sentence"`` only what follows the last of them is read.

@@ -19,7 +19,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True)
 class Rules:
-    """How text becomes sentences.
+    """Settings of splitting text into sentences.
 
     ``documents`` is the ``split`` of `esnlm.text.corpus.TextCorpus`, ``sentences`` that of
     `SentenceStream`. ``min_length`` and ``max_length`` are in tokens, the boundary tokens

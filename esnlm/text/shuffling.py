@@ -60,7 +60,7 @@ class ChunkOrder:
 
 
 def target_counts(stream: TokenStream, n_tokens: int) -> NDArray[np.int64]:
-    """How often each token is predicted in a pass: (n_tokens,).
+    """Count how often each token is predicted in a pass: (n_tokens,).
 
     >>> target_counts(TokenStream(np.array([0, 1, 1]), np.array([0]), np.array([0, 3])), 3)
     array([0, 2, 0])

@@ -92,7 +92,7 @@ def log_probabilities(
 
 
 def _known(tokens: NDArray[Any], starts: Places, longest: int | None) -> Places:
-    """How many first predictions of each sequence (n,) are those of the one before.
+    """Count the first predictions of each sequence (n,) that are those of the one before.
 
     0 for sequences that are read in pieces.
 

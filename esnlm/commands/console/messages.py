@@ -1,4 +1,4 @@
-"""What a command tells its user on standard error: one line each, through the logger ``esnlm``."""
+"""Messages on standard error, one line each, through the logger ``esnlm``."""
 
 import logging
 import sys

@@ -36,7 +36,7 @@ class PassOptions(ChunkOptions):
 
 @dataclass(frozen=True)
 class Running:
-    """Where a run keeps its checkpoints and its log.
+    """A training run's folder of checkpoints, log and pace of saving.
 
     ``speaks``: whether this process, of several, writes files and messages.
     """

@@ -71,7 +71,7 @@ def option_name(field: str) -> str:
 
 
 def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int, int]:
-    """How many tokens of texts are unknown to a tokenizer, and how many there are."""
+    """Count the tokens of texts that a tokenizer does not know, and all tokens."""
     if tokenizer is None or tokenizer.unk_id is None:
         return 0, 0
     ids = list(tokenizer.encode_batches(texts))
@@ -79,5 +79,5 @@ def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int,
 
 
 def usual_split(tokenizer: "Tokenizer", reset: str) -> str:
-    """What a document is, unless the user says so; see `esnlm.text.corpus.TextCorpus`."""
+    """Split of text into documents where no option says it (`esnlm.text.corpus.TextCorpus`)."""
     return "file" if tokenizer.keeps_newlines and reset == "never" else "blank_line"

@@ -25,7 +25,7 @@ HeldOut = Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")]
 
 @group()
 class CorpusOptions:
-    """What a token and a document are, where the corpus is text."""
+    """Tokens and documents of a corpus that is text."""
 
     tokenizer: Annotated[str | None, Parameter(metavar="word|char|FILE")] = None
     """Of text: words, characters, or a tokenizer.json (default: word)."""

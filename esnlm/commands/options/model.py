@@ -30,7 +30,7 @@ _FACTOR_OPTIONS = {
 
 @group("Reservoir")
 class WeightOptions:
-    """How the weights of reservoirs are drawn and used: parameters of `esnlm.Reservoir`."""
+    """Parameters of `esnlm.Reservoir` that say how weights are drawn and used."""
 
     topology: Annotated[str | None, Parameter(metavar="NAME")] = None
     """offsets (default), random, ring, small_world, orthogonal or delay_line."""

@@ -1,1 +1,1 @@
-"""How long units remember."""
+"""Timescales of units, and the decay of a word in the state."""

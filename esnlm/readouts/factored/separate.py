@@ -67,7 +67,7 @@ class SeparateFactors:
             readout.load_state_dict(part)
 
     def _nested(self, method: str) -> Arrays:
-        """What a method of each readout gives, under the readout's name."""
+        """Arrays that a method of each readout gives, under the readout's name."""
         arrays: Arrays = {}
         for name, readout in self._readouts.items():
             arrays |= with_prefix(name, getattr(readout, method)())

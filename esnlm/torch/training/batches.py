@@ -140,7 +140,7 @@ def _parts(starts: Places, n_tokens: int, most: int) -> tuple[Places, Places]:
 
 
 def _even_cuts(lengths: Places, n_parts: int) -> Places:
-    """Where pieces are cut into parts of about equally many tokens, none of them empty.
+    """Cut pieces into parts of about equally many tokens, none of them empty.
 
     Parts of equally many pieces would give tokens of short pieces a larger weight.
 
