@@ -59,14 +59,14 @@ class SequenceModel(BaseEstimator, ABC):
 
     def _contents(self) -> Contents:
         """The entries of ``config.json`` beside the tokenizer, and arrays by file."""
-        raise NotImplementedError
+        raise NotImplementedError(f"a {type(self).__name__} cannot be saved: save its parts")
 
     @classmethod
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
         """The model; KeyError, TypeError or IndexError where something is missing."""
-        raise NotImplementedError
+        raise NotImplementedError(f"no folder holds a {cls.__name__}: load its parts")
 
     def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
         """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
