@@ -106,7 +106,7 @@ def untrained(tokenizer: Tokenizer, n_units: int, topology: str) -> LanguageMode
     model = LanguageModel(reservoir, ClassFactoredReadout(), tokenizer)
     model.reservoir_, model.features_ = reservoir, None
     model.tokenizer_, model.n_tokens_ = tokenizer, n_tokens
-    model.readout_ = ClassFactoredReadout.from_arrays({}, arrays)
+    model.readout_ = ClassFactoredReadout().load_state_dict(arrays)
     return model
 
 

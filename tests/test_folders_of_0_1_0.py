@@ -28,7 +28,7 @@ def asked(expected: dict[str, Any], name: str) -> list[Any]:
 
 def assert_alike(found: Any, expected: list[list[float]]) -> None:
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-6)
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
 def surprisals(model: Path, texts: list[str], folder: Path, *options: str) -> list[float]:

@@ -170,10 +170,10 @@ def test_a_long_array_with_starts_is_scored_in_pieces(order, at_once, monkeypatc
 def test_arrays_hold_the_whole_model(kind):
     train, test = random_docs(12), random_docs(13, n_docs=5)
     model = Counted(4, n_tokens=70_000, discounts=kind).fit([*train, [69_999] * 70_000])
-    arrays = model.to_arrays()
+    arrays = model.state_dict()
     assert {arrays[f"tokens.{order}"].dtype.name for order in range(2, 5)} == {"uint32"}
     assert all(array.dtype.kind in "uf" for array in arrays.values())
-    again = Counted.from_arrays(model.get_params(), arrays, 70_000)
+    again = Counted(**model.get_params() | {"n_tokens": 70_000}).load_state_dict(arrays)
     assert again.n_parameters_ == model.n_parameters_
     for one, two in zip(model.log_likelihood(test), again.log_likelihood(test), strict=True):
         np.testing.assert_array_equal(one, two)

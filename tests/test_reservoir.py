@@ -345,7 +345,7 @@ def test_clone_and_seeds():
 )
 def test_weights_that_do_not_fit_are_refused_before_any_use(part, change, message, monkeypatch):
     reservoir = small(input_degree=3 if part.startswith("W_in.") else None)
-    arrays = reservoir.to_arrays()
+    arrays = reservoir.state_dict()
 
     def used(*_):
         raise AssertionError("unchecked weights were used")
@@ -354,7 +354,7 @@ def test_weights_that_do_not_fit_are_refused_before_any_use(part, change, messag
         monkeypatch.setattr(f"esnlm.reservoir.weights.{name}", used)
     monkeypatch.setattr("esnlm.reservoir.reservoir.recurrence_of", used)
     with pytest.raises(ValueError, match=message):
-        Reservoir.from_arrays(reservoir.get_params(), arrays | {part: change(arrays[part])})
+        clone(reservoir).load_state_dict(arrays | {part: change(arrays[part])})
 
 
 def test_given_weights_of_another_size_are_refused():
@@ -380,10 +380,10 @@ def test_given_weights_that_make_no_reservoir_are_refused(inputs, leak_rate, mes
 def test_arrays_there_and_back(settings):
     reservoir = small(**settings)
     params = json.loads(json.dumps(reservoir.get_params()))
-    arrays = reservoir.to_arrays()
+    arrays = reservoir.state_dict()
     for array in arrays.values():
         array.flags.writeable = False
-    again = Reservoir.from_arrays(params, arrays)
+    again = Reservoir(**params).load_state_dict(arrays)
     assert again.spectral_radius_ == pytest.approx(reservoir.spectral_radius_)
     np.testing.assert_array_equal(again.transform(text()), reservoir.transform(text()))
 
@@ -392,7 +392,7 @@ def test_arrays_there_and_back(settings):
     "call",
     [
         lambda reservoir: reservoir.advance(np.zeros(4), 1),
-        lambda reservoir: reservoir.to_arrays(),
+        lambda reservoir: reservoir.state_dict(),
     ],
 )
 def test_what_needs_weights_says_so_without_them(call):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import SoftmaxReadout
@@ -166,7 +167,7 @@ def test_held_out_rows_stop_the_incremental_solver_at_its_best_pass() -> None:
 def test_learning_goes_on_after_a_fit_and_after_loading() -> None:
     X, y = pairs(9000)
     readout = SoftmaxReadout(solver="incremental").fit(X[:3000], y[:3000])
-    loaded = SoftmaxReadout.from_arrays(readout.get_params(), readout.to_arrays())
+    loaded = clone(readout).load_state_dict(readout.state_dict())
     for learner in (readout, loaded):
         before = objective(learner, X, y)
         learner.partial_fit(X[3000:], y[3000:])

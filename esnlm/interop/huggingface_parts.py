@@ -55,12 +55,12 @@ def describe_readout(readout: Any) -> Described:
 def _ridge(readout: Any) -> Described:
     n_outputs = len(readout.classes_)
     floor = least_output(n_outputs) if readout.floor == "auto" else float(readout.floor)
-    arrays = readout.to_arrays()
+    arrays = readout.state_dict()
     return _linear(arrays["coef_"], arrays["intercept_"], np.array([floor]))
 
 
 def _softmax(readout: Any) -> Described:
-    arrays = readout.to_arrays()
+    arrays = readout.state_dict()
     return _linear(arrays["coef_"], arrays["intercept_"])
 
 
@@ -74,7 +74,7 @@ def _linear(coef: Any, intercept: Any, floor: NDArray[Any] | None = None) -> Des
 
 
 def _mixture(readout: Any) -> Described:
-    arrays = readout.to_arrays()
+    arrays = readout.state_dict()
     n_experts, n_outputs = arrays["expert_coef_"].shape[:2]
     described = {
         "mean": arrays["whitening_mean_"],
@@ -90,7 +90,7 @@ def _mixture(readout: Any) -> Described:
 
 
 def _factored(readout: Any) -> Described:
-    arrays = readout.to_arrays()
+    arrays = readout.state_dict()
     if "directions_" in arrays:
         return _joint(arrays)
     layout = ClassLayout(arrays["word_class_"])
@@ -131,7 +131,7 @@ def _joint(arrays: Arrays) -> Described:
 
 
 def _low_rank(readout: Any) -> Described:
-    arrays = readout.to_arrays()
+    arrays = readout.state_dict()
     classes = _linear(arrays["class_coef_"].T, arrays["class_intercept_"])
     words = _linear(arrays["word_coef_"], arrays["word_intercept_"])
     kind, described = _on_components(arrays, classes, words)
@@ -156,7 +156,7 @@ def _on_components(arrays: Arrays, classes: Described, words: Described) -> Desc
 
 
 def _reduced_rank(readout: Any) -> Described:
-    arrays = readout.to_arrays()
+    arrays = readout.state_dict()
     inner = _linear(arrays["up_"].T, arrays["intercept_"])
     n_components = arrays["down_"].shape[1]
     described = {"directions": arrays["down_"], "shift": np.zeros(n_components, np.float32)}

@@ -97,7 +97,7 @@ class NgramLanguageModel(SequenceModel):
         check_is_fitted(self, "ngrams_")
         settings = {name: getattr(self, name) for name in _SETTINGS}
         config = {"kind": KIND, "n_tokens": self.n_tokens_, "settings": settings}
-        return config, {WEIGHTS: self.ngrams_.to_arrays()}
+        return config, {WEIGHTS: self.ngrams_.state_dict()}
 
     @classmethod
     def _rebuilt(
@@ -105,8 +105,9 @@ class NgramLanguageModel(SequenceModel):
     ) -> Self:
         model = cls(tokenizer=tokenizer, **config["settings"])
         model.tokenizer_ = tokenizer
-        params = {"order": model.order, "n_tokens": model.n_tokens, "discounts": model.discounts}
-        model.ngrams_ = KneserNey.from_arrays(params, arrays[WEIGHTS], int(config["n_tokens"]))
+        n_tokens = int(config["n_tokens"])
+        ngrams = KneserNey(model.order, n_tokens=n_tokens, discounts=model.discounts)
+        model.ngrams_ = ngrams.load_state_dict(arrays[WEIGHTS])
         return model
 
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:

@@ -245,10 +245,10 @@ class LanguageModel(SequenceModel):
         }
         arrays: Arrays = {}
         for name, part in parts.items():
-            arrays |= {} if part is None else with_prefix(name, part.to_arrays())
+            arrays |= {} if part is None else with_prefix(name, part.state_dict())
         files = {WEIGHTS: arrays}
         if training:
-            files[TRAINING] = self.readout_.state_dict()
+            files[TRAINING] = self.readout_.state_dict(training=True)
             for name, array in zip(_CARRIED, self._carried or (), strict=False):
                 if array is not None:
                     files[TRAINING][name] = array
@@ -262,14 +262,14 @@ class LanguageModel(SequenceModel):
             if config[part] is None:
                 return None
             home, given = class_of(config[part]["class"]), parameters(config[part])
-            return home.from_arrays(given, under_prefix(part, arrays[WEIGHTS]))
+            return home(**given).load_state_dict(under_prefix(part, arrays[WEIGHTS]))
 
         reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
         model = cls.of_parts(reservoir, readout, tokenizer, features, **config["settings"])
         if TRAINING in arrays:
             state, last = (arrays[TRAINING].pop(name, None) for name in _CARRIED)
             model._carried = None if last is None else (state, np.asarray(last, dtype=np.int64))
-            model.readout_.load_state_dict(arrays[TRAINING])
+            model.readout_.load_state_dict(arrays[TRAINING], training=True)
         return model
 
     @classmethod

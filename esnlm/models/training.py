@@ -64,6 +64,9 @@ class Trainer(ResumableRun):
     penalties and passes by it.
     """
 
+    #: What is at hand is a chunk of the corpus, never all of its states.
+    rows = None
+
     def __init__(
         self,
         model: LanguageModel,
@@ -86,8 +89,7 @@ class Trainer(ResumableRun):
         model = self.model
         features = {} if found is None else under_prefix("features", found.arrays)
         if features:
-            params = model.features.get_params(deep=False)
-            model.features = type(model.features).from_arrays(params, features)
+            model.features = clone(model.features).load_state_dict(features)
         model.draw(self.stream)
         self.readout = model.readout_ = clone(model.readout)
         counts = target_counts(self.stream, model.n_tokens_)
@@ -95,7 +97,7 @@ class Trainer(ResumableRun):
         self.readout.begin(classes, model.n_columns_, n_rows=self.n_rows, counts=counts)
         self.first = self._chunk = 0
         if found is not None:
-            self.readout.load_state_dict(under_prefix("readout", found.arrays))
+            self.readout.load_state_dict(under_prefix("readout", found.arrays), training=True)
             self.first, self._chunk = found.facts["phase"], found.facts["chunk"]
         self._number = self.first
         return self.n_rows * self.readout.training_passes
@@ -160,9 +162,9 @@ class Trainer(ResumableRun):
         self._record(number)
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        arrays = with_prefix("readout", self.readout.state_dict())
+        arrays = with_prefix("readout", self.readout.state_dict(training=True))
         if self.model.features_ is not None:
-            arrays |= with_prefix("features", self.model.features_.to_arrays())
+            arrays |= with_prefix("features", self.model.features_.state_dict())
         return {"phase": self._number, "chunk": self._chunk}, arrays
 
     def _finish(self) -> LanguageModel:

@@ -1,13 +1,13 @@
 """Interpolated Kneser-Ney n-grams on token sequences: the baseline every model stands beside."""
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from esnlm.ngrams.counts import Floats, Ints, Table, estimate_discounts, find, next_order, places
+from esnlm.utils.state_dict import Arrays, Stateful
 from esnlm.utils.validation import Choice, Count, Number, check_parameters, checked_tokens
 
 _SCORED_AT_ONCE = 1 << 20
@@ -18,7 +18,7 @@ _CONSTRAINTS = {
 }
 
 
-class KneserNey(BaseEstimator):
+class KneserNey(Stateful, BaseEstimator):
     """Interpolated Kneser-Ney n-gram model of tokens in ``range(n_tokens)``.
 
     The lower orders count distinct left contexts. An n-gram at the very start of a document has
@@ -183,13 +183,13 @@ class KneserNey(BaseEstimator):
             raise ValueError("this KneserNey has no counts yet: call fit first")
         return self._tables
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
+    def state_dict(self, *, training: bool = False) -> Arrays:
         """The fitted model as arrays: tokens and counts of the n-grams, n-grams of each context.
 
         For each order k: ``tokens.k`` (n_grams,), ``counts.k`` (n_grams,), ``children.k``
         (n_contexts,), all unsigned and as narrow as they fit; ``discounts`` (order, 3).
         """
-        arrays: dict[str, NDArray[Any]] = {"discounts": self.discounts_.copy()}
+        arrays: Arrays = {"discounts": self.discounts_.copy()}
         for order, table in enumerate(self._fitted(), start=1):
             contexts, tokens = np.divmod(table.keys, self.n_tokens_)
             children = np.bincount(contexts, minlength=len(table.totals))
@@ -198,24 +198,20 @@ class KneserNey(BaseEstimator):
             arrays[f"children.{order}"] = _narrow(children)
         return arrays
 
-    @classmethod
-    def from_arrays(
-        cls, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_tokens: int
-    ) -> Self:
-        """The model over ``n_tokens`` that `to_arrays` describes; its scores are identical."""
-        model = cls(**params)
-        check_parameters(model, _CONSTRAINTS)
-        model.n_tokens_ = n_tokens
-        model.discounts_ = arrays["discounts"]
-        model._tables = []
-        for order, row in enumerate(model.discounts_, start=1):
+    def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
+        """The model whose `state_dict` it is; its scores are identical. ``n_tokens`` is known."""
+        check_parameters(self, _CONSTRAINTS)
+        assert self.n_tokens is not None, "the size of the vocabulary is known"
+        self.n_tokens_ = n_tokens = int(self.n_tokens)
+        self.discounts_ = arrays["discounts"]
+        self._tables = []
+        for order, row in enumerate(self.discounts_, start=1):
             children = arrays[f"children.{order}"]
             keys = np.repeat(np.arange(len(children), dtype=np.int64) * n_tokens, children)
             keys += arrays[f"tokens.{order}"]
             counts = arrays[f"counts.{order}"].astype(np.int32)
-            table = Table(keys, counts, row, len(children), n_tokens)
-            model._tables.append(table)
-        return model
+            self._tables.append(Table(keys, counts, row, len(children), n_tokens))
+        return self
 
 
 def _checked_starts(starts: ArrayLike | None, tokens: Ints) -> Ints:

@@ -1,7 +1,7 @@
 """The reservoir: a fixed random recurrence that turns tokens into states."""
 
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from esnlm.reservoir import weights as _weights
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import recurrence_of
+from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.threads import tile_map
 from esnlm.utils.validation import (
     Choice,
@@ -37,7 +38,7 @@ class DivergenceError(ValueError):
     """States of a reservoir left the range of useful numbers."""
 
 
-class Reservoir(BaseEstimator):
+class Reservoir(Stateful, BaseEstimator):
     """Leaky echo state network: ``h[t] = (1-a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)``.
 
     Tokens (T,) integers or vectors (T, n_inputs) -> states (T, n_units) of ``dtype``. A token is
@@ -91,6 +92,13 @@ class Reservoir(BaseEstimator):
     0.97
     """
 
+    _saved = saved(
+        bias="bias_",
+        leak_rate="leak_rate_",
+        W="W_",
+        W_in="_sparse_inputs",
+        W_in_columns="_input_columns",
+    )
     _constraints: ClassVar[dict[str, Any]] = {
         # Places in a compiled row are int32.
         "n_units": Count(most=2**31 - 1),
@@ -305,24 +313,43 @@ class Reservoir(BaseEstimator):
                 if len(positions):
                     yield states, text[positions + 1].astype(np.int64), positions
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The weights as plain arrays, sparse ones as data, indices and indptr."""
-        check_is_fitted(self, "W_")
-        arrays = {"bias": self.bias_, "leak_rate": self.leak_rate_}
-        return arrays | _weights.to_arrays(self.W_, self.W_in_)
+    @property
+    def _sparse_inputs(self) -> Any:
+        return self.W_in_ if scipy.sparse.issparse(self.W_in_) else None
 
-    @classmethod
-    def from_arrays(
-        cls, params: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
-    ) -> "Reservoir":
-        """A fitted reservoir from its parameters and the arrays of ``to_arrays``."""
-        made = cls(**params)
-        check_parameters(made, cls._constraints)
-        made.W_, made.W_in_ = _weights.from_arrays(arrays, made.n_units)
-        made.bias_, made.leak_rate_ = arrays["bias"], arrays["leak_rate"]
-        made._complete()
-        made.spectral_radius_ = _weights.radius_of(made.topology, made.W_)
-        return made
+    @_sparse_inputs.setter
+    def _sparse_inputs(self, weights: Any) -> None:
+        self.W_in_ = weights
+
+    @property
+    def _input_columns(self) -> NDArray[Any] | None:
+        """Dense W_in as it lies in memory, input by input: (n_inputs, n_units)."""
+        return None if scipy.sparse.issparse(self.W_in_) else self.W_in_.T
+
+    @_input_columns.setter
+    def _input_columns(self, columns: NDArray[Any]) -> None:
+        self.W_in_ = np.ascontiguousarray(columns).T
+
+    def _make_part(self, name: str, arrays: Arrays, training: bool) -> Any:
+        parts = arrays["data"], arrays["indices"], arrays["indptr"]
+        if name == "W":
+            return scipy.sparse.csr_matrix(parts, shape=(self.n_units, self.n_units))
+        return scipy.sparse.csc_matrix(parts, shape=(self.n_units, len(arrays["indptr"]) - 1))
+
+    def _before_saving(self, training: bool) -> None:
+        check_is_fitted(self, "W_")
+
+    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
+        inputs = "W_in.data" if "W_in.data" in arrays else "W_in_columns"
+        return "bias", "leak_rate", "W.data", inputs
+
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        check_parameters(self, self._constraints)
+        return arrays
+
+    def _loaded(self, training: bool) -> None:
+        self._complete()
+        self.spectral_radius_ = _weights.radius_of(self.topology, self.W_)
 
     @classmethod
     def from_reservoirpy(cls, node: Any) -> "Reservoir":

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.word_features import LearnedFeatures
+from esnlm.utils.state_dict import saved
 from esnlm.utils.validation import check_count, checked_tokens
 
 # Pairs that are counted at once, and iterations of the randomised decomposition.
@@ -64,7 +65,7 @@ class SpectralWordFeatures(LearnedFeatures):
            [0., 0., 1., 1.]], dtype=float32)
     """
 
-    _learned = ("embedding", "singular_values")
+    _saved = saved(embedding="embedding_", singular_values="singular_values_")
 
     def __init__(
         self, n_features: int = 128, *, random_state: int | np.random.RandomState | None = None

@@ -1,6 +1,6 @@
 """Recurrent and input weights, topologies, exact spectral radii, leak rates."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -106,29 +106,6 @@ def input_weights(
 
     made = normal(n_units, n_inputs, degree=degree, direction="out", seed=rng, scale=scaling)
     return scipy.sparse.csc_matrix(made, dtype=dtype)
-
-
-def to_arrays(W: Any, W_in: Any) -> dict[str, NDArray[Any]]:
-    """Recurrent and input weights as plain arrays: data, indices and indptr of sparse ones."""
-    sparse, dense = {"W": W, "W_in": W_in}, {}
-    if not scipy.sparse.issparse(W_in):
-        # Stored input by input, as it lies in memory.
-        sparse, dense = {"W": W}, {"W_in_columns": W_in.T}
-    parts = ("data", "indices", "indptr")
-    return {f"{k}.{part}": getattr(m, part) for k, m in sparse.items() for part in parts} | dense
-
-
-def from_arrays(
-    arrays: Mapping[str, NDArray[Any]], n_units: int
-) -> tuple[scipy.sparse.csr_matrix, Any]:
-    """W (n_units, n_units) and W_in (n_units, n_inputs) of `to_arrays`."""
-    parts = arrays["W.data"], arrays["W.indices"], arrays["W.indptr"]
-    W = scipy.sparse.csr_matrix(parts, shape=(n_units, n_units))
-    if "W_in_columns" in arrays:
-        return W, np.ascontiguousarray(arrays["W_in_columns"]).T
-    columns = arrays["W_in.indptr"]
-    inputs = arrays["W_in.data"], arrays["W_in.indices"], columns
-    return W, scipy.sparse.csc_matrix(inputs, shape=(n_units, len(columns) - 1))
 
 
 def check_shapes(

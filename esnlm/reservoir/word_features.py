@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.kernels import features as kernels
 from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.reservoir.parallel_streams import checked_starts
+from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.validation import Count, Number, check_parameters, checked_tokens
 
 _descend: Any = kernels.descend  # compiled functions carry no types of their own
@@ -23,30 +25,21 @@ _ACTIVATIONS = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
 _LARGEST_STEP = 0.1
 
 
-class LearnedFeatures(TransformerMixin, BaseEstimator):
+class LearnedFeatures(Stateful, TransformerMixin, BaseEstimator):
     """A table of word vectors, ``embedding_`` (n_tokens, n_features), that drives a reservoir."""
 
     embedding_: NDArray[Any]
-    _learned: ClassVar[tuple[str, ...]] = ()
 
     def transform(self, tokens: ArrayLike) -> NDArray[Any]:
         """The features of tokens (T,) int, as an array (T, n_features)."""
         check_is_fitted(self, "embedding_")
         return self.embedding_[checked_tokens(tokens, len(self.embedding_))]
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The learned arrays by name, for saving."""
+    def _before_saving(self, training: bool) -> None:
         check_is_fitted(self, "embedding_")
-        return {name: np.asarray(getattr(self, f"{name}_")) for name in self._learned}
 
-    @classmethod
-    def from_arrays(cls, params: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Self:
-        """Fitted features from their parameters and the arrays of `to_arrays`."""
-        features = cls(**params)
-        for name in cls._learned:
-            array = np.asarray(arrays[name])
-            setattr(features, f"{name}_", array if array.ndim else array.item())
-        return features
+    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
+        return self._saved
 
 
 class WordFeatures(LearnedFeatures):
@@ -106,7 +99,12 @@ class WordFeatures(LearnedFeatures):
     (2, 2)
     """
 
-    _learned = ("embedding", "coef", "loss_history", "n_predictions")
+    _saved = saved(
+        embedding="embedding_",
+        coef="coef_",
+        loss_history="loss_history_",
+        n_predictions="n_predictions_",
+    )
     _constraints: ClassVar[dict[str, Any]] = {
         "n_features": Count(),
         "n_passes": Count(),

@@ -1,8 +1,11 @@
 """Objects saved as arrays by name, and restored from them."""
 
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
@@ -19,69 +22,115 @@ def under_prefix(prefix: str, arrays: Arrays) -> Arrays:
     return {k.removeprefix(start): array for k, array in arrays.items() if k.startswith(start)}
 
 
-class Stateful:
-    """An object whose state is a few named attributes: arrays, numbers, None, or other parts.
+def saved(*names: str, **renamed: str) -> dict[str, str]:
+    """Names to save under, and attributes: those of the same name, and ``name="attribute"``."""
+    return {name: name for name in names} | renamed
 
-    A subclass lists the attributes in ``_saved``; those that are None or missing are left out. A
-    part that is `Stateful` too is saved under its name and a dot. `load_state_dict` sets arrays
-    as they are, without a copy, and numbers as Python's; a part must exist before, or is made by
-    `_make_part`.
+
+def array_of(arrays: Arrays, name: str) -> NDArray[Any] | None:
+    """The array saved under a name, or the labels saved as JSON; None where there is neither."""
+    if name + "json" in arrays:
+        return np.asarray(json.loads(bytes(arrays[name + "json"])))
+    return None if name not in arrays else np.asarray(arrays[name])
+
+
+class Stateful:
+    """An object whose state is a few named attributes.
+
+    A subclass lists them in ``_saved``, made by `saved`, or computes `_names`. They are arrays,
+    numbers, lists of numbers, sparse matrices, labels that are text (as JSON), or `Stateful`
+    parts, whose arrays are saved under the part's name and a dot; those that are None or missing
+    are left out. `load_state_dict` sets arrays as they are, without a copy, and numbers as
+    Python's. A part that does not exist yet is made by `_make_part`; `_before_saving`,
+    `_before_loading` and `_loaded` prepare and complete an object.
 
     >>> class Sum(Stateful):
-    ...     _saved = ("n", "total")
+    ...     _saved = saved("n", "total")
     ...     n, total = 2, np.ones(2)
     >>> class Pair(Stateful):
-    ...     _saved = ("first", "second")
+    ...     _saved = saved("first", second="_second")
     ...     def __init__(self):
-    ...         self.first, self.second = Sum(), None
+    ...         self.first, self._second = Sum(), None
     >>> Pair().state_dict()
     {'first.n': array(2), 'first.total': array([1., 1.])}
-    >>> pair = Pair()
-    >>> pair.load_state_dict({"first.n": np.array(3), "first.total": np.zeros(1)})
+    >>> pair = Pair().load_state_dict({"first.n": np.array(3), "first.total": np.zeros(1)})
     >>> pair.first.n, pair.first.total
     (3, array([0.]))
     """
 
-    _saved: ClassVar[tuple[str, ...]] = ()
+    _saved: ClassVar[Mapping[str, str]] = {}
 
-    def state_dict(self) -> Arrays:
-        """All that the object continues from, by name, as views."""
+    def _names(self, training: bool) -> Mapping[str, str]:
+        """Saved names and their attributes; of readouts, those that ``training`` continues from."""
+        return self._saved
+
+    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
+        """Names that must be among ``arrays`` to be loaded."""
+        return ()
+
+    def _before_saving(self, training: bool) -> None:
+        """Make all attributes current, or raise an error where they are not there yet."""
+
+    def state_dict(self, *, training: bool = False) -> Arrays:
+        """All that the object continues from, by name, as views.
+
+        Of a readout: what predictions need, or with ``training`` what further rows are added to.
+        """
+        self._before_saving(training)
         arrays: Arrays = {}
-        for name in self._saved:
-            value = getattr(self, name, None)
+        for name, attribute in self._names(training).items():
+            value = getattr(self, attribute, None)
+            if value is None or (isinstance(value, list) and not value):
+                continue
             if isinstance(value, Stateful):
-                arrays |= with_prefix(name, value.state_dict())
-            elif value is not None:
+                arrays |= with_prefix(name, value.state_dict(training=training))
+            elif scipy.sparse.issparse(value):
+                parts = "data", "indices", "indptr"
+                arrays |= with_prefix(name, {part: getattr(value, part) for part in parts})
+            elif np.asarray(value).dtype.kind in "OSU":
+                text = json.dumps(np.asarray(value).tolist()).encode()
+                arrays[name + "json"] = np.frombuffer(text, dtype=np.uint8)
+            else:
                 arrays[name] = np.asarray(value)
         return arrays
 
-    def load_state_dict(self, arrays: Arrays) -> None:
-        """Continue from what `state_dict` gave; the arrays are taken over."""
-        for name in self._saved:
-            part = under_prefix(name, arrays)
-            if part:
-                value = getattr(self, name, None)
-                if not isinstance(value, Stateful):
-                    value = self._make_part(name, part)
-                    setattr(self, name, value)
-                value.load_state_dict(part)
-            elif name in arrays:
-                array = np.asarray(arrays[name])
-                setattr(self, name, array if array.ndim else array.item())
-            elif getattr(self, name, None) is not None:
-                if isinstance(getattr(self, name), Stateful):
-                    getattr(self, name).load_state_dict({})
-                else:
-                    setattr(self, name, None)
+    def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
+        """Continue from what `state_dict` gave; the arrays are taken over. Returns self.
+
+        KeyError names an array that is missing.
+        """
+        arrays = self._before_loading(arrays, training)
+        for name in self._required(arrays, training):
+            if name not in arrays:
+                raise KeyError(name)
+        for name, attribute in self._names(training).items():
+            value, part = getattr(self, attribute, None), under_prefix(name, arrays)
+            if isinstance(value, Stateful):
+                value.load_state_dict(part, training=training)
+            elif part:
+                setattr(self, attribute, self._make_part(name, part, training))
+            elif (array := array_of(arrays, name)) is not None:
+                plain = isinstance(value, list) or not array.ndim
+                setattr(self, attribute, array.tolist() if plain else array)
+            elif value is not None:
+                setattr(self, attribute, [] if isinstance(value, list) else None)
+        self._loaded(training)
+        return self
 
     @classmethod
     def restored(cls, arrays: Arrays, **attributes: Any) -> Self:
         """The object whose `state_dict` is ``arrays``, with the attributes that it leaves out."""
         made = cls.__new__(cls)
         vars(made).update(attributes)
-        made.load_state_dict(arrays)
-        return made
+        return made.load_state_dict(arrays)
 
-    def _make_part(self, name: str, arrays: Arrays) -> "Stateful":
-        """A part that does not exist yet, to be loaded with these arrays."""
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        """Forget what was, before these arrays are loaded; they, under the names of today."""
+        return arrays
+
+    def _make_part(self, name: str, arrays: Arrays, training: bool) -> Any:
+        """A part, or sparse matrix, that does not exist yet, of these arrays."""
         raise TypeError(f"{type(self).__name__} has no part {name!r} to load")
+
+    def _loaded(self, training: bool) -> None:
+        """All attributes are set: complete what follows from them."""

@@ -23,6 +23,10 @@ class Passes(Protocol):
 
     first: int
 
+    @property
+    def rows(self) -> Blocks | None:
+        """The rows of a pass, where they are at hand: they may be read as often as needed."""
+
     def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
         """Chunks of a pass, or the first ones that hold ``n_rows`` rows."""
 
@@ -39,18 +43,24 @@ class SamePasses:
 
     first = 0
 
-    def __init__(self, blocks: Blocks) -> None:
-        self.blocks = blocks
+    def __init__(self, rows: Blocks) -> None:
+        self.rows: Blocks = rows
 
     def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
-        yield self.blocks if n_rows is None else self._first(n_rows)
+        yield self.rows if n_rows is None else self._first(n_rows)
 
     def _first(self, n_rows: int) -> Iterator[Block]:
-        for X, y in self.blocks:
+        for X, y in self.rows:
             yield X, y
             n_rows -= len(X)
             if n_rows <= 0:
                 return
+
+
+def exhaust(steps: Iterable[Any]) -> None:
+    """Take every step of an iterable that works as it goes."""
+    for _ in steps:
+        pass
 
 
 class ArrayBlocks:

@@ -1,16 +1,19 @@
 """Base class of iterative readouts: rows are buffered, so that chunks give the result of `fit`."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.blocks import ArrayBlocks, Block, rows_within
+from esnlm.readouts.base.blocks import ArrayBlocks, exhaust, rows_within
 from esnlm.readouts.base.readout import StreamingReadout
-from esnlm.utils.state_dict import Arrays
+from esnlm.readouts.base.rows import Rows
 
 _BUFFER_BYTES = 1 << 28
+#: Saved names of waiting rows, and their attributes.
+BUFFER = {"buffer": "_waiting", "buffer.streaming": "_streaming", "buffer.stale": "_stale"}
 
 
 class BufferedReadout(StreamingReadout):
@@ -24,7 +27,7 @@ class BufferedReadout(StreamingReadout):
     """
 
     buffer_size: int
-    _waiting: list[Block]
+    _waiting: Rows
     _streaming = False
     _stale = False
 
@@ -40,13 +43,13 @@ class BufferedReadout(StreamingReadout):
         return max(1, min(int(self.buffer_size), most))
 
     def _forget(self, *, fitted: bool) -> None:
-        self._waiting, self._streaming, self._stale = [], fitted, False
+        self._waiting, self._streaming, self._stale = Rows("X", "codes"), fitted, False
         super()._forget(fitted=fitted)
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         while len(X):
             room = self._room(X.dtype)
-            self._waiting.append((X[:room].copy(), codes[:room].copy()))
+            self._waiting.add(X[:room].copy(), codes[:room].copy())
             self._stale = True
             X, codes = X[room:], codes[room:]
             if self._room(X.dtype) == 0:
@@ -55,16 +58,16 @@ class BufferedReadout(StreamingReadout):
     def _room(self, dtype: Any) -> int:
         """Rows that still fit before the next solve or update."""
         size = self._batch_rows() if self._streaming else self._capacity(dtype)
-        return size - sum(len(codes) for _, codes in self._waiting)
+        return size - self._waiting.n
 
     def _flush(self) -> None:
-        X, codes = map(np.concatenate, zip(*self._waiting, strict=True))
+        X, codes = self._waiting.joined()
         if self._streaming:
             self._update(X, codes)
         else:
             self._start()
-            self._solve(ArrayBlocks(X, codes), None)
-        self._waiting, self._streaming, self._stale = [], True, False
+            exhaust(self._solve(ArrayBlocks(X, codes), None))
+        self._waiting, self._streaming, self._stale = Rows("X", "codes"), True, False
 
     def _settle(self) -> None:
         if self._stale:
@@ -73,32 +76,11 @@ class BufferedReadout(StreamingReadout):
             if not streaming:  # the rows are solved again with those to come
                 self._waiting, self._streaming = waiting, False
 
-    def state_dict(self) -> Arrays:
-        arrays = super().state_dict()
-        arrays["buffer.streaming"] = np.asarray(self._streaming)
-        arrays["buffer.stale"] = np.asarray(self._stale)
-        if self._waiting:
-            X, codes = zip(*self._waiting, strict=True)
-            arrays |= {"buffer.X": np.concatenate(X), "buffer.codes": np.concatenate(codes)}
-        return arrays
+    def _names(self, training: bool) -> Mapping[str, str]:
+        if not training:
+            return super()._names(training)
+        fitted = {f"learner.{name}": name for name in self._arrays()}
+        return BUFFER | fitted | dict(self._learned)
 
-    def load_state_dict(self, arrays: Arrays) -> None:
-        self._streaming = bool(arrays["buffer.streaming"])
-        self._stale = bool(arrays["buffer.stale"])
-        self._waiting = []
-        if "buffer.X" in arrays:
-            self._waiting = [(arrays["buffer.X"], arrays["buffer.codes"].astype(np.intp))]
-        super().load_state_dict(arrays)
-
-    def _restore(self, arrays: Arrays) -> None:
-        super()._restore(arrays)
-        self._can_learn = True  # `_update` starts from the parameters
-
-    def _learner_arrays(self) -> Arrays:
-        names = [name for name in self._arrays() if name in self.__dict__]
-        return {f"learner.{name}": np.asarray(getattr(self, name)) for name in names}
-
-    def _restore_learner(self, arrays: Arrays) -> None:
-        for name in self._arrays():
-            if (value := arrays.get(f"learner.{name}")) is not None:
-                setattr(self, name, value if value.ndim else value.item())
+    def _loaded(self, training: bool) -> None:
+        """Nothing is missing for more rows: `_update` starts from the parameters."""

@@ -140,7 +140,7 @@ class Moments(Stateful):
         made._gram, made._gram_sum = self.gram(), self._gram_sum
         return made
 
-    def state_dict(self) -> Arrays:
+    def state_dict(self, *, training: bool = False) -> Arrays:
         """Everything that further rows are added to, as views, rounding and all."""
         arrays: Arrays = {
             "n": np.asarray(self.n),
@@ -157,7 +157,7 @@ class Moments(Stateful):
             arrays["staged"] = self._staged[: self._n_staged]
         return arrays
 
-    def load_state_dict(self, arrays: Arrays) -> None:
+    def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
         """Continue from a `state_dict`: later sums are the same to the last bit."""
         _check_shapes(arrays)
         self.n, self.n_gram = int(arrays["n"]), int(arrays["n_gram"])
@@ -171,6 +171,7 @@ class Moments(Stateful):
         if len(staged):
             self._staged = np.empty((_STAGED, self.n_units), dtype=staged.dtype)
             self._staged[: len(staged)] = staged
+        return self
 
     def _sum_in_gram(self) -> NDArray[np.float64]:
         """Sum (n_units,) of the states in the Gram matrix, kept apart once it leaves rows out."""

@@ -1,9 +1,8 @@
 """Base class of readouts: labels and blocks in, distributions over the classes out."""
 
-import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -20,9 +19,10 @@ from esnlm.readouts.base.blocks import (
     Progress,
     SamePasses,
     blocks_rows,
+    exhaust,
     rows_within,
 )
-from esnlm.utils.state_dict import Arrays, Stateful
+from esnlm.utils.state_dict import Arrays, Stateful, array_of, saved
 
 _WITHOUT_STATE = (
     "this readout was loaded without its training state and cannot learn more rows: save it with"
@@ -61,7 +61,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
     are columns of ``classes_``. For passes there are `_plan`, `_sample`, `_end_sample`, `_learn`,
     `_end_pass` and `_finish`, called by `train` in this order; a solver that needs all rows at
     once overrides `_solve`. ``_parameters`` names the trained arrays, ``_state`` what else
-    `to_arrays` must keep.
+    predictions need, ``_learned`` (by saved names) what further learning continues from.
     """
 
     #: Whether a score along the way costs little beside its rows.
@@ -75,6 +75,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
     _can_learn = True
     _parameters: ClassVar[tuple[str, ...]] = ()
     _state: ClassVar[tuple[str, ...]] = ()
+    _learned: ClassVar[Mapping[str, str]] = {}
 
     @property
     def training_passes(self) -> int:
@@ -110,8 +111,15 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         Rows are states X (n, n_units), C or F order, in memory that is used again; codes (n,) are
         columns of ``classes_``. Nothing is validated here. Pass 0 is the pilot sample, 1 the
         first one over all rows; ``held_out`` rows judge passes and choose penalties. After a
-        chunk, a readout after the same `begin` can continue from the `state_dict`, bit for bit.
+        chunk, a readout after the same `begin` can continue from ``state_dict(training=True)``, bit
+        for bit. Rows at hand are given to `_solve`, which may read them as often as it likes.
         """
+        if passes.rows is None:
+            return self._stream(passes, held_out)
+        return self._solve(passes.rows, held_out)
+
+    def _stream(self, passes: Passes, held_out: Blocks | None) -> Iterator[Progress]:
+        """`train` over passes, of which no more than a block is at hand."""
         for number in range(passes.first, self.training_passes + 1):
             if number == 0 and not self.sample_rows:
                 continue
@@ -145,27 +153,32 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         """Make the parameters final; ``held_out`` are rows to choose penalties by."""
         self._settle()
 
-    def state_dict(self) -> Arrays:
-        """All that further learning needs, by name, without any effect on it."""
-        if not self._can_learn:
+    def _before_saving(self, training: bool) -> None:
+        if not training:
+            check_is_fitted(self, "classes_")
+            self._settle()
+        elif not self._can_learn:
             raise ValueError(_WITHOUT_STATE)
-        return self._learner_arrays()
 
-    def load_state_dict(self, arrays: Arrays) -> None:
-        """Continue from a `state_dict`; the arrays are taken over, not copied.
+    def _names(self, training: bool) -> Mapping[str, str]:
+        return self._learned if training else saved(*self._arrays(), "n_features_in_", "classes_")
 
-        The readout has been through the same `begin`, or was made by `from_arrays`.
-        """
+    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
+        return () if training else (*self._arrays(), "n_features_in_")
+
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         self._can_learn = True
-        self._restore_learner(arrays)
+        if not training:
+            labels = array_of(arrays, "classes_")
+            if labels is None:
+                raise KeyError("classes_")
+            self.classes_ = labels
+            self._forget(fitted=True)
+        return arrays
 
-    def _learner_arrays(self) -> Arrays:
-        """The arrays of `state_dict`."""
-        return super().state_dict()
-
-    def _restore_learner(self, arrays: Arrays) -> None:
-        """The inverse of `_learner_arrays`."""
-        super().load_state_dict(arrays)
+    def _loaded(self, training: bool) -> None:
+        if not training:
+            self._can_learn = False
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit."""
@@ -173,7 +186,7 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         _check_labels(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         self._forget(fitted=True)
-        self._solve(ArrayBlocks(X, codes), None)
+        exhaust(self.train(SamePasses(ArrayBlocks(X, codes))))
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -232,7 +245,8 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         coded = _CodedBlocks(self, blocks)
         if not one_shot and next(iter(coded), None) is None:
             raise ValueError("blocks have no rows: give at least one row to learn from")
-        self._solve(coded, None if held_out is None else _CodedBlocks(self, held_out))
+        judges = None if held_out is None else _CodedBlocks(self, held_out)
+        exhaust(self.train(SamePasses(coded), judges))
         return self
 
     def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
@@ -262,41 +276,8 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
         self._settle()
         return sum(int(np.size(getattr(self, name))) for name in self._parameters)
 
-    def to_arrays(self) -> Arrays:
-        """Everything that predictions need, as plain arrays; labels that are text as JSON."""
-        check_is_fitted(self, "classes_")
-        self._settle()
-        arrays = {name: np.asarray(getattr(self, name)) for name in self._arrays()}
-        arrays["n_features_in_"] = np.asarray(self.n_features_in_)
-        if self.classes_.dtype.kind in "biuf":
-            arrays["classes_"] = self.classes_
-        else:
-            text = json.dumps(self.classes_.tolist()).encode()
-            arrays["classes_json"] = np.frombuffer(text, dtype=np.uint8)
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, params: dict[str, Any], arrays: Arrays) -> Self:
-        """The readout that ``to_arrays`` described; ``params`` are its ``get_params()``."""
-        readout = cls(**params)
-        if "classes_json" in arrays:
-            readout.classes_ = np.asarray(json.loads(bytes(arrays["classes_json"])))
-        else:
-            readout.classes_ = np.asarray(arrays["classes_"])
-        readout.n_features_in_ = int(arrays["n_features_in_"])
-        readout._restore(arrays)
-        return readout
-
     def _arrays(self) -> tuple[str, ...]:
         return (*self._parameters, *self._state)
-
-    def _restore(self, arrays: Arrays) -> None:
-        """Set learned attributes from ``arrays``; ``classes_`` and widths are already there."""
-        self._forget(fitted=True)
-        for name in self._arrays():
-            value = np.asarray(arrays[name])
-            setattr(self, name, value if value.ndim else value.item())
-        self._can_learn = False
 
     def _forget(self, *, fitted: bool) -> None:
         """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
@@ -310,15 +291,10 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         """Prepare for passes of n_rows rows, with counts (V,) of the classes or None."""
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        """Learn from scratch from re-iterable blocks of (X, codes)."""
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
+        """`train` from scratch on re-iterable blocks of (X, codes)."""
         self._plan(blocks_rows(blocks) or sum(len(codes) for _, codes in blocks), None)
-        self._exhaust(blocks, held_out)
-
-    def _exhaust(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        # Not an override's `train`, which may prepare states that `_checked` has prepared here.
-        for _ in StreamingReadout.train(self, SamePasses(blocks), held_out):
-            pass
+        yield from self._stream(SamePasses(blocks), held_out)
 
     @abstractmethod
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:

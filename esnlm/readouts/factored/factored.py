@@ -1,5 +1,6 @@
 """Class-factored readout: P(w|x) = P(class(w)|x) P(w|class(w), x) (Rachez eq. 35)."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -7,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from esnlm.readouts.base.blocks import Blocks, Progress
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import Blocks, StreamingReadout
+from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.factored.separate import SeparateFactors, fits_memory
 from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
@@ -25,7 +27,7 @@ from esnlm.readouts.two_level.word_clusters import (
     state_clusters,
 )
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors
-from esnlm.utils.state_dict import Arrays
+from esnlm.utils.state_dict import Arrays, saved
 from esnlm.utils.validation import Choice, Count, check_parameters
 
 _KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpertsReadout}
@@ -36,10 +38,10 @@ _JOINT_EXPERTS = 4
 _MANY_WORDS = 256
 # Classes for each √V where frequent words have their own, and the share of such classes.
 _CLASSES_WITH_WORDS, _SINGLE_WORDS = 4.5, 2 / 3
-_TRAINED = (
-    "directions_", "class_weights_", "gate_", "class_coef_", "class_intercept_", "coef_",
-    "intercept_",
-)  # fmt: skip
+_JOINT_NEEDS = "directions_", "shift_", "word_class_", "coef_", "intercept_"
+_RIDGE_CLASSES = "class_coef_", "class_intercept_", "class_floor_"
+_JOINT = (*_JOINT_NEEDS, "floor_", *_RIDGE_CLASSES, "class_weights_", "gate_")
+_NOT_TRAINED = "shift_", "word_class_", "floor_", "class_floor_", "n_features_in_", "classes_"
 
 
 class ClassFactoredReadout(TwoLevelReadout):
@@ -88,6 +90,13 @@ class ClassFactoredReadout(TwoLevelReadout):
     n_classes_used_ : int
     class_factor_ : readout for the class ("separate"; None when there is one class only)
     word_factors_ : dict of class -> readout ("separate"; classes of one word have none)
+    directions_, shift_ : ndarrays (n_units, P), (P,) ("joint")
+        The linear maps of a state, and the mean state along them.
+    class_weights_, gate_ : ndarrays (P + 1, K * C), (P + 1, K) ("joint", softmax and mixture)
+        Intercepts last; without a gate for one expert.
+    class_coef_, class_intercept_, class_floor_ : ndarrays (C, P), (C,), (C,) ("joint", ridge)
+    coef_, intercept_, floor_ : ndarrays (V, P), (V,), (V,) ("joint")
+        Words in the order of their classes; only ridge has floors.
     joint_ : TwoLevelLearner ("joint")
     history_ : list of float
         Mean held-out loss after each pass ("joint", where there are held-out rows).
@@ -135,9 +144,10 @@ class ClassFactoredReadout(TwoLevelReadout):
     @property
     def n_parameters_(self) -> int:
         """Number of trained parameters of all factors."""
-        arrays = self.to_arrays()
+        arrays = self.state_dict()
         if self._separate is None:
-            return sum(arrays[name].size for name in _TRAINED if name in arrays)
+            trained = arrays.keys() - {*_NOT_TRAINED, "classes_json"}
+            return sum(arrays[name].size for name in trained)
         nested = [self.class_factor_, *self.word_factors_.values()]
         return sum(f.n_parameters_ for f in nested if f is not None)
 
@@ -235,11 +245,11 @@ class ClassFactoredReadout(TwoLevelReadout):
         n_clusters = max(1, n_classes - n_single)
         return frequent_words_and_clusters(counts, vectors, n_single, n_clusters, self._seed())
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
         if self.solver == "joint" or (
             self._may_be_joint and (len(self.classes_) > _MANY_WORDS or not fits_memory(blocks))
         ):
-            super()._solve(blocks, held_out)
+            yield from super()._solve(blocks, held_out)
             return
         moments = Moments(self.n_features_in_, len(self.classes_))
         for X, codes in blocks:
@@ -253,7 +263,9 @@ class ClassFactoredReadout(TwoLevelReadout):
                 directions, _ = canonical_directions(moments, CLUSTERED_DIRECTIONS)
                 vectors = word_vectors(moments, directions)
             word_class = self._assign(moments.counts, vectors)
+        yield Progress(0, ended=True)
         self._begin_separate(word_class).fit(blocks, held_out)
+        yield Progress(1, ended=True)
 
     def _begin_separate(self, word_class: NDArray[np.intp]) -> SeparateFactors:
         self._separate = SeparateFactors(word_class, self._classes, self._words)
@@ -263,57 +275,71 @@ class ClassFactoredReadout(TwoLevelReadout):
     def _show(self) -> None:
         self.word_class_ = self._trained.layout.word_class
         self.n_classes_used_ = self._trained.layout.n_classes
+        if self._separate is not None:
+            return
+        learner = self._trained
+        self.directions_, self.shift_ = learner.directions, learner.shift
+        if learner.class_solver is not None:
+            self.class_weights_ = learner.class_solver.weights
+            self.gate_ = learner.class_solver.gate if learner.class_solver.n_experts > 1 else None
+        elif (classes := getattr(learner, "classes", None)) is not None:
+            self.class_coef_, self.class_intercept_ = classes.coef, classes.intercept
+            self.class_floor_ = classes.floor
+        if (words := getattr(learner, "words", None)) is not None:
+            self.coef_, self.intercept_, self.floor_ = words.coef, words.intercept, words.floor
+
+    def _use(self, learner: TwoLevelLearner) -> None:
+        floor = getattr(self, "floor_", None)
+        learner.words = WordFactors(learner.layout, self.coef_, self.intercept_, floor)
+        if learner.class_solver is None:
+            classes = ClassLayout(np.zeros(learner.layout.n_classes, dtype=np.intp))
+            ridge = self.class_coef_, self.class_intercept_, self.class_floor_
+            learner.classes = WordFactors(classes, *ridge)
+            return
+        learner.class_solver.weights = self.class_weights_
+        gate = getattr(self, "gate_", None)
+        if gate is not None:
+            learner.class_solver.gate = gate
 
     @property
     def _trained(self) -> Any:
         return super()._trained if self._separate is None else self._separate
 
-    def _learner_arrays(self) -> Arrays:
-        return super()._learner_arrays() if self._separate is None else self._separate.state_dict()
+    def state_dict(self, *, training: bool = False) -> Arrays:
+        """What predictions need, or with ``training`` what further rows are added to.
 
-    def _restore_learner(self, arrays: Arrays) -> None:
-        if "word_class" not in arrays:
-            super()._restore_learner(arrays)
-            return
-        separate = self._begin_separate(arrays["word_class"].astype(np.intp))
-        separate.load_state_dict(arrays, self.n_features_in_)
-
-    def to_arrays(self) -> Arrays:
-        """Everything that predictions need.
-
-        Joint: ``class_weights_`` (P + 1, K * C) and, of several experts, ``gate_`` (P + 1, K) have
-        their intercepts last; ridge has ``class_coef_`` (C, P), ``class_intercept_`` and
-        ``class_floor_``. Separate: arrays of the readouts, as "class." and, of words, "word0.".
+        Separate factors have the arrays of their readouts as "class." and, of words, "word0.".
         """
-        arrays = super().to_arrays()
+        arrays = super().state_dict(training=training)
         if self._separate is not None:
-            return arrays | self._separate.to_arrays()
-        learner = self._trained
-        arrays |= {"directions_": learner.directions, "shift_": learner.shift}
-        arrays["word_class_"] = learner.layout.word_class
-        arrays |= learner.words.to_arrays("")
-        if learner.class_solver is None:
-            return arrays | learner.classes.to_arrays("class_")
-        arrays["class_weights_"] = learner.class_solver.weights
-        if learner.class_solver.n_experts > 1:
-            arrays["gate_"] = learner.class_solver.gate
+            arrays |= self._separate.state_dict(training=training)
         return arrays
 
-    def _restore(self, arrays: Arrays) -> None:
-        super()._restore(arrays)
-        if "directions_" not in arrays:
-            separate = self._begin_separate(np.asarray(arrays["word_class_"]).astype(np.intp))
-            separate.load_arrays(arrays)
-            return
-        learner = self._learner_that_predicts(arrays)
-        learner.words = WordFactors.from_arrays(learner.layout, arrays, "")
-        if learner.class_solver is None:
-            classes = ClassLayout(np.zeros(learner.layout.n_classes, dtype=np.intp))
-            learner.classes = WordFactors.from_arrays(classes, arrays, "class_")
-        else:
-            learner.class_solver.weights = np.asarray(arrays["class_weights_"])
-            learner.class_solver.gate = np.asarray(arrays.get("gate_", learner.class_solver.gate))
-        self._show()
+    def _names(self, training: bool) -> Mapping[str, str]:
+        joint = not training and self._separate is None
+        return dict(super()._names(training)) | (saved(*_JOINT) if joint else {})
+
+    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
+        if training or self._separate is not None:
+            return super()._required(arrays, training)
+        kind = _RIDGE_CLASSES if isinstance(self._classes, RidgeReadout) else ("class_weights_",)
+        return (*super()._required(arrays, training), *_JOINT_NEEDS, *kind)
+
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        self._separate = None
+        arrays = super()._before_loading(arrays, training)
+        name = "word_class" if training else "word_class_"
+        if name in arrays and "directions_" not in arrays:
+            separate = self._begin_separate(arrays[name].astype(np.intp))
+            if not training:
+                self.n_features_in_ = int(arrays["n_features_in_"])
+            separate.n_units = self.n_features_in_
+            separate.load_state_dict(arrays, training=training)
+        return arrays
+
+    def _loaded(self, training: bool) -> None:
+        if self._separate is None:
+            super()._loaded(training)
 
 
 def joint_softmax(alpha: float | None = None, n_passes: int | None = None) -> SoftmaxReadout:

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.two_level.readout import TwoLevelReadout
-from esnlm.readouts.two_level.solver import TwoLevelSettings
+from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
-from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import Count, Number, check_parameters
 
 _RATE, _RATE_POWER = 7.3, -0.84
@@ -195,12 +194,9 @@ class LowRankReadout(TwoLevelReadout):
         self.word_coef_, self.word_intercept_ = learner.words.coef, learner.words.intercept
         self.direct_coef_, self.pair_coef_ = learner.direct.coef, learner.direct.pair_coef
 
-    def _restore(self, arrays: Arrays) -> None:
-        super()._restore(arrays)
-        learner = self._learner_that_predicts(arrays)
+    def _use(self, learner: TwoLevelLearner) -> None:
         assert learner.class_solver is not None
         learner.class_solver.weights = np.vstack([self.class_coef_, self.class_intercept_])
         learner.words.coef, learner.words.intercept = self.word_coef_, self.word_intercept_
         learner.direct.coef, learner.direct.pair_coef = self.direct_coef_, self.pair_coef_
         learner.direct.pairs = self.pairs_
-        self._show()

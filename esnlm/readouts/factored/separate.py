@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +10,12 @@ from sklearn.base import clone
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks
 from esnlm.readouts.two_level.word_factors import ClassLayout
-from esnlm.utils.state_dict import Arrays, with_prefix
+from esnlm.utils.state_dict import Arrays, Stateful, with_prefix
 
 _MEMORY = 1 << 28
 
 
-class SeparateFactors:
+class SeparateFactors(Stateful):
     """P(class | x) and P(w | class, x) of every class, by independent readouts.
 
     Templates of the readout for the class, and of those for the words of each class, are cloned.
@@ -27,6 +27,7 @@ class SeparateFactors:
     ) -> None:
         self.class_template, self.word_template = class_template, word_template
         self.layout = ClassLayout(word_class)
+        self.n_units = 0  # set before training states are loaded
         self._column = self.layout.position - self.layout.starts[word_class]
         # Under the names of their arrays: "class" and, for the words of class 0, "word0".
         self._readouts: dict[str, Any] = {}
@@ -39,39 +40,23 @@ class SeparateFactors:
     def word_factors(self) -> dict[int, Any]:
         return {int(name[4:]): r for name, r in self._readouts.items() if name != "class"}
 
-    def to_arrays(self) -> Arrays:
-        """Classes, and arrays of all readouts."""
-        return {"word_class_": self.layout.word_class} | self._nested("to_arrays")
+    def state_dict(self, *, training: bool = False) -> Arrays:
+        """Classes, and the states of all readouts."""
+        arrays: Arrays = {"word_class" if training else "word_class_": self.layout.word_class}
+        for name, readout in self._readouts.items():
+            arrays |= with_prefix(name, readout.state_dict(training=training))
+        return arrays
 
-    def load_arrays(self, arrays: Arrays) -> None:
-        """Restore the readouts of `to_arrays`."""
-        for name, part in _by_prefix(arrays).items():
-            template = self._new(name)
-            params = template.get_params(deep=False)
-            self._readouts[name] = type(template).from_arrays(params, part)
-
-    def state_dict(self) -> Arrays:
-        """Classes, and the training state of all readouts."""
-        return {"word_class": self.layout.word_class} | self._nested("state_dict")
-
-    def load_state_dict(self, arrays: Arrays, n_units: int) -> None:
-        """Continue from what `state_dict` gave; the arrays are taken over."""
+    def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
         for name, part in _by_prefix(arrays).items():
             readout = self._readouts[name] = self._new(name)
-            if name == "class":
-                readout.classes_ = np.arange(self.layout.n_classes)
-            else:
-                readout.classes_ = self.layout.words(int(name.removeprefix("word")))
-            readout.n_features_in_ = n_units
-            readout._start()
-            readout.load_state_dict(part)
-
-    def _nested(self, method: str) -> Arrays:
-        """Arrays that a method of each readout gives, under the readout's name."""
-        arrays: Arrays = {}
-        for name, readout in self._readouts.items():
-            arrays |= with_prefix(name, getattr(readout, method)())
-        return arrays
+            if training:
+                c = name.removeprefix("word")
+                words = range(self.layout.n_classes) if c == name else self.layout.words(int(c))
+                readout.classes_, readout.n_features_in_ = np.array(words), self.n_units
+                readout._forget(fitted=False)
+            readout.load_state_dict(part, training=training)
+        return self
 
     def _new(self, name: str) -> Any:
         return clone(self.class_template if name == "class" else self.word_template)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, rows_within
+from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, Progress, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
-from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, saved
 from esnlm.utils.validation import Choice, Count, Number, check_parameters
 
 _PATH = np.logspace(-9, 0, 28)
@@ -83,6 +83,7 @@ class RidgeReadout(StreamingReadout):
     _reads_once: ClassVar[bool] = True
     _parameters = ("coef_", "intercept_")
     _state = ("alpha_",)
+    _learned = saved(moments="_moments")
     _constraints: ClassVar[dict[str, Any]] = {
         "alpha": Number(0),
         "selection": Choice(("gcv", "held_out", None)),
@@ -131,22 +132,26 @@ class RidgeReadout(StreamingReadout):
         rows = max(_FEWEST_JUDGES, _JUDGING_WORK // (work * n_alphas))
         self._settle_with(None if held_out is None else _first_rows(held_out, rows))
 
-    def _learner_arrays(self) -> Arrays:
-        return with_prefix("moments", self._all_moments().state_dict())
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        self._moments = None
+        return super()._before_loading(arrays, training)
 
-    def _restore_learner(self, arrays: Arrays) -> None:
-        moments = under_prefix("moments", arrays)
-        self._moments = Moments.restored(moments, gram_rows=self.gram_rows)
+    def _make_part(self, name: str, arrays: Arrays, training: bool) -> Moments:
+        return Moments.restored(arrays, gram_rows=self.gram_rows)
+
+    def _loaded(self, training: bool) -> None:
         # Parameters that came from a model folder are those of the same rows.
-        self._stale = "coef_" not in self.__dict__ and self._moments.n > 0
+        rows = 0 if self._moments is None else self._moments.n
+        self._stale = "coef_" not in self.__dict__ and rows > 0
+        super()._loaded(training)
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
+        part = None
         if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:
             blocks, part = _split(blocks, self.validation_fraction)
-        else:
-            part = None
         for X, codes in blocks:
             self._absorb(X, codes)
+            yield Progress(1)
         self._settle_with(part or held_out)
         if part is not None:
             for X, codes in part:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from esnlm.readouts.base.blocks import Block, Blocks, Passes, Progress
+from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, Passes, Progress, blocks_rows
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 
 _EPSILON = 1e-5
@@ -35,20 +35,26 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
     """
 
     def train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
-        judges = None if held_out is None else _Normalised(held_out)
+        judges = None if held_out is None else _normalised_blocks(held_out)
         return super().train(_NormalisedPasses(passes), judges)
 
-    def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:
-        states, labels = super()._checked(X, y, reset)
-        return normalised(states), labels
+    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+        super()._absorb(normalised(X), codes)
 
     def _ready(self, X: ArrayLike) -> NDArray[Any]:
         return normalised(super()._ready(X))
 
 
+def _normalised_blocks(blocks: Blocks) -> Blocks:
+    if isinstance(blocks, ArrayBlocks):
+        return ArrayBlocks(normalised(blocks.X), blocks.y)
+    return _Normalised(blocks)
+
+
 class _Normalised:
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
+        self.n_rows = blocks_rows(blocks)
 
     def __iter__(self) -> Iterator[Block]:
         return ((normalised(X), y) for X, y in self.blocks)
@@ -58,6 +64,7 @@ class _NormalisedPasses:
     def __init__(self, passes: Passes) -> None:
         self.passes = passes
         self.first = passes.first
+        self.rows = None if passes.rows is None else _normalised_blocks(passes.rows)
 
     def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
         return (_Normalised(chunk) for chunk in self.passes.read(number, n_rows))

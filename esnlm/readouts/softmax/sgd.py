@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import mean_loss, residuals
-from esnlm.utils.state_dict import Arrays, Stateful
+from esnlm.utils.state_dict import Arrays, Stateful, saved
 
 _LOGIT_BYTES = 1 << 24
 _GRAM_DAMPING = 1e-3
@@ -66,7 +66,7 @@ class IncrementalSolver(Stateful):
     the rows it is spread over.
     """
 
-    _saved = (
+    _saved = saved(
         "weights", "offset", "_velocity", "_offset_velocity", "inverse", "centre", "variances",
         "n_steps",
     )  # fmt: skip
@@ -188,7 +188,9 @@ class SoftmaxPasses(Stateful):
     (n_classes,) are the occurrences of each class in a pass; default: in the pilot sample.
     """
 
-    _saved = ("n_rows", "n_passes", "n_seen", "best_score", "counts", "survey", "solver", "best")
+    _saved = saved(
+        "n_rows", "n_passes", "n_seen", "best_score", "counts", "survey", "solver", "best"
+    )
 
     def __init__(
         self,
@@ -256,11 +258,11 @@ class SoftmaxPasses(Stateful):
             self.best = None
         return score
 
-    def load_state_dict(self, arrays: Arrays) -> None:
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         self.survey = None  # made again where there is one
-        super().load_state_dict(arrays)
+        return arrays
 
-    def _make_part(self, name: str, arrays: Arrays) -> Stateful:
+    def _make_part(self, name: str, arrays: Arrays, training: bool) -> Stateful:
         if name == "survey":
             return Moments.restored(arrays, gram_rows=None)
         if name == "best":
@@ -269,6 +271,6 @@ class SoftmaxPasses(Stateful):
 
 
 class _Parameters(Stateful):
-    _saved = ("weights", "offset")
+    _saved = saved("weights", "offset")
     weights: NDArray[Any]
     offset: NDArray[Any]

@@ -1,12 +1,12 @@
 """Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.blocks import Blocks, blocks_rows, in_memory
+from esnlm.readouts.base.blocks import Blocks, Progress, SamePasses, blocks_rows, in_memory
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
@@ -19,7 +19,7 @@ from esnlm.readouts.softmax.sgd import (
     frequencies_of,
     interleaved,
 )
-from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, saved, under_prefix
 from esnlm.utils.validation import Choice, Count, Number, check_parameters
 
 # Bytes of rows that "auto" holds for Newton's method, and operations (rows x units x classes)
@@ -81,6 +81,7 @@ class SoftmaxReadout(BufferedReadout):
 
     _parameters: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
     _state: ClassVar[tuple[str, ...]] = ("n_iter_",)
+    _learned = saved(n_seen="_n_seen", solver="_incremental")
     _constraints: ClassVar[dict[str, Any]] = {
         "solver": Choice(("auto", "newton-cg", "incremental")),
         "alpha": Number(0),
@@ -170,25 +171,19 @@ class SoftmaxReadout(BufferedReadout):
     def _rates(self) -> Rates:
         return Rates(self.alpha, self.learning_rate, self.momentum)
 
-    def _learner_arrays(self) -> Arrays:
-        if self._passes is not None:
-            return with_prefix("passes", self._passes.state_dict())
-        arrays = super()._learner_arrays()
-        arrays["n_seen"] = np.asarray(self._n_seen)
-        if self._incremental is not None:
-            arrays |= with_prefix("solver", self._incremental.state_dict())
-        return arrays
+    def _names(self, training: bool) -> Mapping[str, str]:
+        amid_passes = training and self._passes is not None
+        return {"passes": "_passes"} if amid_passes else super()._names(training)
 
-    def _restore_learner(self, arrays: Arrays) -> None:
-        super()._restore_learner(arrays)
-        if passes := under_prefix("passes", arrays):
-            self._passes.load_state_dict(passes)
-            return
-        self._n_seen = int(arrays["n_seen"])
-        if solver := under_prefix("solver", arrays):
-            self._incremental = IncrementalSolver.restored(solver, momentum=self.momentum)
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        if training and not under_prefix("passes", arrays):
+            self._passes = None
+        return super()._before_loading(arrays, training)
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+    def _make_part(self, name: str, arrays: Arrays, training: bool) -> IncrementalSolver:
+        return IncrementalSolver.restored(arrays, momentum=self.momentum)
+
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
         n_units = self.n_features_in_
         rows: Blocks | None = blocks
         if self.solver == "auto":
@@ -196,7 +191,7 @@ class SoftmaxReadout(BufferedReadout):
             rows = in_memory(blocks, n_rows, _AUTO_BYTES)
         if self.solver == "incremental" or rows is None:
             self._plan(blocks_rows(blocks), None)
-            self._exhaust(interleaved(blocks, n_units), held_out)
+            yield from self._stream(SamePasses(interleaved(blocks, n_units)), held_out)
             self._n_seen //= self.n_passes
             return
         sizes = n_units, len(self.classes_)
@@ -205,6 +200,7 @@ class SoftmaxReadout(BufferedReadout):
         )
         self.n_iter_ = max(1, len(self.history_) - 1)
         self._set(weights, intercept)
+        yield Progress(self.n_iter_, ended=True)
 
     def _set(self, weights: NDArray[Any], intercept: NDArray[np.float64]) -> None:
         self.coef_ = np.ascontiguousarray(weights.T, dtype=np.float64)

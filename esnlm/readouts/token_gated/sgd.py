@@ -1,6 +1,6 @@
 """Gram-preconditioned stochastic gradient of many softmax regressions, each on rows of its own."""
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from esnlm.readouts.softmax.sgd import (
     heavy_ball,
     warmed_up,
 )
-from esnlm.utils.state_dict import Arrays, Stateful, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, Stateful, saved, under_prefix, with_prefix
 
 _GRAM_ROWS_A_UNIT = 6
 # Steps that a rare gate makes in a pass, and the fewest rows of one.
@@ -62,15 +62,16 @@ class GateMoments(Stateful):
             found[gate] = damped_inverse(covariance, ridges[gate])
         return found
 
-    def state_dict(self) -> Arrays:
+    def state_dict(self, *, training: bool = False) -> Arrays:
         arrays: Arrays = {}
         for gate, moments in enumerate(self.of):
             arrays |= with_prefix(str(gate), moments.state_dict())
         return arrays
 
-    def load_state_dict(self, arrays: Arrays) -> None:
+    def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
         for gate, moments in enumerate(self.of):
             moments.load_state_dict(under_prefix(str(gate), arrays))
+        return self
 
 
 class GatedPasses(Stateful):
@@ -83,7 +84,7 @@ class GatedPasses(Stateful):
     penalty on the squared weights of each regression, on the scale of its summed loss.
     """
 
-    _saved = (
+    _saved = saved(
         "inverse", "centre", "weights", "offset", "velocity", "offset_velocity", "variances",
         "gradient", "offset_gradient", "waiting_variances", "waiting", "steps", "batch", "rows",
     )  # fmt: skip

@@ -10,7 +10,7 @@ from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.readouts.softmax.sgd import batch_rows, decayed, frequencies_of
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of
-from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.validation import Count, Number, check_parameters
 
 _SAMPLE_ROWS_A_UNIT = 100
@@ -58,6 +58,9 @@ class TokenGatedReadout(StreamingReadout):
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
+    _learned = saved(
+        n_seen="_n_seen", n_rows="_n_rows", targets="_targets", survey="_pilot", passes="_passes"
+    )
     _constraints: ClassVar[dict[str, Any]] = {
         "n_gates": Count(),
         "n_passes": Count(),
@@ -109,25 +112,20 @@ class TokenGatedReadout(StreamingReadout):
         left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
         self._take(X, codes, self.learning_rate * left)
 
-    def _learner_arrays(self) -> Arrays:
-        arrays = {"n_seen": np.asarray(self._n_seen), "n_rows": np.asarray(self._n_rows)}
-        if self._pilot is not None:
-            arrays |= with_prefix("survey", self._pilot.state_dict())
-            arrays["targets"] = self._targets
-        if self._passes is not None:
-            arrays |= with_prefix("passes", self._passes.state_dict())
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        arrays = super()._before_loading(arrays, training)
+        self._pilot = self._passes = None
         return arrays
 
-    def _restore_learner(self, arrays: Arrays) -> None:
-        self._n_seen, self._n_rows = int(arrays["n_seen"]), int(arrays["n_rows"])
-        if sample := under_prefix("survey", arrays):
-            self._pilot = GateMoments(self.n_gates, self.n_features_in_ - self._n_code)
-            self._pilot.load_state_dict(sample)
-            self._targets = arrays["targets"]
-        if passes := under_prefix("passes", arrays):
-            kept = {"alpha": self.alpha, "momentum": self.momentum}
-            self._passes = GatedPasses.restored(passes, **kept)
-            self._stale = True
+    def _make_part(self, name: str, arrays: Arrays, training: bool) -> Stateful:
+        if name == "passes":
+            return GatedPasses.restored(arrays, alpha=self.alpha, momentum=self.momentum)
+        made = GateMoments(self.n_gates, self.n_features_in_ - self._n_code)
+        return made.load_state_dict(arrays)
+
+    def _loaded(self, training: bool) -> None:
+        super()._loaded(training)
+        self._stale = self._passes is not None
 
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         self._n_rows = n_rows

@@ -11,7 +11,7 @@ from esnlm.kernels.multinomial import normalise_rows, shift_rows
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.softmax.loss import log_softmax, residuals
 from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
-from esnlm.utils.state_dict import Stateful
+from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import TileMap
 
 # Rows that one thread works on at a time, at most, and bytes of their logits.
@@ -44,7 +44,7 @@ class ClassSoftmax(Stateful):
     gate : ndarray (P + 1, K) float32
     """
 
-    _saved = ("weights", "velocity", "gate", "gate_velocity", "variances", "n_steps")
+    _saved = saved("weights", "velocity", "gate", "gate_velocity", "variances", "n_steps")
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Direct connections from the last tokens to the components of a readout."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.last_tokens import NO_TOKEN
-from esnlm.utils.state_dict import Arrays, Stateful
+from esnlm.utils.state_dict import Stateful, saved
 
 Tokens = NDArray[np.integer[Any]]
 
@@ -33,7 +33,7 @@ class DirectConnections(Stateful):
     sums of squared gradients.
     """
 
-    _saved = ("coef", "squares", "pairs", "pair_coef", "pair_squares")
+    _saved = saved("coef", "squares", "pairs", "pair_coef", "pair_squares")
 
     def __init__(
         self,
@@ -70,12 +70,8 @@ class DirectConnections(Stateful):
             sums *= np.float32(rate)
             table[distinct] -= sums
 
-    def state_dict(self) -> Arrays:
-        return super().state_dict() if len(self.coef) else {}
-
-    def load_state_dict(self, arrays: Arrays) -> None:
-        if len(self.coef):
-            super().load_state_dict(arrays)
+    def _names(self, training: bool) -> Mapping[str, str]:
+        return self._saved if len(self.coef) else {}
 
     def _tables(self, last: Tokens) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Tables, their sums of squares, and which of their rows belong to which of ``last``."""
@@ -127,7 +123,7 @@ def split_last_tokens(
 class PairCounts(Stateful):
     """Pairs of last tokens, and how often each was met."""
 
-    _saved = ("totals",)
+    _saved = saved("totals")
 
     def __init__(self, n_tokens: int) -> None:
         self.n_tokens = n_tokens

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
 from esnlm.readouts.two_level.word_clusters import CLUSTERED_DIRECTIONS
-from esnlm.utils.state_dict import Stateful
+from esnlm.utils.state_dict import Stateful, saved
 
 #: (counts (V,), vectors (V, P)) -> classes (V,).
 Assignment = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.intp]]
@@ -38,7 +38,7 @@ class PilotSample(Stateful):
     ``counts`` (V,) are the occurrences of the words in all rows; None: those in the sample.
     """
 
-    _saved = ("moments",)
+    _saved = saved("moments")
 
     def __init__(self, n_units: int, n_words: int, counts: NDArray[Any] | None = None) -> None:
         self.counts = counts

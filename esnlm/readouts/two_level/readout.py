@@ -1,8 +1,8 @@
 """Base class of readouts that train a `TwoLevelLearner`."""
 
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,20 +13,23 @@ from esnlm.readouts.base.blocks import (
     Block,
     Blocks,
     Interleaved,
+    Progress,
+    SamePasses,
     blocks_rows,
     in_memory,
 )
-from esnlm.readouts.base.buffer import BufferedReadout
+from esnlm.readouts.base.buffer import BUFFER, BufferedReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
-from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, saved, with_prefix
 
 
 class TwoLevelReadout(BufferedReadout):
     """A readout whose parameters a `TwoLevelLearner` trains, from arrays or in streamed passes.
 
-    A subclass computes `_settings`, `_assign`, `_show` and `_restore`.
+    A subclass computes `_settings`, `_assign`, `_show` and `_use`.
     """
 
+    _learned: ClassVar[Mapping[str, str]] = saved(joint="_learner", history="history_")
     random_state: int | np.random.RandomState | None
     _learner: TwoLevelLearner | None = None
 
@@ -41,6 +44,10 @@ class TwoLevelReadout(BufferedReadout):
     @abstractmethod
     def _show(self) -> None:
         """Set learned attributes to the learner's arrays, which it changes in place."""
+
+    @abstractmethod
+    def _use(self, learner: TwoLevelLearner) -> None:
+        """Set the learner's weights to the learned attributes, which were loaded."""
 
     def _start(self) -> None:
         self._learner = None
@@ -105,7 +112,7 @@ class TwoLevelReadout(BufferedReadout):
         assert self._learner is not None, "no rows were learned"
         return self._learner
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
         blocks = in_memory(blocks, self._capacity(np.float64)) or blocks
         n_rows, counts = blocks_rows(blocks), None
         if isinstance(blocks, ArrayBlocks):
@@ -114,7 +121,7 @@ class TwoLevelReadout(BufferedReadout):
         elif not n_rows:
             n_rows = sum(len(codes) for _, codes in blocks)
         self._plan(n_rows, counts)
-        self._exhaust(blocks, held_out)
+        yield from self._stream(SamePasses(blocks), held_out)
 
     def _seed(self) -> int:
         """A seed for the clustering, drawn anew."""
@@ -127,6 +134,8 @@ class TwoLevelReadout(BufferedReadout):
         super()._settle()
         if self._learner is not None:
             self._learner.settle()
+            if self._learner.pilot is None:
+                self._show()
 
     def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._trained.log_probabilities(X)
@@ -134,26 +143,24 @@ class TwoLevelReadout(BufferedReadout):
     def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
         return self._trained.log_probability_of(X, codes)
 
-    def _learner_that_predicts(self, arrays: Arrays) -> TwoLevelLearner:
-        """A learner with saved directions and classes, whose weights are still to be set."""
-        self._can_learn = False
-        self._learner = self._make_learner(0, None)
-        self._learner.begin(*(arrays[name] for name in ("directions_", "shift_", "word_class_")))
-        return self._learner
+    def _names(self, training: bool) -> Mapping[str, str]:
+        return BUFFER | dict(self._learned) if training else super()._names(training)
 
-    def _learner_arrays(self) -> Arrays:
-        if self._learner is None:
-            return {}
-        arrays = with_prefix("joint", self._learner.state_dict())
-        return arrays | ({"history": np.array(self.history_)} if self.history_ else {})
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        self._learner = None
+        if training and "n_rows" in arrays:  # so `LowRankReadout` saved them in version 0.1.0
+            arrays = with_prefix("joint", arrays) | arrays
+        return super()._before_loading(arrays, training)
 
-    def _restore_learner(self, arrays: Arrays) -> None:
-        # In version 0.1.0 `LowRankReadout` saved these arrays without a prefix.
-        own = under_prefix("joint", arrays) or arrays
-        if not int(own.get("n_rows", np.zeros(()))):
-            return
-        self._learner = self._make_learner(int(own["n_rows"]), own.get("counts"))
-        self._learner.load_state_dict(own)
-        self.history_ = arrays.get("history", np.zeros(0)).tolist()
-        if self._learner.pilot is None:
+    def _make_part(self, name: str, arrays: Arrays, training: bool) -> TwoLevelLearner:
+        learner = self._make_learner(int(arrays["n_rows"]), arrays.get("counts"))
+        return learner.load_state_dict(arrays)
+
+    def _loaded(self, training: bool) -> None:
+        if not training:
+            self._can_learn = False
+            learner = self._learner = self._make_learner(0, None)
+            learner.begin(self.directions_, self.shift_, self.word_class_)
+            self._use(learner)
+        if self._learner is not None and self._learner.pilot is None:
             self._show()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.rows import Rows
 from esnlm.readouts.two_level.cca import canonical_variables
 from esnlm.readouts.two_level.class_softmax import ClassSoftmax
 from esnlm.readouts.two_level.direct_connections import (
@@ -18,7 +19,7 @@ from esnlm.readouts.two_level.direct_connections import (
 from esnlm.readouts.two_level.pilot_sample import LEAST_SCALE, Assignment, PilotSample, Schedule
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
 from esnlm.readouts.two_level.word_softmax import WordSoftmax
-from esnlm.utils.state_dict import Arrays, Stateful, under_prefix
+from esnlm.utils.state_dict import Arrays, Stateful, saved, under_prefix, with_prefix
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 
 # Learning rates of rows after the passes, relative to those of the first ones.
@@ -92,7 +93,7 @@ class TwoLevelLearner(Stateful):
 
     classes: ClassSoftmax | WordFactors
     words: WordFactors
-    _saved = (
+    _saved = saved(
         "n_seen", "n_rows", "counts", "pilot", "pair_counts", "directions", "shift", "word_class",
         "moments", "class_solver", "word_solver", "direct", "rows", "word_rows", "n_word_rows",
     )  # fmt: skip
@@ -122,7 +123,7 @@ class TwoLevelLearner(Stateful):
         self.class_solver: ClassSoftmax | None = None
         self.word_solver: WordSoftmax | None = None
         self.ridge_behind = False
-        self.rows, self.word_rows = _Rows(), _Rows()
+        self.rows, self.word_rows = _waiting(), _waiting()
 
     @property
     def n_passes(self) -> int:
@@ -250,26 +251,38 @@ class TwoLevelLearner(Stateful):
         out[inside] += self.words.log_probability_of(Z[inside], words[inside])
         return out
 
-    def load_state_dict(self, arrays: Arrays) -> None:
-        if "n_word_rows" not in arrays:
-            arrays = _renamed(arrays)
-            if self.pair_counts is None:
-                arrays.pop("pair_counts.totals", None)
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        arrays = arrays if "n_word_rows" in arrays else self._of_version_0_1_0(arrays)
         if "directions" in arrays:
             self.begin(*(arrays[name] for name in ("directions", "shift", "word_class")))
-        super().load_state_dict(arrays)
+        return arrays
+
+    def _loaded(self, training: bool) -> None:
         self.ridge_behind = self.moments is not None
-        if "n_word_rows" in arrays:
-            return
-        # In version 0.1.0, the rows that waited for the words held those for the classes.
-        self.n_word_rows = 0
+
+    def _of_version_0_1_0(self, arrays: Arrays) -> Arrays:
+        """Arrays of a training state of that version, under the names of today."""
+        out: Arrays = {}
+        for name, array in arrays.items():
+            old = next((old for old in _OLD_NAMES if name.startswith(old)), "")
+            out[_OLD_NAMES.get(old, "") + name.removeprefix(old)] = array
+        for name, parts in _OLD_PARTS.items():
+            if parts[0] in out:
+                out[name] = np.vstack([out.pop(part) for part in parts])
+        if self.pair_counts is None:
+            out.pop("pair_counts.totals", None)
         found = under_prefix("word_rows", arrays) or under_prefix("class_rows", arrays)
-        if found:
+        cut = 0
+        if found:  # those that waited for the words held those for the classes
             Z, words = found["Z"], found["codes"].astype(np.intp)
             last = np.empty((len(Z), 0), dtype=np.int64)
             cut = len(Z) - len(Z) % self.schedule.batch
-            self.rows.add(Z[cut:], words[cut:], last[cut:])
-            self._keep_for_words(Z[:cut], words[:cut], last[:cut])
+            word_class = arrays["word_class"].astype(np.intp)
+            kept = np.flatnonzero(np.bincount(word_class)[word_class[words[:cut]]] > 1)
+            for name, part in (("rows", slice(cut, None)), ("word_rows", kept)):
+                rows = {"Z": Z[part], "words": words[part], "last": last[part]}
+                out |= with_prefix(name, rows) if len(Z[part]) else {}
+        return out | {"n_word_rows": np.array(cut)}
 
     def _split(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         return split_last_tokens(X, self.settings.n_direct, self.n_words)
@@ -317,7 +330,7 @@ class TwoLevelLearner(Stateful):
     def _step(self, rates: tuple[float, float], over: TileMap) -> None:
         """A step of the classes on the waiting rows; of the words when there are enough."""
         Z, words, last = self.rows.joined()
-        self.rows = _Rows()
+        self.rows = _waiting()
         self.direct.add_to(Z, last)
         if self.class_solver is not None:
             in_z = np.empty_like(Z) if self.settings.n_direct else None
@@ -341,7 +354,7 @@ class TwoLevelLearner(Stateful):
         Z, words, last = self.word_rows.joined()
         in_z = np.empty_like(Z) if self.settings.n_direct else None
         self.word_solver.step(Z, words, self.n_word_rows, over, in_z)
-        self.word_rows, self.n_word_rows = _Rows(), 0
+        self.word_rows, self.n_word_rows = _waiting(), 0
         if in_z is not None:
             self.direct.step(last, in_z, rates[1])
 
@@ -354,40 +367,6 @@ class TwoLevelLearner(Stateful):
             yield over
 
 
-class _Rows(Stateful):
-    """Waiting rows, not to be changed: Z (n, P), words (n,), last tokens (n, n_direct)."""
-
-    _fields = "Z", "words", "last"
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[NDArray[Any], ...]] = []
-
-    @property
-    def n(self) -> int:
-        return sum(len(Z) for Z, _, _ in self.parts)
-
-    def add(self, *arrays: NDArray[Any]) -> None:
-        self.parts.append(arrays)
-
-    def joined(self) -> tuple[NDArray[Any], ...]:
-        """Rows one after another, in memory of their own."""
-        return tuple(np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
-
-    def state_dict(self) -> Arrays:
-        return dict(zip(self._fields, self.joined(), strict=True)) if self.parts else {}
-
-    def load_state_dict(self, arrays: Arrays) -> None:
-        known = "words" in arrays  # not in the states of earlier versions
-        self.parts = [tuple(arrays[name] for name in self._fields)] if known else []
-
-
-def _renamed(arrays: Arrays) -> Arrays:
-    """Arrays of a training state that version 0.1.0 wrote, under the names of today."""
-    out: Arrays = {}
-    for name, array in arrays.items():
-        old = next((old for old in _OLD_NAMES if name.startswith(old)), "")
-        out[_OLD_NAMES.get(old, "") + name.removeprefix(old)] = array
-    for name, parts in _OLD_PARTS.items():
-        if parts[0] in out:
-            out[name] = np.vstack([out.pop(part) for part in parts])
-    return out
+def _waiting() -> Rows:
+    """No rows yet: components Z (n, P), words (n,), last tokens (n, n_direct)."""
+    return Rows("Z", "words", "last")

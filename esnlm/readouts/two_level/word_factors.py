@@ -15,7 +15,6 @@ from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.linear.ridge import gcv_error, inverse_of
 from esnlm.readouts.linear.simplex import floor_rows
 from esnlm.readouts.softmax.loss import log_softmax
-from esnlm.utils.state_dict import Arrays
 from esnlm.utils.threads import one_blas_thread, tile_map
 
 _PATH = np.logspace(-8, 1, 28)
@@ -79,17 +78,6 @@ class WordFactors:
     ) -> None:
         self.layout, self.floor = layout, floor
         self.coef, self.intercept = coef, intercept
-
-    def to_arrays(self, prefix: str) -> Arrays:
-        """``coef_``, ``intercept_`` and, of ridge, ``floor_``, under names with a prefix."""
-        arrays = {f"{prefix}coef_": self.coef, f"{prefix}intercept_": self.intercept}
-        return arrays if self.floor is None else arrays | {f"{prefix}floor_": self.floor}
-
-    @classmethod
-    def from_arrays(cls, layout: ClassLayout, arrays: Arrays, prefix: str) -> "WordFactors":
-        """The inverse of `to_arrays`."""
-        coef, intercept = arrays[f"{prefix}coef_"], arrays[f"{prefix}intercept_"]
-        return cls(layout, coef, intercept, arrays.get(f"{prefix}floor_"))
 
     def log_probabilities(
         self, X: NDArray[Any], log_class: NDArray[Any] | None = None

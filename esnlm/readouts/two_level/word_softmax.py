@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.softmax.loss import residuals
 from esnlm.readouts.two_level.word_factors import TASKS, ClassLayout, WordFactors
-from esnlm.utils.state_dict import Stateful
+from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import TileMap
 
 
@@ -24,7 +24,7 @@ class WordSoftmax(WordFactors, Stateful):
     the squared weights, for each row.
     """
 
-    _saved = ("coef", "intercept", "curvature")
+    _saved = saved("coef", "intercept", "curvature")
 
     def __init__(
         self,

@@ -220,8 +220,8 @@ def core_readout(output: nn.Linear | nn.Sequential) -> Any:
         arrays[_CORE_NAMES[name]] = np.ascontiguousarray(array.T if "." in name else array)
     arrays["classes_"] = np.arange(len(arrays["intercept_"]))
     if isinstance(output, nn.Linear):
-        return SoftmaxReadout.from_arrays({}, arrays)
-    return ReducedRankSoftmaxReadout.from_arrays({"rank": first.out_features}, arrays)
+        return SoftmaxReadout().load_state_dict(arrays)
+    return ReducedRankSoftmaxReadout(first.out_features).load_state_dict(arrays)
 
 
 def set_output(output: nn.Linear | nn.Sequential, readout: Any) -> None:
