@@ -7,7 +7,7 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from esnlm.commands.console.messages import log, show_messages
+from esnlm.utils.messages import log, show_messages
 from esnlm.utils.blas import use_widest_kernels
 from esnlm.utils.version import __version__
 

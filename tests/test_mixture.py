@@ -1,5 +1,8 @@
 """Mixture of experts: EM rises at every step, its parts equal brute force, streams equal arrays."""
 
+import logging
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Iterator
 from itertools import pairwise
@@ -354,12 +357,30 @@ def test_monitor_stops_by_patience() -> None:
     assert monitor.score == -2.0
 
 
-def test_verbose_prints_every_iteration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_logs_every_iteration(caplog: pytest.LogCaptureFixture) -> None:
     X, y, _ = mixed(n=100)
-    readout = MixtureOfExpertsReadout(2, max_iter=3, tol=0.0, verbose=True, random_state=0).fit(
-        X, y
-    )
-    assert len(capsys.readouterr().err.splitlines()) == readout.n_iter_ + 1
+    readout = MixtureOfExpertsReadout(2, max_iter=3, tol=0.0, verbose=True, random_state=0)
+    log = logging.getLogger("esnlm")
+    log.addHandler(caplog.handler)
+    try:
+        readout.fit(X, y)
+    finally:
+        log.removeHandler(caplog.handler)
+    lines = {record.message for record in caplog.records if record.message.startswith("EM ")}
+    assert len(lines) == readout.n_iter_ + 1
+
+
+@pytest.mark.parametrize("configured", ["", "import logging; logging.basicConfig(level='INFO');"])
+def test_verbose_is_seen_once_whether_logging_is_configured_or_not(configured: str) -> None:
+    script = f"""{configured}
+from esnlm.readouts.mixture.convergence import ConvergenceMonitor
+monitor = ConvergenceMonitor(tol=0.0, max_iter=5, patience=2, verbose=True)
+monitor.report(-3.0, -2.0)
+monitor.report(-2.0, -1.0)
+"""
+    command = [sys.executable, "-c", script]
+    errors = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert errors.count("EM ") == len(errors.splitlines()) == 2
 
 
 def test_conjugate_gradient_solves_every_system() -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.console.messages import log
+from esnlm.utils.messages import log
 from esnlm.commands.options.common import Device, File, Model, group, n_unknown
 from esnlm.commands.options.values import Weight
 

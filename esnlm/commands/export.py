@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.console.messages import log
+from esnlm.utils.messages import log
 from esnlm.commands.options.common import Model
 
 

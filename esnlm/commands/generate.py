@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from esnlm.commands.console.messages import log
+from esnlm.utils.messages import log
 from esnlm.commands.options.common import Device, Model, n_unknown
 from esnlm.commands.options.values import Seed, integer, real
 

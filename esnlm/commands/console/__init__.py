@@ -1,1 +1,1 @@
-"""Messages, signals and progress of commands."""
+"""Signals and training runs of commands."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from esnlm.commands.console.messages import log
+from esnlm.utils.messages import log
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from esnlm.commands.console.messages import log
+from esnlm.utils.messages import log
 from esnlm.commands.options.common import ChunkOptions, File, group
 from esnlm.commands.options.values import Minutes, integer
 

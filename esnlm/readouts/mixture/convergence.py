@@ -1,11 +1,12 @@
 """The history of an expectation-maximisation run, and when to stop it."""
 
 import math
-import sys
 import warnings
 from dataclasses import dataclass, field
 
 from sklearn.exceptions import ConvergenceWarning
+
+from esnlm.utils.messages import say
 
 
 @dataclass
@@ -57,7 +58,7 @@ class ConvergenceMonitor:
         if self.verbose:
             held = f"  held out {self.held_out[-1]:.5f}" if self.held_out else ""
             line = f"EM {self.n_iter:4d}  penalised {penalised:.5f}  training {log_likelihood:.5f}"
-            print(line + held, file=sys.stderr)
+            say(line + held)
 
     @property
     def n_iter(self) -> int:

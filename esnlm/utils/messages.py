@@ -18,12 +18,21 @@ class _Console(logging.Handler):
         print(f"esnlm: {_PREFIXES.get(record.levelno, '')}{line}", file=sys.stderr)
 
 
+def say(line: str) -> None:
+    """Log what ``verbose`` asked for; printed on standard error where logging is not configured."""
+    if not log.hasHandlers():
+        log.addHandler(_Console())
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.INFO)
+    log.info(line)
+
+
 def show_messages() -> None:
     """Print the messages of the logger ``esnlm``, and Python's warnings, on standard error."""
     if not any(isinstance(handler, _Console) for handler in log.handlers):
         log.addHandler(_Console())
-        log.setLevel(logging.INFO)
-        log.propagate = False
+    log.setLevel(logging.INFO)
+    log.propagate = False
     warnings.showwarning = _show_warning
 
 
