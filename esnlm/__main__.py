@@ -7,8 +7,8 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, Parameter
 
-from esnlm.utils.messages import log, show_messages
 from esnlm.utils.blas import use_widest_kernels
+from esnlm.utils.messages import log, show_messages
 from esnlm.utils.version import __version__
 
 # Command -> what it does; it is the function of its name in the module of its name.

@@ -7,6 +7,7 @@ from typing import Any
 from esnlm.models.base import SequenceModel
 from esnlm.models.ngram import KIND, NgramLanguageModel
 from esnlm.models.reservoir import LanguageModel
+from esnlm.storage.atomic import put_back
 from esnlm.storage.model_folder import CONFIG
 
 
@@ -38,6 +39,7 @@ def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
 
 def _config(folder: Path) -> dict[str, Any]:
     """The configuration, unchecked: the class that loads the folder says what is wrong with it."""
+    put_back(folder)
     try:
         config = json.loads((folder / CONFIG).read_bytes())
     except (OSError, ValueError):

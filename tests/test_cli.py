@@ -215,7 +215,7 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --option gram_rows=0", "gram_rows must be None or an integer"),
         ("train text --out m --readout softmax --option tol=x", "tol must be a finite number"),
         ("train text --out text", "is not a model"),
-        ("train text --out text/m", "cannot write in"),
+        ("train text --out text/m", "text: Not a directory"),
         ("train text --out m --units 0", "n_units must be an integer of at least 1, got 0"),
         ("train text --out m --units -5", "got -5"),
         ("train text --out m --units 2.5", "--units: expected an integer, got '2.5'"),

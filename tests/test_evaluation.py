@@ -191,6 +191,9 @@ def test_the_interpolation_is_a_third_row_and_better_than_both_on_held_out_text(
     bits = sum(float(row["surprisal_bits"]) for row in rows_of("s.csv"))
     assert bits * np.log(2) == pytest.approx(losses[2] * int(both["n_tokens"]))
     assert main([*command, "--weight", "0.25"]) == 0
+    assert float(rows_of("rows.csv")[5]["weight"]) == 0.25
+    assert rows_of("rows.csv")[:3] == [one, two, both]
+    assert main([*command, "--weight", "0.25", "--overwrite"]) == 0
     assert float(rows_of("rows.csv")[2]["weight"]) == 0.25
 
 

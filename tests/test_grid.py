@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,35 @@ def test_rows_read_back_as_written(path):
     rows = grid(path)
     assert rows == [s | {"size": 5, "square": s["n"] ** 2 / 3} for s in GRID]
     assert read_rows(path) == rows
-    assert path.read_text().splitlines()[0] == "name,n,size,square"
+    assert path.read_text().splitlines()[0] == "name,n,size,square,checksum"
+
+
+def test_altered_and_repeated_rows_are_named(path):
+    grid(path)
+    whole = path.read_text()
+    lines = whole.splitlines()
+    for line, message in (
+        (lines[2].replace(",5,", ",6,"), "line 3 of .* was altered: remove it"),
+        (lines[2].replace("a,", "c,", 1), "line 3 of .* was altered: remove it"),
+        (lines[2].replace("0.33", "0.32"), "line 3 of .* was altered: remove it"),
+        (lines[1], "line 3 of .* repeats a run of a line above: remove it"),
+    ):
+        path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
+        with pytest.raises(ValueError, match=message):
+            grid(path)
+    path.write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
+    grid(path)
+    assert path.read_text() == whole
+
+
+def test_rows_without_checksums_get_them(path):
+    grid(path, settings=GRID[:4])
+    lines = path.read_text().splitlines()
+    path.write_text("".join(line.rpartition(",")[0] + "\n" for line in lines))
+    ran = []
+    grid(path, run=lambda setting: ran.append(setting) or square(setting))
+    assert ran == GRID[4:]
+    assert path.read_text().splitlines()[:5] == lines
 
 
 def test_same_file_for_every_number_of_jobs(path, tmp_path):
@@ -132,7 +161,7 @@ def test_broken_line_is_named(path):
     grid(path)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:2], "a,1", *lines[3:]]) + "\n")
-    with pytest.raises(ValueError, match=r"line 3 of .* has 2 fields, expected 4"):
+    with pytest.raises(ValueError, match=r"line 3 of .* has 2 fields, expected 5"):
         grid(path)
 
 
@@ -182,8 +211,8 @@ def test_dead_worker_is_reported(path):
 
 def test_two_processes_do_not_share_a_file(path):
     def second(setting):
-        with pytest.raises(ValueError, match="being written by another process"):
-            grid(path)
+        with ThreadPoolExecutor() as pool, pytest.raises(ValueError, match="being written by"):
+            pool.submit(grid, path).result()
         return square(setting)
 
     assert len(grid(path, run=second, settings=GRID[:1])) == 1

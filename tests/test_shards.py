@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esnlm.__main__ import main
-from esnlm.storage.atomic import locked
+from esnlm.storage.atomic import BusyError, locked
 from esnlm.storage.growing_file import GrowingFile
 from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.text import prepare as preparation
@@ -536,12 +537,10 @@ def test_shards_do_not_become_text(text: Path, tmp_path: Path):
 
 
 def test_two_at_once_do_not_mix(text: Path, tmp_path: Path):
-    (tmp_path / "out.partial").mkdir()
-    with (
-        locked(tmp_path / "out.partial" / "lock"),
-        pytest.raises(ShardsError, match="another process"),
-    ):
-        prepare_shards(text, tmp_path / "out", WORDS)
+    with locked(tmp_path / "out"), ThreadPoolExecutor() as pool:
+        second = pool.submit(prepare_shards, text, tmp_path / "out", WORDS)
+        with pytest.raises(BusyError, match=f"is being written by process {os.getpid()} "):
+            second.result()
     assert len(prepare_shards(text, tmp_path / "out", WORDS)) == 4
 
 

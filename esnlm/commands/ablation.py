@@ -1,11 +1,17 @@
 """``esnlm ablation``: what is left of a word in a model's state, some tokens later."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from esnlm.commands.options.common import Model, Texts, group
 from esnlm.commands.options.corpus import model_and_stream
 from esnlm.commands.options.values import integer
-from esnlm.commands.timescales import TimescalesOptions, assigned_timescales, write_tables
+from esnlm.commands.timescales import (
+    TimescalesOptions,
+    assigned_timescales,
+    held_results,
+    write_tables,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,10 +41,14 @@ _DEFAULTS = AblationOptions()
 
 def ablation(model: Model, text: Texts, /, *, options: AblationOptions = _DEFAULTS) -> int:
     """Measure and print; the exit status."""
-    from esnlm.experiments.timescales.ablation import word_ablation
-    from esnlm.storage.atomic import check_results
+    with held_results(options, COLUMNS, "ablation", text):
+        _measured(model, text, options)
+    return 0
 
-    check_results((options.csv, options.units_csv, options.plot), text)
+
+def _measured(model: Path, text: tuple[str, ...], options: AblationOptions) -> None:
+    from esnlm.experiments.timescales.ablation import word_ablation
+
     loaded, stream = model_and_stream(model, text, options.documents)
     layers = word_ablation(
         loaded, stream, context=options.context, n_lags=options.lags, n_windows=options.windows
@@ -54,7 +64,6 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = _DEFAUL
         from esnlm.experiments.timescales.plots import plot_ablation
 
         plot_ablation(rows, options.plot)
-    return 0
 
 
 def _rows(

@@ -6,15 +6,15 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.utils.messages import log
-from esnlm.commands.options.common import Device, File, Model, group, n_unknown
+from esnlm.commands.options.common import Device, File, Model, ResultOptions, group, n_unknown
 from esnlm.commands.options.values import Weight
+from esnlm.utils.messages import log
 
 _NAME_WIDTH = 50
 
 
 @group()
-class BlimpOptions:
+class BlimpOptions(ResultOptions):
     """Options of ``esnlm blimp``."""
 
     data: Annotated[Path, Parameter(metavar="FOLDER")]
@@ -42,6 +42,18 @@ class BlimpOptions:
 
 def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     """Score and print; the exit status."""
+    from esnlm.evaluation.minimal_pairs.table import COLUMNS, PAIR_COLUMNS
+    from esnlm.storage.results import results
+
+    if options.weight is not None and options.interpolate is None:
+        raise ValueError("--weight needs --interpolate MODEL2")
+    files = (options.csv, COLUMNS), (options.pairs_csv, PAIR_COLUMNS), (options.plot, None)
+    with results(files, [options.data], overwrite=options.overwrite):
+        _judged(model, options)
+    return 0
+
+
+def _judged(model: Path, options: BlimpOptions) -> None:
     from esnlm.evaluation.minimal_pairs.pairs import read_pairs
     from esnlm.evaluation.minimal_pairs.scores import score_pairs
     from esnlm.evaluation.minimal_pairs.table import (
@@ -52,11 +64,8 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
         tabulate,
     )
     from esnlm.experiments.common.minimal_pairs import plot_accuracies
-    from esnlm.storage.atomic import check_results, write_rows
+    from esnlm.storage.results import write_rows
 
-    if options.weight is not None and options.interpolate is None:
-        raise ValueError("--weight needs --interpolate MODEL2")
-    check_results((options.csv, options.pairs_csv, options.plot), [options.data])
     others: dict[str, dict[str, float]] = {}
     for path in options.published:
         others |= read_published(path)
@@ -73,12 +82,12 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     rows = tabulate(pairs, scores, name)
     _show(rows, others)
     if options.csv is not None:
-        write_rows(options.csv, COLUMNS, rows)
+        write_rows(options.csv, COLUMNS, rows, overwrite=options.overwrite)
     if options.pairs_csv is not None:
-        write_rows(options.pairs_csv, PAIR_COLUMNS, pair_rows(pairs, scores, name))
+        found = pair_rows(pairs, scores, name)
+        write_rows(options.pairs_csv, PAIR_COLUMNS, found, overwrite=options.overwrite)
     if options.plot is not None:
         plot_accuracies(rows, others, options.plot)
-    return 0
 
 
 def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:

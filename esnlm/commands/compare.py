@@ -61,12 +61,12 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     corpus = options.corpus.settled(text)
     entries = [_entry(model) for model in options.models]
     plan = _settings(options.plan, "--plan")
-    tokenizer = corpus.make_tokenizer(text)
     sizes = [] if options.default_size else options.sizes
     one_text = corpus.reset == "never"
-    rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
     path = options.out / "compare.csv"
     with results_folder(options.out), tempfile.TemporaryDirectory() as folder:
+        tokenizer = corpus.make_tokenizer(text)
+        rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
         streams = {
             part: _stream(names, tokenizer, corpus)
             for part, names in (("train", text), ("held_out", options.held_out))

@@ -112,8 +112,8 @@ def elman(*, options: ElmanOptions = _DEFAULTS) -> int:
     make_grammar(settings.grammar)
     with results_folder(options.out):
         rows, ngrams = run_experiment(settings, options)
-    if not options.no_plots:
-        _report(settings, rows, ngrams, options)
+        if not options.no_plots:
+            _report(settings, rows, ngrams, options)
     print(f"{len(rows)} runs in {options.out / 'elman.csv'}")
     return 0
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Device, Documents, File, Model, group, usual_split
+from esnlm.commands.options.common import (
+    Device,
+    Documents,
+    File,
+    Model,
+    ResultOptions,
+    group,
+    usual_split,
+)
 from esnlm.commands.options.values import Weight
 
 if TYPE_CHECKING:
@@ -17,7 +25,7 @@ _BIN_COLUMNS = ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower"
 
 
 @group()
-class EvaluateOptions:
+class EvaluateOptions(ResultOptions):
     """Options of ``esnlm evaluate``."""
 
     csv: File | None = None
@@ -51,17 +59,36 @@ Scorable = Annotated[
 def evaluate(model: Model, text: Scorable, /, *, options: EvaluateOptions = _DEFAULTS) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation.measures import COLUMNS
-    from esnlm.storage.atomic import check_results, write_rows
+    from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS
+    from esnlm.storage.results import results, write_rows
 
     _check(options)
-    results = options.csv, options.surprisal_csv, options.bins_csv
-    check_results(results, [*text, *options.held_out, *options.bins])
+    unit, replace = options.unit or "word", options.overwrite
+    files = (
+        (options.csv, COLUMNS),
+        (options.surprisal_csv, SURPRISAL_COLUMNS[unit]),
+        (options.bins_csv, _BIN_COLUMNS),
+    )
+    with results(files, [*text, *options.held_out, *options.bins], overwrite=replace):
+        rows, bins = _scored(model, text, unit, options)
+        if options.csv is not None:
+            write_rows(options.csv, COLUMNS, rows, overwrite=replace)
+        if options.bins_csv is not None:
+            write_rows(options.bins_csv, _BIN_COLUMNS, bins, overwrite=replace)
+    return 0
+
+
+def _scored(
+    model: Path, text: Sequence[str], unit: str, options: EvaluateOptions
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows of texts and of bins, shown; surprisals are written on the way."""
+    from esnlm.evaluation.measures import COLUMNS
+
     evaluation = _evaluation(model, options)
     watchers: list[Callable[[str, Any], None]] = []
     with ExitStack() as stack:
         if options.surprisal_csv is not None:
-            unit = options.unit or "word"
-            watchers.append(_surprisal(text, options.surprisal_csv, unit, evaluation, stack))
+            watchers.append(_surprisal(text, unit, options, evaluation, stack))
         bins = _Bins(evaluation, options.bins) if options.bins else None
         if bins is not None:
             watchers.append(bins)
@@ -77,11 +104,7 @@ def evaluate(model: Model, text: Scorable, /, *, options: EvaluateOptions = _DEF
             if value != "":
                 shown = f"{value:.6g}" if isinstance(value, float) else value
                 print(f"{name:20}  {shown}")
-    if options.csv is not None:
-        write_rows(options.csv, COLUMNS, rows)
-    if bins is not None:
-        bins.finish(options.bins_csv)
-    return 0
+    return rows, [] if bins is None else bins.shown()
 
 
 def _check(options: EvaluateOptions) -> None:
@@ -119,18 +142,24 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
 
 
 def _surprisal(
-    text: Sequence[str], path: Path, unit: str, evaluation: "Evaluation", stack: ExitStack
+    text: Sequence[str],
+    unit: str,
+    options: EvaluateOptions,
+    evaluation: "Evaluation",
+    stack: ExitStack,
 ) -> Callable[[str, Any], None]:
     """A function that writes the surprisals of each part."""
     from esnlm.evaluation.measures import is_shards
     from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, SurprisalRows
-    from esnlm.storage.atomic import csv_aside
+    from esnlm.storage.results import csv_aside
 
     for each in text:
         if is_shards(each):
             raise ValueError(f"{each} holds tokens, not text: give --surprisal-csv the text itself")
     model = evaluation.models[0]
-    writer = stack.enter_context(csv_aside(path, SURPRISAL_COLUMNS[unit]))
+    assert options.surprisal_csv is not None
+    file = csv_aside(options.surprisal_csv, SURPRISAL_COLUMNS[unit], overwrite=options.overwrite)
+    writer = stack.enter_context(file)
     writers: dict[int, SurprisalRows] = {}
 
     def write(path: str, part: "Scored") -> None:
@@ -156,10 +185,8 @@ class _Bins:
         for bins, scores in zip(self.bins.values(), part.scores, strict=True):
             bins.add(scores[part.predicted], counts)
 
-    def finish(self, path: Path | None) -> None:
-        """Print, and write, the rows of all texts together, and how two models differ."""
-        from esnlm.storage.atomic import write_rows
-
+    def shown(self) -> list[dict[str, Any]]:
+        """The rows of all texts together, and how two models differ, printed."""
         found = {model: bins.rows(random_state=0) for model, bins in self.bins.items()}
         if len(self.bins) > 1:
             first, second, *_ = self.bins
@@ -176,5 +203,4 @@ class _Bins:
                 f"{row['model']}  {row['bin']:>8}  {row['n_tokens']:>9} tokens  perplexity"
                 f" {row['perplexity']:.6g}  {interval}"
             )
-        if path is not None:
-            write_rows(path, _BIN_COLUMNS, rows)
+        return rows

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from esnlm.utils.messages import log
 from esnlm.commands.options.common import Model
+from esnlm.utils.messages import log
 
 
 def export(
@@ -28,10 +28,12 @@ def export(
     """
     from esnlm.interop.huggingface import check_free, export_model
     from esnlm.loading import load_model
+    from esnlm.storage.atomic import locked
 
-    check_free(folder)
-    loaded = load_model(model)
-    export_model(loaded, folder)
+    with locked(folder):
+        check_free(folder)
+        loaded = load_model(model)
+        export_model(loaded, folder)
     if loaded.tokenizer_ is None:
         log.warning(
             "the model was trained on integers: DIR has no tokenizer and reads token ids alone"

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from esnlm.utils.messages import log
 from esnlm.commands.options.common import Device, Model, n_unknown
 from esnlm.commands.options.values import Seed, integer, real
+from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.text.tokenizers import Tokenizer

@@ -263,9 +263,13 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
 def _forget(path: Path) -> None:
     """Remove the checkpoints of runs whose rows are written."""
     from esnlm.experiments.common.grid import read_rows
+    from esnlm.storage.atomic import locked
 
     for row in read_rows(path):
-        shutil.rmtree(_folder(path, row["version"]), ignore_errors=True)
+        folder = _folder(path, row["version"])
+        if folder.parent.is_dir():
+            with locked(folder, wait=True):
+                shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):  # a run has not ended
         (path.parent / "running").rmdir()
 

@@ -22,10 +22,17 @@ class NgramOptions(CorpusOptions):
 
 def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
     """Count and save; the exit status."""
-    from esnlm.models.ngram import NgramLanguageModel
+    from esnlm.storage.atomic import locked
     from esnlm.storage.model_folder import check_target
 
-    check_target(options.out, overwrite=options.overwrite)
+    with locked(options.out):
+        check_target(options.out, overwrite=options.overwrite)
+        return _counted(text, options)
+
+
+def _counted(text: tuple[str, ...], options: NgramOptions) -> int:
+    from esnlm.models.ngram import NgramLanguageModel
+
     options = options.settled(text)
     tokenizer = options.make_tokenizer(text)
     docs = options.read(text, tokenizer)

@@ -79,7 +79,7 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = _DEFAULTS) -> 
     from esnlm.experiments.common.grid import run_grid_apart
     from esnlm.experiments.shakespeare.plots import plot_study
     from esnlm.experiments.shakespeare.works import equal_parts, joined_text, shakespeare_works
-    from esnlm.storage.atomic import write_rows
+    from esnlm.storage.results import write_rows
     from esnlm.text.tokenizers import Tokenizer
 
     parts = equal_parts(shakespeare_works(texts), PARTS)

@@ -66,9 +66,9 @@ def text(*, options: TextOptions = _DEFAULTS) -> int:
     from esnlm.experiments.text.run import read_texts
 
     places = {"ptb": options.ptb, "tiny_shakespeare": options.tiny_shakespeare}
-    for dataset in options.datasets:  # a wrong file is refused now, not after the runs on another
-        read_texts(dataset, places[dataset])
     with results_folder(options.out):
+        for dataset in options.datasets:  # a wrong file is refused now, not after other runs
+            read_texts(dataset, places[dataset])
         rows = run_grid_apart(
             settings(options),
             "esnlm.experiments.text.run",

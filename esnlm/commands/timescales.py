@@ -1,12 +1,13 @@
 """``esnlm timescales``: how long the units of a trained LSTM remember."""
 
+from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Documents, File, Model, Texts, group
+from esnlm.commands.options.common import Documents, File, Model, ResultOptions, Texts, group
 from esnlm.commands.options.corpus import model_and_stream
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ COLUMNS = (
 
 
 @group()
-class TimescalesOptions:
+class TimescalesOptions(ResultOptions):
     """Options of ``esnlm timescales``."""
 
     csv: File | None = None
@@ -37,11 +38,15 @@ _DEFAULTS = TimescalesOptions()
 
 def timescales(model: Model, text: Texts, /, *, options: TimescalesOptions = _DEFAULTS) -> int:
     """Measure and print; the exit status."""
-    from esnlm.storage.atomic import check_results
     from esnlm.torch.optional import require_torch
 
     require_torch("esnlm timescales")
-    check_results((options.csv, options.units_csv, options.plot), text)
+    with held_results(options, COLUMNS, "measured", text):
+        _measured(model, text, options)
+    return 0
+
+
+def _measured(model: Path, text: tuple[str, ...], options: TimescalesOptions) -> None:
     loaded, stream = model_and_stream(model, text, options.documents)
 
     import numpy as np
@@ -65,7 +70,20 @@ def timescales(model: Model, text: Texts, /, *, options: TimescalesOptions = _DE
         from esnlm.experiments.timescales.plots import plot_timescales
 
         plot_timescales(measured, assigned, options.plot)
-    return 0
+
+
+def held_results(
+    options: TimescalesOptions, columns: tuple[str, ...], name: str, text: tuple[str, ...]
+) -> AbstractContextManager[None]:
+    """Hold the files of `write_tables`, and the plot."""
+    from esnlm.storage.results import results
+
+    files = (options.csv, columns), (options.units_csv, _units(name)), (options.plot, None)
+    return results(files, text, overwrite=options.overwrite)
+
+
+def _units(name: str) -> tuple[str, ...]:
+    return "layer", "unit", "assigned", name
 
 
 def assigned_timescales(model: Any, n_layers: int) -> list[Any]:
@@ -92,10 +110,10 @@ def write_tables(
 
     An assigned timescale is empty where it was learned.
     """
-    from esnlm.storage.atomic import write_rows
+    from esnlm.storage.results import write_rows
 
     if options.csv is not None:
-        write_rows(options.csv, columns, rows)
+        write_rows(options.csv, columns, rows, overwrite=options.overwrite)
     if options.units_csv is not None:
         units = [
             {"layer": layer, "unit": unit, name: time}
@@ -103,7 +121,7 @@ def write_tables(
             for layer, found, fixed in zip(count(1), times, assigned, strict=False)
             for unit, time in enumerate(found.tolist())
         ]
-        write_rows(options.units_csv, ("layer", "unit", "assigned", name), units)
+        write_rows(options.units_csv, _units(name), units, overwrite=options.overwrite)
 
 
 def _row(

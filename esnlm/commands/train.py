@@ -1,5 +1,7 @@
 """``esnlm train``: fit a model to shards or text, in closed form and its like or by gradient."""
 
+import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from esnlm.commands.console.training_run import PassOptions, Running
@@ -20,14 +22,20 @@ if TYPE_CHECKING:
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:
     """Fit and save; the exit status."""
+    from esnlm.storage.atomic import locked
     from esnlm.storage.model_folder import check_target
 
-    check_target(options.out, overwrite=options.overwrite or options.passes.resume)
-    corpus = options.corpus.settled(text)
-    if options.network.model is not None:
-        return train_network(text, corpus, options)
-    check_absent(options.network)
-    return _fit(text, corpus, options)
+    with ExitStack() as stack:
+        if os.environ.get("RANK", "0") == "0":  # of several processes the first one writes
+            stack.enter_context(locked(options.out))
+            if options.passes.log is not None:
+                stack.enter_context(locked(options.passes.log))
+        check_target(options.out, overwrite=options.overwrite or options.passes.resume)
+        corpus = options.corpus.settled(text)
+        if options.network.model is not None:
+            return train_network(text, corpus, options)
+        check_absent(options.network)
+        return _fit(text, corpus, options)
 
 
 def _fit(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions) -> int:

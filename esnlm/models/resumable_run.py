@@ -99,7 +99,10 @@ class ResumableRun(ABC):
         self._saved_at = self._clock = time.monotonic()
         self._n_tokens = self._begin(found)
         if self.is_first:
-            self._log.begin(0 if found is None else found.facts["log_rows"])
+            if found is None:
+                self._log.begin()
+            else:
+                self._log.resume(found.facts["log_rows"], found.facts.get("log_sha256"))
         hidden = None if verbose and self.is_first else True  # None: hidden without a terminal
         with tqdm(total=self._n_tokens, unit="tok", unit_scale=True, disable=hidden) as self._bar:
             self._bar.update(self.tokens)
@@ -148,6 +151,7 @@ class ResumableRun(ABC):
                 "tokens": self.tokens,
                 "seconds": self.seconds,
                 "log_rows": self._log.n_rows,
+                "log_sha256": self._log.digest(),
             }
             if self.is_first:
                 self._checkpoints.save(self.step, facts, dict(arrays))

@@ -1,13 +1,15 @@
 """Held-out losses along a training run, as a CSV that a resumed run continues."""
 
 import csv
+import hashlib
 import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from esnlm.storage.atomic import csv_aside, naming
+from esnlm.storage.atomic import naming
+from esnlm.storage.results import csv_aside, fits
 
 COLUMNS = ("pass", "tokens", "share", "held_out_nll", "held_out_perplexity", "seconds")
 
@@ -17,41 +19,52 @@ class TrainingLog:
 
     ``tokens`` were learned so far over all passes, ``share`` is their part of the whole run,
     ``held_out_nll`` is in nats a token, ``seconds`` are those of training, pauses left out. A run
-    may have further columns.
+    may have further columns. Rows of earlier runs stay, unless ``overwrite``.
     """
 
-    def __init__(self, path: Path | None, further: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path | None, further: Sequence[str] = (), *, overwrite: bool = False
+    ) -> None:
         self.path = path
         self.columns = (*COLUMNS, *further)
+        self.overwrite = overwrite
+        #: Rows so far, those of earlier runs among them.
         self.n_rows = 0
+        self._digest = hashlib.sha256()
+
+    def digest(self) -> str | None:
+        """SHA-256 of the rows so far, where they are kept."""
+        return None if self.path is None else self._digest.hexdigest()
 
     def check(self) -> None:
         """Raise FileExistsError if the file is something else than a training log."""
-        if self.path is None or not self.path.exists():
+        if self.path is None:
             return
-        if not self.path.is_file():
+        if self.path.exists() and not self.path.is_file():
             raise FileExistsError(f"cannot write the log {self.path}: it is no file")
-        with open(self.path, encoding="utf-8", errors="replace") as file:
-            first = file.readline().rstrip("\n")
-        if first and first != ",".join(self.columns):
+        if not fits(self.path, self.columns):
             raise FileExistsError(
                 f"{self.path} exists and is not a log of training: choose another name"
             )
 
-    def begin(self, n_rows: int) -> None:
-        """Start with the first ``n_rows`` rows that are there, leaving out all others."""
-        self.n_rows = n_rows
+    def begin(self) -> None:
+        """Start after the rows that are there, or with none."""
+        self._write(self._found())
+
+    def resume(self, n_rows: int, sha256: str | None = None) -> None:
+        """Go on after the first ``n_rows`` rows that are there, which have this digest.
+
+        Raises ValueError where they were altered; none at all are no mistake.
+        """
         if self.path is None:
+            self.n_rows = n_rows
             return
-        self.check()
-        kept: list[list[str]] = []
-        if self.path.is_file():
-            with open(self.path, newline="", encoding="utf-8") as file:
-                rows = list(csv.reader(file))[1:]
-            kept = [row for row in rows if len(row) == len(self.columns)][:n_rows]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with csv_aside(self.path, self.columns) as writer:
-            writer.writerows(kept)
+        self._write(self._found()[:n_rows])
+        if self.n_rows and sha256 not in (None, self.digest()):
+            raise ValueError(
+                f"{self.path} was altered since the checkpoint was saved: move it, or train with"
+                " --overwrite"
+            )
 
     def add(
         self,
@@ -66,12 +79,35 @@ class TrainingLog:
 
         Where nothing was held out, ``loss`` is None; ``further`` has the values of those columns.
         """
-        self.n_rows += 1
-        if self.path is None:
-            return
         scores = ["", ""] if loss is None else [loss, math.exp(min(loss, 700.0))]
         row = [number, tokens, round(tokens / total, 6), *scores, round(seconds, 1), *further]
+        self._count([row])
+        if self.path is None:
+            return
         with naming(self.path), open(self.path, "a", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerow(row)
             file.flush()
             os.fsync(file.fileno())
+
+    def _found(self) -> list[list[str]]:
+        """Whole rows of the file, if there is one."""
+        self.check()
+        if self.path is None or not self.path.is_file() or self.overwrite:
+            return []
+        with open(self.path, newline="", encoding="utf-8") as file:
+            rows = list(csv.reader(file))[1:]
+        return [row for row in rows if len(row) == len(self.columns)]
+
+    def _count(self, rows: Sequence[Sequence[Any]]) -> None:
+        for row in rows:
+            self.n_rows += 1
+            self._digest.update(",".join(map(str, row)).encode() + b"\n")
+
+    def _write(self, rows: list[list[str]]) -> None:
+        self.n_rows, self._digest = 0, hashlib.sha256()
+        self._count(rows)
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with csv_aside(self.path, self.columns) as writer:
+            writer.writerows(rows)

@@ -1,48 +1,28 @@
-"""Files and folders that appear whole or not at all, and the lock of one writer."""
+"""Files and folders that appear whole or not at all, and the lock of the one who writes them."""
 
-import csv
+import errno
+import logging
 import os
+import re
+import shlex
 import shutil
+import stat
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock, SoftFileLock, Timeout
 
-#: What a file that is being written is called, after its name: a killed run's is written over.
-ASIDE = ".new"
+# What lies beside an output while it is written: ``.NAME.esnlm-lock``, ``.NAME.esnlm-old``, and
+# ``.NAME.esnlm-`` with eight random characters.
+_BESIDE = re.compile(r"\.(.+)\.esnlm-(lock|old|[a-z0-9_]{8})")
 
 
-def check_results(results: Iterable[Path | None], read: Iterable[str | Path] = ()) -> None:
-    """Refuse files of results that could not be written, before the work is done.
-
-    Raises
-    ------
-    ValueError
-        One is a folder, has no folder that can be written, is named twice, or is in ``read``.
-    """
-    taken = {Path(name).resolve() for name in read}
-    for path in results:
-        if path is None:
-            continue
-        if path.is_dir():
-            raise ValueError(f"cannot write {path}: it is a folder, name a file")
-        try:
-            handle, probe = tempfile.mkstemp(dir=path.parent)
-            os.close(handle)
-            os.unlink(probe)
-        except OSError as error:
-            raise ValueError(
-                f"cannot write {path}: {error.strerror}; name a file in a folder that can be"
-                " written"
-            ) from error
-        if path.resolve() in taken:
-            raise ValueError(
-                f"cannot write {path}: it is read, or named for another result; name another file"
-            )
-        taken.add(path.resolve())
+class BusyError(ValueError):
+    """An output that another process is writing."""
 
 
 @contextmanager
@@ -55,39 +35,56 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+def is_plain(path: Path) -> bool:
+    """Whether a file can be put at ``path``; a device or a pipe is written straight instead.
+
+    Raises OSError for all else: a folder, a socket, a link to itself, or the file that standard
+    output is redirected to.
+    """
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return True
+    if stat.S_ISCHR(status.st_mode) or stat.S_ISFIFO(status.st_mode):
+        return False
+    if not stat.S_ISREG(status.st_mode):
+        reason = "it is a folder" if stat.S_ISDIR(status.st_mode) else "it is no file"
+        raise OSError(errno.EINVAL, f"{reason}, name a file", str(path))
+    with suppress(OSError):  # standard output is closed
+        if os.path.samestat(status, os.fstat(1)):
+            raise ValueError(f"cannot write {path}: standard output goes there, name another file")
+    return True
+
+
 @contextmanager
 def file_aside(path: Path, mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
-    """A file that takes the name ``path`` when the block ends well; else nothing has changed."""
-    aside = path.with_name(path.name + ASIDE)
-    try:
-        with naming(path), open(aside, mode, **options) as file:
+    """A file that takes the name ``path`` when the block ends well; else nothing has changed.
+
+    What a link leads to is replaced, not the link.
+    """
+    if not is_plain(path):
+        with naming(path), open(path, mode, **options) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        put_in_place(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+        return
+    target = Path(os.path.realpath(path))
+    with naming(path), locked(target):
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.esnlm-", dir=target.parent)
+        aside = Path(name)
+        try:
+            with open(handle, mode, **options) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _make_public(aside, 0o666)
+            put_in_place(aside, target)
+        finally:
+            aside.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file that is either the old one or the new one, whatever happens meanwhile."""
     with file_aside(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
-
-
-@contextmanager
-def csv_aside(path: Path, columns: Sequence[str]) -> Iterator[Any]:
-    """A CSV writer, its header written, of a file that takes its name when the block ends well."""
-    with file_aside(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        yield writer
-
-
-def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as a CSV of these columns, a missing value as nothing."""
-    with csv_aside(path, columns) as writer:
-        writer.writerows([row.get(name, "") for name in columns] for row in rows)
 
 
 @contextmanager
@@ -98,31 +95,35 @@ def folder_aside(target: Path, check: Callable[[Path], None] | None = None) -> I
     the block. After an error nothing has changed.
     """
     # Resolved: making the parents of ``new/../other`` would turn a free name into a full folder.
-    target = target.resolve()
-    if check:
-        check(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        os.umask(mask := os.umask(0))
-        aside.chmod(0o777 & ~mask)  # as any new folder: temporary ones are private
-        with naming(target):
-            yield aside
+    target = Path(os.path.realpath(target))
+    with naming(target), locked(target):
         if check:
             check(target)
-        put_in_place(aside, target)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.esnlm-", dir=target.parent))
+        try:
+            _make_public(aside, 0o777)
+            yield aside
+            if check:
+                check(target)
+            put_in_place(aside, target)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
 
-def put_in_place(new: Path, target: Path, old: Path | None = None) -> None:
+def _make_public(path: Path, mode: int) -> None:
+    """Give a temporary file or folder, which is private, the mode of any new one."""
+    os.umask(mask := os.umask(0))
+    path.chmod(mode & ~mask)
+
+
+def put_in_place(new: Path, target: Path) -> None:
     """Give a file or folder the name ``target``; a full folder of that name is removed.
 
-    That folder is moved to ``old`` first (default: a hidden name beside it), and back again after
-    an error.
+    That folder is moved aside first, and back again after an error; `put_back` finds it where the
+    process was killed in between.
     """
     if target.is_dir() and any(target.iterdir()):
-        old = old or Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+        old = _beside(target, "old")
         os.replace(target, old)
         try:
             os.replace(new, target)
@@ -133,6 +134,14 @@ def put_in_place(new: Path, target: Path, old: Path | None = None) -> None:
     else:
         os.replace(new, target)
     sync_folder(target.parent)
+
+
+def put_back(folder: Path) -> None:
+    """Put back a folder that a killed process was about to replace, where there is one."""
+    folder = Path(os.path.realpath(folder))
+    if not folder.exists() and _beside(folder, "old").is_dir():
+        with locked(folder):  # it sweeps
+            pass
 
 
 def sync_folder(folder: Path) -> None:
@@ -147,18 +156,84 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, refusal: Exception | None = None) -> Iterator[None]:
-    """Hold the lock file ``path`` while the block runs; it ends with the process that holds it.
+def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the output ``target``, a file or folder, while the block runs.
 
-    Where another process holds it, ``refusal`` is raised; without one the lock is waited for. The
-    file stays.
+    The thread that holds it may do so again. What a killed process left beside it is removed, and
+    its parents are made, which go again where the block puts nothing in them. Raises `BusyError`,
+    which names the process that holds it; with ``wait`` it is waited for.
     """
-    lock = FileLock(path, timeout=-1 if refusal is None else 0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise refusal or error from None
-    try:
+    target = Path(os.path.realpath(target))
+    made = [parent for parent in target.parents if not parent.exists()]
+    place = _beside(target, "lock")
+    with ExitStack() as stack:
+        for parent in reversed(made):
+            with suppress(FileExistsError):
+                parent.mkdir()
+            stack.callback(_remove_if_empty, parent)
+        if target.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(target))
+        if not target.parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(target.parent))
+        lock = FileLock(place, is_singleton=True)
+        try:
+            lock.acquire(timeout=-1 if wait else 0)
+        except Timeout:
+            raise BusyError(
+                f"{target} is being written by {_holder(place)}: wait for it, or name another"
+            ) from None
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(target)) from error
+        stack.callback(lock.release)
+        if lock.lock_counter == 1:
+            # Removed while it is held: one who waits for it sees that, and makes it anew.
+            stack.callback(remove, place)
+            if not isinstance(lock, SoftFileLock):  # which names its process itself
+                with suppress(OSError):
+                    place.write_text(f"process {os.getpid()} ({shlex.join(sys.argv)})")
+            _sweep(target)
         yield
-    finally:
-        lock.release()
+
+
+def _holder(place: Path) -> str:
+    try:
+        return place.read_text(errors="replace")[:200] or "another process"
+    except OSError:
+        return "another process"
+
+
+def _sweep(target: Path) -> None:
+    """Remove what a killed process left of ``target``, or put it back if it was being replaced."""
+    old = _beside(target, "old")
+    if old.is_dir() and not target.exists():
+        os.replace(old, target)
+        logging.getLogger("esnlm").warning(
+            "%s was being replaced by a process that was killed: the old one is back", target
+        )
+    for path in target.parent.iterdir():
+        if path.name != _beside(target, "lock").name and owner_of(path.name) == target.name:
+            remove(path)
+
+
+def owner_of(name: str) -> str | None:
+    """The name of the output that a hidden file or folder lies beside; None of any other name."""
+    found = _BESIDE.fullmatch(name)
+    return found and found[1]
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if that is allowed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _beside(target: Path, what: str) -> Path:
+    return target.with_name(f".{target.name}.esnlm-{what}")

@@ -4,8 +4,6 @@ Nothing here unpickles: a folder from a stranger can hold wrong numbers, not cod
 """
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,18 +37,12 @@ read_config = MODEL.read
 def check_target(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that a model could not be written to, before the work is done.
 
-    Raises FileExistsError where it holds a model and ``overwrite`` is False, or anything else,
-    PermissionError where the folder that would hold it cannot be written.
+    Raises FileExistsError where it holds a model and ``overwrite`` is False, or anything else.
     """
     folder = folder.resolve()
     check_replaceable(folder)
     if _is_model(folder) and not overwrite:
         raise FileExistsError(f"{folder} exists: choose another folder, or pass --overwrite")
-    home = next(parent for parent in folder.parents if parent.exists())
-    try:
-        os.rmdir(tempfile.mkdtemp(dir=home))
-    except OSError as error:
-        raise PermissionError(f"cannot write in {home}: choose another folder") from error
 
 
 def check_replaceable(target: Path) -> None:

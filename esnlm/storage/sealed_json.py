@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from esnlm.storage.atomic import put_back
+
 
 def sealed(content: Mapping[str, Any], key: str = "sha256") -> bytes:
     """The bytes of a JSON file of ``content``, whose last entry ``key`` is its SHA-256.
@@ -61,6 +63,7 @@ class FolderFormat:
     def read(self, folder: Path) -> dict[str, Any]:
         """The content of a folder's file; raises ``error`` unless it is whole and unaltered."""
         path = folder / self.file
+        put_back(folder)
         if not folder.is_dir():
             raise self.error(f"no such {self.what} folder: {folder}")
         try:

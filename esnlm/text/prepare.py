@@ -8,14 +8,14 @@ depend on where a run was stopped.
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from esnlm.storage.atomic import ASIDE, locked, put_in_place, write_whole
+from esnlm.storage.atomic import locked, owner_of, put_in_place, remove, write_whole
 from esnlm.storage.growing_file import GrowingFile
 from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.storage.tensor_file import file_digest
@@ -40,8 +40,8 @@ from esnlm.text.tokenizers import Tokenizer, TokenizerError, parsed, trained
 Progress = Callable[[int, int, int], None]
 
 _PLAN, _TRAINED, _PROGRESS, _SHARDS = "plan.json", "trained.json", "progress.json", "shards"
-_LOCK, _OLD = "lock", "old"
-_OURS = {_PLAN, _TRAINED, _PROGRESS, _SHARDS, _LOCK, _OLD}
+# The last two were there in version 0.1.0.
+_OURS = {_PLAN, _TRAINED, _PROGRESS, _SHARDS, "lock", "old"}
 _COUNTED = (
     "tokens", "sentences", "documents", "words", "characters", "unknown", "sentences_left_out",
     "sentences_cut", "tokens_cut",
@@ -84,6 +84,8 @@ def prepare_shards(
         The text cannot be read, or gives no sentence.
     FileExistsError
         ``out`` exists.
+    BusyError
+        Another process is writing it.
     ShardsError
         An interrupted run had other arguments or other text.
     OSError
@@ -99,20 +101,21 @@ def prepare_shards(
         parsed(tokenizer)
     elif lower:
         tokenizer = tokenizer.lowered()
-    plan = {
-        "tokenizer": tokenizer if isinstance(tokenizer, str) else tokenizer.fingerprint(),
-        "lower": lower,
-        **asdict(rules),
-        "sources": [
-            {"name": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
-            for path, name in corpus.files()
-        ],
-    }
-    folder = out.with_name(out.name + ".partial")
-    if _is_made(out, plan, overwrite):
-        _clear(folder)
-        return Shards(out, verify=False)
-    with _workplace(folder, plan, overwrite):
+    with locked(out):
+        plan = {
+            "tokenizer": tokenizer if isinstance(tokenizer, str) else tokenizer.fingerprint(),
+            "lower": lower,
+            **asdict(rules),
+            "sources": [
+                {"name": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
+                for path, name in corpus.files()
+            ],
+        }
+        folder = out.with_name(out.name + ".partial")
+        if _is_made(out, plan, overwrite):
+            _clear(folder)
+            return Shards(out, verify=False)
+        _make_workplace(folder, plan, overwrite)
         try:
             made = _tokenizer(folder, tokenizer, stream, lower, progress)
             state = _write_shards(folder, made, stream, rules, checkpoint_characters, progress)
@@ -131,9 +134,9 @@ def prepare_shards(
             "made_from": plan,
         }
         write_whole(folder / _SHARDS / MANIFEST, FORMAT.sealed(manifest))
-        put_in_place(folder / _SHARDS, out, old=folder / _OLD)
+        put_in_place(folder / _SHARDS, out)
         _clear(folder)
-    return Shards(out, verify=False)
+        return Shards(out, verify=False)
 
 
 def _is_made(out: Path, plan: dict[str, Any], overwrite: bool) -> bool:
@@ -164,29 +167,26 @@ def _is_made(out: Path, plan: dict[str, Any], overwrite: bool) -> bool:
     return same
 
 
-@contextmanager
-def _workplace(folder: Path, plan: dict[str, Any], overwrite: bool) -> Iterator[None]:
-    """Lock ``OUT.partial``, new or as an interrupted run of the same plan left it."""
+def _make_workplace(folder: Path, plan: dict[str, Any], overwrite: bool) -> None:
+    """Make ``OUT.partial``, unless an interrupted run of the same plan left it."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in _others_in(folder):
         raise FileExistsError(f"{path} is in the way: move it, or choose another folder")
-    refusal = ShardsError(f"{folder} is being written by another process: wait for it")
-    with locked(folder / _LOCK, refusal):
-        found = unsealed(folder / _PLAN)
-        if found != plan:
-            if found is not None and not overwrite:
-                raise ShardsError(
-                    f"{folder} is what an interrupted run left, from other text or with other"
-                    " settings: pass --overwrite to begin anew, or choose another folder"
-                )
-            for path in folder.iterdir():
-                if path.is_dir():
-                    shutil.rmtree(path)
-                elif path.name != _LOCK:
-                    path.unlink()
-            (folder / _SHARDS).mkdir()
-            write_whole(folder / _PLAN, sealed(plan))
-        yield
+    found = unsealed(folder / _PLAN)
+    if found == plan:
+        for path in [*folder.iterdir(), *(folder / _SHARDS).iterdir()]:
+            if owner_of(path.name):
+                remove(path)
+        return
+    if found is not None and not overwrite:
+        raise ShardsError(
+            f"{folder} is what an interrupted run left, from other text or with other"
+            " settings: pass --overwrite to begin anew, or choose another folder"
+        )
+    for path in folder.iterdir():
+        remove(path)
+    (folder / _SHARDS).mkdir()
+    write_whole(folder / _PLAN, sealed(plan))
 
 
 def _clear(folder: Path) -> None:
@@ -196,7 +196,7 @@ def _clear(folder: Path) -> None:
 
 
 def _others_in(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.name.removesuffix(ASIDE) not in _OURS]
+    return [path for path in folder.iterdir() if (owner_of(path.name) or path.name) not in _OURS]
 
 
 def _tokenizer(

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from esnlm.utils.messages import log
 from esnlm.commands.options.common import ChunkOptions, File, group
 from esnlm.commands.options.values import Minutes, integer
+from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.models.training_log import TrainingLog
@@ -69,7 +69,7 @@ class Running:
         from esnlm.storage.checkpoints import Checkpoints
 
         minutes = 10.0 if options.checkpoint_every is None else options.checkpoint_every
-        losses = TrainingLog(options.log, further)
+        losses = TrainingLog(options.log, further, overwrite=overwrite)
         losses.check()
         checkpoints = Checkpoints(Path(f"{out}.checkpoints"))
         if speaks and checkpoints.exists() and not options.resume:

@@ -49,6 +49,14 @@ def group(title: str = "", text: str = "") -> Callable[[type[T]], type[T]]:
     return decorate
 
 
+@group()
+class ResultOptions:
+    """What becomes of results that are there."""
+
+    overwrite: bool = False
+    """Replace results that are there (default: add rows to a CSV, refuse all else)."""
+
+
 @group("Training in passes")
 class ChunkOptions:
     """Tokens of training text that are read at once, and of held-out text that are scored."""

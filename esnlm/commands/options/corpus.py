@@ -92,6 +92,10 @@ class CorpusOptions:
 
 def is_shards(names: Sequence[str]) -> bool:
     """Whether the corpus is a folder of shards; text and shards together are refused."""
+    from esnlm.storage.atomic import put_back
+
+    for name in names:
+        put_back(Path(name))
     found = [name for name in names if name and (Path(name) / "manifest.json").is_file()]
     if found and len(found) < len(names):
         raise ValueError(f"{found[0]} is a folder of shards, the rest is text: give one of them")

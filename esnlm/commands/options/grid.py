@@ -36,23 +36,24 @@ class GridOptions:
 
 @contextmanager
 def results_folder(folder: Path) -> Iterator[None]:
-    """Make a folder and see that files can be made in it, before hours are spent.
+    """Make and hold a folder, and see that files can be made in it, before hours are spent.
 
     After an error, what was made and is empty is removed; an interrupt says what is kept.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        _make_writable(folder)
-        yield
-    except BaseException as error:
-        for path in made:
+    from esnlm.storage.atomic import locked
+
+    with locked(folder):
+        try:
+            _make_writable(folder)
+            yield
+        except BaseException as error:
             with suppress(OSError):  # it holds results
-                path.rmdir()
-        if isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(
-                f"interrupted: finished rows are kept in {folder}, the same command continues"
-            ) from None
-        raise
+                folder.rmdir()
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(
+                    f"interrupted: finished rows are kept in {folder}, the same command continues"
+                ) from None
+            raise
 
 
 def _make_writable(folder: Path) -> None:

@@ -1,14 +1,14 @@
 """Run a grid of settings into a CSV, a row for each run, and resume an interrupted grid."""
 
 import csv
-import fcntl
+import hashlib
 import io
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -21,7 +21,7 @@ from esnlm.experiments.common.subprocess_run import (
     interrupts_blocked,
     run_apart,
 )
-from esnlm.storage.atomic import sync_folder, write_whole
+from esnlm.storage.atomic import is_plain, locked, sync_folder, write_whole
 from esnlm.utils.threads import available_cores
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = dict[str, Any]
 Run: TypeAlias = Callable[[Row], Mapping[str, Any]]
 
+_CHECKSUM = "checksum"
 _ONE_THREAD = {
     f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM")
 }
@@ -50,9 +51,10 @@ def run_grid(
     """Run every setting that the CSV does not hold yet; a row is on disk as soon as a run ends.
 
     A row is the fixed values, the setting, and what ``run(setting)`` returns, cut to ``columns``.
-    Rows are appended whole and synced; a line that an interruption tore is dropped on the next
-    start. At the end the file is put in the order of the settings, rows of other grids last. Runs
-    have one thread each, and the file is the same for every number of jobs.
+    Rows are appended whole and synced, each with a checksum; a line that an interruption tore is
+    dropped on the next start, an altered or repeated one is refused. At the end the file is put in
+    the order of the settings, rows of other grids last. Runs have one thread each, and the file is
+    the same for every number of jobs.
 
     Parameters
     ----------
@@ -78,7 +80,7 @@ def run_grid(
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     shared = dict(fixed or {})
     with _Table(Path(csv_path), columns) as table:
-        done = set(_keys(table.checked(shared), key))
+        done = table.checked(shared, key)
         left = [setting for name, setting in wanted.items() if name not in done]
         if cost is not None:
             left.sort(key=cost, reverse=True)
@@ -126,7 +128,8 @@ def read_rows(csv_path: str | Path) -> list[Row]:
 class _Table:
     """The CSV while a grid runs: locked, repaired, appended to line by line.
 
-    A file that was made here is removed if a ValueError leaves it without a row.
+    The last field of a row is its checksum. A file that was made here is removed if a ValueError
+    leaves it without a row.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
@@ -134,32 +137,32 @@ class _Table:
         self._is_bare = not path.exists()
 
     def __enter__(self) -> Self:
-        self._file = self.path.open("ab", buffering=0)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with ExitStack() as stack:
+            stack.enter_context(locked(self.path))
+            if not is_plain(self.path):
+                raise ValueError(f"{self.path} is a device or a pipe: use another folder")
+            self._file = stack.enter_context(self.path.open("ab", buffering=0))
             # An interruption may have torn the line after the last line end.
             self._file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
             if self.path.stat().st_size == 0:
-                self._write(self.columns)
+                self._write([*self.columns, _CHECKSUM])
                 if self._is_bare:
                     sync_folder(self.path.parent)
-        except BlockingIOError:
-            self._file.close()
-            raise ValueError(
-                f"{self.path} is being written by another process: wait, or use another folder"
-            ) from None
-        except BaseException:
-            self._file.close()
-            raise
+            elif self.path.read_bytes().splitlines()[0] == ",".join(self.columns).encode():
+                self._replace(_read(self.path))  # version 0.1.0 had no checksums
+                self._file = stack.enter_context(self.path.open("ab", buffering=0))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._is_bare and kind is not None and issubclass(kind, ValueError):
-            self.path.unlink()
-        self._file.close()
+        with self._stack:
+            if self._is_bare and kind is not None and issubclass(kind, ValueError):
+                self.path.unlink()
 
-    def checked(self, fixed: Mapping[str, Any]) -> "pd.DataFrame":
-        """The rows; ValueError unless the file has the columns and the fixed values."""
+    def checked(self, fixed: Mapping[str, Any], key: Sequence[str]) -> set[tuple[str, ...]]:
+        """Keys of the rows; ValueError unless the file has the columns, the fixed values, and no
+        run twice.
+        """
         found = _read(self.path)
         if list(found) != self.columns:
             raise ValueError(
@@ -173,13 +176,18 @@ class _Table:
                     f"{self.path} holds runs with {name} = {others[0]}, got "
                     f"{_text(value)}: use another folder"
                 )
-        return found
+        for number in found.index[found.duplicated(list(key))]:
+            raise ValueError(
+                f"line {number + 2} of {self.path} repeats a run of a line above: remove it"
+            )
+        return set(_keys(found, key))
 
     def append(self, row: Mapping[str, Any]) -> None:
         missing = [name for name in self.columns if name not in row]
         if missing:
             raise ValueError(f"the run returned no {', '.join(missing)}, which are columns")
-        self._write([row[name] for name in self.columns])
+        values = [_text(row[name]) for name in self.columns]
+        self._write([*values, _checksum(values)])
         self._is_bare = False
 
     def order(self, key: Sequence[str], wanted: Iterable[tuple[str, ...]]) -> "pd.DataFrame":
@@ -189,13 +197,18 @@ class _Table:
         rank = [place.get(name, len(place)) for name in _keys(rows, key)]
         ordered = rows.assign(_rank=rank).sort_values("_rank", kind="stable").drop(columns="_rank")
         if not ordered.index.equals(rows.index):
-            write_whole(self.path, ordered.to_csv(index=False, lineterminator="\n"))
+            self._replace(ordered)
         return ordered
 
-    def _write(self, values: Sequence[Any]) -> None:
+    def _replace(self, rows: "pd.DataFrame") -> None:
+        sums = [_checksum(row) for row in rows.itertuples(index=False)]
+        text = rows.assign(**{_CHECKSUM: sums}).to_csv(index=False, lineterminator="\n")
+        write_whole(self.path, text)
+
+    def _write(self, values: Sequence[str]) -> None:
         """Append a line: the whole of it, or nothing where the disk is full."""
         line = io.StringIO()
-        csv.writer(line, lineterminator="\n").writerow([_text(value) for value in values])
+        csv.writer(line, lineterminator="\n").writerow(values)
         content = line.getvalue().encode()
         with interrupts_blocked():
             before = os.fstat(self._file.fileno()).st_size
@@ -259,7 +272,7 @@ def _end_with_parent() -> None:
 
 
 def _read(path: Path) -> "pd.DataFrame":
-    """The rows of a CSV as text, an empty field as an empty text."""
+    """The rows of a CSV as text, an empty field as an empty text; refuse altered ones."""
     import pandas as pd
 
     try:
@@ -274,7 +287,19 @@ def _read(path: Path) -> "pd.DataFrame":
             f"line {number + 2} of {path} has {fields[number]} fields, expected "
             f"{found.shape[1]}: remove it, its run is then repeated"
         )
+    if list(found.columns[-1:]) != [_CHECKSUM]:  # version 0.1.0
+        return found
+    sums = found.pop(_CHECKSUM)
+    for number, row in enumerate(found.itertuples(index=False)):
+        if _checksum(row) != sums[number]:
+            raise ValueError(
+                f"line {number + 2} of {path} was altered: remove it, its run is then repeated"
+            )
     return found
+
+
+def _checksum(values: Iterable[str]) -> str:
+    return hashlib.sha256("\x1f".join(values).encode()).hexdigest()[:12]
 
 
 def _keys(rows: "pd.DataFrame", key: Sequence[str]) -> list[tuple[str, ...]]:

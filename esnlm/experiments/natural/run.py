@@ -37,19 +37,16 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     ``reservoir``, ``readout`` and ``features``, the ``plan`` of training and ``save_every``, the
     seconds between two checkpoints.
     """
-    folder, lock = Path(setting["folder"]), "lock"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(setting["folder"])
     # An earlier run whose parent was killed may still be saving its checkpoint.
-    with locked(folder / lock):
+    with locked(folder, wait=True):
+        folder.mkdir(exist_ok=True)
         try:
             with lifeline.gently() as asked:
                 fitted = _fitted(setting, folder, asked)
         except ValueError:
-            # Nothing stays of a run that was refused before its first checkpoint.
-            if {path.name for path in folder.iterdir()} <= {lock}:
-                shutil.rmtree(folder)
-                with suppress(OSError):  # other runs
-                    folder.parent.rmdir()
+            with suppress(OSError):  # it has a checkpoint
+                folder.rmdir()
             raise
         model = LanguageModel.load(folder / "model")
         started = time.perf_counter()

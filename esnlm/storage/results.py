@@ -1,0 +1,99 @@
+"""Results of commands: CSVs whose rows are added to those that are there, and pictures.
+
+One rule for all: a row that fits is added, all else is refused unless it is to be overwritten.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from esnlm.storage.atomic import file_aside, is_plain, locked
+
+
+@contextmanager
+def results(
+    files: Iterable[tuple[Path | None, Sequence[str] | None]],
+    read: Iterable[str | Path] = (),
+    *,
+    overwrite: bool,
+) -> Iterator[None]:
+    """Hold files of results while the block makes them.
+
+    Each has its columns, or None where it is no CSV.
+
+    Raises
+    ------
+    ValueError
+        One could not be written, is named twice, is in ``read``, holds something else and is not
+        to be overwritten, or is being written by another process.
+    """
+    taken = {Path(name).resolve() for name in read}
+    with ExitStack() as stack:
+        for path, columns in files:
+            if path is None:
+                continue
+            try:
+                plain = is_plain(path)
+                if plain and not path.parent.is_dir():
+                    raise FileNotFoundError(2, "No such folder")
+                if plain:
+                    stack.enter_context(locked(path))
+            except OSError as error:
+                raise ValueError(
+                    f"cannot write {path}: {error.strerror}; name a file in a folder that can be"
+                    " written"
+                ) from error
+            if plain and path.resolve() in taken:
+                raise ValueError(
+                    f"cannot write {path}: it is read, or named for another result; name another"
+                    " file"
+                )
+            taken.add(path.resolve())
+            if not overwrite and not fits(path, columns):
+                what = "" if columns is None else f" and has not the columns {','.join(columns)}"
+                raise FileExistsError(
+                    f"{path} exists{what}: choose another name, or pass --overwrite"
+                )
+        yield
+
+
+def fits(path: Path, columns: Sequence[str] | None) -> bool:
+    """Whether there is no file, an empty one, or one that rows of these columns can be added to."""
+    if not path.is_file() or not path.stat().st_size:
+        return True
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            return columns is not None and next(csv.reader(file), []) == list(columns)
+    except (UnicodeDecodeError, csv.Error):
+        return False
+
+
+@contextmanager
+def csv_aside(path: Path, columns: Sequence[str], *, overwrite: bool = True) -> Iterator[Any]:
+    """A CSV writer of a file that takes its name when the block ends well, its header written.
+
+    Rows that are there stay, unless ``overwrite``.
+    """
+    with file_aside(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if overwrite or not path.is_file() or not path.stat().st_size:
+            writer.writerow(columns)
+        else:
+            with open(path, newline="", encoding="utf-8") as old:
+                for line in old:
+                    file.write(line if line.endswith("\n") else line + "\n")
+        yield writer
+
+
+def write_rows(
+    path: Path,
+    columns: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    overwrite: bool = True,
+) -> None:
+    """Write rows as a CSV of these columns, a missing value as nothing; see `csv_aside`."""
+    with csv_aside(path, columns, overwrite=overwrite) as writer:
+        writer.writerows([row.get(name, "") for name in columns] for row in rows)
