@@ -31,7 +31,8 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(path)
+        if error.errno is not None:  # it came from the system
+            error.filename = error.filename or str(path)
         raise
 
 
