@@ -132,10 +132,9 @@ class TwoLevelReadout(BufferedReadout):
 
     def _settle(self) -> None:
         super()._settle()
-        if self._learner is not None:
+        if self._learner is not None and self._learner.ridge_behind:
             self._learner.settle()
-            if self._learner.pilot is None:
-                self._show()
+            self._show()
 
     def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         return self._trained.log_probabilities(X)
