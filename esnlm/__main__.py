@@ -55,10 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refused(_of_system(error))
     except (ValueError, FloatingPointError, OverflowError) as error:
         return _refused(str(error))
-    except MemoryError:
-        return _refused("out of memory: lower --units, or the size of the vocabulary")
+    except MemoryError as error:
+        reason = f" ({error})" if str(error) else ""
+        return _refused(f"out of memory: lower --units, or the size of the vocabulary{reason}")
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # torch's, which is not imported for this
+        # Those of torch, which is not imported for this.
+        if "can't allocate memory" in str(error):
+            return _refused("out of memory: lower --batch-size, or --units")
+        if type(error).__name__ != "OutOfMemoryError":
             raise
         return _refused("out of memory on the device: lower --batch-size, or --units")
     if status is None:  # help, or the version

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from esnlm.grammars.elman_rules import END
 from esnlm.grammars.pushdown import RandomState, uniforms
+from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import check_count
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -109,6 +110,7 @@ class DyckGrammar:
         ['[]', '()', '[()]']
         """
         check_count("n_sequences", n_sequences, least=0)
+        check_memory(f"{n_sequences} sequences", 100 * n_sequences, "draw fewer")
         numbers = uniforms(random_state)
         drawn: dict[str, None] = {}
         kept: list[str] = []

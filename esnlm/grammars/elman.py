@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from esnlm.grammars.elman_rules import END, LEXICON, lexical_shares, productions
 from esnlm.grammars.pushdown import PushdownProcess, RandomState, uniforms
+from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Number, check_count, checked_tokens
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -155,6 +156,7 @@ class ElmanGrammar:
         (4, '.')
         """
         check_count("n_sentences", n_sentences, least=0)
+        check_memory(f"{n_sentences} sentences", 100 * n_sentences, "draw fewer")
         numbers = uniforms(random_state)
         return [self._process.draw(numbers) for _ in range(n_sentences)]
 

@@ -17,6 +17,7 @@ from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import RESETS, framed_prefix
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 from esnlm.utils.validation import Choice, Count, check_parameters
 
@@ -195,6 +196,12 @@ class LanguageModel(SequenceModel):
         given = self.features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
         drawn = hasattr(self.reservoir, "W_")
+        n_units, n_tokens = int(self.reservoir.n_units), self.n_tokens_
+        # Every readout has two Gram matrices and the sums of states by token.
+        needed = 16 * n_units**2 + 8 * n_units * n_tokens
+        check_memory(
+            f"a readout of {n_units} units and {n_tokens} tokens", needed, "lower one of them"
+        )
         self.reservoir_ = self.reservoir if drawn else clone(self.reservoir).fit(n_inputs=n_inputs)
         if self.reservoir_.n_inputs_ != n_inputs:
             raise ValueError(

@@ -15,6 +15,7 @@ from esnlm.reservoir import weights as _weights
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import recurrence_of
+from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.threads import tile_map
 from esnlm.utils.validation import (
@@ -158,6 +159,11 @@ class Reservoir(Stateful, BaseEstimator):
             n_inputs = counted_inputs(X)
         check_count("n_inputs", n_inputs)
         dtype = np.dtype(self.dtype)
+        dense = self.n_units if self.topology == "orthogonal" else min(self.degree, self.n_units)
+        driven = self.n_units if self.input_degree is None else self.input_degree
+        needed = 12 * self.n_units * dense + 8 * driven * n_inputs
+        what = f"the weights of {self.n_units} units and {n_inputs} inputs"
+        check_memory(what, needed, "lower one of them")
         recurrent, inputs, leak, bias = (
             np.random.default_rng(seed)
             for seed in np.random.SeedSequence(self.random_state).spawn(4)

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 
+from esnlm.utils.memory import check_memory
+
 Ids = NDArray[np.int32]
 
 UNKNOWN = "<unk>"
@@ -301,6 +303,8 @@ def parsed(name: str) -> tuple[str, int | None]:
         raise TokenizerError(
             f"bpe:N needs N of at least {_LEAST_BPE}, the bytes and two boundary tokens, got {name}"
         )
+    if colon:
+        check_memory(f"a vocabulary of {size}", 200 * int(size), "ask for fewer entries")
     return kind, int(size) if colon else None
 
 

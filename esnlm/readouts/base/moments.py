@@ -17,6 +17,7 @@ from esnlm.kernels.moments import (
     add_upper_triangle,
     mirror_upper_triangle,
 )
+from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, Stateful
 from esnlm.utils.threads import tile_map
 
@@ -46,6 +47,8 @@ class Moments(Stateful):
     """
 
     def __init__(self, n_units: int, n_classes: int, gram_rows: int | None = None) -> None:
+        needed = 16 * n_units**2 + 8 * n_units * n_classes
+        check_memory(f"moments of {n_units} units and {n_classes} classes", needed, "lower one")
         self.n_units = n_units
         self.n_classes = n_classes
         self.gram_rows = gram_rows

@@ -1,0 +1,53 @@
+"""Memory that a computation would take, compared with what there is before any is taken."""
+
+import os
+import re
+from pathlib import Path
+
+_GIB = 1 << 30
+
+
+class TooLargeError(MemoryError, ValueError):
+    """A size whose memory is not there."""
+
+
+def check_memory(what: str, n_bytes: float, advice: str) -> None:
+    """Raise TooLargeError where ``what`` would take more bytes than this process can have."""
+    free = available_memory()
+    if n_bytes > free:
+        raise TooLargeError(
+            f"{what} would take at least {n_bytes / _GIB:,.1f} GiB of memory, and"
+            f" {free / _GIB:,.1f} GiB are free: {advice}"
+        )
+
+
+def available_memory() -> int:
+    """Bytes that this process can still have: of the machine, its group, and ``ulimit -v``.
+
+    As many as a number can say where the system does not tell.
+    """
+    machine = _kilobytes("/proc/meminfo", "MemAvailable") + _kilobytes("/proc/meminfo", "SwapFree")
+    found = [machine] if machine else []
+    try:
+        limit, used = (
+            int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
+        )
+        found.append(limit - used)
+    except (OSError, ValueError):  # no group, or "max"
+        pass
+    if os.name == "posix":
+        import resource
+
+        address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if address_space != resource.RLIM_INFINITY:
+            found.append(address_space - _kilobytes("/proc/self/status", "VmSize"))
+    return max(0, min(found, default=1 << 62))
+
+
+def _kilobytes(path: str, name: str) -> int:
+    """Bytes of the line ``name: N kB`` of a file of the system, 0 where there is none."""
+    try:
+        line = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return 1024 * int(line[1]) if line else 0
