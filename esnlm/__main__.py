@@ -37,6 +37,8 @@ _BROKEN_PIPE = 141
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit status: 0, 2 for bad input, 130 when interrupted."""
+    if sys.stdout is None or sys.stderr is None:
+        return _without_output()
     use_widest_kernels()
     show_messages()
     arguments = _joined(sys.argv[1:] if argv is None else argv)
@@ -46,19 +48,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         return _refused(str(error).removeprefix("Invalid value for ").replace(": must", " must", 1))
     except BrokenPipeError:  # the reader has left: nobody to tell, nothing to flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return _BROKEN_PIPE
     except KeyboardInterrupt as interrupt:
         log.info(str(interrupt) or "interrupted")
         return _INTERRUPTED
     except OSError as error:
+        _forget_output()
         return _refused(_of_system(error))
-    except (ValueError, FloatingPointError, OverflowError) as error:
+    except (ValueError, FloatingPointError, OverflowError, ImportError) as error:
         return _refused(str(error))
     except MemoryError as error:
         reason = f" ({error})" if str(error) else ""
         return _refused(f"out of memory: lower --units, or the size of the vocabulary{reason}")
     except RuntimeError as error:
+        if str(error).startswith("Symlink loop"):  # what Python below 3.13 says of it
+            return _refused(str(error))
         # Those of torch, which is not imported for this.
         if "can't allocate memory" in str(error):
             return _refused("out of memory: lower --batch-size, or --units")
@@ -119,6 +124,24 @@ def _last_values(_app: App, _commands: Any, arguments: Any) -> None:
         if argument.parameter.consume_multiple and tokens and tokens[0].keyword is not None:
             start = max(i for i, token in enumerate(tokens) if token.index == 0)
             argument.tokens = tokens[start:]
+
+
+def _without_output() -> int:
+    """Refuse a closed output: the next file that is opened would get what is meant for it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+            message = f"esnlm: error: {name} is closed: redirect it to {os.devnull}"
+    print(message, file=sys.__stderr__ or sys.__stdout__ or sys.stdout)
+    return _REFUSED
+
+
+def _forget_output() -> None:
+    """Let what could not be printed be lost, where it cannot be: else the exit fails too."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refused(message: str) -> int:

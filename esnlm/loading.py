@@ -1,6 +1,5 @@
 """Load model folders of every kind: a reservoir's language model, n-grams, a network of torch."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from esnlm.models.ngram import KIND, NgramLanguageModel
 from esnlm.models.reservoir import LanguageModel
 from esnlm.storage.atomic import put_back
 from esnlm.storage.model_folder import CONFIG
+from esnlm.storage.reading import read_json
 
 
 def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
@@ -41,7 +41,7 @@ def _config(folder: Path) -> dict[str, Any]:
     """The configuration, unchecked: the class that loads the folder says what is wrong with it."""
     put_back(folder)
     try:
-        config = json.loads((folder / CONFIG).read_bytes())
+        config = read_json(folder / CONFIG)
     except (OSError, ValueError):
         return {}
     return config if isinstance(config, dict) else {}

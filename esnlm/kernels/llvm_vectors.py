@@ -4,8 +4,11 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, config
 from numba.extending import models, register_model
+
+if config.DISABLE_JIT:
+    raise ImportError("reservoirs are compiled: unset NUMBA_DISABLE_JIT")
 
 LINE_BYTES = 64
 _INT32 = ir.IntType(32)

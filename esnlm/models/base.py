@@ -19,14 +19,21 @@ from esnlm.storage.model_folder import (
     ModelFormatError,
     check_replaceable,
     read_files,
+    restoring,
     write_files,
 )
 from esnlm.storage.tensor_file import Arrays
 from esnlm.text.boundaries import as_documents, framed, framed_prefix, trained_tokenizer
 from esnlm.text.corpus import CorpusError, TokenStream, join_sequences
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.validation import check_count
+from esnlm.utils.validation import Count, check_count
 from esnlm.utils.version import __version__
+
+#: Entries of a vocabulary, at most: ids fit in 32 bits, and a distribution in memory.
+LARGEST_VOCABULARY = 1 << 24
+_TRIED = 8
+# Above zero a logarithm may be by this: float32 sums of a million probabilities.
+_ROUNDING = 1e-2
 
 
 class SequenceModel(BaseEstimator, ABC):
@@ -80,14 +87,18 @@ class SequenceModel(BaseEstimator, ABC):
     def log_likelihood(self, docs: Any) -> list[NDArray[np.float64]]:
         """Natural-log probability of each predicted token: one array (n_predicted,) a document."""
         stream = self.tokenize(docs)
-        return stream.by_document(self._log_probabilities(stream))
+        return stream.by_document(self._scores(stream))
 
     def score(self, docs: Any, y: None = None) -> float:
         """Mean natural-log likelihood of a predicted token; higher is better."""
         stream = self.tokenize(docs)
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
-        return float(self._log_probabilities(stream)[stream.predicted()].mean())
+        return float(self._scores(stream)[stream.predicted()].mean())
+
+    def _scores(self, stream: TokenStream) -> NDArray[np.float64]:
+        """`_log_probabilities`, once they are probabilities."""
+        return _checked_scores(self._log_probabilities(stream))
 
     def perplexity(self, docs: Any) -> float:
         """exp of the mean negative log-likelihood of a predicted token."""
@@ -180,21 +191,28 @@ class SequenceModel(BaseEstimator, ABC):
             raise ModelFormatError(
                 f"{folder} holds no {cls.__name__}: load it with esnlm.loading.load_model"
             )
-        try:
+        with restoring(Path(folder)):
+            Count(most=LARGEST_VOCABULARY).check("n_tokens", config["n_tokens"])
             about = config["tokenizer"]
             tokenizer = None if about is None else Tokenizer.from_json(texts[TOKENIZER], **about)
             model = cls._rebuilt(config, arrays, tokenizer)
             model.n_tokens_ = int(config["n_tokens"])
-        except (KeyError, TypeError, IndexError) as error:
-            raise ModelFormatError(f"{folder} is not a whole model: {error}") from error
+            if tokenizer is not None and len(tokenizer) > model.n_tokens_:
+                raise ModelFormatError(
+                    f"the tokenizer of {len(tokenizer)} entries does not belong to a model of"
+                    f" {model.n_tokens_} tokens"
+                )
+            model._try_out()
         if "run" in config:
             model.run_ = config["run"]
-        if tokenizer is not None and len(tokenizer) > model.n_tokens_:
-            raise ModelFormatError(
-                f"the tokenizer of {len(tokenizer)} entries does not belong to a model of"
-                f" {model.n_tokens_} tokens"
-            )
         return model
+
+    def _try_out(self) -> None:
+        """Score a few tokens: whatever does not fit in what was loaded shows here."""
+        some = np.unique(np.linspace(0, self.n_tokens_ - 1, _TRIED).astype(np.int64))
+        with np.errstate(all="ignore"):
+            self.score([np.append(some, some)])
+            _checked_scores(self._next_log_probabilities(self._read(some)))
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "n_tokens_"):
@@ -229,3 +247,13 @@ class SequenceModel(BaseEstimator, ABC):
     def _joined(self, docs: Any, n_tokens: int | None) -> TokenStream:
         sequences = framed(as_documents(docs), self.tokenizer_, self.reset)
         return join_sequences(sequences, n_tokens=n_tokens, reset=self.reset != "never")
+
+
+def _checked_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithms of probabilities as they are; ValueError where one is NaN, or above zero."""
+    if len(scores) and not scores.max() <= _ROUNDING:
+        raise ValueError(
+            "the model gives NaN or more than 1 for a probability: its weights are too large, or"
+            " are not those of one model"
+        )
+    return scores

@@ -1,6 +1,7 @@
 """A tokenizer, a reservoir and a readout that together give the next token's distribution."""
 
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -19,7 +20,7 @@ from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
-from esnlm.utils.validation import Choice, Count, check_parameters
+from esnlm.utils.validation import Choice, Count, Flag, check_parameters
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
 # Arrays of the state and the last tokens that a model without resets continues from.
@@ -92,6 +93,8 @@ class LanguageModel(SequenceModel):
         "reset": Choice(RESETS),
         "random_state": Count(0, none=True),
         "n_tokens": Count(none=True),
+        "n_streams": Count(most=1 << 20),
+        "shuffle": Flag(),
     }
 
     def __init__(
@@ -273,11 +276,30 @@ class LanguageModel(SequenceModel):
 
         reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
         model = cls.of_parts(reservoir, readout, tokenizer, features, **config["settings"])
+        check_parameters(model, cls._constraints)
+        n_tokens, n_inputs = config["n_tokens"], reservoir.n_inputs_
+        if not np.array_equal(readout.classes_, np.arange(n_tokens)):
+            raise ValueError(f"the readout must have the {n_tokens} tokens as its classes")
+        if readout.n_features_in_ != model.n_columns_:
+            raise ValueError(
+                f"the readout reads {readout.n_features_in_} columns, and the states have"
+                f" {model.n_columns_}"
+            )
+        shape = (n_tokens,) if features is None else np.shape(features.embedding_)
+        if (n_tokens, n_inputs) not in (shape, shape * 2):
+            raise ValueError(f"a reservoir of {n_inputs} inputs does not read {n_tokens} tokens")
         if TRAINING in arrays:
             state, last = (arrays[TRAINING].pop(name, None) for name in _CARRIED)
             model._carried = None if last is None else (state, np.asarray(last, dtype=np.int64))
             model.readout_.load_state_dict(arrays[TRAINING], training=True)
+            model._try_to_learn()
         return model
+
+    def _try_to_learn(self) -> None:
+        """Let a copy of the readout learn two rows: a state that does not fit shows here."""
+        rows = np.tile(self._read(np.arange(1)), (2, 1))
+        with np.errstate(all="ignore"):
+            deepcopy(self.readout_).partial_fit(rows, [0, self.n_tokens_ - 1]).predict_proba(rows)
 
     @classmethod
     def of_parts(

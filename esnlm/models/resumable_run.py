@@ -5,7 +5,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from esnlm.models.training_log import TrainingLog
 from esnlm.storage.checkpoints import Checkpoint, CheckpointError, Checkpoints
+from esnlm.storage.model_folder import MISFITS, restoring
 from esnlm.text.corpus import TokenStream
 
 
@@ -90,25 +91,29 @@ class ResumableRun(ABC):
         self._log = log or TrainingLog(None)
         found = checkpoints.latest() if checkpoints is not None and resume else None
         if found is not None:
-            saved = found.facts["settings"]
-            for name, now in self.settings.items():
-                if saved.get(name) != now:
-                    raise CheckpointError(_difference(name, saved.get(name), now))
-            self.step, self.tokens = found.step, found.facts["tokens"]
-            self._seconds = found.facts["seconds"]
-        self._saved_at = self._clock = time.monotonic()
-        self._n_tokens = self._begin(found)
-        if self.is_first:
-            if found is None:
-                self._log.begin()
-            else:
-                self._log.resume(found.facts["log_rows"], found.facts.get("log_sha256"))
+            with restoring(found.place, "checkpoint"):
+                saved = dict(found.facts["settings"])
+                self.step, self.tokens = found.step, int(found.facts["tokens"])
+                self._seconds = float(found.facts["seconds"])
+                for name, now in self.settings.items():
+                    if saved.get(name) != now:
+                        raise CheckpointError(_difference(name, saved.get(name), now))
         hidden = None if verbose and self.is_first else True  # None: hidden without a terminal
-        with tqdm(total=self._n_tokens, unit="tok", unit_scale=True, disable=hidden) as self._bar:
-            self._bar.update(self.tokens)
+        bar = tqdm(unit="tok", unit_scale=True, disable=hidden)
+        # What fails without a message of its own fails for what the checkpoint holds.
+        doubted = nullcontext() if found is None else restoring(found.place, "checkpoint", MISFITS)
+        with bar as self._bar, doubted:
+            self._saved_at = self._clock = time.monotonic()
+            self._n_tokens = bar.total = self._begin(found)
+            if self.is_first:
+                if found is None:
+                    self._log.begin()
+                else:
+                    self._log.resume(found.facts["log_rows"], found.facts.get("log_sha256"))
+            bar.update(self.tokens)
             for _ in self._steps():
                 self._pause()
-        result = self._finish()
+            result = self._finish()
         self._seconds, self._clock = self.seconds, None
         return result
 
@@ -168,7 +173,7 @@ def _difference(name: str, then: Any, now: Any) -> str:
     again with --overwrite'
     """
     if isinstance(then, dict) and isinstance(now, dict) and then.get("class") == now.get("class"):
-        then, now = then.get("params", then), now.get("params", now)
+        then, now = (dict(value.get("params", value)) for value in (then, now))
         for key, value in now.items():
             if then.get(key) != value:
                 return _difference(f"{key} of the {name}", then.get(key), value)

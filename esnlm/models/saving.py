@@ -59,7 +59,10 @@ def rebuild(value: Any) -> Any:
     if "class" in value:
         return class_of(value["class"])(**parameters(value))
     if "array" in value:
-        return np.array(value["array"], dtype=value["dtype"])
+        dtype = np.dtype(value["dtype"])
+        if dtype.kind not in "biufU":
+            raise ModelFormatError(f"the model has a parameter of type {dtype}")
+        return np.array(value["array"], dtype=dtype)
     if "tuple" in value:
         return tuple(rebuild(item) for item in value["tuple"])
     return {rebuild(key): rebuild(item) for key, item in value["dict"]}

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from esnlm.ngrams.counts import Floats, Ints, Table, estimate_discounts, find, next_order, places
+from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.state_dict import Arrays, Stateful
 from esnlm.utils.validation import Choice, Count, Number, check_parameters, checked_tokens
 
@@ -203,6 +204,7 @@ class KneserNey(Stateful, BaseEstimator):
         check_parameters(self, _CONSTRAINTS)
         assert self.n_tokens is not None, "the size of the vocabulary is known"
         self.n_tokens_ = n_tokens = int(self.n_tokens)
+        _check_tables(arrays, self.order, n_tokens)
         self.discounts_ = arrays["discounts"]
         self._tables = []
         for order, row in enumerate(self.discounts_, start=1):
@@ -212,6 +214,31 @@ class KneserNey(Stateful, BaseEstimator):
             counts = arrays[f"counts.{order}"].astype(np.int32)
             self._tables.append(Table(keys, counts, row, len(children), n_tokens))
         return self
+
+
+def _check_tables(arrays: Arrays, order: int, n_tokens: int) -> None:
+    """Raise ValueError unless they are the tables of n-grams up to ``order``, sorted."""
+    check_arrays(arrays, {"discounts": "f K D"}, K=order, D=3)
+    discounts = arrays["discounts"]
+    if (discounts <= 0).any() or (discounts >= [1, 2, 3]).any():
+        raise ValueError("discounts must lie between 0 and the counts 1, 2 and 3 that they are of")
+    n_contexts = 1
+    for k in range(1, order + 1):
+        layouts = {f"tokens.{k}": "i G", f"counts.{k}": "i G", f"children.{k}": "i C"}
+        check_arrays(arrays, layouts, C=n_contexts)
+        tokens, counts, children = (arrays[name] for name in layouts)
+        if len(tokens) and not (tokens.min() >= 0 and tokens.max() < n_tokens):
+            raise ValueError(f"tokens.{k} must lie in [0, {n_tokens}), got {tokens.max()}")
+        if len(counts) and not (counts.min() > 0 and counts.max() < 2**31):
+            raise ValueError(f"counts.{k} must lie in [1, 2^31), got {counts.min()}")
+        ends = np.cumsum(children, dtype=np.float64)  # floats: no sum wraps around
+        if not len(ends) or (children < 0).any() or ends[-1] != len(tokens):
+            raise ValueError(f"children.{k} must add up to the {len(tokens)} n-grams")
+        rising = tokens[1:] > tokens[:-1]
+        rising[ends[(ends > 0) & (ends < len(tokens))].astype(np.int64) - 1] = True
+        if not rising.all():
+            raise ValueError(f"tokens.{k} must rise within each context")
+        n_contexts = n_tokens if k == 1 else len(tokens)
 
 
 def _checked_starts(starts: ArrayLike | None, tokens: Ints) -> Ints:

@@ -19,24 +19,31 @@ class Drive:
     def __init__(self, W_in: Any, bias: NDArray[Any], features: NDArray[Any] | None = None) -> None:
         self._W_in, self._bias = W_in, bias
         self._features = features
+        self.n_tokens = W_in.shape[1] if features is None else len(features)
         self._sparse = scipy.sparse.issparse(W_in)
         self._table = self._whole_table()
 
     def rows(self, tokens: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """A table (n_rows, n_units) and the row of each token, in the shape of tokens."""
+        """A table (n_rows, n_units) and the row of each token, in the shape of tokens.
+
+        Compiled code reads rows without checks, and the array of tokens may have changed since it
+        was checked: a copy is checked again.
+        """
+        rows = tokens.astype(np.int64)
+        if rows.size and not 0 <= rows.min() <= rows.max() < self.n_tokens:
+            raise ValueError(f"the tokens changed while they were read: {rows.max()} is none")
         if self._table is not None:
-            return self._table, tokens.astype(np.int64)
-        distinct, inverse = np.unique(tokens, return_inverse=True)
+            return self._table, rows
+        distinct, inverse = np.unique(rows, return_inverse=True)
         return self._of(distinct), inverse.reshape(tokens.shape)
 
     def _whole_table(self) -> NDArray[Any] | None:
-        n_tokens = self._W_in.shape[1] if self._features is None else len(self._features)
         if self._features is None and not self._sparse and not self._bias.any():
             # Compiled code takes a read-only array for another type.
             return np.require(self._W_in.T, requirements=["C", "W"])
-        if n_tokens * self._bias.nbytes > _TABLE_BYTES:
+        if self.n_tokens * self._bias.nbytes > _TABLE_BYTES:
             return None
-        return self._of(np.arange(n_tokens))
+        return self._of(np.arange(self.n_tokens))
 
     def _of(self, tokens: NDArray[Any]) -> NDArray[Any]:
         if self._features is not None:

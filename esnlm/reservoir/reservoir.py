@@ -15,6 +15,7 @@ from esnlm.reservoir import weights as _weights
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import recurrence_of
+from esnlm.utils.array_shapes import check_pointers
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.threads import tile_map
@@ -317,7 +318,8 @@ class Reservoir(Stateful, BaseEstimator):
                 states, positions = run(drive, text, step, over)
                 self._check_states(states)
                 if len(positions):
-                    yield states, text[positions + 1].astype(np.int64), positions
+                    following = checked_tokens(text[positions + 1], drive.n_tokens)
+                    yield states, following.astype(np.int64), positions
 
     @property
     def _sparse_inputs(self) -> Any:
@@ -338,9 +340,11 @@ class Reservoir(Stateful, BaseEstimator):
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Any:
         parts = arrays["data"], arrays["indices"], arrays["indptr"]
+        n_rows = self.n_units if name == "W" else len(arrays["indptr"]) - 1
+        check_pointers(name, *parts[::-1], n_rows, self.n_units)
         if name == "W":
             return scipy.sparse.csr_matrix(parts, shape=(self.n_units, self.n_units))
-        return scipy.sparse.csc_matrix(parts, shape=(self.n_units, len(arrays["indptr"]) - 1))
+        return scipy.sparse.csc_matrix(parts, shape=(self.n_units, n_rows))
 
     def _before_saving(self, training: bool) -> None:
         check_is_fitted(self, "W_")

@@ -9,6 +9,8 @@ import scipy.sparse.linalg
 import scipy.special
 from numpy.typing import NDArray
 
+from esnlm.utils.array_shapes import check_pointers
+
 _DENSE_BELOW = 300
 _SUBSPACES = ((4, 200), (8, 400))
 _RESIDUAL = 1e-8
@@ -125,7 +127,14 @@ def check_shapes(
                 f" got {array.shape}"
             )
         if scipy.sparse.issparse(array):
-            array.check_format(full_check=True)
+            sizes = shape if array.format == "csr" else shape[::-1]
+            check_pointers(name, array.indptr, array.indices, array.data, *sizes)
+        if array.dtype != bias.dtype or array.dtype not in (np.float32, np.float64):
+            raise ValueError(
+                f"weights, bias and leak rates must be of one type, float32 or float64, got {name}"
+                f" of {array.dtype} and bias of {bias.dtype}"
+            )
+    given_leak_rates(leak_rate, n_units, bias.dtype)
 
 
 def leak_rates(

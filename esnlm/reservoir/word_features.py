@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.kernels import features as kernels
 from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.reservoir.parallel_streams import checked_starts
+from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.validation import Count, Number, check_parameters, checked_tokens
 
@@ -40,6 +41,10 @@ class LearnedFeatures(Stateful, TransformerMixin, BaseEstimator):
 
     def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
         return self._saved
+
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        check_arrays(arrays, {"embedding": "f V F"})
+        return arrays
 
 
 class WordFeatures(LearnedFeatures):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.storage.atomic import folder_aside
-from esnlm.storage.model_folder import CONFIG, ModelFormatError, read_files, write_files
+from esnlm.storage.model_folder import CONFIG, ModelFormatError, read_files, restoring, write_files
 from esnlm.storage.sealed_json import FolderFormat
 from esnlm.storage.tensor_file import Arrays
 
@@ -22,7 +22,7 @@ _CHECKPOINT = FolderFormat(
 )
 
 
-class CheckpointError(ValueError):
+class CheckpointError(ModelFormatError):
     """A run that its checkpoint does not fit."""
 
 
@@ -33,6 +33,7 @@ class Checkpoint:
     step: int
     facts: dict[str, Any]
     arrays: Arrays
+    place: Path
 
 
 class Checkpoints:
@@ -57,9 +58,9 @@ class Checkpoints:
         place = self._place(steps[-1])
         try:
             config, files, _ = read_files(place, _CHECKPOINT)
-            return Checkpoint(int(config["step"]), config["facts"], files[_ARRAYS])
-        except KeyError as error:
-            raise ModelFormatError(f"{place} is not a whole checkpoint: {error}") from error
+            with restoring(place, "checkpoint"):
+                step, facts = int(config["step"]), dict(config["facts"])
+                return Checkpoint(step, facts, files[_ARRAYS], place)
         except ModelFormatError as error:
             raise ModelFormatError(
                 f"{error}; train without it: remove {self.folder}, or train with --overwrite"

@@ -3,17 +3,15 @@
 Nothing here unpickles: a folder from a stranger can hold wrong numbers, not code.
 """
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
-
 from esnlm.storage.atomic import write_whole
+from esnlm.storage.reading import read_json, read_text
 from esnlm.storage.sealed_json import FolderFormat
-from esnlm.storage.tensor_file import Arrays, file_digest, write_tensors
+from esnlm.storage.tensor_file import Arrays, file_digest, read_tensors, write_tensors
 
 CONFIG = "config.json"
 WEIGHTS = "weights.safetensors"
@@ -24,6 +22,26 @@ _FILES = {CONFIG, WEIGHTS, TRAINING, TOKENIZER}
 
 class ModelFormatError(ValueError):
     """A folder that is not a whole, unaltered model."""
+
+
+#: What objects raise that are made of arrays and settings that do not fit each other.
+MISFITS = (
+    AssertionError, AttributeError, LookupError, OverflowError, RuntimeError, TypeError,
+    ZeroDivisionError,
+)  # fmt: skip
+
+
+@contextmanager
+def restoring(
+    folder: Path, what: str = "model", errors: tuple[type[Exception], ...] = (*MISFITS, ValueError)
+) -> Iterator[None]:
+    """Let errors of the block, which makes objects of what a folder holds, name the folder."""
+    try:
+        yield
+    except errors as error:
+        if isinstance(error, ModelFormatError) or type(error).__name__ == "OutOfMemoryError":
+            raise
+        raise ModelFormatError(f"{folder} is not a whole {what}: {error}") from error
 
 
 _ADVICE = "load it with the esnlm that wrote it and save it again"
@@ -62,7 +80,7 @@ def check_replaceable(target: Path) -> None:
 def _is_model(folder: Path) -> bool:
     """Whether the folder says that it is a model, of whatever version or state."""
     try:
-        config = json.loads((folder / CONFIG).read_bytes())
+        config = read_json(folder / CONFIG)
     except (OSError, ValueError):
         return False
     return isinstance(config, dict) and config.get("format") == MODEL.name
@@ -93,7 +111,10 @@ def read_files(
     """Configuration, arrays and texts of a folder of `write_files`, every byte checked."""
     config = kind.read(folder)
     what, arrays, texts = kind.what, {}, {}
-    for name, digest in config["sha256"].items():
+    digests = config.get("sha256")
+    if not isinstance(digests, dict):
+        raise ModelFormatError(f"{folder / CONFIG} does not say which files the {what} has")
+    for name, digest in digests.items():
         path = folder / name
         if Path(name).name != name:
             raise ModelFormatError(f"{folder} names a file outside the {what}: {name!r}")
@@ -106,9 +127,9 @@ def read_files(
             )
         try:
             if name.endswith(".safetensors"):
-                arrays[name] = load_file(path)
+                arrays[name] = read_tensors(path)
             else:
-                texts[name] = path.read_text(encoding="utf-8")
-        except (ValueError, SafetensorError) as error:
+                texts[name] = read_text(path)
+        except ValueError as error:
             raise ModelFormatError(f"{folder} does not hold a readable {what}: {error}") from error
     return config, arrays, texts

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.storage.atomic import put_back
+from esnlm.storage.reading import parsed_json, read_bytes
 
 
 def sealed(content: Mapping[str, Any], key: str = "sha256") -> bytes:
@@ -25,8 +26,8 @@ def sealed(content: Mapping[str, Any], key: str = "sha256") -> bytes:
 def unsealed(path: Path) -> Any:
     """The content of a file of `sealed` bytes, or None where it is absent or altered."""
     try:
-        data = path.read_bytes()
-        content = json.loads(data)
+        data = read_bytes(path)
+        content = parsed_json(data)
         del content["sha256"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
@@ -67,12 +68,15 @@ class FolderFormat:
         if not folder.is_dir():
             raise self.error(f"no such {self.what} folder: {folder}")
         try:
-            data = path.read_bytes()
-            content = json.loads(data)
+            data = read_bytes(path)
         except FileNotFoundError as error:
             raise self.error(
                 f"{folder} is not a whole {self.what} folder: {self.file} is missing"
             ) from error
+        except ValueError as error:
+            raise self.error(str(error)) from error
+        try:
+            content = parsed_json(data)
         except ValueError as error:
             raise self.error(f"{path} is not JSON: {error}") from error
         if not isinstance(content, dict) or content.get("format") != self.name:

@@ -1,23 +1,27 @@
 """Text files as documents, and documents as one array of tokens."""
 
 import gzip
+import lzma
 import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, TextIO
+from typing import IO, Any, BinaryIO, NoReturn, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 SPLITS = ("blank_line", "line", "file")
-_LONGEST_LINE = 1 << 24
+_LONGEST_LINE = 1 << 22
+#: Bytes that the files of an archive may have together.
+LARGEST_ARCHIVE = 1 << 28
 
 
 class CorpusError(ValueError):
@@ -80,11 +84,11 @@ def read_documents(path: Path, split: str) -> Iterator[str]:
     """Documents of one text file, as a stream; see `TextCorpus`."""
     with opened_text(path) as (file, _):
         if split == "file":
-            text = _checked(file.read(), path)
+            text = "".join(_bounded_lines(file, path))
             if text.strip():
                 yield text
             return
-        lines = (_checked(line, path).strip() for line in file)
+        lines = (line for _, line in numbered_lines(file, path))
         if split == "line":
             yield from filter(None, lines)
             return
@@ -116,38 +120,75 @@ def opened_text(path: Path) -> Iterator[tuple[TextIO, BinaryIO]]:
 
 
 def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """Read the names and bytes of a tar's or zip's files; raise CorpusError if it is damaged."""
+    """Read the names and bytes of a tar's or zip's files; raise CorpusError if it is damaged.
+
+    So it does where it is encrypted, or its files have more than `LARGEST_ARCHIVE` bytes together:
+    by what it says before anything is unpacked, and by what comes out.
+    """
+    if not archive.is_file():
+        raise CorpusError(f"{archive} is no file, expected an archive")
+    total = 0
     try:
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as opened:
-                for name in opened.namelist():
-                    if not name.endswith("/"):
-                        yield name, opened.read(name)
-            return
-        with tarfile.open(archive) as tar:
-            for member in tar:
-                if (file := tar.extractfile(member)) is not None:
-                    yield member.name, file.read()
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        for name, size, opened in _members(archive):
+            total += size
+            if total > LARGEST_ARCHIVE:
+                raise CorpusError(
+                    f"the files in {archive} have {total} bytes or more, expected at most"
+                    f" {LARGEST_ARCHIVE}: unpack it"
+                )
+            with opened() as file:
+                yield name, file.read(size)
+    except CorpusError:
+        raise
+    # A zip that is encrypted, of an unknown method or with members that lie about themselves fails
+    # in the ways of its compressors.
+    except (
+        tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError,
+        RuntimeError, ValueError,
+    ) as error:  # fmt: skip
         raise CorpusError(f"{archive} is not a whole archive: {error}") from error
+
+
+def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], IO[bytes]]]]:
+    """Name, size and a function that opens it, of each file in a tar or zip."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as opened:
+            for info in opened.infolist():
+                if not info.is_dir():
+                    yield info.filename, info.file_size, partial(opened.open, info)
+        return
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if member.isfile():
+                yield member.name, member.size, partial(_opened_member, tar, member)
+
+
+def _opened_member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    file = tar.extractfile(member)
+    assert file is not None, "a regular file has bytes"
+    return file
 
 
 def numbered_lines(file: TextIO, path: Path, *, skip: int = 0) -> Iterator[tuple[int, str]]:
     """Lines after the first ``skip``, without white space at their ends, numbered from 1.
 
-    Raises CorpusError for NUL bytes, and for 2 ** 24 characters or more in a line, whose memory
+    Raises CorpusError for NUL bytes, and for 2 ** 22 characters or more in a line, whose memory
     would have no bound.
     """
-    number = 0
-    while line := file.readline(_LONGEST_LINE):
-        number += 1
+    for number, line in enumerate(_bounded_lines(file, path), start=1):
+        if number > skip:
+            yield number, line.strip()
+
+
+def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
+    """Lines as they are; CorpusError for NUL bytes and for lines that are too long."""
+    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), start=1):
         if len(line) == _LONGEST_LINE:
             raise CorpusError(
                 f"line {number} of {path} has {_LONGEST_LINE} characters or more: is it text?"
                 " Break it in lines"
             )
-        if number > skip:
-            yield number, _checked(line, path).strip()
+        yield _checked(line, path)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 import pooch
 
 from esnlm.storage.atomic import folder_aside
-from esnlm.text.corpus import CorpusError, unpacked
+from esnlm.storage.reading import read_bytes
+from esnlm.text.corpus import LARGEST_ARCHIVE, CorpusError, unpacked
 from esnlm.text.tokenizers import GPT2_MERGES, GPT2_VOCABULARY
 
 _GITHUB = "https://raw.githubusercontent.com"
@@ -198,12 +199,15 @@ def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = 
             raise CorpusError(f"{path} holds no {name}")
         data = found[0]
     else:
-        data = path.read_bytes()
+        data = read_bytes(path)
     if path.suffix == ".gz":
         try:
-            data = gzip.decompress(data)
+            with gzip.open(path) as file:
+                data = file.read(LARGEST_ARCHIVE + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
+        if len(data) > LARGEST_ARCHIVE:
+            raise CorpusError(f"{path} holds more than {LARGEST_ARCHIVE} bytes: unpack it")
     algorithm, _, expected = DIGESTS[name].rpartition(":")
     algorithm = algorithm or "sha256"
     digest = hashlib.new(algorithm, data).hexdigest()

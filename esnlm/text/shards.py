@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from esnlm.storage.reading import read_text
 from esnlm.storage.sealed_json import FolderFormat
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import TokenStream
@@ -65,7 +66,7 @@ class Shards:
         for name in (TOKENIZER, TOKENS, STARTS, BOUNDS):
             self._check_file(name, verify)
         self.tokenizer = Tokenizer.from_json(
-            (self.folder / TOKENIZER).read_text(encoding="utf-8"),
+            read_text(self.folder / TOKENIZER),
             bos=self.manifest["bos"],
             eos=self.manifest["eos"],
         )

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 
+from esnlm.storage.reading import parsed_json, read_bytes, read_json, read_text
+from esnlm.text.tokenizer_layout import TokenizerError, n_ids
 from esnlm.utils.memory import check_memory
 
 Ids = NDArray[np.int32]
@@ -32,10 +35,6 @@ GPT2_MERGES = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 _LEAST_BPE = 256 + 2
 _ANY_CHARACTER = r"[\s\S]"
 _BATCH_CHARACTERS = 1 << 20
-
-
-class TokenizerError(ValueError):
-    """A tokenizer that cannot be made, read or used."""
 
 
 class Tokenizer:
@@ -58,6 +57,7 @@ class Tokenizer:
         self.bos_id = self._known(bos, "bos")
         self.eos_id = self._known(eos, "eos")
         self._layout = json.loads(backend.to_str())
+        self._size = n_ids(self._layout)
         unknown = self._layout["model"].get("unk_token")
         self.unk_id = None if unknown is None else backend.token_to_id(unknown)
         self._characters = self._character_table()
@@ -146,9 +146,7 @@ class Tokenizer:
         Known are ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, and ``<|endoftext|>`` for both.
         Raises TokenizerError where the file is not a tokenizer, or lacks a token that was named.
         """
-        backend = _backend_of(Path(path).read_bytes(), str(path))
-        backend.no_padding()
-        backend.no_truncation()
+        backend = _backend_of(read_bytes(Path(path)), str(path))
         for pair in ((BEGIN, END), ("[CLS]", "[SEP]"), (END_OF_TEXT,) * 2):
             if all(backend.token_to_id(token) is not None for token in pair):
                 bos, eos = bos or pair[0], eos or pair[1]
@@ -158,7 +156,7 @@ class Tokenizer:
 
     def prepend_bos(self) -> Self:
         """Let the saved tokenizer prepend BOS, and add nothing else, as outside scorers need."""
-        bare = self.backend.encode("a", add_special_tokens=False).ids
+        bare = self.encode("a").tolist()
         if bare and self.backend.encode("a").ids == [self.bos_id, *bare]:
             return self
         template: Any = processors.TemplateProcessing(
@@ -193,7 +191,8 @@ class Tokenizer:
         """Text -> ids (n,) int32, without boundary tokens."""
         if self._characters is not None:
             return self._encode_characters(text)
-        ids = self.backend.encode(text, add_special_tokens=False).ids
+        with _of_library("cannot read the text"):
+            ids = self.backend.encode(text, add_special_tokens=False).ids
         return np.array(ids, dtype=np.int32)
 
     def encode_batches(self, texts: Iterable[str]) -> Iterator[Ids]:
@@ -202,7 +201,9 @@ class Tokenizer:
             yield from map(self._encode_characters, texts)
             return
         for batch in in_batches(texts):
-            for encoding in self.backend.encode_batch_fast(batch, add_special_tokens=False):
+            with _of_library("cannot read the text"):
+                encodings = self.backend.encode_batch_fast(batch, add_special_tokens=False)
+            for encoding in encodings:
                 yield np.array(encoding.ids, dtype=np.int32)
 
     def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
@@ -215,13 +216,13 @@ class Tokenizer:
         return str(self.backend.decode(ids, skip_special_tokens=True))
 
     def __len__(self) -> int:
-        """Entries of the vocabulary."""
-        return int(self.backend.get_vocab_size())
+        """Entries of the vocabulary: the largest id and one."""
+        return self._size
 
     @property
     def vocabulary(self) -> list[str]:
-        """Every token as the backend spells it, in the order of the ids."""
-        return [str(self.backend.id_to_token(i)) for i in range(len(self))]
+        """Every token as the backend spells it, in the order of the ids; "" for an id of none."""
+        return [str(self.backend.id_to_token(i) or "") for i in range(len(self))]
 
     def to_json(self) -> str:
         """The standard ``tokenizer.json``."""
@@ -267,13 +268,27 @@ class Tokenizer:
 
 
 def _backend_of(data: bytes, name: str) -> Backend:
+    """The library's tokenizer, without padding and truncation; TokenizerError where it is none."""
+    with _of_library(f"{name} is not a tokenizer.json"):
+        n_ids(parsed_json(data))
+        backend = Backend.from_str(data.decode())
+        backend.no_padding()
+        backend.no_truncation()
+        return backend
+
+
+@contextmanager
+def _of_library(what: str) -> Iterator[None]:
+    """Let any error of the block begin with ``what`` is wrong.
+
+    The library raises bare Exception, and where it panics what is none.
+    """
     try:
-        return Backend.from_str(data.decode())
-    except Exception as error:  # the library raises bare Exception for any fault in the file
-        raise TokenizerError(
-            f"{name} is not a tokenizer.json: {error}; expected one written by the tokenizers"
-            " library"
-        ) from error
+        yield
+    except (MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise TokenizerError(f"{what}: {error}; expected a whole tokenizer.json") from error
 
 
 def in_batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -380,13 +395,13 @@ def _gpt2_files(place: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
     try:
         whole = place if place.is_file() else place / "tokenizer.json"
         if whole.is_file():
-            model = json.loads(whole.read_text(encoding="utf-8"))["model"]
+            model = read_json(whole)["model"]
             return model["vocab"], _pairs(model["merges"])
         for names in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
             first, second = (place / name for name in names)
             if first.is_file() and second.is_file():
-                lines = second.read_text(encoding="utf-8").split("\n")[1:]
-                return json.loads(first.read_text(encoding="utf-8")), _pairs(filter(None, lines))
+                lines = read_text(second).split("\n")[1:]
+                return read_json(first), _pairs(filter(None, lines))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise TokenizerError(f"{place} does not hold readable tokenizer files: {error}") from error
     raise TokenizerError(

@@ -84,6 +84,11 @@ class TorchLanguageModel(SequenceModel):
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
+        n_trained = network_class(config["model"]).count(**config["network"])
+        if n_trained > (n_numbers := sum(array.size for array in arrays[WEIGHTS].values())):
+            raise ModelFormatError(
+                f"the settings are those of {n_trained} parameters, and the weights {n_numbers}"
+            )
         network = network_class(config["model"])(**config["network"])
         try:
             network.load_state_dict({n: torch.from_numpy(a) for n, a in arrays[WEIGHTS].items()})

@@ -1,6 +1,5 @@
 """Load GPT-2 from a local folder of transformers."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import torch
 from safetensors import SafetensorError
 
 from esnlm.storage.model_folder import ModelFormatError
+from esnlm.storage.reading import read_json
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.language_model import TorchLanguageModel
 from esnlm.torch.networks.gpt2 import GPT2, SIZES
@@ -66,7 +66,7 @@ def _loaded(folder: Path) -> Any:
 
 def _config(folder: Path) -> dict[str, Any]:
     try:
-        config = json.loads((folder / "config.json").read_bytes())
+        config = read_json(folder / "config.json")
     except (OSError, ValueError) as error:
         raise ModelFormatError(f"{folder} holds no model of transformers: {error}") from error
     if not isinstance(config, dict) or config.get("model_type") != "gpt2":

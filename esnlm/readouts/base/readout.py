@@ -22,6 +22,7 @@ from esnlm.readouts.base.blocks import (
     exhaust,
     rows_within,
 )
+from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.state_dict import Arrays, Stateful, array_of, saved
 
 _WITHOUT_STATE = (
@@ -76,6 +77,8 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
     _parameters: ClassVar[tuple[str, ...]] = ()
     _state: ClassVar[tuple[str, ...]] = ()
     _learned: ClassVar[Mapping[str, str]] = {}
+    #: Layouts of what predictions need, for `check_arrays`; V classes, N features.
+    _layouts: ClassVar[Mapping[str, str]] = {}
 
     @property
     def training_passes(self) -> int:
@@ -172,6 +175,8 @@ class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
             labels = array_of(arrays, "classes_")
             if labels is None:
                 raise KeyError("classes_")
+            lengths = {"V": len(labels), "N": int(arrays["n_features_in_"])}
+            check_arrays(arrays, self._layouts, **lengths)
             self.classes_ = labels
             self._forget(fitted=True)
         return arrays

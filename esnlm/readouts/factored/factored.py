@@ -113,6 +113,19 @@ class ClassFactoredReadout(TwoLevelReadout):
     1.0
     """
 
+    _layouts: ClassVar[dict[str, str]] = {
+        "word_class_": "i V",
+        "directions_": "f N P",
+        "shift_": "f P",
+        "coef_": "f V P",
+        "intercept_": "f V",
+        "floor_": "f V",
+        "class_weights_": "f P+1 M",
+        "gate_": "f P+1 K",
+        "class_coef_": "f C P",
+        "class_intercept_": "f C",
+        "class_floor_": "f C",
+    }
     _constraints: ClassVar[dict[str, Any]] = {
         "n_classes": Count(none=True),
         "solver": Choice(("auto", "separate", "joint")),

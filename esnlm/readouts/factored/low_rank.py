@@ -99,6 +99,18 @@ class LowRankReadout(TwoLevelReadout):
         "class_coef_", "class_intercept_", "word_coef_", "word_intercept_",
     )  # fmt: skip
     _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_", "pairs_")
+    _layouts: ClassVar[dict[str, str]] = {
+        "directions_": "f U P",
+        "shift_": "f P",
+        "word_class_": "i V",
+        "class_coef_": "f P C",
+        "class_intercept_": "f C",
+        "word_coef_": "f V P",
+        "word_intercept_": "f V",
+        "direct_coef_": "f D V+1 P",
+        "pairs_": "i Q",
+        "pair_coef_": "f Q P",
+    }
     _constraints: ClassVar[dict[str, Any]] = {
         "n_components": Count(),
         "alpha": Number(0),

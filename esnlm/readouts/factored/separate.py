@@ -51,12 +51,17 @@ class SeparateFactors(Stateful):
         for name, part in _by_prefix(arrays).items():
             readout = self._readouts[name] = self._new(name)
             if training:
-                c = name.removeprefix("word")
-                words = range(self.layout.n_classes) if c == name else self.layout.words(int(c))
-                readout.classes_, readout.n_features_in_ = np.array(words), self.n_units
+                readout.classes_, readout.n_features_in_ = self._labels(name), self.n_units
                 readout._forget(fitted=False)
             readout.load_state_dict(part, training=training)
+            if not np.array_equal(readout.classes_, self._labels(name)):
+                raise ValueError(f"the labels of the factor {name!r} are not those of its words")
         return self
+
+    def _labels(self, name: str) -> NDArray[np.intp]:
+        if name == "class":
+            return np.arange(self.layout.n_classes)
+        return self.layout.words(int(name.removeprefix("word")))
 
     def _new(self, name: str) -> Any:
         return clone(self.class_template if name == "class" else self.word_template)

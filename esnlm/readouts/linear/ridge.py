@@ -84,6 +84,7 @@ class RidgeReadout(StreamingReadout):
     _parameters = ("coef_", "intercept_")
     _state = ("alpha_",)
     _learned = saved(moments="_moments")
+    _layouts: ClassVar[dict[str, str]] = {"coef_": "f V N", "intercept_": "f V", "alpha_": "f"}
     _constraints: ClassVar[dict[str, Any]] = {
         "alpha": Number(0),
         "selection": Choice(("gcv", "held_out", None)),

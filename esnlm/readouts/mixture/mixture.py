@@ -109,6 +109,14 @@ class MixtureOfExpertsReadout(BufferedReadout):
     scores_are_cheap: ClassVar[bool] = False
     _parameters = ("expert_coef_", "gate_coef_")
     _state = ("whitening_mean_", "whitening_map_", "curvature_", "n_iter_")
+    _layouts: ClassVar[dict[str, str]] = {
+        "expert_coef_": "f K V M+1",
+        "gate_coef_": "f K M+1",
+        "whitening_mean_": "f N",
+        "whitening_map_": "f N M",
+        "curvature_": "f C",
+        "n_iter_": "i",
+    }
     _constraints: ClassVar[dict[str, Any]] = {
         "experts": Choice(("linear", "softmax")),
         "n_experts": Count(),

@@ -42,6 +42,11 @@ class ReducedRankSoftmaxReadout(SoftmaxReadout):
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("down_", "up_", "intercept_")
+    _layouts: ClassVar[dict[str, str]] = {
+        **SoftmaxReadout._layouts,
+        "down_": "f N R",
+        "up_": "f R V",
+    }
     _constraints: ClassVar[dict[str, Any]] = {**SoftmaxReadout._constraints, "rank": Count()}
 
     def __init__(

@@ -61,6 +61,7 @@ class TokenGatedReadout(StreamingReadout):
     _learned = saved(
         n_seen="_n_seen", n_rows="_n_rows", targets="_targets", survey="_pilot", passes="_passes"
     )
+    _layouts: ClassVar[dict[str, str]] = {"coef_": "f G U V", "intercept_": "f G V"}
     _constraints: ClassVar[dict[str, Any]] = {
         "n_gates": Count(),
         "n_passes": Count(),

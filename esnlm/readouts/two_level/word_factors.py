@@ -36,11 +36,14 @@ class ClassLayout:
     """
 
     def __init__(self, word_class: NDArray[np.intp]) -> None:
+        n_classes = int(word_class.max(initial=-1)) + 1
+        if not 0 < n_classes <= len(word_class) or not (np.bincount(word_class) > 0).all():
+            raise ValueError("word classes must be numbered from 0, and none of them empty")
         self.word_class = word_class
         self.order = np.argsort(word_class, kind="stable")
         self.position = np.empty_like(self.order)
         self.position[self.order] = np.arange(len(word_class))
-        bounds = np.searchsorted(word_class[self.order], np.arange(int(word_class.max()) + 2))
+        bounds = np.searchsorted(word_class[self.order], np.arange(n_classes + 1))
         self.runs = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
         self.starts, self.sizes = bounds[:-1], np.diff(bounds)
 

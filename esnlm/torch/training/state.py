@@ -28,14 +28,27 @@ def restore_training(network: Network, optimizer: torch.optim.Optimizer, arrays:
     """Set the arrays of `training_arrays`, on the parameters' devices."""
     for name, parameter in network.trained_parameters().items():
         with torch.no_grad():
-            parameter.copy_(torch.from_numpy(arrays[f"network.{name}"]))
-        kept = under_prefix(f"optimizer.{name}", arrays)
+            trained = torch.from_numpy(arrays[f"network.{name}"])
+            if trained.shape != parameter.shape:
+                raise ValueError(f"{name} must have shape {tuple(parameter.shape)}")
+            parameter.copy_(trained)
+        kept = {
+            key: torch.from_numpy(value)
+            for key, value in under_prefix(f"optimizer.{name}", arrays).items()
+            if "." not in key
+        }
+        for key, moment in kept.items():
+            # The optimiser's compiled steps write to moments without a look at their shapes.
+            shape, dtype = (
+                ((), moment.dtype) if key == "step" else (parameter.shape, parameter.dtype)
+            )
+            if moment.shape != shape or moment.dtype != dtype or not moment.is_floating_point():
+                raise ValueError(f"{key} of {name} must be {dtype} of shape {tuple(shape)}")
         # AdamW counts its steps on the CPU, unless one kernel does all.
         counts = parameter.device if optimizer.defaults.get("fused") else "cpu"
         optimizer.state[parameter] = {
-            key: torch.from_numpy(value).to(counts if key == "step" else parameter.device)
-            for key, value in kept.items()
-            if "." not in key
+            key: moment.to(counts if key == "step" else parameter.device)
+            for key, moment in kept.items()
         }
 
 
