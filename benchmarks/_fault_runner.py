@@ -124,7 +124,10 @@ def _work(campaign: Campaign, numbers: range, seed: int, home: Path, pipe: Conne
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(home / name, os.O_RDWR | os.O_CREAT), number)
         setattr(sys, name, os.fdopen(number, "w", 1, errors="backslashreplace", closefd=False))
-    threadpool_limits(1)  # cases are many and small, and workers several
+    # Cases are many and small, and workers several: each has one core.
+    threadpool_limits(1)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(home.name) % len(cores)]})
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     for number in numbers:
         resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, most))
@@ -163,7 +166,9 @@ def command_failure(*arguments: str, results: tuple[Path, ...] = ()) -> str:
         return ""
     if status != 0:
         return f"status {status}: {said[-3:]}"
-    for text in ["\n".join(printed), *(path.read_text() for path in results)]:
+    # A bin without tokens has no perplexity, and a file may be called so.
+    lines = [line for line in printed if " 0 tokens" not in line and "nan" not in arguments]
+    for text in ["\n".join(lines), *(path.read_text() for path in results)]:
         if "nan" in text.lower().replace(",", " ").split():
             return f"NaN with status 0: {printed[-8:]}"
     return ""

@@ -7,7 +7,7 @@ from numba import types
 from numba.core import cgutils, config
 from numba.extending import models, register_model
 
-if config.DISABLE_JIT:
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
     raise ImportError("reservoirs are compiled: unset NUMBA_DISABLE_JIT")
 
 LINE_BYTES = 64
