@@ -22,7 +22,7 @@ def check_arrays(
     >>> check_arrays({"coef": np.ones((3, 2)), "table": np.ones(4)}, layouts, V=3)
     >>> check_arrays({"coef": np.ones((2, 2)), "table": np.ones(4)}, layouts, V=3)
     Traceback (most recent call last):
-    ValueError: coef must have shape (V, P) with V = 3, got (2, 2)
+    ValueError: coef must have shape (V, P) with V = 3, P = 2, got (2, 2)
     """
     known = dict(lengths)
     for name, layout in layouts.items():
