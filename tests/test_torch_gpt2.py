@@ -156,6 +156,16 @@ def test_commands_take_a_pretrained_folder(folder, tmp_path, capsys):
     assert "<100" in shown
 
 
+@pytest.mark.parametrize(
+    "changes", [{"n_positions": 10**9}, {"n_head": "x"}, {"use_cache": 7}, {"vocab_size": None}]
+)
+def test_a_configuration_of_another_kind_is_refused(changes, folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(ModelFormatError, match="gpt2 "):
+        pretrained(folder)
+
+
 def thin(folder):
     """Leave out a matrix."""
     from safetensors.torch import load_file, save_file

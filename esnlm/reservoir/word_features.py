@@ -163,7 +163,8 @@ class WordFeatures(LearnedFeatures):
             input size, or features that diverged.
         """
         check_parameters(self, self._constraints)
-        ids = checked_tokens(tokens, n_tokens).astype(np.int64, copy=False)
+        # A copy: compiled code reads tokens without checks, and the caller's array may change.
+        ids = checked_tokens(np.array(tokens), n_tokens).astype(np.int64, copy=False)
         if len(ids) < 2:
             raise ValueError(f"word features need at least two tokens, got {len(ids)}")
         size = int(ids.max()) + 1 if n_tokens is None else int(n_tokens)

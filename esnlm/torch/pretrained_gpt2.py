@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 
-from esnlm.storage.model_folder import ModelFormatError
+from esnlm.storage.model_folder import ModelFormatError, restoring
 from esnlm.storage.reading import read_json
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.language_model import TorchLanguageModel
@@ -33,15 +32,26 @@ def pretrained(folder: str | Path) -> TorchLanguageModel:
     from transformers import GPT2Config
 
     place = Path(folder)
+    with restoring(place):
+        return _pretrained(place, GPT2Config())
+
+
+def _pretrained(place: Path, default: Any) -> TorchLanguageModel:
     config = _config(place)
-    default = GPT2Config()
     for name in _FIXED:
         if config.get(name, getattr(default, name)) != getattr(default, name):
             raise ModelFormatError(
-                f"{folder} has {name} = {config[name]!r}, expected {getattr(default, name)!r}"
+                f"{place} has {name} = {config[name]!r}, expected {getattr(default, name)!r}"
             )
-    if not list(place.glob("*.safetensors")):
-        raise ModelFormatError(f"{folder} has no weights in safetensors: convert them first")
+    files = list(place.glob("*.safetensors"))
+    if not files:
+        raise ModelFormatError(f"{place} has no weights in safetensors: convert them first")
+    sizes = {name: config.get(key, getattr(default, key)) for name, key in SIZES.items()}
+    n_parameters = GPT2.count(config.get("vocab_size", default.vocab_size), **sizes)
+    if n_parameters > (n_bytes := sum(path.stat().st_size for path in files)):
+        raise ModelFormatError(
+            f"{place} is not a whole model: {n_parameters} parameters in {n_bytes} bytes of weights"
+        )
     loaded = _loaded(place)
     sizes = {name: getattr(loaded.config, key) for name, key in SIZES.items()}
     network = GPT2(loaded.config.vocab_size, dropout=loaded.config.resid_pdrop, **sizes)
@@ -57,7 +67,9 @@ def _loaded(folder: Path) -> Any:
             str(folder), local_files_only=True, use_safetensors=True, dtype=torch.float32,
             output_loading_info=True,
         )  # fmt: skip
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # of many libraries, some without any common kind
         raise ModelFormatError(f"{folder} is not a whole model: {error}") from error
     if missing := sorted(report["missing_keys"]):
         raise ModelFormatError(f"{folder} is not a whole model: it lacks {missing[0]}")
