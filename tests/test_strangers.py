@@ -156,6 +156,8 @@ def test_shards_without_totals_are_refused(tmp_path, capsys):
 def test_a_pipe_as_a_configuration_is_not_waited_for(tmp_path, text, capsys):
     os.mkfifo(tmp_path / CONFIG)
     assert "a pipe or a device" in refused(capsys, "evaluate", tmp_path, text)
+    pairs = "blimp", FOLDERS / "ngrams", "--data", tmp_path / CONFIG
+    assert "a pipe or a device" in refused(capsys, *pairs)
 
 
 @pytest.mark.parametrize(

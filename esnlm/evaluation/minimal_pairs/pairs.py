@@ -69,8 +69,10 @@ def _files(path: Path) -> Iterator[tuple[str, str, Iterable[bytes]]]:
         files = [file for file in sorted(path.rglob("*.jsonl")) if not file.name.startswith(".")]
         if not files:
             files = [_only_archive(path)]
-    elif path.exists():
+    elif path.is_file():
         files = [path]
+    elif path.exists():
+        raise PairsError(f"{path} is a pipe or a device, expected a file or a folder")
     else:
         raise PairsError(f"no such file or folder: {path}")
     for file in files:
