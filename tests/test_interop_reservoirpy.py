@@ -5,7 +5,7 @@ from reservoirpy.model import Model
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import Reservoir, RidgeReadout
-from esnlm.reservoir.reservoirpy import ReadoutNode, ReservoirNode
+from esnlm.utils.reservoirpy import ReadoutNode, ReservoirNode
 
 V = 4
 
@@ -134,9 +134,77 @@ def test_unsupported_activation():
 
 
 def test_unlinkable():
-    with pytest.raises(
-        TypeError, match="must be a readout, a reservoirpy node or a model, got str"
-    ):
+    with pytest.raises(TypeError, match="a reservoirpy node or a model, got str"):
         reservoir() >> "readout"
     with pytest.raises(ValueError, match="needs targets y"):
         ReadoutNode(RidgeReadout()).fit(np.ones((3, 2)))
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_real_targets_are_refused(columns):
+    x, _ = series()
+    real = np.random.default_rng(0).standard_normal((len(x), columns))
+    model = reservoir() >> RidgeReadout()
+    with pytest.raises(ValueError, match="a readout predicts classes"):
+        model.fit(x, real)
+    with pytest.raises(ValueError, match="a readout predicts classes"):
+        ReadoutNode(RidgeReadout()).fit(x, real)
+
+
+def built(left, middle, right):
+    return left >> middle >> right
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: built(reservoirpy.nodes.Input(), reservoir(), RidgeReadout()),
+        lambda: built(reservoirpy.nodes.Reservoir(20, seed=0), reservoir(), RidgeReadout()),
+        lambda: reservoirpy.nodes.Reservoir(20, seed=0) >> RidgeReadout(),
+        lambda: built(
+            reservoirpy.nodes.Input(),
+            [reservoirpy.nodes.Reservoir(20, seed=0), ReservoirNode(reservoir())],
+            RidgeReadout(),
+        ),
+        lambda: reservoir() >> reservoir() >> RidgeReadout(),
+        lambda: reservoirpy.ops.link(reservoirpy.nodes.Input(), reservoir()) >> RidgeReadout(),
+    ],
+)
+def test_estimators_stand_on_either_side(make):
+    x, y = series()
+    model = make()
+    assert isinstance(model, Model)
+    out = model.fit(x, y, warmup=10).run(x)
+    assert out.shape == y.shape
+    assert (out.argmax(1) == y.argmax(1)).mean() > 0.7
+
+
+def test_labels_of_one_axis():
+    x, y = series()
+    expected = (reservoir() >> RidgeReadout()).fit(x, y).run(x)
+    found = (reservoir() >> RidgeReadout()).fit(x, y.argmax(1)).run(x)
+    np.testing.assert_allclose(found, expected)
+    node = ReadoutNode(RidgeReadout())
+    np.testing.assert_allclose(
+        node.fit(x, y.argmax(1)).run(x), ReadoutNode(RidgeReadout()).fit(x, y).run(x)
+    )
+    node.fit([x, x], [y.argmax(1), y.argmax(1)])
+    assert node.run(x).shape == y.shape
+
+
+def test_partial_fit_of_the_node():
+    x, y = series()
+    whole = ReadoutNode(RidgeReadout(selection=None)).fit(x, y).run(x)
+    node = ReadoutNode(RidgeReadout(selection=None))
+    node.partial_fit(x[:100], y[:100])
+    assert node.partial_fit(x[100:], y[100:].argmax(1)).shape == (len(x) - 100, V)
+    np.testing.assert_allclose(node.run(x), whole, atol=1e-8)
+    with pytest.raises(ValueError, match="must be one-hot rows"):
+        ReadoutNode(RidgeReadout()).partial_fit(x, y.argmax(1))
+    model = reservoir() >> RidgeReadout(selection=None)
+    assert model.partial_fit(x[:20], y[:20]).shape == (20, V)
+
+
+def test_a_node_of_equal_leak_rates_can_be_shown():
+    node = Reservoir(10, degree=3, leak_rate=0.3, random_state=0).fit(n_inputs=2).to_reservoirpy()
+    assert "lr=0.3" in repr(node)

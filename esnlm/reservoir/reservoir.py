@@ -16,6 +16,7 @@ from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import recurrence_of
 from esnlm.utils.array_shapes import check_pointers
+from esnlm.utils.linking import Linkable
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.threads import tile_map
@@ -40,7 +41,7 @@ class DivergenceError(ValueError):
     """States of a reservoir left the range of useful numbers."""
 
 
-class Reservoir(Stateful, BaseEstimator):
+class Reservoir(Stateful, Linkable, BaseEstimator):
     """Leaky echo state network: ``h[t] = (1-a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)``.
 
     Tokens (T,) integers or vectors (T, n_inputs) -> states (T, n_units) of ``dtype``. A token is
@@ -373,21 +374,15 @@ class Reservoir(Stateful, BaseEstimator):
         >>> bool(np.allclose(Reservoir.from_reservoirpy(node).transform(np.ones((5, 2))), states))
         True
         """
-        from esnlm.reservoir.reservoirpy import reservoir_from_node
+        from esnlm.utils.reservoirpy import reservoir_from_node
 
         return reservoir_from_node(cls, node)
 
     def to_reservoirpy(self) -> Any:
         """This fitted reservoir as an initialised reservoirpy ``Reservoir`` node, in float64."""
-        from esnlm.reservoir.reservoirpy import node_from_reservoir
+        from esnlm.utils.reservoirpy import node_from_reservoir
 
         return node_from_reservoir(self)
-
-    def __rshift__(self, other: Any) -> Any:
-        """``reservoir >> readout`` or ``reservoir >> node``: a reservoirpy ``Model``."""
-        from esnlm.reservoir.reservoirpy import link
-
-        return link(self, other)
 
     def set_weights(
         self, W: Any, W_in: Any, bias: NDArray[Any], leak_rate: NDArray[Any]

@@ -23,6 +23,7 @@ from esnlm.readouts.base.blocks import (
     rows_within,
 )
 from esnlm.utils.array_shapes import check_arrays
+from esnlm.utils.linking import Linkable
 from esnlm.utils.state_dict import Arrays, Stateful, array_of, saved
 
 _WITHOUT_STATE = (
@@ -51,7 +52,7 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     return codes.astype(np.intp, copy=False)
 
 
-class StreamingReadout(Stateful, ClassifierMixin, BaseEstimator, ABC):
+class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     """A classifier on (states, next tokens) that learns from arrays, chunks, blocks or a corpus.
 
     States X are (n, n_units) float32 or float64, C or F order; targets y (n,) are labels of any

@@ -7,7 +7,7 @@ import reservoirpy.nodes
 from numpy.typing import NDArray
 from reservoirpy.activationsfunc import identity, relu, tanh
 from reservoirpy.model import Model
-from reservoirpy.node import Node, TrainableNode
+from reservoirpy.node import Node, OnlineNode
 from reservoirpy.ops import link as link_nodes
 from reservoirpy.utils.data_validation import check_node_input
 
@@ -46,12 +46,12 @@ class ReservoirNode(Node):
         return {"out": states[-1]}, states
 
 
-class ReadoutNode(TrainableNode):
+class ReadoutNode(OnlineNode):
     """A readout, or any scikit-learn classifier, as a node: states -> class probabilities.
 
     Targets of ``fit`` are one-hot or probability rows (T, n_classes), whose largest entry is the
-    class, or class numbers (T, 1). Column k of the output is class k; a class that the readout has
-    not seen has probability 0.
+    class, or class numbers (T,) or (T, 1); all else is refused. Column k of the output is class k;
+    a class that the readout has not seen has probability 0.
     """
 
     def __init__(self, readout: Any, name: str | None = None) -> None:
@@ -74,17 +74,46 @@ class ReadoutNode(TrainableNode):
         """Fit the readout on all series, each without its first ``warmup`` steps."""
         if y is None:
             raise ValueError("fitting a readout needs targets y, got None")
+        y = as_columns(y)
         check_node_input(x, expected_dim=self.input_dim)
         check_node_input(y)
         if not self.initialized:
             self.initialize(x, y)
         states, targets = (_joined(series, warmup) for series in (x, y))
-        labels = targets.argmax(axis=1) if targets.shape[1] > 1 else targets[:, 0].astype(np.int64)
+        labels = _labels(targets)
         self.readout.fit(states, labels)
         if targets.shape[1] == 1:
             self.output_dim = int(labels.max()) + 1
         self.state = {"out": np.zeros(self.output_dim)}
         return self
+
+    def partial_fit(self, x: Any, y: Any = None) -> NDArray[np.float64]:
+        """Learn from one more series; the probabilities of its steps, once they are learned.
+
+        The first call needs targets whose width says how many classes there are.
+        """
+        if y is None:
+            raise ValueError("fitting a readout needs targets y, got None")
+        y = as_columns(y)
+        if not self.initialized:
+            self.initialize(x, y)
+        if y.shape[1] > 1:
+            classes = np.arange(y.shape[1])
+        elif hasattr(self.readout, "classes_"):
+            classes = np.asarray(self.readout.classes_)
+        else:
+            raise ValueError(
+                "the first targets of partial_fit must be one-hot rows, one column a class, got"
+                " class numbers, which may lack some"
+            )
+        self.readout.partial_fit(x, _labels(y), classes=classes)
+        self.output_dim = int(np.max(classes)) + 1
+        out = self._probabilities(x)
+        self.state = {"out": out[-1]}
+        return out
+
+    def _learning_step(self, x: NDArray[Any], y: NDArray[Any] | None) -> NDArray[np.float64]:
+        return self.partial_fit(x[None], None if y is None else y[None])[0]
 
     def _step(self, state: Any, x: NDArray[Any]) -> Any:
         return {"out": self._probabilities(x[None])[0]}
@@ -103,16 +132,63 @@ class ReadoutNode(TrainableNode):
         return out
 
 
-def link(reservoir: Any, other: Any) -> Model:
-    """``reservoir >> other`` as a reservoirpy model; other is a node, a model or a readout."""
-    if isinstance(other, Node | Model | list | tuple):
-        return link_nodes(ReservoirNode(reservoir), other)
-    if hasattr(other, "predict_proba"):
-        return link_nodes(ReservoirNode(reservoir), ReadoutNode(other))
+class _Model(Model):
+    """A model whose targets may also be class numbers (T,)."""
+
+    def fit(self, x: Any, y: Any = None, warmup: int = 0, workers: int = 1) -> Model:
+        return super().fit(x, as_columns(y), warmup=warmup, workers=workers)
+
+    def partial_fit(self, x: Any, y: Any = None) -> Any:
+        return super().partial_fit(x, as_columns(y))
+
+
+def link(left: Any, right: Any) -> Model:
+    """``left >> right`` as a reservoirpy model; each is an estimator, a node, a model or a list."""
+    made = link_nodes(node_of(left), node_of(right))
+    return _Model(made.nodes, made.edges)
+
+
+def node_of(part: Any) -> Any:
+    """What reservoirpy links: the node of an estimator, and nodes and models as they are."""
+    if isinstance(part, Node | Model):
+        return part
+    if isinstance(part, list | tuple):
+        return [node_of(each) for each in part]
+    if hasattr(part, "harvest"):
+        return ReservoirNode(part)
+    if hasattr(part, "predict_proba"):
+        return ReadoutNode(part)
     raise TypeError(
-        "the right side of reservoir >> must be a readout, a reservoirpy node or a model,"
-        f" got {type(other).__name__}"
+        "both sides of >> must be a reservoir, a readout, a reservoirpy node or a model,"
+        f" got {type(part).__name__}"
     )
+
+
+def as_columns(y: Any) -> Any:
+    """Targets with class numbers (T,) as columns (T, 1), of one series or several."""
+    if isinstance(y, list | tuple) and all(hasattr(series, "ndim") for series in y):
+        return [as_columns(series) for series in y]
+    return y[:, None] if isinstance(y, np.ndarray) and y.ndim == 1 else y
+
+
+def _labels(targets: NDArray[Any]) -> NDArray[np.int64]:
+    """Classes (T,) of targets (T, n_classes) or (T, 1); ValueError for real numbers."""
+    if targets.shape[1] == 1:
+        labels = targets[:, 0]
+        if not (np.isfinite(labels) & (labels >= 0) & (labels == np.floor(labels))).all():
+            raise ValueError(
+                "a readout predicts classes: targets must be class numbers or one-hot rows, got"
+                " real numbers; reservoirpy.nodes.Ridge predicts those"
+            )
+        return labels.astype(np.int64)
+    sums = targets.sum(axis=1)
+    if not ((targets >= 0).all() and np.allclose(sums, 1, atol=1e-4)):
+        raise ValueError(
+            "a readout predicts classes: targets must be class numbers, or one-hot or probability"
+            f" rows, got rows that sum to {sums.min():.4g} to {sums.max():.4g};"
+            " reservoirpy.nodes.Ridge predicts real numbers"
+        )
+    return np.asarray(targets.argmax(axis=1), dtype=np.int64)
 
 
 def reservoir_from_node(kind: Any, node: Any) -> Any:
@@ -144,11 +220,13 @@ def node_from_reservoir(reservoir: Any) -> reservoirpy.nodes.Reservoir:
     """An initialised reservoirpy node with the weights of a fitted reservoir, in float64."""
     if not hasattr(reservoir, "W_"):
         raise ValueError("the reservoir has no weights yet: call fit first")
+    leak = reservoir.leak_rate_.astype(np.float64)
     node = reservoirpy.nodes.Reservoir(
         W=reservoir.W_.astype(np.float64),
         Win=reservoir.W_in_.astype(np.float64),
         bias=reservoir.bias_.astype(np.float64),
-        lr=reservoir.leak_rate_.astype(np.float64),
+        # A number where it can be: reservoirpy cannot show a node of several.
+        lr=float(leak[0]) if (leak == leak[0]).all() else leak,
         sr=reservoir.spectral_radius,
         activation=reservoir.activation,
     )
