@@ -339,7 +339,7 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: model(n_tokens=3).fit([[0, 3]]), r"lie in \[0, 3\).*got 3"),
         (lambda: model().fit([[0.0, 1.0]]), "1-D array of integers, got float64"),
         (lambda: model().fit([[0, np.nan]]), "1-D array of integers, got float64"),
-        (lambda: model().fit(["some text"]), "set a tokenizer"),
+        (lambda: model().fit([[0, 1]]).score(["some text"]), "set a tokenizer"),
         (lambda: model().fit(7), "iterable of documents"),
         (lambda: model(tokenizer="syllable").fit(["a"]), "tokenizer must be"),
         (lambda: model(tokenizer="word").fit(["a b", [1, 2]]), "must be strings .* one of list"),

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from esnlm.evaluation.interpolation import interpolated, interpolation_weight
 from esnlm.text.corpus import TextCorpus, TokenStream
 from esnlm.text.shards import MANIFEST, Shards
 from esnlm.text.tokenizers import in_batches
+from esnlm.utils.progress import progress_bar
 
 COLUMNS = (
     "model",
@@ -102,8 +102,7 @@ class Evaluation:
         unk_id = None if tokenizer is None else tokenizer.unk_id
         # A line end was cut off each document that is not a whole file.
         cut = 0 if self.split == "file" else 1
-        hidden = None if self.verbose else True  # None: hidden where no terminal shows it
-        with tqdm(unit="tok", unit_scale=True, leave=False, disable=hidden) as bar:
+        with progress_bar(self.verbose, unit="tok", unit_scale=True, leave=False) as bar:
             for part in self.parts(path):
                 unknown = part.predicted & (
                     part.stream.tokens == (-1 if unk_id is None else unk_id)

@@ -1,5 +1,6 @@
 """Base class of models of token sequences: scores, perplexity and samples."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,8 @@ LARGEST_VOCABULARY = 1 << 24
 _TRIED = 8
 # Above zero a logarithm may be by this: float32 sums of a million probabilities.
 _ROUNDING = 1e-2
+#: Share of unknown tokens above which scores come with a warning.
+_MANY_UNKNOWN = 0.1
 
 
 class SequenceModel(BaseEstimator, ABC):
@@ -90,8 +93,13 @@ class SequenceModel(BaseEstimator, ABC):
         return stream.by_document(self._scores(stream))
 
     def score(self, docs: Any, y: None = None) -> float:
-        """Mean natural-log likelihood of a predicted token; higher is better."""
+        """Mean natural-log likelihood of a predicted token; higher is better.
+
+        Warns where more than a tenth of the tokens are unknown: they are easy to predict.
+        """
+        check_no_labels(y)
         stream = self.tokenize(docs)
+        self._warn_of_unknown(stream)
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
         return float(self._scores(stream)[stream.predicted()].mean())
@@ -101,7 +109,7 @@ class SequenceModel(BaseEstimator, ABC):
         return _checked_scores(self._log_probabilities(stream))
 
     def perplexity(self, docs: Any) -> float:
-        """exp of the mean negative log-likelihood of a predicted token."""
+        """exp of the mean negative log-likelihood of a predicted token; see `score`."""
         return float(np.exp(-self.score(docs)))
 
     def sample(
@@ -211,8 +219,20 @@ class SequenceModel(BaseEstimator, ABC):
         """Score a few tokens: whatever does not fit in what was loaded shows here."""
         some = np.unique(np.linspace(0, self.n_tokens_ - 1, _TRIED).astype(np.int64))
         with np.errstate(all="ignore"):
-            self.score([np.append(some, some)])
+            self._scores(self.tokenize([np.append(some, some)]))
             _checked_scores(self._next_log_probabilities(self._read(some)))
+
+    def _warn_of_unknown(self, stream: TokenStream) -> None:
+        if self.tokenizer_ is None or self.tokenizer_.unk_id is None or not len(stream.tokens):
+            return
+        share = float(np.mean(stream.tokens == self.tokenizer_.unk_id))
+        if share > _MANY_UNKNOWN:
+            warnings.warn(
+                f"{share:.1%} of the tokens are not in the vocabulary, and read as the unknown"
+                " token, which is easy to predict: perplexities do not compare with those of text"
+                " that is known",
+                stacklevel=3,
+            )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "n_tokens_"):
@@ -257,3 +277,12 @@ def _checked_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
             " are not those of one model"
         )
     return scores
+
+
+def check_no_labels(y: Any) -> None:
+    """Raise ValueError where labels are given: the next token is the target."""
+    if y is not None:
+        raise ValueError(
+            "a language model learns the next token of docs and takes no labels y: classify"
+            " states with a readout, such as RidgeReadout().fit(states, y)"
+        )

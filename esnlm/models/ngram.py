@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm.models.base import SequenceModel
+from esnlm.models.base import SequenceModel, check_no_labels
 from esnlm.models.saving import Contents
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import WEIGHTS
@@ -81,6 +81,7 @@ class NgramLanguageModel(SequenceModel):
         Raises ``CorpusError`` where there is no token to predict, ValueError for tokens that are
         no integers in ``[0, n_tokens)`` and parameters out of range.
         """
+        check_no_labels(y)
         check_parameters(self, _CONSTRAINTS)
         stream = self._learn_vocabulary(docs)
         ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)

@@ -10,10 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm.models.base import SequenceModel
+from esnlm.models.base import SequenceModel, check_no_labels
 from esnlm.models.saving import Contents, class_of, describe, parameters
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
+from esnlm.readouts.registry import BY_OPTION
+from esnlm.reservoir.reservoir import Reservoir
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import RESETS, framed_prefix
 from esnlm.text.corpus import CorpusError, TokenStream
@@ -36,12 +38,13 @@ class LanguageModel(SequenceModel):
 
     Parameters
     ----------
-    reservoir : Reservoir
+    reservoir : Reservoir, optional
         Taken as it is where it has weights already; otherwise a copy is drawn for the vocabulary.
-    readout : a readout of this package
+        Default: 1 000 units on cyclic offsets.
+    readout : a readout of this package, or its name on the command line
         A copy is fitted.
     tokenizer : Tokenizer, "word", "char" or None
-        A name trains one on the documents of `fit`.
+        A name trains one on the documents of `fit`; None is words where they are text.
     features : WordFeatures, optional
         Word features that drive the reservoir; a copy is fitted on the documents first, unless
         they are fitted already.
@@ -99,8 +102,8 @@ class LanguageModel(SequenceModel):
 
     def __init__(
         self,
-        reservoir: Any,
-        readout: Any,
+        reservoir: Any = None,
+        readout: Any = "ridge",
         tokenizer: Tokenizer | str | None = None,
         features: Any = None,
         reset: str = "sentence",
@@ -138,27 +141,31 @@ class LanguageModel(SequenceModel):
         ValueError
             Tokens are no integers in ``[0, n_tokens)``, or a parameter is out of range.
         """
+        check_no_labels(y)
         stream = self.read(docs)
         self.draw(stream)
         held = None
         if held_out is not None:
             held = self._harvest(self._tokens(held_out, self.n_tokens_, "held_out"))
         blocks, classes = self._harvest(self._ordered(stream)), np.arange(self.n_tokens_)
-        self.readout_ = clone(self.readout).fit_blocks(blocks, classes, held_out=held)
+        self.readout_ = clone(self.given_readout).fit_blocks(blocks, classes, held_out=held)
         return self
 
     def partial_fit(self, docs: Any, y: None = None) -> Self:
         """Learn from more documents; with ``reset="never"`` they continue the earlier ones.
 
         The first call needs ``n_tokens``, or a tokenizer that is not to be trained, unless its
-        documents hold the whole vocabulary.
+        documents hold the whole vocabulary. Warns where more than a tenth of the tokens are
+        unknown.
         """
+        check_no_labels(y)
         if hasattr(self, "readout_"):
             stream = self._tokens(docs, self.n_tokens_)
+            self._warn_of_unknown(stream)
         else:
             stream = self.read(docs)
             self.draw(stream)
-            self.readout_ = clone(self.readout)
+            self.readout_ = clone(self.given_readout)
         classes = np.arange(self.n_tokens_)
         for states, following in self._continued(self._ordered(stream)):
             self.readout_.partial_fit(states, following, classes=classes)
@@ -183,29 +190,50 @@ class LanguageModel(SequenceModel):
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
         for name, method, kind in (
             ("reservoir", "harvest", "a Reservoir"),
-            ("readout", "fit_blocks", "a readout of this package, such as RidgeReadout()"),
+            (
+                "readout",
+                "fit_blocks",
+                f"a readout of this package, such as RidgeReadout(), or {', '.join(BY_OPTION)}",
+            ),
             ("features", "transform", "WordFeatures or None"),
         ):
-            part = getattr(self, name)
+            part = getattr(self, name if name == "features" else f"given_{name}")
             if not hasattr(part, method) and (name, part) != ("features", None):
                 raise ValueError(f"{name} must be {kind}, got {part!r}")
         self.run_: str | None = None
         check_parameters(self, self._constraints)
         return self._learn_vocabulary(docs)
 
+    @property
+    def given_reservoir(self) -> Any:
+        """The reservoir of the constructor, or the default one."""
+        if self.reservoir is not None:
+            return self.reservoir
+        return Reservoir(1000, topology="offsets", random_state=self.random_state)
+
+    @property
+    def given_readout(self) -> Any:
+        """The readout of the constructor, or that of its name."""
+        if isinstance(self.readout, str) and self.readout in BY_OPTION:
+            readout = BY_OPTION[self.readout].load()()
+            seeded = "random_state" in readout.get_params()
+            return readout.set_params(random_state=self.random_state) if seeded else readout
+        return self.readout
+
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
         self._carried: tuple[Any, NDArray[np.int64]] | None = None
         given = self.features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
-        drawn = hasattr(self.reservoir, "W_")
-        n_units, n_tokens = int(self.reservoir.n_units), self.n_tokens_
+        reservoir = self.given_reservoir
+        drawn = hasattr(reservoir, "W_")
+        n_units, n_tokens = int(reservoir.n_units), self.n_tokens_
         # Every readout has two Gram matrices and the sums of states by token.
         needed = 16 * n_units**2 + 8 * n_units * n_tokens
         check_memory(
             f"a readout of {n_units} units and {n_tokens} tokens", needed, "lower one of them"
         )
-        self.reservoir_ = self.reservoir if drawn else clone(self.reservoir).fit(n_inputs=n_inputs)
+        self.reservoir_ = reservoir if drawn else clone(reservoir).fit(n_inputs=n_inputs)
         if self.reservoir_.n_inputs_ != n_inputs:
             raise ValueError(
                 f"the reservoir has {self.reservoir_.n_inputs_} inputs, expected {n_inputs}: draw"
@@ -328,7 +356,7 @@ class LanguageModel(SequenceModel):
 
     @property
     def _n_last(self) -> int:
-        return int(getattr(self.readout, "n_direct", 0))
+        return int(getattr(self.given_readout, "n_direct", 0))
 
     def _harvest(self, stream: TokenStream) -> StateBlocks:
         if not stream.n_predicted:

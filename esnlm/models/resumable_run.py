@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from esnlm.models.training_log import TrainingLog
 from esnlm.storage.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from esnlm.storage.model_folder import MISFITS, restoring
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.progress import progress_bar
 
 
 class StoppedError(Exception):
@@ -98,13 +98,13 @@ class ResumableRun(ABC):
                 for name, now in self.settings.items():
                     if saved.get(name) != now:
                         raise CheckpointError(_difference(name, saved.get(name), now))
-        hidden = None if verbose and self.is_first else True  # None: hidden without a terminal
-        bar = tqdm(unit="tok", unit_scale=True, disable=hidden)
+        bar = progress_bar(verbose and self.is_first, unit="tok", unit_scale=True)
         # What fails without a message of its own fails for what the checkpoint holds.
         doubted = nullcontext() if found is None else restoring(found.place, "checkpoint", MISFITS)
         with bar as self._bar, doubted:
             self._saved_at = self._clock = time.monotonic()
-            self._n_tokens = bar.total = self._begin(found)
+            self._n_tokens = self._begin(found)
+            bar.reset(self._n_tokens)
             if self.is_first:
                 if found is None:
                     self._log.begin()

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from esnlm.readouts.base.last_tokens import last_tokens
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.progress import progress_bar
 
 _LEAST_WARMUP = 256
 _LONGEST_WARMUP = 4096
@@ -49,10 +49,12 @@ class StateBlocks:
             self.options["features"] = features.embedding_.astype(dtype, copy=False)
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        hidden = None if self.verbose else True  # None: hidden where no terminal shows it
-        with tqdm(
-            total=self.stream.n_predicted, unit="tok", unit_scale=True, leave=False, disable=hidden
-        ) as bar:
+        options: dict[str, Any] = {
+            "total": self.stream.n_predicted,
+            "unit": "tok",
+            "unit_scale": True,
+        }
+        with progress_bar(self.verbose, leave=False, **options) as bar:
             for states, following, _ in self.with_positions():
                 yield states, following
                 bar.update(len(following))

@@ -91,7 +91,7 @@ class Trainer(ResumableRun):
         if features:
             model.features = clone(model.features).load_state_dict(features)
         model.draw(self.stream)
-        self.readout = model.readout_ = clone(model.readout)
+        self.readout = model.readout_ = clone(model.given_readout)
         counts = target_counts(self.stream, model.n_tokens_)
         classes = np.arange(model.n_tokens_)
         self.readout.begin(classes, model.n_columns_, n_rows=self.n_rows, counts=counts)

@@ -1,6 +1,6 @@
 """Documents as token sequences with boundary tokens around sentences or documents."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -34,6 +34,7 @@ def framed(
     """
     source = iter(docs)
     while batch := list(islice(source, _BATCH)):
+        batch = [as_text(doc) for doc in batch]
         kinds = {isinstance(doc, str) for doc in batch}
         if len(kinds) > 1:
             raise ValueError("docs must be all strings or all integer arrays, got both")
@@ -60,6 +61,7 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     are in a document: with ``reset="sentence"`` only what follows the last of them is read.
     Integers are taken as they are, and where there are none at all BOS stands alone.
     """
+    prefix = as_text(prefix)
     if not isinstance(prefix, str):
         ids = _as_integers(prefix)
         bos = ids if tokenizer is None else _boundaries(tokenizer, reset)[0]
@@ -93,16 +95,22 @@ def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str],
 def trained_tokenizer(
     tokenizer: Tokenizer | str | None, docs: Iterable[Any], reset: str
 ) -> Tokenizer | None:
-    """The tokenizer as it is, or the one of its name, trained on the documents."""
+    """The tokenizer as it is, or the one of its name, trained on the documents.
+
+    None is words where documents are text.
+    """
 
     def texts() -> Iterator[str]:
-        for doc in docs:
+        for doc in map(as_text, docs):
             if not isinstance(doc, str):
                 raise ValueError(
                     f"docs must be strings to train a tokenizer on, got one of {type(doc).__name__}"
                 )
             yield doc
 
+    read = iter(docs) if isinstance(docs, Iterable) else iter(())  # a stream of tokens is not
+    if tokenizer is None and isinstance(as_text(next(read, None)), str):
+        tokenizer = "word"
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
     if tokenizer == "word":
@@ -118,6 +126,9 @@ def as_documents(docs: Any) -> Any:
     >>> as_documents("a text"), as_documents([[0, 1], [0, 2]])
     (['a text'], [[0, 1], [0, 2]])
     """
+    if hasattr(docs, "columns") or isinstance(docs, Mapping):
+        names = ", ".join(map(str, getattr(docs, "columns", docs)))[:200]
+        raise ValueError(f"docs must be documents, got a table of {names}: pass one of its columns")
     if isinstance(docs, str):
         return [docs]
     if isinstance(docs, np.ndarray) and docs.ndim == 1 and docs.dtype.kind in "US":
@@ -130,6 +141,24 @@ def as_documents(docs: Any) -> Any:
     if listed and all(not isinstance(value, str) and np.ndim(value) == 0 for value in docs):
         return [np.asarray(docs)]
     return list(docs) if iter(docs) is docs else docs
+
+
+def as_text(doc: Any) -> Any:
+    """Words (a list, tuple or array of strings) as the text of them; any other document as it is.
+
+    >>> as_text(["a", "text"]), as_text([0, 1])
+    ('a text', [0, 1])
+    """
+    if isinstance(doc, list | tuple):
+        words = len(doc) > 0 and all(isinstance(each, str) for each in doc)
+    else:
+        words = isinstance(doc, np.ndarray) and doc.dtype.kind == "U"
+    if not words:
+        return doc
+    text = " ".join(doc)
+    if len(text.split()) != len(doc):
+        raise ValueError(f"a token must hold no white space and not be empty, got {doc!r:.200}")
+    return text
 
 
 def _as_integers(doc: Any) -> NDArray[Any]:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import join_sequences
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.progress import progress_bar
 from esnlm.utils.validation import check_choice
 
 Floats = NDArray[np.float64]
@@ -119,13 +119,8 @@ def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Fl
     # In lexicographic order: a model may read the beginning that neighbours share once.
     distinct = sorted({ids for ids in sequences if len(ids) > 1})
     sums = dict.fromkeys(sequences, 0.0)
-    for first in tqdm(
-        range(0, len(distinct), _BATCH),
-        unit="sentence",
-        unit_scale=_BATCH,
-        leave=False,
-        disable=None if verbose else True,  # None: hidden unless a terminal shows it
-    ):
+    batches = range(0, len(distinct), _BATCH)
+    for first in progress_bar(verbose, batches, unit="sentence", unit_scale=_BATCH, leave=False):
         batch = distinct[first : first + _BATCH]
         docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
         if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset

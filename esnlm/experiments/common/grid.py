@@ -69,7 +69,7 @@ def run_grid(
     A CSV of other columns or fixed values, and one that another process is writing, are refused
     by ValueError; a killed worker raises ChildProcessError. Finished rows stay, whatever happens.
     """
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
     given = [dict(setting) for setting in settings]
     # Keys are compared as text: a name such as 007 reads back as another number.

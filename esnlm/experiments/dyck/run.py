@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import gen_batches
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from esnlm.experiments.common.grid import Row
 from esnlm.grammars.dyck import BRACKETS, PAIRS, DyckGrammar, allowed_closers, bracket_distances
