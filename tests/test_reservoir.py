@@ -10,8 +10,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from esnlm import Reservoir
-from esnlm.reservoir.reservoir import DivergenceError
 from esnlm.reservoir.weights import TOPOLOGIES
+from esnlm.utils.validation import DivergenceError
 
 FUNCTIONS = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "identity": lambda x: x}
 V = 7

@@ -1,5 +1,6 @@
 """``esnlm train``: fit a model to shards or text, in closed form and its like or by gradient."""
 
+import math
 import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,15 @@ from esnlm.commands.options.model import (
 )
 from esnlm.commands.options.train import TrainOptions, check_absent
 from esnlm.commands.train_network import train_network
+from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.models.reservoir import LanguageModel
+    from esnlm.text.corpus import TokenStream
+
+# Readouts whose penalty held-out text chooses in trials, for texts of at most so many tokens: in
+# longer ones the readout's own hardly matters, and trials would cost more than training.
+_PENALISED, _TRIED_TOKENS = ("SoftmaxReadout", "LowRankReadout"), 1 << 20
 
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:
@@ -65,9 +72,12 @@ def _fit(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions) ->
     held_out = corpus.read(options.held_out, tokenizer) if options.held_out else None
     if is_shards(text) or options.passes != PassOptions():
         return _in_passes(model, docs, held_out, options)
-    model.fit(docs, held_out=held_out)
+    stream, held = _read(model, docs, held_out, options)
+    model.fit(stream, held_out=held)
     model.save(options.out)
     print(f"{options.out}: {_summary(model)}")
+    if held is not None:
+        _compare(-model.score(held), stream, held, model.n_tokens_)
     return 0
 
 
@@ -78,14 +88,60 @@ def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, options: TrainO
     chosen = {name: value for name, value in given(options.passes).items() if name in names}
     plan = TrainingPlan(seed=options.seed, **chosen)
     running = Running.prepared(options.out, options.passes, overwrite=options.overwrite)
-    stream = model.read(docs)
-    held = None if held_out is None else model.tokenize(held_out)
+    stream, held = _read(model, docs, held_out, options)
 
     def save() -> str:
         model.save(options.out)
         return _summary(model)
 
-    return running.run(Trainer(model, stream, held, plan), save)
+    trainer = Trainer(model, stream, held, plan)
+    status = running.run(trainer, save)
+    if trainer.held_out is not None and trainer.last_score is not None and status == 0:
+        _compare(trainer.last_score, stream, trainer.held_out, model.n_tokens_)
+    return status
+
+
+def _read(
+    model: "LanguageModel", docs: Any, held_out: Any, options: TrainOptions
+) -> "tuple[TokenStream, TokenStream | None]":
+    """Tokens of both texts; the penalty, where it is left open, is chosen by the held-out one."""
+    stream = model.read(docs)
+    if held_out is None:
+        return stream, None
+    held = model.tokenize(held_out)
+    readout = options.readout
+    is_open = readout.alpha is None and "alpha" not in dict(readout.option)
+    if (
+        is_open
+        and type(model.readout).__name__ in _PENALISED
+        and len(stream.tokens) <= _TRIED_TOKENS
+    ):
+        from esnlm.models.penalty import chosen_penalty
+
+        losses = chosen_penalty(model, stream, held, options.seed)
+        best = next(iter(losses))
+        model.readout.set_params(alpha=best)
+        tried = ", ".join(f"{alpha:g}: {math.exp(loss):.4g}" for alpha, loss in losses.items())
+        log.info(f"--alpha {best:g} by the held-out text (perplexities in trials, {tried})")
+    return stream, held
+
+
+def _compare(loss: float, stream: "TokenStream", held_out: "TokenStream", n_tokens: int) -> None:
+    """Say how the model compares with n-grams of the same text."""
+    from esnlm.models.baselines import ORDER, baselines
+
+    unigrams, ngrams = baselines(stream, held_out, n_tokens)
+    line = f"held-out perplexity {math.exp(loss):.4g}; of unigrams {math.exp(unigrams):.4g}"
+    if ngrams is not None:
+        line += f", of Kneser-Ney {ORDER}-grams {math.exp(ngrams):.4g}"
+    print(line)
+    if loss > unigrams:
+        log.warning(
+            "the model is worse than the words' frequencies alone: raise --alpha, or take the"
+            " default readout"
+        )
+    elif ngrams is not None and loss > ngrams:
+        log.warning(f"the {ORDER}-grams are better on this text: esnlm ngram makes a model of them")
 
 
 def _summary(model: "LanguageModel") -> str:

@@ -23,6 +23,7 @@ from esnlm.utils.threads import tile_map
 from esnlm.utils.validation import (
     Choice,
     Count,
+    DivergenceError,
     Float,
     Number,
     check_count,
@@ -35,10 +36,6 @@ from esnlm.utils.validation import (
 _BLOCK_BYTES = 32 << 20
 # Beyond this size float32 sums of squares of states lose all meaning.
 _LIMIT = 1e8
-
-
-class DivergenceError(ValueError):
-    """States of a reservoir left the range of useful numbers."""
 
 
 class Reservoir(Stateful, Linkable, BaseEstimator):

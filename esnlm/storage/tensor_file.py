@@ -36,7 +36,7 @@ def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     """Write arrays as a safetensors file, to the disk itself; its SHA-256.
 
     The same arrays give the same bytes: widest types first, then by name. Raises TypeError for a
-    type that the format does not have.
+    type that the format does not have, ValueError for an array with NaN or infinity.
     """
     ordered = sorted(
         ((name, np.asarray(array)) for name, array in arrays.items()),
@@ -54,9 +54,14 @@ def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
     text += b" " * (-len(text) % 8)
     with GrowingFile(path, np.dtype(np.uint8)) as file:
         file.append(np.frombuffer(len(text).to_bytes(8, "little") + text, np.uint8))
-        for _, array in ordered:
+        for name, array in ordered:
             little = array.dtype.newbyteorder("<")
             for rows in np.array_split(np.atleast_1d(array), 1 + array.nbytes // _PIECE_BYTES):
+                if array.ndim and array.dtype.kind == "f" and not np.isfinite(rows).all():
+                    raise ValueError(
+                        f"{name!r} holds numbers that are not finite, and is not saved: the"
+                        " training has diverged, or an option is far out of range"
+                    )
                 file.append(np.ascontiguousarray(rows, dtype=little).reshape(-1).view(np.uint8))
         return str(file.state()["sha256"])
 

@@ -32,6 +32,10 @@ class Count(NamedTuple):
             raise ValueError(f"{name} must be at most {self.most}, got {value}")
 
 
+class DivergenceError(ValueError):
+    """States or parameters left the range of useful numbers."""
+
+
 class Number(NamedTuple):
     """A finite number in an interval, whose ends belong to it unless they are ``open``.
 
@@ -63,6 +67,10 @@ class Number(NamedTuple):
             right = ")" if self.open in ("high", "both") else "]"
             rule = f"lie in {left}{self.low}, {self.high}{right}"
         raise ValueError(f"{name} must {rule}, got {value}")
+
+
+#: A weight penalty; far beyond its range products of float32 numbers overflow.
+PENALTY = Number(0, 1e12)
 
 
 class Choice(NamedTuple):

@@ -64,7 +64,8 @@ class TrainOptions:
     overwrite: bool = False
     """Replace a model or checkpoints that are there."""
     held_out: HeldOut = ()
-    """Text to choose penalties and stops by, and to score along the way."""
+    """Text to choose penalties by (of softmax and lowrank readouts for up to a million tokens) and
+    stops (of mixtures and softmax), to score along the way, and to compare with n-grams."""
     features: Features = None
     """Dimensions of word features that drive the reservoir, learned by gradient or, with spectral:,
     from bigram counts; 0: one-hot tokens (default: 0; from 5000 words on spectral:128)."""

@@ -25,10 +25,16 @@ from esnlm.readouts.base.blocks import (
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.linking import Linkable
 from esnlm.utils.state_dict import Arrays, Stateful, array_of, saved
+from esnlm.utils.validation import DivergenceError
 
 _WITHOUT_STATE = (
     "this readout was loaded without its training state and cannot learn more rows: save it with"
     " training=True, or fit a clone on all of them"
+)
+
+_DIVERGED = (
+    "the readout diverged, its {} are not finite: lower learning_rate, or give a penalty alpha and"
+    " states of ordinary size"
 )
 
 _PREDICTION_BYTES = 1 << 26
@@ -118,9 +124,16 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         chunk, a readout after the same `begin` can continue from ``state_dict(training=True)``, bit
         for bit. Rows at hand are given to `_solve`, which may read them as often as it likes.
         """
-        if passes.rows is None:
-            return self._stream(passes, held_out)
-        return self._solve(passes.rows, held_out)
+        try:
+            if passes.rows is None:
+                yield from self._stream(passes, held_out)
+            else:
+                yield from self._solve(passes.rows, held_out)
+        except ZeroDivisionError as error:  # compiled code divides by sums of what overflowed
+            raise DivergenceError(_DIVERGED.format("probabilities")) from error
+        for name in self._parameters:
+            if not np.isfinite(getattr(self, name)).all():
+                raise DivergenceError(_DIVERGED.format(name))
 
     def _stream(self, passes: Passes, held_out: Blocks | None) -> Iterator[Progress]:
         """`train` over passes, of which no more than a block is at hand."""

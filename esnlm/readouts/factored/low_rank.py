@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from esnlm.readouts.two_level.readout import TwoLevelReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
-from esnlm.utils.validation import Count, Number, check_parameters
+from esnlm.utils.validation import PENALTY, Count, Number, check_parameters
 
 _RATE, _RATE_POWER = 7.3, -0.84
 # Batches of a pass; with direct connections as many as all passes would have at least.
@@ -113,7 +113,7 @@ class LowRankReadout(TwoLevelReadout):
     }
     _constraints: ClassVar[dict[str, Any]] = {
         "n_components": Count(),
-        "alpha": Number(0),
+        "alpha": PENALTY,
         "n_frequent": Count(0, none=True),
         "n_classes": Count(none=True),
         "n_passes": Count(),

@@ -18,7 +18,7 @@ from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
 from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
 from esnlm.readouts.mixture.whitening import Source, Whitening, prepare
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
-from esnlm.utils.validation import Choice, Count, Number, check_parameters
+from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters
 
 # Steps of EM that the quasi-Newton correction remembers.
 _MEMORY = 10
@@ -125,9 +125,9 @@ class MixtureOfExpertsReadout(BufferedReadout):
         "n_restarts": Count(),
         "patience": Count(),
         "buffer_size": Count(),
-        "alpha": Number(0),
-        "common_alpha": Number(0),
-        "gate_alpha": Number(0),
+        "alpha": PENALTY,
+        "common_alpha": PENALTY,
+        "gate_alpha": PENALTY,
         "tol": Number(0),
         "variance": Number(0, open="low"),
         "validation_fraction": Number(0, 0.5, open="low"),

@@ -20,7 +20,7 @@ from esnlm.readouts.softmax.sgd import (
     interleaved,
 )
 from esnlm.utils.state_dict import Arrays, saved, under_prefix
-from esnlm.utils.validation import Choice, Count, Number, check_parameters
+from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters
 
 # Bytes of rows that "auto" holds for Newton's method, and operations (rows x units x classes)
 # up to which it is preferred: about a minute on two cores.
@@ -89,7 +89,7 @@ class SoftmaxReadout(BufferedReadout):
     }
     _constraints: ClassVar[dict[str, Any]] = {
         "solver": Choice(("auto", "newton-cg", "incremental")),
-        "alpha": Number(0),
+        "alpha": PENALTY,
         "tol": Number(0),
         "max_iter": Count(),
         "n_passes": Count(),

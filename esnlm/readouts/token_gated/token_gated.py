@@ -11,7 +11,7 @@ from esnlm.readouts.softmax.sgd import batch_rows, decayed, frequencies_of
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of
 from esnlm.utils.state_dict import Arrays, Stateful, saved
-from esnlm.utils.validation import Count, Number, check_parameters
+from esnlm.utils.validation import PENALTY, Count, Number, check_parameters
 
 _SAMPLE_ROWS_A_UNIT = 100
 _LEAST_SAMPLE = 65536
@@ -65,7 +65,7 @@ class TokenGatedReadout(StreamingReadout):
     _constraints: ClassVar[dict[str, Any]] = {
         "n_gates": Count(),
         "n_passes": Count(),
-        "alpha": Number(0),
+        "alpha": PENALTY,
         "learning_rate": Number(0, open="low"),
         "momentum": Number(0, 1, open="high"),
     }
