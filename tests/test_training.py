@@ -294,9 +294,11 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path):
 
 
 TEXT = "the boy sees the dog\nthe dog sees the boy\n\nthe girl walks with the boy\n" * 400
-COMMAND = """train text --held-out text --units 40 --readout softmax --passes 6 --chunk-tokens 600
+COMMAND = """train text --held-out text --units 40 --readout softmax --alpha 1 --passes 6
+--chunk-tokens 600
 --checkpoint-every 0 --score-every 4000 --log log.csv --resume --out model"""
 TRAIN = COMMAND.split()
+ADVICE = "esnlm: warning: the 5-grams are better on this text: esnlm ngram makes a model of them\n"
 
 
 def process(*argv: str) -> subprocess.Popen[str]:
@@ -316,7 +318,7 @@ def undisturbed(folder: Path, monkeypatch) -> tuple[dict[str, bytes], list[list[
     began = time.monotonic()
     done = process(*TRAIN)
     _, err = done.communicate(timeout=300)
-    assert (done.returncode, err) == (0, "")
+    assert (done.returncode, err) == (0, ADVICE)
     assert not Path("model.checkpoints").exists()
     return contents(Path("model")), rows_of(Path("log.csv")), time.monotonic() - began
 
@@ -338,7 +340,8 @@ def kill_and_resume(folder: Path, kills: list[float], monkeypatch) -> list[float
         running.communicate()
     last = process(*TRAIN)
     _, err = last.communicate(timeout=300)
-    assert (last.returncode, err) == (0, "")
+    assert last.returncode == 0
+    assert err in ("", ADVICE)  # nothing where the last one killed had saved its model
     return escaped
 
 
