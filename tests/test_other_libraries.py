@@ -96,3 +96,15 @@ def test_bars_are_shown_in_notebooks(notebook: bool, disable: Any, monkeypatch):
     progress_bar(True)
     progress_bar(False)
     assert asked == [disable, True]
+
+
+def test_coefficients_of_ridge_are_there_after_partial_fit():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 4)), rng.integers(3, size=60)
+    assert not hasattr(RidgeReadout(), "coef_")
+    readout = RidgeReadout().partial_fit(X[:30], y[:30], classes=[0, 1, 2])
+    for rows in (30, 60):
+        whole = RidgeReadout().fit(X[:rows], y[:rows])
+        for name in ("coef_", "intercept_", "alpha_"):
+            np.testing.assert_allclose(getattr(readout, name), getattr(whole, name), rtol=1e-9)
+        readout.partial_fit(X[30:], y[30:])

@@ -155,14 +155,24 @@ class RidgeReadout(StreamingReadout):
             yield Progress(1)
         self._settle_with(part or held_out)
         if part is not None:
+            alpha = self.alpha_
             for X, codes in part:
                 self._absorb(X, codes)
             moments = self._all_moments()
-            self._set_solution(moments, self.alpha_, _Spectrum(moments).coefficients(self.alpha_))
+            self._set_solution(moments, alpha, _Spectrum(moments).coefficients(alpha))
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         self._all_moments().add(X, codes)
+        for name in self._arrays():
+            self.__dict__.pop(name, None)
         self._stale = True
+
+    def __getattr__(self, name: str) -> Any:
+        """Solve for the parameters when they are first read after new rows."""
+        if name in self._arrays() and self.__dict__.get("_stale"):
+            self._settle()
+            return self.__dict__[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _all_moments(self) -> Moments:
         if self._moments is None:
