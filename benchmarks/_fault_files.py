@@ -10,11 +10,11 @@ import numpy as np
 from _fault_runner import Case, command_failure
 from _report import ROOT
 from numpy.typing import NDArray
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from esnlm import LanguageModel
 from esnlm.storage.checkpoints import _CHECKPOINT
-from esnlm.storage.model_folder import CONFIG, MODEL, TOKENIZER, write_files
+from esnlm.storage.model_folder import CONFIG, MODEL, TOKENIZER
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text import shards
 
@@ -103,12 +103,14 @@ def _altered_model(rng: np.random.Generator, source: Path, place: Path, kind: An
         what = f"{TOKENIZER}: {altered_json(rng, tokenizer)}"
         texts[TOKENIZER] = json.dumps(tokenizer)
     place.mkdir(parents=True)
-    write_files(place, kind, config, arrays, texts)
+    for file, content in arrays.items():
+        save_file(content, place / file)  # the package's own writer refuses NaN
+    for file, text in texts.items():
+        (place / file).write_text(text)
     if headers:
         what += f": {_altered_header(rng, place / headers)}"
-        digests = {name: file_digest(place / name) for name in names}
-        sealed = kind.sealed({**config, "sha256": dict(sorted(digests.items()))})
-        (place / CONFIG).write_bytes(sealed)
+    digests = {name: file_digest(place / name) for name in sorted(names)}
+    (place / CONFIG).write_bytes(kind.sealed({**config, "sha256": digests}))
     return what
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
@@ -49,7 +49,9 @@ def altered(name: str, place: Path, change) -> Path:
     texts = {TOKENIZER: (source / TOKENIZER).read_text()}
     change(config, arrays)
     place.mkdir()
-    write_files(place, MODEL, config, {WEIGHTS: arrays}, texts)
+    write_files(place, MODEL, config, {WEIGHTS: load_file(source / WEIGHTS)}, texts)
+    save_file(arrays, place / WEIGHTS)
+    resealed(place)
     return place
 
 
