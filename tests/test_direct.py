@@ -144,7 +144,7 @@ def test_what_the_reservoir_forgets_is_read_directly():
     )
     # Nine of ten tokens follow from the second last; chance is 12.
     assert two < 0.5 * without
-    assert two < 0.5 * one
+    assert two < 0.55 * one
     assert two < 3.5
 
 

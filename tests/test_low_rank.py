@@ -6,9 +6,12 @@ from sklearn.base import clone
 from sklearn.cross_decomposition import CCA
 
 from esnlm import LowRankReadout, SoftmaxReadout
+from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
+from esnlm.readouts.two_level.class_softmax import ClassSoftmax
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
+from esnlm.utils.threads import tile_map
 
 N_UNITS, N_WORDS, RANK = 30, 60, 4
 
@@ -168,6 +171,40 @@ def test_a_pass_goes_on_where_it_was_saved(stop):
     ours, theirs = part.state_dict(), whole.state_dict()
     assert ours.keys() == theirs.keys()
     assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
+
+
+def test_words_that_never_occurred_are_as_dear_as_in_kneser_ney():
+    random = np.random.default_rng(0)
+    X = random.standard_normal((40000, N_UNITS)).astype(np.float32)
+    shares = 1 / np.arange(1, 801) ** 1.1
+    y = random.choice(800, len(X), p=shares / shares.sum())
+    readout = LowRankReadout(8, random_state=0).fit_blocks([(X, y)], np.arange(1000))
+    unigrams = KneserNey(1, n_tokens=1000).fit(y).next_token_distribution([])
+    missing = np.bincount(y, minlength=1000) == 0
+    found = readout.predict_log_proba(X[:200])[:, missing]
+    np.testing.assert_allclose(found.mean(), np.log(unigrams[missing]).mean(), atol=0.1)
+    assert np.ptp(found) < 1.5
+
+
+def test_discounted_targets_have_the_gradient_of_finite_differences():
+    random = np.random.default_rng(0)
+    n, share = 6, random.dirichlet(np.ones(4)).astype(np.float32)
+    discounts = random.random(n).astype(np.float32)
+    classes, Z = random.integers(0, 4, n), random.standard_normal((n, 3)).astype(np.float32)
+    every = np.ones(3, dtype=bool)
+    solver = ClassSoftmax(3, None, np.ones(4), momentum=0.0, penalty=0.0, informative=every, seed=0)
+    solver.weights[:] = random.standard_normal((4, 4))
+    targets = np.outer(discounts, share) + (1 - discounts)[:, None] * np.eye(4)[classes]
+
+    def losses(Z: np.ndarray) -> np.ndarray:
+        return -(targets * solver.log_probabilities(Z.astype(np.float64))).sum(axis=1)
+
+    shifts = 1e-5 * np.eye(3)
+    wanted = np.stack([losses(Z + e) - losses(Z - e) for e in shifts], axis=1) / 2e-5
+    in_z = np.empty_like(Z)
+    with tile_map(1) as over:
+        solver.step(Z, classes, 1e-30, over, in_z, (discounts, share))
+    np.testing.assert_allclose(in_z, wanted, atol=1e-5)
 
 
 def test_rare_words_may_share_their_sums(monkeypatch, held):

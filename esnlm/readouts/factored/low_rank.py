@@ -26,8 +26,9 @@ class LowRankReadout(TwoLevelReadout):
     2. Classes: the ``n_frequent`` most frequent words have one each, the others are clustered by
        the states that they follow.
     3. Passes over all rows train the softmax over classes and those over the words of a class on
-       the components. These are uncorrelated, so every step is a Gram-preconditioned one at
-       no cost.
+       the components. These are uncorrelated, so every step over classes is a
+       Gram-preconditioned one at no cost. The targets of rare words are discounted in favour of
+       all words (absolute discounting), so that those that never occurred keep their share.
 
     A row costs ``2 N P + 4 P (K + words in its class)`` operations for P components and K
     classes: 7 million at N = 4096 and V = 50 257, a sixtieth of a full softmax's. A trained
@@ -50,7 +51,8 @@ class LowRankReadout(TwoLevelReadout):
         for s steps, which was found best for 10^2 to 10^3 of them.
     momentum : float
     prior : float
-        Curvature that a word within a class starts with, in units of the components' variance.
+        Rows of mean length in the squared gradients that a word within a class starts with: the
+        more, the shorter are its first steps.
     n_direct : int
         Last tokens that the components also depend on, past the reservoir: direct connections
         from input to output (Jaeger 2001), one trained vector (P,) a token and place. The last
@@ -181,6 +183,7 @@ class LowRankReadout(TwoLevelReadout):
             direct_rate=self.direct_rate,
             # A second look at a pair of tokens is mostly one at what its vector knows by heart.
             batches=_DIRECT_BATCHES if self.n_direct else _BATCHES,
+            discounted=True,
         )
 
     def _assign(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:

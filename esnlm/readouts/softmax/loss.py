@@ -86,6 +86,14 @@ def residuals(Z: NDArray[Any], targets: NDArray[Any]) -> tuple[float, NDArray[An
     return float(np.dot(losses.astype(np.float64), np.ones(len(Z)))), Z, R
 
 
+def discount(
+    R: NDArray[Any], targets: NDArray[Any], shares: NDArray[Any], backoff: NDArray[Any] | float
+) -> None:
+    """Make residuals R (n, V) those of targets whose ``shares`` (n,) go to ``backoff`` (V,)."""
+    R[np.arange(len(R)), targets] += shares
+    R -= shares[:, None] * backoff
+
+
 class MultinomialLoss:
     """Penalised mean negative log-likelihood of softmax regression over blocks of rows.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from esnlm.kernels.multinomial import normalise_rows, shift_rows
 from esnlm.readouts.base.blocks import rows_within
-from esnlm.readouts.softmax.loss import log_softmax, residuals
+from esnlm.readouts.softmax.loss import discount, log_softmax, residuals
 from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import TileMap
@@ -94,18 +94,22 @@ class ClassSoftmax(Stateful):
         rate: float,
         over: TileMap,
         in_z: NDArray[np.float32] | None = None,
+        discounts: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
     ) -> None:
         """One step on rows Z (n, P), whose classes are (n,).
 
-        ``in_z`` (n, P) receives the gradient of the summed loss with respect to Z, before the
-        step; only without a gate.
+        ``discounts`` are shares (n,) of the rows' targets that are taken from their classes, and
+        the distribution (C,) that they go to. ``in_z`` (n, P) receives the gradient of the summed
+        loss with respect to Z, before the step. Both only without a gate.
         """
 
         def tile(start: int) -> tuple[NDArray[Any], ...]:
             part = slice(start, start + rows)
             if self.gated:
                 return self._mixture_derivatives(Z[part], classes[part])
-            return self._derivatives(Z[part], classes[part], None if in_z is None else in_z[part])
+            less = None if discounts is None else (discounts[0][part], discounts[1])
+            out = None if in_z is None else in_z[part]
+            return self._derivatives(Z[part], classes[part], less, out)
 
         rows = min(_TILE, rows_within(_TILE_BYTES, self.weights.shape[1], np.float32))
         parts = over(tile, range(0, len(Z), rows))
@@ -135,10 +139,16 @@ class ClassSoftmax(Stateful):
         self.n_steps += 1
 
     def _derivatives(
-        self, Z: NDArray[Any], classes: NDArray[np.intp], in_z: NDArray[Any] | None
+        self,
+        Z: NDArray[Any],
+        classes: NDArray[np.intp],
+        discounts: tuple[NDArray[Any], NDArray[Any]] | None,
+        in_z: NDArray[Any] | None,
     ) -> tuple[NDArray[Any], ...]:
         """Gradient of the summed loss in the weights, and sums of p and p² by class."""
         _, P, R = residuals(_linear(Z, self.weights), classes)
+        if discounts is not None:
+            discount(R, classes, *discounts)
         if in_z is not None:
             np.matmul(R, self.weights[:-1].T, out=in_z)
         return _gradient(Z, R), P.sum(axis=0), np.einsum("iv,iv->v", P, P)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.ngrams.counts import estimate_discounts
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.rows import Rows
 from esnlm.readouts.two_level.cca import canonical_variables
@@ -24,8 +25,8 @@ from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 
 # Learning rates of rows after the passes, relative to those of the first ones.
 _LATER_RATE = 0.1
-# Batches of classes to one batch of words.
-_WORD_BATCHES = 4
+# Batches of classes to one batch of words, and their first learning rate.
+_WORD_BATCHES, _WORD_RATE = 4, 3.0
 # Added to the occurrences of each word: classes of rare words have many.
 _DOUBT = 0.5
 # Products of fewer operations are not worth threads.
@@ -48,6 +49,14 @@ _OLD_PARTS = {
 }
 
 
+class _Rates(NamedTuple):
+    """Learning rates of a step."""
+
+    classes: float
+    words: float
+    direct: float
+
+
 class TwoLevelSettings(NamedTuple):
     """Hyper-parameters of a `TwoLevelLearner`.
 
@@ -55,7 +64,8 @@ class TwoLevelSettings(NamedTuple):
     within classes by softmax, or by ridge. ``alpha`` and ``word_alpha`` are penalties (ridge:
     None chooses them by cross-validation). ``rate(share, n_rows, n_components, n_steps)`` is the
     learning rate of the classes when a ``share`` of all rows is left, for batches of ``n_rows``
-    rows. ``prior`` is the curvature that a word starts with, in units of the components' variance.
+    rows. ``prior`` rows of mean length are in the squared gradients that a word starts with.
+    ``discounted``: targets are those of `_discounts`; for softmax over classes without a gate.
     """
 
     n_components: int
@@ -72,6 +82,7 @@ class TwoLevelSettings(NamedTuple):
     n_pairs: int = 0
     direct_rate: float = 0.0
     batches: int = 64
+    discounted: bool = False
 
 
 class TwoLevelLearner(Stateful):
@@ -96,6 +107,7 @@ class TwoLevelLearner(Stateful):
     _saved = saved(
         "n_seen", "n_rows", "counts", "pilot", "pair_counts", "directions", "shift", "word_class",
         "moments", "class_solver", "word_solver", "direct", "rows", "word_rows", "n_word_rows",
+        "discounts",
     )  # fmt: skip
 
     def __init__(
@@ -122,6 +134,7 @@ class TwoLevelLearner(Stateful):
         self.moments: Moments | None = None
         self.class_solver: ClassSoftmax | None = None
         self.word_solver: WordSoftmax | None = None
+        self.discounts: NDArray[np.float32] | None = None
         self.ridge_behind = False
         self.rows, self.word_rows = _waiting(), _waiting()
 
@@ -179,6 +192,8 @@ class TwoLevelLearner(Stateful):
                 informative=scale > LEAST_SCALE,
                 seed=settings.seed,
             )
+        if settings.discounted:
+            self.discounts = _discounts(counts)
         if settings.softmax_words:
             self.words = self.word_solver = WordSoftmax(
                 layout,
@@ -288,19 +303,19 @@ class TwoLevelLearner(Stateful):
         return split_last_tokens(X, self.settings.n_direct, self.n_words)
 
     @property
-    def _rates_now(self) -> tuple[float, float]:
+    def _rates_now(self) -> _Rates:
         return self._rates(self.schedule.share_left(self.n_seen), self.schedule.batch)
 
-    def _rates(self, share: float, n_rows: int) -> tuple[float, float]:
-        """Learning rates of classes and direct connections, for steps on ``n_rows`` rows."""
-        sizes = n_rows, len(self.shift), self.schedule.n_steps
-        return self.settings.rate(share, *sizes), share * self.settings.direct_rate
+    def _rates(self, share: float, n_rows: int) -> _Rates:
+        """Learning rates when a ``share`` of the rows is left, for steps on ``n_rows`` rows."""
+        classes = self.settings.rate(share, n_rows, len(self.shift), self.schedule.n_steps)
+        return _Rates(classes, share * _WORD_RATE, share * self.settings.direct_rate)
 
     def _learn(
         self,
         X: NDArray[Any],
         codes: NDArray[np.intp],
-        rates: tuple[float, float],
+        rates: _Rates,
         *,
         with_moments: bool,
     ) -> None:
@@ -320,23 +335,25 @@ class TwoLevelLearner(Stateful):
                 if self.rows.n == batch:
                     self._step(rates, over)
 
-    def _flush(self, rates: tuple[float, float]) -> None:
+    def _flush(self, rates: _Rates) -> None:
         with self._tiles(self.schedule.batch) as over:
             if self.rows.n:
                 self._step(rates, over)
             if self.n_word_rows:
                 self._step_words(rates, over)
 
-    def _step(self, rates: tuple[float, float], over: TileMap) -> None:
+    def _step(self, rates: _Rates, over: TileMap) -> None:
         """A step of the classes on the waiting rows; of the words when there are enough."""
         Z, words, last = self.rows.joined()
         self.rows = _waiting()
         self.direct.add_to(Z, last)
         if self.class_solver is not None:
             in_z = np.empty_like(Z) if self.settings.n_direct else None
-            self.class_solver.step(Z, self.layout.word_class[words], rates[0], over, in_z)
+            classes = self.layout.word_class[words]
+            less = None if self.discounts is None else (self.discounts[words], self.layout.shares)
+            self.class_solver.step(Z, classes, rates.classes, over, in_z, less)
             if in_z is not None:
-                self.direct.step(last, in_z, rates[1])
+                self.direct.step(last, in_z, rates.direct)
         self._keep_for_words(Z, words, last)
         if self.n_word_rows >= _WORD_BATCHES * self.schedule.batch:
             self._step_words(rates, over)
@@ -349,14 +366,15 @@ class TwoLevelLearner(Stateful):
             self.word_rows.add(Z[inside], words[inside], last[inside])
             self.n_word_rows += len(Z)
 
-    def _step_words(self, rates: tuple[float, float], over: TileMap) -> None:
+    def _step_words(self, rates: _Rates, over: TileMap) -> None:
         assert self.word_solver is not None
         Z, words, last = self.word_rows.joined()
         in_z = np.empty_like(Z) if self.settings.n_direct else None
-        self.word_solver.step(Z, words, self.n_word_rows, over, in_z)
+        less = None if self.discounts is None else self.discounts[words]
+        self.word_solver.step(Z, words, self.n_word_rows, rates.words, over, in_z, less)
         self.word_rows, self.n_word_rows = _waiting(), 0
         if in_z is not None:
-            self.direct.step(last, in_z, rates[1])
+            self.direct.step(last, in_z, rates.direct)
 
     @contextmanager
     def _tiles(self, n_rows: int) -> Iterator[TileMap]:
@@ -365,6 +383,17 @@ class TwoLevelLearner(Stateful):
         worth = n_rows * width * len(self.shift) >= _WORTH_THREADS
         with one_blas_thread(), tile_map(None if worth else 1) as over:
             yield over
+
+
+def _discounts(counts: NDArray[Any]) -> NDArray[np.float32]:
+    """Of the target of a row, by its word (V,), the share that goes to all words alike.
+
+    Each word gives D of its n occurrences, by absolute discounting as in Kneser-Ney's unigrams
+    (Chen & Goodman 1998): words that never occurred are likely where rare ones are.
+    """
+    seen = np.maximum(counts, 1).astype(np.int64)
+    taken = np.array(estimate_discounts(seen[counts > 0], "modified"))
+    return np.asarray(taken[np.minimum(seen, 3) - 1] / seen, dtype=np.float32)
 
 
 def _waiting() -> Rows:

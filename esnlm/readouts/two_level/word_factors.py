@@ -28,7 +28,7 @@ _LEAST_SHARE = 0.2
 class ClassLayout:
     """Order of V words by class: word w of class c stands at column ``position[w]`` of a run.
 
-    ``order[position[w]] == w``; no run is empty.
+    ``order[position[w]] == w``; no run is empty. ``shares`` (n_classes,) of the words, float32.
 
     >>> layout = ClassLayout(np.array([1, 0, 1]))
     >>> layout.order.tolist(), layout.runs
@@ -46,6 +46,7 @@ class ClassLayout:
         bounds = np.searchsorted(word_class[self.order], np.arange(n_classes + 1))
         self.runs = [slice(int(a), int(b)) for a, b in pairwise(bounds)]
         self.starts, self.sizes = bounds[:-1], np.diff(bounds)
+        self.shares = (self.sizes / len(word_class)).astype(np.float32)
 
     @property
     def n_classes(self) -> int:

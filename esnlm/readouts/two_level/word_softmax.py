@@ -1,30 +1,33 @@
-"""Softmaxes over the words of every class, trained on mini-batches by online Newton steps."""
+"""Softmaxes over the words of every class, trained on mini-batches by AdaGrad."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.softmax.loss import residuals
+from esnlm.readouts.softmax.loss import discount, residuals
 from esnlm.readouts.two_level.word_factors import TASKS, ClassLayout, WordFactors
-from esnlm.utils.state_dict import Stateful, saved
+from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.threads import TileMap
 
 
 class WordSoftmax(WordFactors, Stateful):
     """Stochastic minimiser of ``-log P(w | class(w), z)`` over rows z, of all classes at once.
 
-    Rows z (n, P) are taken to be centred, and their columns uncorrelated and of variance one at
-    most. Most rows say nothing of a word, so steps are online Newton ones: each word's gradient
-    divided by ``prior P`` + the sum over all rows so far of p (1 - p). They fall off like
-    1 / rows, sooner for frequent words, and need no schedule.
+    Most rows say nothing of a word, so steps are AdaGrad's (Duchi et al. 2011) with one rate a
+    word: its gradient g, divided by the root of the sum of |g|² |z|² over all steps so far, |z|²
+    the mean over rows by their squared residuals. So the k-th row that pulls a word moves its
+    logit by ``rate / sqrt(k)`` at most, however long the row is and however often it recurs.
+    (Steps that take rows to have variance one in every direction, as online Newton ones by sums of
+    p (1 - p), are |z|² times too long where one context recurs, as the beginning of sentences
+    does with direct connections.)
 
-    ``counts`` (V,) are the words' occurrences, for the first intercepts; ``prior`` a word's
-    curvature before its first row, in units of the components' variance; ``penalty`` that of half
-    the squared weights, for each row.
+    ``counts`` (V,) are the words' occurrences, for the first intercepts; ``prior`` the rows that a
+    word's sum starts with, in units of the components' variance; ``penalty`` that of half the
+    squared weights, for each row.
     """
 
-    _saved = saved("coef", "intercept", "curvature")
+    _saved = saved("coef", "intercept", "squares")
 
     def __init__(
         self,
@@ -40,47 +43,67 @@ class WordSoftmax(WordFactors, Stateful):
         coef = np.zeros((len(counts), n_components), dtype=np.float32)
         super().__init__(layout, coef, np.log(shares).astype(np.float32))
         self.penalty = penalty
-        self.curvature = np.full(len(counts), prior * n_components, dtype=np.float32)
+        self.squares = np.full(len(counts), (prior * n_components) ** 2, dtype=np.float32)
 
     def step(
         self,
         Z: NDArray[np.float32],
         words: NDArray[np.intp],
         n_rows: int,
+        rate: float,
         over: TileMap,
         in_z: NDArray[np.float32] | None = None,
+        discounts: NDArray[np.float32] | None = None,
     ) -> None:
         """One step of the words of every class that occurs in rows Z (n, P), words (n,).
 
-        Of ``n_rows`` rows, those whose word is alone in its class may be left out. ``in_z``
-        (n, P) receives the gradient of the summed loss with respect to Z, before the step.
+        ``rate`` is in nats. Of ``n_rows`` rows, those whose word is alone in its class may be left
+        out. ``in_z`` (n, P) receives the gradient of the summed loss in Z, before the step;
+        ``discounts`` (n,) are shares of the rows' targets that go to all words of the class alike.
         """
         decay = np.float32(self.penalty * n_rows)
         parts = self.layout.rows_by_class(self.layout.word_class[words])
 
         def classes(first: int) -> None:
             for c, rows in parts[first::TASKS]:
-                part = self._step_class(c, Z[rows], words[rows], decay, in_z is not None)
+                z, run = Z[rows], self.layout.runs[c]
+                less = None if discounts is None else discounts[rows]
+                R = self._residuals(z, run, words[rows], less)
                 if in_z is not None:
-                    in_z[rows] = part
+                    in_z[rows] = R @ self.coef[run]
+                self._move(z, run, R, np.float32(rate), decay)
 
         over(classes, range(min(TASKS, len(parts))))
 
-    def _step_class(
-        self, c: int, z: NDArray[Any], words: NDArray[np.intp], decay: np.float32, wanted: bool
-    ) -> NDArray[Any] | None:
-        """A step of the words of class c; the loss's gradient in z before it where ``wanted``."""
-        run = self.layout.runs[c]
-        coef, intercept, curvature = self.coef[run], self.intercept[run], self.curvature[run]
-        logits = z @ coef.T
-        logits += intercept
+    def _residuals(
+        self, z: NDArray[Any], run: slice, words: NDArray[np.intp], discounts: NDArray[Any] | None
+    ) -> NDArray[Any]:
+        """``P(w | class) - target`` of the words of a class, in the rows (n, P) of that class."""
+        logits = z @ self.coef[run].T
+        logits += self.intercept[run]
         targets = self.layout.position[words] - run.start
-        _, P, R = residuals(logits, targets)
-        curvature += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
-        in_z = R @ coef if wanted else None
+        _, _, R = residuals(logits, targets)
+        if discounts is not None:
+            discount(R, targets, discounts, 1 / R.shape[1])
+        return R
+
+    def _move(
+        self, z: NDArray[Any], run: slice, R: NDArray[Any], rate: np.float32, decay: np.float32
+    ) -> None:
+        """Step of the words of a class, whose rows (n, P) have residuals R."""
+        coef, intercept, squares = self.coef[run], self.intercept[run], self.squares[run]
         gradient = R.T @ z
-        gradient /= curvature[:, None]
+        weights = np.square(R)
+        lengths = (np.einsum("ij,ij->i", z, z) @ weights) / np.maximum(weights.sum(axis=0), 1e-30)
+        squares += lengths * np.einsum("vj,vj->v", gradient, gradient)
+        rates = rate / np.sqrt(squares)
+        gradient *= rates[:, None]
         coef -= gradient
-        coef *= (curvature / (curvature + decay))[:, None]
-        intercept -= R.sum(axis=0) / curvature
-        return in_z
+        coef /= (1 + rates * decay)[:, None]
+        intercept -= rates * R.sum(axis=0)
+
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        # Version 0.1.0 kept sums of p (1 - p), and took |z|² to be P.
+        if "curvature" not in arrays:
+            return arrays
+        return arrays | {"squares": arrays["curvature"] * self.coef.shape[1] ** 2}
