@@ -26,7 +26,7 @@ from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 # Learning rates of rows after the passes, relative to those of the first ones.
 _LATER_RATE = 0.1
 # Batches of classes to one batch of words, and their first learning rate.
-_WORD_BATCHES, _WORD_RATE = 4, 3.0
+_WORD_BATCHES, _WORD_RATE = 4, 6.0
 # Added to the occurrences of each word: classes of rare words have many.
 _DOUBT = 0.5
 # Products of fewer operations are not worth threads.
