@@ -135,20 +135,42 @@ def test_ridge_of_a_large_vocabulary_is_by_classes():
 
 
 @pytest.mark.parametrize(
-    ("options", "n_tokens", "wanted"),
+    ("given", "n_tokens", "wanted"),
     [
-        ({}, 5000, 3),
-        ({"readout": "lowrank"}, 4999, 0),
-        ({"direct": 1}, 5000, 1),
-        ({"option": (("n_direct", 2),)}, 5000, 2),
+        ({}, 99, ("RidgeReadout", False)),
+        ({}, 100, ("LowRankReadout", True)),
+        ({"readout": "softmax"}, 4999, ("SoftmaxReadout", False)),
+        ({"readout": "softmax"}, 5000, ("SoftmaxReadout", True)),
     ],
 )
-def test_large_vocabularies_are_read_directly_too(options: dict, n_tokens: int, wanted: int):
+def test_defaults_follow_the_size_of_the_vocabulary(given: dict, n_tokens: int, wanted: tuple):
+    options = settled(ReservoirOptions(), ReadoutOptions(**given), None, n_tokens)
+    kind = type(make_readout(options[1], 0)).__name__
+    assert (kind, options[2] == ("spectral", min(128, n_tokens))) == wanted
+
+
+def test_short_texts_have_a_larger_penalty(capsys):
+    words = [f"w{k}" for k in range(120)]
+    Path("text").write_text("\n".join(" ".join(words[k:] + words[:k]) for k in range(20)))
+    assert main(["train", "text", "--out", "m", "--units", "20"]) == 0
+    assert LanguageModel.load("m").readout_.alpha == 100
+
+
+@pytest.mark.parametrize(
+    ("options", "n_tokens", "wanted"),
+    [
+        ({}, 100, 3),
+        ({"readout": "lowrank"}, 99, 0),
+        ({"direct": 1}, 100, 1),
+        ({"option": (("n_direct", 2),)}, 100, 2),
+    ],
+)
+def test_words_are_read_directly_too(options: dict, n_tokens: int, wanted: int):
     reservoir, chosen, _ = settled(ReservoirOptions(), ReadoutOptions(**options), None, n_tokens)
     readout = make_readout(chosen, 0)
     assert readout.n_direct == wanted
     leak_rate = make_reservoir(reservoir, 0).leak_rate
-    assert leak_rate == (("uniform", 0.0, 1.0) if n_tokens == 5000 else 1.0)
+    assert leak_rate == (("uniform", 0.0, 1.0) if n_tokens == 100 else 1.0)
     assert readout.n_pairs == (131072 if wanted > 1 else 0)
 
 

@@ -66,6 +66,7 @@ def rows_of(path: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.filterwarnings("ignore:.* of the tokens are not in the vocabulary")
 @pytest.mark.parametrize("kind", ["word", "char", "bytes"])
 @pytest.mark.parametrize("reset", RESETS)
 def test_parts_of_a_text_add_up_to_the_whole(kind, reset, monkeypatch):

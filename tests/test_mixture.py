@@ -412,7 +412,7 @@ def test_memory_satisfies_the_secant_equation() -> None:
     ("parameters", "message"),
     [
         ({"n_experts": 0}, "n_experts must be an integer of at least 1, got 0"),
-        ({"alpha": -1.0}, "alpha must not be negative, got -1.0"),
+        ({"alpha": -1.0}, r"alpha must lie in \[0, 1e\+12\], got -1.0"),
         ({"experts": "tree"}, "experts must be one of .* got 'tree'"),
         ({"validation_fraction": 0.9}, "validation_fraction must lie in"),
         ({"variance": 0.0}, "variance must be positive, got 0.0"),

@@ -192,7 +192,7 @@ def test_extreme_logits_stay_finite() -> None:
     ("params", "message"),
     [
         ({"solver": "adam"}, "got 'adam'"),
-        ({"alpha": -1.0}, "alpha must not be negative, got -1.0"),
+        ({"alpha": -1.0}, r"alpha must lie in \[0, 1e\+12\], got -1.0"),
         ({"n_passes": 0}, "n_passes must be an integer of at least 1, got 0"),
         ({"learning_rate": 0.0}, "positive, got 0.0"),
         ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),

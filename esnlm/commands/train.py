@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Readouts whose penalty held-out text chooses in trials, for texts of at most so many tokens: in
 # longer ones the readout's own hardly matters, and trials would cost more than training.
 _PENALISED, _TRIED_TOKENS = ("SoftmaxReadout", "LowRankReadout"), 1 << 20
+# Tokens of a text so short that the low-rank readout's own penalty is too weak, and one for it.
+_SHORT, _PENALTY_OF_SHORT = 1 << 18, 100.0
 
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:

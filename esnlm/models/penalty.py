@@ -2,6 +2,7 @@
 
 from copy import copy
 
+import numpy as np
 from sklearn.base import clone
 
 from esnlm.models.reservoir import LanguageModel
@@ -9,9 +10,9 @@ from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced
 
-#: Multiples of a readout's penalty that are tried, and the tokens of a trial.
-MULTIPLES = 1000.0, 100.0, 10.0, 1.0
+#: Tokens of a trial.
 TRIAL_TOKENS = 1 << 17
+_LARGEST = 1e9
 
 
 def chosen_penalty(
@@ -20,17 +21,27 @@ def chosen_penalty(
     """Held-out losses (nats a token) by penalty, the least loss first.
 
     The `LanguageModel` has read the corpus and is left as it is: copies of it learn from sentences
-    spread evenly over the stream, with penalties from large to small as long as the loss falls.
+    spread evenly over the stream, with the readout's own penalty and with ten times as much, or as
+    little, as long as that lowers the loss.
     """
     sample, losses = evenly_spaced(stream, TRIAL_TOKENS), dict[float, float]()
-    for multiple in MULTIPLES:
+
+    def is_better(alpha: float) -> bool:
         trial = copy(model)
-        alpha = multiple * model.readout.alpha
         trial.readout = clone(model.readout).set_params(alpha=alpha)
         run = Trainer(trial, sample, held_out, TrainingPlan(score_every=0, seed=seed))
         run.run()
         assert run.last_score is not None
-        if losses and run.last_score > min(losses.values()):
-            break
+        before = min(losses.values(), default=np.inf)
         losses[alpha] = run.last_score
+        return losses[alpha] < before
+
+    first = float(model.readout.alpha)
+    is_better(first)
+    for factor in (10.0, 0.1):
+        alpha = first * factor
+        while alpha <= _LARGEST and is_better(alpha):
+            alpha *= factor
+        if alpha > first * 10:  # more was better: less is not tried
+            break
     return dict(sorted(losses.items(), key=lambda item: item[1]))

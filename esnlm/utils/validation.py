@@ -65,7 +65,7 @@ class Number(NamedTuple):
         else:
             left = "(" if self.open in ("low", "both") else "["
             right = ")" if self.open in ("high", "both") else "]"
-            rule = f"lie in {left}{self.low}, {self.high}{right}"
+            rule = f"lie in {left}{self.low:g}, {self.high:g}{right}"
         raise ValueError(f"{name} must {rule}, got {value}")
 
 

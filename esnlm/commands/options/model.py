@@ -9,11 +9,11 @@ from esnlm.commands.options.common import given, group
 from esnlm.commands.options.values import LeakRate, Pairs, integer, real
 from esnlm.readouts.registry import BY_OPTION
 
-# Entries of a vocabulary from which low-rank readout and spectral features are the defaults.
-_LARGE_VOCABULARY = 5000
-_FEATURES_OF_LARGE = ("spectral", 128)
-_DIRECT_OF_LARGE, _PAIRS_OF_LARGE = 3, 1 << 17
-_LEAK_RATE_OF_LARGE = ("uniform", 0.0, 1.0)
+# Entries of a vocabulary from which a low-rank readout with direct connections is the default, with
+# spectral features and leak rates; and from which other readouts have these two as well.
+_WORDS, _MANY_WORDS = 100, 5000
+_FEATURES, _DIRECT, _PAIRS = 128, 3, 1 << 17
+_LEAK_RATE_OF_WORDS = ("uniform", 0.0, 1.0)
 # Readouts name the same thing differently: option -> parameters, the first that there is.
 _OPTION_NAMES = {
     "alpha": ("alpha",),
@@ -53,8 +53,8 @@ class ReservoirOptions(WeightOptions):
     degree: Annotated[int | None, integer("D")] = None
     """Connections into a unit (default: 32)."""
     leak_rate: LeakRate = None
-    """A number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1; from 5000 words on
-    uniform:0:1)."""
+    """A number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1; of lowrank,
+    and from 5000 words on of all, uniform:0:1)."""
     input_degree: Annotated[int | None, integer("K")] = None
     """Units that an input drives (default: all of them)."""
 
@@ -65,14 +65,14 @@ class ReadoutOptions:
 
     readout: Annotated[str | None, Parameter(choices=tuple(BY_OPTION))] = None
     """Least squares, softmax, mixture of experts, words by classes, or classes and words on the
-    directions that tell most (default: ridge; from 5000 words on lowrank). From 5000 words on
-    ridge is by classes too: factored with --factors ridge."""
+    directions that tell most (default: lowrank; ridge for fewer than 100 tokens). From 5000
+    words on ridge is by classes too: factored with --factors ridge."""
     factors: Literal["ridge", "softmax", "moe"] | None = None
     """Of the factored readout: classes and words by least squares or softmax, or a mixture of
     experts for classes and softmax for words (default: softmax)."""
     direct: Annotated[int | None, integer("K")] = None
-    """Last tokens that a lowrank readout also reads directly, past the reservoir (default: 0; from
-    5000 words on 3)."""
+    """Last tokens that a lowrank readout also reads directly, past the reservoir (default: 3; 0 for
+    fewer than 100 tokens)."""
     alpha: Annotated[float | None, real("A")] = None
     """Weight penalty (default: the readout's)."""
     passes: Annotated[int | None, integer("P")] = None
@@ -97,18 +97,20 @@ def settled(
     reservoir: ReservoirOptions, readout: ReadoutOptions, features: Any, n_tokens: int
 ) -> tuple[ReservoirOptions, ReadoutOptions, Any]:
     """Readout, features and leak rates by the size of the vocabulary where no option says them."""
-    if n_tokens < _LARGE_VOCABULARY:
-        return reservoir, replace(readout, readout=readout.readout or "ridge"), features
+    low_rank = readout.readout == "lowrank" or (readout.readout is None and n_tokens >= _WORDS)
+    readout = replace(readout, readout=readout.readout or ("lowrank" if low_rank else "ridge"))
+    if n_tokens < (_WORDS if low_rank else _MANY_WORDS):
+        return reservoir, readout, features
     if reservoir.leak_rate is None:
-        reservoir = replace(reservoir, leak_rate=_LEAK_RATE_OF_LARGE)
-    readout = replace(readout, readout=readout.readout or "lowrank")
+        reservoir = replace(reservoir, leak_rate=_LEAK_RATE_OF_WORDS)
     if readout.readout == "ridge":
         readout = replace(readout, readout="factored", factors="ridge")
-    elif readout.readout == "lowrank" and readout.direct is None:
-        direct = dict(readout.option).get("n_direct", _DIRECT_OF_LARGE)
-        more = (("n_pairs", _PAIRS_OF_LARGE),) if direct > 1 else ()
+    elif low_rank and readout.direct is None:
+        direct = dict(readout.option).get("n_direct", _DIRECT)
+        more = (("n_pairs", _PAIRS),) if direct > 1 else ()
         readout = replace(readout, direct=direct, option=(*more, *readout.option))
-    return reservoir, readout, _FEATURES_OF_LARGE if features is None else features
+    spectral = "spectral", min(_FEATURES, n_tokens)
+    return reservoir, readout, spectral if features is None else features
 
 
 def make_readout(options: ReadoutOptions, seed: int) -> Any:

@@ -68,7 +68,8 @@ class TrainOptions:
     stops (of mixtures and softmax), to score along the way, and to compare with n-grams."""
     features: Features = None
     """Dimensions of word features that drive the reservoir, learned by gradient or, with spectral:,
-    from bigram counts; 0: one-hot tokens (default: 0; from 5000 words on spectral:128)."""
+    from bigram counts; 0: one-hot tokens (default: 0; of lowrank, and from
+    5000 words on of all, spectral:128)."""
     seed: Seed = 0
     """The same seed, the same model."""
     corpus: CorpusOptions = CorpusOptions()
