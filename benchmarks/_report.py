@@ -74,12 +74,18 @@ def row(
     return names | known | {"target": target, "met": met}
 
 
-def report(name: str, rows: Iterable[Mapping[str, Any]], *, merge: bool = False) -> Path:
-    """Write the rows of one benchmark to ``reports/benchmarks/<name>.csv`` and print them.
+def report(
+    name: str,
+    rows: Iterable[Mapping[str, Any]],
+    *,
+    merge: bool = False,
+    folder: str = "benchmarks",
+) -> Path:
+    """Write the rows of one benchmark to ``reports/<folder>/<name>.csv`` and print them.
 
     ``merge`` keeps the rows that are there, except those of a benchmark and setting measured anew.
     """
-    path = ROOT / "reports" / "benchmarks" / f"{name}.csv"
+    path = ROOT / "reports" / folder / f"{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     shared = {
         "command": "python " + " ".join([_relative(sys.argv[0]), *sys.argv[1:]]),
