@@ -3,6 +3,7 @@
 import argparse
 import os
 import platform
+import shlex
 import statistics
 import sys
 import time
@@ -88,7 +89,7 @@ def report(
     path = ROOT / "reports" / folder / f"{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)
     shared = {
-        "command": "python " + " ".join([_relative(sys.argv[0]), *sys.argv[1:]]),
+        "command": shlex.join(["python", _relative(sys.argv[0]), *sys.argv[1:]]),
         "commit": commit(),
         "machine": machine(),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
