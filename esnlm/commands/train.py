@@ -108,16 +108,14 @@ def _read(
 ) -> "tuple[TokenStream, TokenStream | None]":
     """Tokens of both texts; the penalty, where it is left open, is chosen by the held-out one."""
     stream = model.read(docs)
+    readout, kind = options.readout, type(model.readout).__name__
+    is_open = readout.alpha is None and "alpha" not in dict(readout.option)
+    if is_open and kind == "LowRankReadout" and len(stream.tokens) <= _SHORT:
+        model.readout.set_params(alpha=_PENALTY_OF_SHORT)
     if held_out is None:
         return stream, None
     held = model.tokenize(held_out)
-    readout = options.readout
-    is_open = readout.alpha is None and "alpha" not in dict(readout.option)
-    if (
-        is_open
-        and type(model.readout).__name__ in _PENALISED
-        and len(stream.tokens) <= _TRIED_TOKENS
-    ):
+    if is_open and kind in _PENALISED and len(stream.tokens) <= _TRIED_TOKENS:
         from esnlm.models.penalty import chosen_penalty
 
         losses = chosen_penalty(model, stream, held, options.seed)
