@@ -86,7 +86,7 @@ class _Worker:
         self.what, self.since = "", time.monotonic()
 
     def news(self, ready: bool, seconds: float) -> Iterator[Failure]:
-        """Failures since the last call, of which there may be none."""
+        """Failures since the last call, if there were any."""
         if not ready:
             if time.monotonic() - self.since > seconds:
                 yield from self._ended(f"hangs: more than {seconds:g} s")

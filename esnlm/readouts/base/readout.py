@@ -136,7 +136,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
                 raise DivergenceError(_DIVERGED.format(name))
 
     def _stream(self, passes: Passes, held_out: Blocks | None) -> Iterator[Progress]:
-        """`train` over passes, of which no more than a block is at hand."""
+        """`train` over passes where only one block is at hand at a time."""
         for number in range(passes.first, self.training_passes + 1):
             if number == 0 and not self.sample_rows:
                 continue
