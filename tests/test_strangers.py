@@ -100,6 +100,14 @@ def test_settings_that_make_no_model_are_refused(key, value, tmp_path, text, cap
     refused(capsys, "evaluate", place, text)
 
 
+def test_experts_that_are_not_there_are_refused(tmp_path, text, capsys):
+    def change(config, arrays):
+        config["readout"]["params"]["class_readout"]["params"]["n_experts"] = 1 << 53
+
+    folder = altered("factored_separate_moe", tmp_path / "m", change)
+    assert "expert_coef_ must have shape" in refused(capsys, "evaluate", folder, text)
+
+
 def test_scores_that_are_no_probabilities_are_refused():
     model = LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), tokenizer="word")
     model.fit(["the boy sees the dog"] * 3)

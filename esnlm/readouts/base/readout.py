@@ -86,6 +86,8 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     _learned: ClassVar[Mapping[str, str]] = {}
     #: Layouts of what predictions need, for `check_arrays`; V classes, N features.
     _layouts: ClassVar[Mapping[str, str]] = {}
+    #: Letters of ``_layouts`` that stand for a parameter.
+    _sizes: ClassVar[Mapping[str, str]] = {}
 
     @property
     def training_passes(self) -> int:
@@ -190,6 +192,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
             if labels is None:
                 raise KeyError("classes_")
             lengths = {"V": len(labels), "N": int(arrays["n_features_in_"])}
+            lengths |= {letter: int(getattr(self, name)) for letter, name in self._sizes.items()}
             check_arrays(arrays, self._layouts, **lengths)
             self.classes_ = labels
             self._forget(fitted=True)

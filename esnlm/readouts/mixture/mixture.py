@@ -109,6 +109,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     scores_are_cheap: ClassVar[bool] = False
     _parameters = ("expert_coef_", "gate_coef_")
     _state = ("whitening_mean_", "whitening_map_", "curvature_", "n_iter_")
+    _sizes: ClassVar[dict[str, str]] = {"K": "n_experts"}
     _layouts: ClassVar[dict[str, str]] = {
         "expert_coef_": "f K V M+1",
         "gate_coef_": "f K M+1",
