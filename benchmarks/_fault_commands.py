@@ -50,10 +50,16 @@ def command_lines(rng: np.random.Generator, folder: Path) -> Case:
         if len(words) < 2:
             break
     places = _places(folder)
-    return Case(
-        " ".join(map(repr, words)),
-        lambda: command_failure(*(places.get(word, word) for word in words)),
-    )
+
+    def run() -> str:
+        # A pipe that nobody reads is waited for, as by any program.
+        reader = os.open(places["FIFO"], os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            return command_failure(*(places.get(word, word) for word in words))
+        finally:
+            os.close(reader)
+
+    return Case(" ".join(map(repr, words)), run)
 
 
 def _places(folder: Path) -> dict[str, str]:

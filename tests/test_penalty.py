@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from esnlm import LanguageModel, NgramLanguageModel, Reservoir, SoftmaxReadout
+from esnlm import LanguageModel, LowRankReadout, NgramLanguageModel, Reservoir, SoftmaxReadout
 from esnlm.__main__ import main
 from esnlm.models.baselines import baselines
 from esnlm.models.penalty import chosen_penalty
@@ -113,3 +113,13 @@ def test_nothing_that_is_not_finite_is_saved(tmp_path: Path, bad: float) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     with pytest.raises(ValueError, match="not finite"):
         write_tensors(tmp_path / "x", {"a": np.array([bad], dtype=np.float16)})
+
+
+def test_rows_that_make_a_readout_diverge_later_say_so() -> None:
+    X = np.random.default_rng(0).standard_normal((200, 3)).astype(np.float32)
+    y = np.arange(200) % 2
+    readout = LowRankReadout(2, buffer_size=50, random_state=0)
+    readout.partial_fit(X[:100], y[:100], classes=[0, 1])
+    readout.class_coef_[...] = np.nan
+    with np.errstate(all="ignore"), pytest.raises(DivergenceError, match="not finite"):
+        readout.partial_fit(X[100:], y[100:]).predict(X)

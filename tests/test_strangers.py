@@ -108,6 +108,17 @@ def test_experts_that_are_not_there_are_refused(tmp_path, text, capsys):
     assert "expert_coef_ must have shape" in refused(capsys, "evaluate", folder, text)
 
 
+def test_a_text_without_tokens_has_no_scores(tmp_path, text, capsys):
+    place = altered("characters", tmp_path / "m", lambda config, arrays: None)
+    layout = json.loads((place / TOKENIZER).read_text())
+    layout["pre_tokenizer"] = {
+        "type": "Split", "pattern": {"Regex": "never"}, "behavior": "Isolated", "invert": True,
+    }  # fmt: skip
+    (place / TOKENIZER).write_text(json.dumps(layout))
+    resealed(place)
+    assert "holds no token to predict" in refused(capsys, "evaluate", place, text)
+
+
 def test_scores_that_are_no_probabilities_are_refused():
     model = LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), tokenizer="word")
     model.fit(["the boy sees the dog"] * 3)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.evaluation.interpolation import interpolated, interpolation_weight
-from esnlm.text.corpus import TextCorpus, TokenStream
+from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.shards import MANIFEST, Shards
 from esnlm.text.tokenizers import in_batches
 from esnlm.utils.progress import progress_bar
@@ -174,6 +174,8 @@ class Evaluation:
         return ((docs, model.tokenize(docs)) for docs in in_batches(TextCorpus(path, self.split)))
 
     def _measures(self, path: str, sums: Any) -> list[dict[str, Any]]:
+        if sums and not sums["n_tokens"]:
+            raise CorpusError(f"{path} holds no token to predict")
         rows: list[dict[str, Any]] = []
         for place, nll in enumerate(sums["nll"].tolist() if sums else ()):
             per_token = _ratio(nll, sums["n_tokens"])

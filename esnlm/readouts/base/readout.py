@@ -3,6 +3,7 @@
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -126,13 +127,11 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         chunk, a readout after the same `begin` can continue from ``state_dict(training=True)``, bit
         for bit. Rows at hand are given to `_solve`, which may read them as often as it likes.
         """
-        try:
+        with _divergence():
             if passes.rows is None:
                 yield from self._stream(passes, held_out)
             else:
                 yield from self._solve(passes.rows, held_out)
-        except ZeroDivisionError as error:  # compiled code divides by sums of what overflowed
-            raise DivergenceError(_DIVERGED.format("probabilities")) from error
         for name in self._parameters:
             if not np.isfinite(getattr(self, name)).all():
                 raise DivergenceError(_DIVERGED.format(name))
@@ -233,7 +232,8 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
                 )
         if not self._can_learn:
             raise ValueError(_WITHOUT_STATE)
-        self._absorb(X, encode_labels(y, self.classes_))
+        with _divergence():
+            self._absorb(X, encode_labels(y, self.classes_))
         return self
 
     def fit_blocks(
@@ -358,11 +358,21 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         """X validated for prediction, after the parameters were made current."""
         check_is_fitted(self, "classes_")
         states = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        self._settle()
+        with _divergence():
+            self._settle()
         return states
 
     def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:
         return validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
+
+
+@contextmanager
+def _divergence() -> Iterator[None]:
+    """Compiled code divides by sums of what overflowed: say so."""
+    try:
+        yield
+    except ZeroDivisionError as error:
+        raise DivergenceError(_DIVERGED.format("probabilities")) from error
 
 
 class _CodedBlocks:
