@@ -9,6 +9,7 @@ unless the run is ``--dry``. A further campaign is a function in `CAMPAIGNS`, se
 """
 
 import argparse
+import shlex
 import sys
 import time
 from datetime import UTC, datetime
@@ -53,7 +54,7 @@ def main() -> int:
         print(f"{name}: {args.cases} cases, {failures} failures, {took} s", flush=True)
         rows.append({"campaign": name, "cases": args.cases, "failures": failures, "seconds": took})
     if not args.dry:
-        report(rows, " ".join(sys.argv[1:]))
+        report(rows, shlex.join(sys.argv[1:]))
     return int(any(row["failures"] for row in rows))
 
 
