@@ -1,4 +1,4 @@
-"""Memory that a computation would take, compared with what there is before any is taken."""
+"""Check that a computation fits in memory before it begins."""
 
 import os
 import re
@@ -8,7 +8,7 @@ _GIB = 1 << 30
 
 
 class TooLargeError(MemoryError, ValueError):
-    """A size whose memory is not there."""
+    """A computation needs more memory than is free."""
 
 
 def check_memory(what: str, n_bytes: float, advice: str) -> None:
@@ -22,9 +22,9 @@ def check_memory(what: str, n_bytes: float, advice: str) -> None:
 
 
 def available_memory() -> int:
-    """Bytes that this process can still have: of the machine, its group, and ``ulimit -v``.
+    """Bytes that this process can still allocate: the least of machine, cgroup and ``ulimit -v``.
 
-    As many as a number can say where the system does not tell.
+    Where the system reports none of them, 2**62.
     """
     machine = _kilobytes("/proc/meminfo", "MemAvailable") + _kilobytes("/proc/meminfo", "SwapFree")
     found = [machine] if machine else []

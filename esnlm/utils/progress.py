@@ -10,5 +10,5 @@ def progress_bar(show: bool, steps: Iterable[Any] | None = None, **options: Any)
 
     in_notebook = auto.notebook_tqdm is not std.tqdm
     # None: hidden where standard error is no terminal, which a notebook's never is.
-    hidden = (None if not in_notebook else False) if show else True
-    return auto.tqdm(steps, disable=hidden, **options)
+    hidden = False if in_notebook else None
+    return auto.tqdm(steps, disable=hidden if show else True, **options)
