@@ -11,13 +11,14 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
-from esnlm.evaluation.interpolation import InterpolatedModel, interpolated, interpolation_weight
+from esnlm.evaluation.interpolation import InterpolatedModel, interpolation_weight
 from esnlm.evaluation.measures import Evaluation
 from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, UNITS, SurprisalRows
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.prepare import prepare_shards
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.interpolation import interpolated
 
 DOCS = [
     "the boy sees  the dog .\nthe naïve dog walks — 日本語 .",

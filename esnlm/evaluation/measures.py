@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.evaluation.interpolation import interpolated, interpolation_weight
+from esnlm.evaluation.interpolation import interpolation_weight
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.shards import MANIFEST, Shards
 from esnlm.text.tokenizers import in_batches
+from esnlm.utils.interpolation import interpolated
 from esnlm.utils.progress import progress_bar
 
 COLUMNS = (

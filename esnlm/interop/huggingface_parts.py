@@ -139,7 +139,10 @@ def _low_rank(readout: Any) -> Described:
         described["direct"] = arrays["direct_coef_"]
     if len(arrays["pairs_"]):
         described |= {"pairs": arrays["pairs_"], "pair_direct": arrays["pair_coef_"]}
+    if "unigram_" in arrays:
+        described["unigram"] = arrays["unigram_"]
     sizes = {"n_direct": len(arrays["direct_coef_"]), "n_pairs": len(arrays["pairs_"])}
+    sizes["unigram"] = "unigram_" in arrays
     return kind | sizes | {"n_tokens": len(readout.classes_)}, described
 
 

@@ -282,6 +282,8 @@ class LowRank(nn.Module):
             self.register_buffer("pairs", torch.zeros(self.n_pairs, dtype=torch.int64))
             self.pair_direct = nn.Parameter(torch.zeros(self.n_pairs, n_components))
         self.inner = build_readout(n_components, kind["inner"])
+        unigram = torch.zeros(kind["n_tokens"]) if kind.get("unigram") else None
+        self.register_buffer("unigram", unigram)
 
     def forward(self, states: Tensor, last: Tensor | None = None) -> Tensor:
         components = states @ self.directions - self.shift
@@ -293,7 +295,11 @@ class LowRank(nn.Module):
                 rows = torch.searchsorted(self.pairs, keys.contiguous()).clamp(max=self.n_pairs - 1)
                 known = (self.pairs[rows] == keys) & (last[..., :2] >= 0).all(-1)
                 components = components + self.pair_direct[rows] * known[..., None]
-        return self.inner(components)
+        logs = self.inner(components)
+        if self.unigram is not None:
+            unigram = self.unigram.to(logs.dtype)
+            logs = torch.logaddexp(logs + torch.log1p(-unigram.sum()), unigram.log())
+        return logs
 
 
 def last_tokens(

@@ -1,5 +1,6 @@
 """Low-rank readout for large vocabularies: canonical variables, then classes, then words."""
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from esnlm.readouts.two_level.readout import TwoLevelReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
+from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import PENALTY, Count, Number, check_parameters
 
 _RATE, _RATE_POWER = 7.3, -0.84
@@ -29,6 +31,9 @@ class LowRankReadout(TwoLevelReadout):
        the components. These are uncorrelated, so every step over classes is a
        Gram-preconditioned one at no cost. The targets of rare words are discounted in favour of
        all words (absolute discounting), so that those that never occurred keep their share.
+
+    Every distribution is interpolated with the discounted unigrams (Jelinek & Mercer 1980): theirs
+    is the share that is likeliest on held-out rows, or a thousandth where there are none.
 
     A row costs ``2 N P + 4 P (K + words in its class)`` operations for P components and K
     classes: 7 million at N = 4096 and V = 50 257, a sixtieth of a full softmax's. A trained
@@ -77,6 +82,8 @@ class LowRankReadout(TwoLevelReadout):
     pair_coef_ : ndarray (number of pairs, P) float32
     pairs_ : ndarray (number of pairs,) int64
         Pairs with a vector, as `direct_connections.pair_keys` numbers them.
+    unigram_ : ndarray (V,) float32
+        Unigram probabilities times their share in every distribution.
     word_class_ : ndarray (V,)
     class_coef_, class_intercept_ : ndarrays (P, K), (K,)
     word_coef_, word_intercept_ : ndarrays (V, P), (V,)
@@ -100,7 +107,7 @@ class LowRankReadout(TwoLevelReadout):
         "directions_", "direct_coef_", "pair_coef_",
         "class_coef_", "class_intercept_", "word_coef_", "word_intercept_",
     )  # fmt: skip
-    _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_", "pairs_")
+    _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_", "pairs_", "unigram_")
     _layouts: ClassVar[dict[str, str]] = {
         "directions_": "f U P",
         "shift_": "f P",
@@ -112,6 +119,7 @@ class LowRankReadout(TwoLevelReadout):
         "direct_coef_": "f D V+1 P",
         "pairs_": "i Q",
         "pair_coef_": "f Q P",
+        "unigram_": "f V",
     }
     _constraints: ClassVar[dict[str, Any]] = {
         "n_components": Count(),
@@ -158,6 +166,8 @@ class LowRankReadout(TwoLevelReadout):
         self.direct_rate = direct_rate
         self.buffer_size = buffer_size
         self.random_state = random_state
+
+    unigram_: NDArray[np.float32] | None = None
 
     def _start(self) -> None:
         check_parameters(self, self._constraints)
@@ -208,6 +218,11 @@ class LowRankReadout(TwoLevelReadout):
         self.class_intercept_ = learner.class_solver.weights[-1]
         self.word_coef_, self.word_intercept_ = learner.words.coef, learner.words.intercept
         self.direct_coef_, self.pair_coef_ = learner.direct.coef, learner.direct.pair_coef
+        self.unigram_ = learner.unigrams
+
+    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
+        # Version 0.1.0 had no unigrams.
+        return (name for name in super()._required(arrays, training) if name != "unigram_")
 
     def _use(self, learner: TwoLevelLearner) -> None:
         assert learner.class_solver is not None
@@ -215,3 +230,4 @@ class LowRankReadout(TwoLevelReadout):
         learner.words.coef, learner.words.intercept = self.word_coef_, self.word_intercept_
         learner.direct.coef, learner.direct.pair_coef = self.direct_coef_, self.pair_coef_
         learner.direct.pairs = self.pairs_
+        learner.unigrams = self.unigram_

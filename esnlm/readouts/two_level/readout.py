@@ -91,14 +91,8 @@ class TwoLevelReadout(BufferedReadout):
         self._learner.learn(X, codes)
 
     def _end_pass(self, held_out: Iterable[Block] | None = None) -> None:
-        if self._learner is None or held_out is None:
-            return
-        self._learner.settle()
-        total = n = 0.0
-        for X, codes in held_out:
-            total -= float(self._log_probabilities_of(X, codes).sum(dtype=np.float64))
-            n += len(codes)
-        self.history_.append(total / n if n else float("nan"))
+        if self._learner is not None and held_out is not None:
+            self.history_.append(self._learner.judge(held_out))
 
     def _finish(self, held_out: Iterable[Block] | None = None) -> None:
         if self._learner is None:

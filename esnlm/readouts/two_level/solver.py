@@ -1,6 +1,6 @@
 """Two-level learner: classes and the words within them, on CCA components of the states."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.ngrams.counts import estimate_discounts
+from esnlm.readouts.base.blocks import Block
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.rows import Rows
 from esnlm.readouts.two_level.cca import canonical_variables
@@ -20,6 +21,7 @@ from esnlm.readouts.two_level.direct_connections import (
 from esnlm.readouts.two_level.pilot_sample import LEAST_SCALE, Assignment, PilotSample, Schedule
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
 from esnlm.readouts.two_level.word_softmax import WordSoftmax
+from esnlm.utils.interpolation import interpolated, likeliest_weight
 from esnlm.utils.state_dict import Arrays, Stateful, saved, under_prefix, with_prefix
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 
@@ -29,6 +31,8 @@ _LATER_RATE = 0.1
 _WORD_BATCHES, _WORD_RATE = 4, 6.0
 # Added to the occurrences of each word: classes of rare words have many.
 _DOUBT = 0.5
+# Share of unigrams in every distribution, where no held-out rows say which is likeliest.
+_UNIGRAM_SHARE, _LEAST_SHARE = 1e-3, 1e-6
 # Products of fewer operations are not worth threads.
 _WORTH_THREADS = 1 << 22
 _TILE = 1024
@@ -107,7 +111,7 @@ class TwoLevelLearner(Stateful):
     _saved = saved(
         "n_seen", "n_rows", "counts", "pilot", "pair_counts", "directions", "shift", "word_class",
         "moments", "class_solver", "word_solver", "direct", "rows", "word_rows", "n_word_rows",
-        "discounts",
+        "discounts", "unigrams",
     )  # fmt: skip
 
     def __init__(
@@ -135,6 +139,7 @@ class TwoLevelLearner(Stateful):
         self.class_solver: ClassSoftmax | None = None
         self.word_solver: WordSoftmax | None = None
         self.discounts: NDArray[np.float32] | None = None
+        self.unigrams: NDArray[np.float32] | None = None
         self.ridge_behind = False
         self.rows, self.word_rows = _waiting(), _waiting()
 
@@ -174,6 +179,8 @@ class TwoLevelLearner(Stateful):
         Without ``scale`` (P,) and ``counts`` (V,) the first weights are good for loading alone.
         """
         settings, n_components = self.settings, len(shift)
+        if settings.discounted and counts is not None:
+            self.unigrams = _UNIGRAM_SHARE * _discounted_shares(counts)
         scale = np.ones(n_components) if scale is None else scale
         counts = np.zeros(self.n_words) if counts is None else counts
         self.directions, self.shift, self.word_class = directions, shift, word_class
@@ -247,10 +254,39 @@ class TwoLevelLearner(Stateful):
     def log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
         """log P(w | x) of every word: X (n, n_columns) -> (n, V)."""
         Z = self.components(X)
-        return self.words.log_probabilities(Z, self.classes.log_probabilities(Z))
+        logs = self.words.log_probabilities(Z, self.classes.log_probabilities(Z))
+        if self.unigrams is not None:
+            np.exp(logs, out=logs)
+            logs *= 1 - self.unigrams.sum()
+            logs += self.unigrams
+            np.log(logs, out=logs)
+        return logs
 
     def log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
         """log P(w | x) (n,) of one word a row; computes only that word's class."""
+        logs = self._log_probability_of(X, words)
+        if self.unigrams is not None:
+            kept = np.log1p(-self.unigrams.sum())
+            logs = np.logaddexp(logs + kept, np.log(self.unigrams[words]), dtype=logs.dtype)
+        return logs
+
+    def judge(self, blocks: Iterable[Block]) -> float:
+        """Mean nats of held-out rows, with the share of the unigrams that is likeliest on them."""
+        self.settle()
+        rows = [(self._log_probability_of(X, words), words) for X, words in blocks]
+        if not rows:
+            return float("nan")
+        logs, words = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+        if self.unigrams is not None:
+            shares = self.unigrams / self.unigrams.sum()
+            known = np.log(shares[words], dtype=np.float64)
+            share = max(likeliest_weight(known, logs), _LEAST_SHARE)
+            self.unigrams[:] = share * shares
+            logs = interpolated(known, logs, share)
+        return -float(logs.mean(dtype=np.float64))
+
+    def _log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
+        """`log_probability_of` without unigrams."""
         Z = self.components(X)
         classes = self.layout.word_class[words]
         out = np.empty(len(Z), dtype=Z.dtype)
@@ -384,6 +420,14 @@ def _discounts(counts: NDArray[Any]) -> NDArray[np.float32]:
     seen = np.maximum(counts, 1).astype(np.int64)
     taken = np.array(estimate_discounts(seen[counts > 0], "modified"))
     return np.asarray(taken[np.minimum(seen, 3) - 1] / seen, dtype=np.float32)
+
+
+def _discounted_shares(counts: NDArray[Any]) -> NDArray[np.float32]:
+    """Unigram probabilities (V,): shares of the counts, discounted in favour of all words alike."""
+    kept = counts * (1 - _discounts(counts).astype(np.float64))
+    total = max(float(counts.sum()), 1.0)
+    left = 1 - kept.sum() / total
+    return np.asarray(kept / total + left / len(counts), dtype=np.float32)
 
 
 def _waiting() -> Rows:

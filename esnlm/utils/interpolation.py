@@ -1,0 +1,47 @@
+"""Linear interpolation of probabilities, and its likeliest weight."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import bisect
+
+
+def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> NDArray[np.float64]:
+    """Natural logs of ``weight * p + (1 - weight) * q``, elementwise, from those of p and q.
+
+    >>> np.exp(interpolated(np.log([0.5]), np.log([0.1]), 0.75)).round(12)
+    array([0.4])
+    """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"weight must lie in [0, 1], got {weight}")
+    left, right = np.asarray(log_p, dtype=np.float64), np.asarray(log_q, dtype=np.float64)
+    if weight in (0, 1):  # the logarithm of zero would make a NaN of an impossible token
+        return left.copy() if weight else right.copy()
+    return np.logaddexp(left + np.log(weight), right + np.log1p(-weight))
+
+
+def likeliest_weight(left: NDArray[Any], right: NDArray[Any]) -> float:
+    """The w in [0, 1] for which ``w * p + (1 - w) * q`` is likeliest, from logs (T,) of p and q.
+
+    The log-likelihood is concave in w; the root of its derivative is bisected to 1e-12.
+
+    >>> round(likeliest_weight(np.log([0.6, 0.2]), np.log([0.2, 0.5])), 6)
+    0.583333
+    """
+    gap = left - right
+    smaller = np.exp(-np.abs(gap))  # of the two probabilities, over the larger
+    step = np.sign(gap) * (1 - smaller)
+
+    def slope(weight: float) -> float:
+        """Derivative of the mean log-likelihood, infinite where a needed share is zero."""
+        share = np.where(gap > 0, weight, 1 - weight)
+        with np.errstate(divide="ignore"):
+            return float(np.mean(step / (share + (1 - share) * smaller)))
+
+    if slope(0.0) <= 0:
+        return 0.0
+    if slope(1.0) >= 0:
+        return 1.0
+    # Halving, since other methods interpolate a slope that may be infinite at the ends.
+    return float(bisect(slope, 0.0, 1.0, xtol=5e-13))
