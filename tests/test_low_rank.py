@@ -250,3 +250,25 @@ def test_a_loaded_readout_predicts_and_refuses_more_rows(fitted, held):
 def test_bad_parameters_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         LowRankReadout(**options).fit(np.eye(3), [0, 1, 2])
+
+
+def test_unigrams_take_the_share_that_is_likeliest_on_held_out_rows(data, held):
+    X, y = data
+    apart = X.copy(), np.where(np.arange(len(y)) % 10, y, 0)  # one row in ten follows from nothing
+    readout = LowRankReadout(8, random_state=0).fit_blocks([(X, y)], classes=np.unique(y))
+    assert readout.unigram_.sum() == pytest.approx(1e-3)
+    readout.fit_blocks([(X, y)], classes=np.unique(y), held_out=[apart])
+    share = readout.unigram_.sum()
+    assert 1e-3 < share < 0.5
+    losses = []
+    for other in (share / 3, share, 3 * share):
+        readout.unigram_ *= np.float32(other / readout.unigram_.sum())
+        losses.append(-readout.predict_log_proba_of(*apart).mean())
+    assert losses[1] == min(losses)
+    assert readout.history_[-1] == pytest.approx(losses[1], rel=0.05)
+
+
+def test_no_word_is_dearer_than_its_share_of_the_unigrams(fitted, held):
+    X, _ = held
+    far = 50 * X
+    assert (fitted.predict_proba(far) >= 0.999 * fitted.unigram_).all()
