@@ -33,7 +33,7 @@ if __name__ == "__main__":
     columns = ["name", "n", "size", "square"]
     try:
         run_grid(grid, run, sys.argv[1], key=["name", "n"], columns=columns, fixed={"size": 5},
-                 jobs=int(sys.argv[3]), progress=False)
+                 jobs=int(sys.argv[3]))
     except KeyboardInterrupt:
         sys.exit(130)
 """
@@ -55,7 +55,7 @@ def die(setting):
 
 def grid(path, run=square, settings=GRID, **options):
     given = {"key": ["name", "n"], "columns": COLUMNS, "fixed": {"size": 5}, "jobs": 1}
-    return run_grid(settings, run, path, progress=False, **(given | options))
+    return run_grid(settings, run, path, **(given | options))
 
 
 @pytest.fixture

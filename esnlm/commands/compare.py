@@ -4,6 +4,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,9 @@ from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, HeldOut
 from esnlm.commands.options.grid import Sizes, results_folder
 from esnlm.commands.options.values import integer, pair, separate
+from esnlm.experiments.common.grid import read_rows, run_grid_apart
+from esnlm.storage.atomic import write_whole
+from esnlm.torch.optional import require_torch
 
 
 @group()
@@ -46,15 +50,11 @@ class CompareOptions:
 
 def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     """Run what ``compare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.torch.optional import require_torch
-
     require_torch("esnlm compare")
     import joblib
 
     from esnlm.experiments.common import minimal_pairs
-    from esnlm.experiments.common.grid import read_rows, run_grid_apart
     from esnlm.experiments.networks import compare as study
-    from esnlm.storage.atomic import write_whole
     from esnlm.torch.device import chosen_device
 
     chosen_device(options.device)
@@ -67,10 +67,8 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     with results_folder(options.out), tempfile.TemporaryDirectory() as folder:
         tokenizer = corpus.make_tokenizer(text)
         rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
-        streams = {
-            part: _stream(names, tokenizer, corpus)
-            for part, names in (("train", text), ("held_out", options.held_out))
-        }
+        read = partial(_stream, tokenizer=tokenizer, corpus=corpus)
+        streams = {"train": read(text), "held_out": read(options.held_out)}
         judged = minimal_pairs.digest(options.blimp)
         given = {
             "corpus_file": f"{folder}/corpus",
@@ -116,9 +114,8 @@ def _stream(names: Sequence[str], tokenizer: Any, corpus: CorpusOptions) -> Any:
     return join_sequences(sequences, n_tokens=len(tokenizer), reset=corpus.reset != "never")
 
 
-def _entry(text: str) -> Any:
+def _entry(text: str) -> tuple[str, dict[str, Any]]:
     from esnlm import Reservoir
-    from esnlm.experiments.networks.compare import Entry
     from esnlm.torch.networks.registry import network_class
 
     name, colon, settings = text.partition(":")
@@ -132,7 +129,7 @@ def _entry(text: str) -> Any:
     for each in reservoir:
         if each not in known:
             raise ValueError(f"{each} is no setting of a reservoir, which has {', '.join(known)}")
-    return Entry(name, chosen)
+    return name, chosen
 
 
 def _settings(pairs: Sequence[str], option: str) -> dict[str, Any]:

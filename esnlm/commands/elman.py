@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +17,10 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import Folder, given, group
 from esnlm.commands.options.grid import GridOptions, Sizes, names, results_folder
 from esnlm.commands.options.values import integer, real
+from esnlm.experiments.common.grid import Row, run_grid
 from esnlm.experiments.elman import READOUTS
 
 if TYPE_CHECKING:
-    from esnlm.experiments.common.grid import Row
     from esnlm.experiments.elman.run import Settings
 
 NGRAM_ORDERS = (1, 2, 3, 4, 5)
@@ -100,10 +101,7 @@ class ElmanOptions(GridOptions):
     grammar: GrammarOptions = GrammarOptions()
 
 
-_DEFAULTS = ElmanOptions()
-
-
-def elman(*, options: ElmanOptions = _DEFAULTS) -> int:
+def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
     from esnlm.experiments.elman.run import Settings, make_grammar
 
@@ -118,9 +116,8 @@ def elman(*, options: ElmanOptions = _DEFAULTS) -> int:
     return 0
 
 
-def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list["Row"], list["Row"]]:
+def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list[Row], list[Row]]:
     """Rows of ``elman.csv`` and of ``ngrams.csv``."""
-    from esnlm.experiments.common.grid import run_grid
     from esnlm.experiments.elman.run import run_ngram, run_readout
 
     shared = settings.columns()
@@ -136,11 +133,10 @@ def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list["R
     )
     rows = run_grid(
         [
-            {"readout": readout, "features": features, "n_units": size, "seed": seed}
-            for readout in dict.fromkeys(options.readouts)
-            for features in dict.fromkeys(options.features)
-            for size in dict.fromkeys(options.sizes)
-            for seed in seeds
+            dict(zip(_KEY, values, strict=True))
+            for values in product(
+                *map(dict.fromkeys, (options.readouts, options.features, options.sizes)), seeds
+            )
         ],
         partial(run_readout, settings),
         options.out / "elman.csv",
@@ -154,7 +150,7 @@ def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list["R
 
 
 def _report(
-    settings: "Settings", rows: list["Row"], ngrams: list["Row"], options: ElmanOptions
+    settings: "Settings", rows: list[Row], ngrams: list[Row], options: ElmanOptions
 ) -> None:
     """Plots, the table of experts and the summary."""
     from esnlm.experiments.elman.experts import write_experts
@@ -172,7 +168,7 @@ def _report(
     write_summary(rows, ngrams, options.out / "summary.md")
 
 
-def _cost(setting: "Row") -> tuple[Any, ...]:
+def _cost(setting: Row) -> tuple[Any, ...]:
     """Large reservoirs first, and readouts on the same states one after the other."""
     same_states = setting["n_units"], setting["features"], setting["seed"]
     return (*same_states, -_PACE.index(setting["readout"]))

@@ -12,6 +12,9 @@ from esnlm.utils.messages import log
 if TYPE_CHECKING:
     from esnlm.text.tokenizers import Tokenizer
 
+# More than a day of drawing at ten thousand a second.
+_MOST_TOKENS = 10**9
+
 
 def generate(
     model: Model,
@@ -46,6 +49,8 @@ def generate(
     from esnlm.models.sampling import Choice, text_pieces
     from esnlm.text.boundaries import framed_prefix
 
+    if tokens > _MOST_TOKENS:
+        raise ValueError(f"--tokens must be at most {_MOST_TOKENS}, got {tokens}")
     choice = Choice(temperature, top_k, top_p, seed)
     loaded = load_model(model, device)
     tokenizer = loaded.tokenizer_

@@ -10,10 +10,10 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -30,9 +30,9 @@ from esnlm.commands.options.model import (
 )
 from esnlm.commands.options.values import Features, Minutes, integer, leak_rate, read, real
 from esnlm.experiments.common import minimal_pairs
-
-if TYPE_CHECKING:
-    from esnlm.experiments.common.grid import Row
+from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
+from esnlm.storage.atomic import locked
+from esnlm.utils.version import __version__
 
 _KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
 _WEIGHTS = (
@@ -64,9 +64,9 @@ def _connectivity(text: str) -> float:
 def _leak(text: str) -> str:
     """A law of leak rates as one text, however its numbers are spelt."""
     law = leak_rate(text)
-    return (
-        f"{law:g}" if isinstance(law, float) else ":".join([law[0], *map("{:g}".format, law[1:])])
-    )
+    if isinstance(law, float):
+        return f"{law:g}"
+    return ":".join([law[0], *map("{:g}".format, law[1:])])
 
 
 def _input_degree(text: str) -> Any:
@@ -123,7 +123,7 @@ class NaturalGrid:
     readout: ReadoutOptions = ReadoutOptions()
     training: ChunkOptions = ChunkOptions()
 
-    def runs(self, n_tokens: int) -> Iterator[tuple["Row", "Row"]]:
+    def runs(self, n_tokens: int) -> Iterator[tuple[Row, Row]]:
         """Columns of every setting, and descriptions of the parts that `rebuild` makes again.
 
         Settings that cannot be made are refused, before any run.
@@ -153,13 +153,9 @@ class NaturalGrid:
                 input_degree=inputs, n_units=_FEW, degree=_FEW
             ).fit(n_inputs=1)
             kind, number = features = features or ("", 0)
+            named = {"leak": leak, "features": f"{kind}:{number}" if kind else number, "seed": seed}
             yield (
-                {
-                    **_columns(made.get_params(), readout),
-                    "leak": leak,
-                    "features": f"{kind}:{number}" if kind else number,
-                    "seed": seed,
-                },
+                _columns(made.get_params(), readout) | named,
                 {
                     "reservoir": describe(made),
                     "readout": describe(make_readout(readout, seed)),
@@ -168,12 +164,9 @@ class NaturalGrid:
             )
 
 
-def _columns(reservoir: "Row", readout: ReadoutOptions) -> "Row":
+def _columns(reservoir: Row, readout: ReadoutOptions) -> Row:
     law = reservoir["leak_rate"]
-    options = given(readout)
-    for name in ("readout", "option"):
-        options.pop(name, None)
-    options |= dict(readout.option)
+    options = given(replace(readout, readout=None, option=())) | dict(readout.option)
     return {
         "n_units": reservoir["n_units"],
         "degree": reservoir["degree"],
@@ -216,8 +209,6 @@ Shards = Annotated[str, Parameter("SHARDS", help="Training text: a folder that p
 
 def natural(train: Shards, /, *, options: NaturalOptions) -> int:
     """Run what the CSV does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.common.grid import read_rows, run_grid_apart
-
     for size, degree in product(options.grid.sizes, options.grid.degrees):
         if degree > size:
             raise ValueError(f"--degrees {degree} is more than the {size} units of a reservoir")
@@ -230,7 +221,7 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
         "save_every": 60 * options.checkpoint_every,
     }
 
-    def run_given(setting: "Row") -> "Row":
+    def run_given(setting: Row) -> Row:
         version, keep = setting["version"], options.keep_models
         _forget(path)
         kept = None if keep is None else str(keep / f"{setting['n_units']}-{version}")
@@ -262,9 +253,6 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
 
 def _forget(path: Path) -> None:
     """Remove the checkpoints of runs whose rows are written."""
-    from esnlm.experiments.common.grid import read_rows
-    from esnlm.storage.atomic import locked
-
     for row in read_rows(path):
         folder = _folder(path, row["version"])
         if folder.parent.is_dir():
@@ -280,11 +268,10 @@ def _folder(path: Path, version: str) -> Path:
 
 def planned(
     train: str, held_out: str, blimp: Path | None, grid: NaturalGrid
-) -> tuple[list["Row"], dict[str, "Row"]]:
+) -> tuple[list[Row], dict[str, Row]]:
     """Every setting of the grid, and what its run is given by the setting's version."""
     from esnlm.models.training import TrainingPlan
     from esnlm.text.shards import Shards
-    from esnlm.utils.version import __version__
 
     both = [Shards(folder, verify=False) for folder in (train, held_out)]
     tokenizer = both[0].tokenizer

@@ -7,6 +7,7 @@ from esnlm.commands.console.training_run import Running
 from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.train import TrainOptions
+from esnlm.torch.optional import require_torch
 
 if TYPE_CHECKING:
     from esnlm.torch.training.plan import Plan
@@ -17,8 +18,6 @@ _SETTINGS = ("rank", "dropout")
 
 def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions) -> int:
     """Train and save; the exit status. ``corpus``: the options of the text, settled."""
-    from esnlm.torch.optional import require_torch
-
     require_torch(f"--model {options.network.model}")
     from esnlm.torch.device import chosen_device
     from esnlm.torch.training.distributed import joined, local_rank
@@ -35,11 +34,7 @@ def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOp
 
 
 def _train(
-    text: tuple[str, ...],
-    corpus: CorpusOptions,
-    options: TrainOptions,
-    device: Any,
-    processes: Any,
+    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, device: Any, processes: Any
 ) -> int:
     import torch
 
@@ -47,12 +42,8 @@ def _train(
     from esnlm.torch.networks.registry import network_class
     from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
 
-    running = Running.prepared(
-        options.out,
-        options.passes,
-        COLUMNS,
-        overwrite=options.overwrite,
-        speaks=processes.first,
+    running = Running(
+        options.out, options.passes, COLUMNS, overwrite=options.overwrite, speaks=processes.first
     )
     home = network_class(options.network.model)
     batching = options.network.batching or home.RECIPE.get("batching", "sentences")

@@ -1,1 +1,1 @@
-"""Signals and training runs of commands."""
+"""Training runs of commands."""

@@ -70,19 +70,20 @@ def describe_experts(
         weight = gate[:, expert]
         last = _shares(contexts["last"], weight, words)
         by_class = last.groupby(last.index.map(grammar.word_class), sort=False).sum()
-        rows.append(
-            {
-                "expert": expert,
-                "gate_share": float(weight.mean()),
-                "decided_share": float(decided[expert]),
-                "last_class": by_class.idxmax(),
-                "last_class_share": by_class.max(),
-                "last_words": _top(last),
-                **_moments("position", contexts, weight),
-                **_moments("length", contexts, weight),
-                "next_words": _top(_shares(contexts["target"], posterior[:, expert], words)),
-            }
-        )
+        row = {
+            "expert": expert,
+            "gate_share": float(weight.mean()),
+            "decided_share": float(decided[expert]),
+            "last_class": by_class.idxmax(),
+            "last_class_share": by_class.max(),
+            "last_words": _top(last),
+        }
+        for name in ("position", "length"):
+            values, share = contexts[name].to_numpy(), weight / max(float(weight.sum()), 1e-300)
+            mean = row[f"{name}_mean"] = float(share @ values)
+            row[f"{name}_sd"] = float(np.sqrt(share @ (values - mean) ** 2))
+        row["next_words"] = _top(_shares(contexts["target"], posterior[:, expert], words))
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -116,12 +117,6 @@ def _information(gate: Floats, values: Any) -> float:
 def _shares(values: Any, weight: Floats, words: pd.Index) -> "pd.Series[float]":
     counts = np.bincount(values, weights=weight, minlength=len(words))
     return pd.Series(counts / max(float(counts.sum()), 1e-300), index=words)
-
-
-def _moments(name: str, contexts: pd.DataFrame, weight: Floats) -> dict[str, float]:
-    values, weight = contexts[name].to_numpy(), weight / max(float(weight.sum()), 1e-300)
-    mean = float(weight @ values)
-    return {f"{name}_mean": mean, f"{name}_sd": float(np.sqrt(weight @ (values - mean) ** 2))}
 
 
 def _top(shares: "pd.Series[float]") -> str:
