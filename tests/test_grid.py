@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tqdm.auto import tqdm
 
 from esnlm.experiments.common.grid import read_rows, run_grid
 from esnlm.storage.atomic import write_whole
@@ -51,6 +53,11 @@ def fail_at_two(setting):
 
 def die(setting):
     os._exit(3)
+
+
+@pytest.fixture(autouse=True)
+def _no_bar(monkeypatch):
+    monkeypatch.setattr("tqdm.auto.tqdm", partial(tqdm, disable=True))
 
 
 def grid(path, run=square, settings=GRID, **options):

@@ -120,6 +120,11 @@ def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list[Ro
     """Rows of ``elman.csv`` and of ``ngrams.csv``."""
     from esnlm.experiments.elman.run import run_ngram, run_readout
 
+    def cost(setting: Row) -> tuple[Any, ...]:
+        """Large reservoirs first, and readouts on the same states one after the other."""
+        same_states = setting["n_units"], setting["features"], setting["seed"]
+        return (*same_states, -_PACE.index(setting["readout"]))
+
     shared = settings.columns()
     seeds = range(options.seeds)
     ngrams = run_grid(
@@ -143,7 +148,7 @@ def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list[Ro
         key=_KEY,
         columns=COLUMNS,
         fixed=shared,
-        cost=_cost,
+        cost=cost,
         jobs=options.jobs,
     )
     return rows, ngrams
@@ -166,12 +171,6 @@ def _report(
     if "moe" in options.readouts:
         write_experts(settings, n_units, features, options.out)
     write_summary(rows, ngrams, options.out / "summary.md")
-
-
-def _cost(setting: Row) -> tuple[Any, ...]:
-    """Large reservoirs first, and readouts on the same states one after the other."""
-    same_states = setting["n_units"], setting["features"], setting["seed"]
-    return (*same_states, -_PACE.index(setting["readout"]))
 
 
 def _quotas(lengths: Sequence[str]) -> dict[str, float] | None:

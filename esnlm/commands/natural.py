@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+from sklearn.base import clone
 
 from esnlm.commands.options.common import ChunkOptions, Folder, given, group
 from esnlm.commands.options.grid import Sizes, results_folder
@@ -149,9 +150,7 @@ class NaturalGrid:
                 dense = inputs == "all" or (inputs is None and features and features[1])
                 inputs = None if dense else count
             made = make_reservoir(reservoir, seed).set_params(input_degree=inputs)
-            make_reservoir(reservoir, seed).set_params(
-                input_degree=inputs, n_units=_FEW, degree=_FEW
-            ).fit(n_inputs=1)
+            clone(made).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
             kind, number = features = features or ("", 0)
             named = {"leak": leak, "features": f"{kind}:{number}" if kind else number, "seed": seed}
             yield (
@@ -225,18 +224,11 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
         version, keep = setting["version"], options.keep_models
         _forget(path)
         kept = None if keep is None else str(keep / f"{setting['n_units']}-{version}")
-        places = {"folder": str(_folder(path, version)), "keep": kept}
-        return runs[version] | shared | places
+        return runs[version] | shared | {"folder": str(_folder(path, version)), "keep": kept}
 
     with results_folder(options.out):
-        rows = run_grid_apart(
-            settings,
-            "esnlm.experiments.natural.run",
-            path,
-            key=_KEY,
-            columns=COLUMNS,
-            given=run_given,
-        )
+        module = "esnlm.experiments.natural.run"
+        rows = run_grid_apart(settings, module, path, key=_KEY, columns=COLUMNS, given=run_given)
     _forget(path)
     for row in rows:
         judged = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.2f} %"

@@ -107,14 +107,9 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
         places = {"train": f"{folder}/train.txt", "test": f"{folder}/test.txt"}
         Path(places["train"]).write_text(train, encoding="utf-8")
         Path(places["test"]).write_text(joined_text(parts[-1]), encoding="utf-8")
-        rows = run_grid_apart(
-            study(options, vocabulary),
-            "esnlm.experiments.shakespeare.run",
-            path,
-            key=_KEY,
-            columns=COLUMNS,
-            given=given,
-        )
+        module = "esnlm.experiments.shakespeare.run"
+        runs = study(options, vocabulary)
+        rows = run_grid_apart(runs, module, path, key=_KEY, columns=COLUMNS, given=given)
     for row in rows:
         loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
         print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")

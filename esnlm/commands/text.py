@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Folder, group
+from esnlm.commands.options.common import Folder, group, option_name
 from esnlm.commands.options.grid import GridOptions, Sizes, names, offsets, results_folder
 from esnlm.commands.options.values import integer
 from esnlm.experiments.common.grid import Row, run_grid_apart
@@ -71,7 +71,7 @@ def text(*, options: TextOptions = TextOptions()) -> int:
             key=_KEY,
             columns=COLUMNS,
             given=lambda setting: {"place": places[setting["dataset"]]},
-            made={"command": "esnlm text " + " ".join(_command(options))},
+            made={"command": _command(options)},
         )
     for row in rows:
         name = f"{row['dataset']} {row['tokenizer']} {row['model']} {row['size']}"
@@ -92,11 +92,11 @@ def settings(options: TextOptions) -> list[Row]:
     return made
 
 
-def _command(options: TextOptions) -> list[str]:
-    """The options that decide on the results, as they were given; places of files left out."""
-    words = []
+def _command(options: TextOptions) -> str:
+    """The command with the options that decide on the results; places of files left out."""
+    words = ["esnlm", "text"]
     for name in ("datasets", "tokenizers", "readouts", "sizes"):
         values = getattr(options, name)
         words += [f"--{name}", *map(str, values)] if values else []
     numbers = ("spectral_radius", "input_scaling", "degree")
-    return words + [f"--{n.replace('_', '-')} {getattr(options, n):g}" for n in numbers]
+    return " ".join(words + [f"{option_name(n)} {getattr(options, n):g}" for n in numbers])

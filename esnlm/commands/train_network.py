@@ -91,10 +91,8 @@ def _settings_of(options: TrainOptions) -> dict[str, Any]:
             raise ValueError(f"{option_name(each)} is no option of {name}")
     for path, value in options.readout.option:
         first, _, second = path.partition(".")
-        if second:
-            found.setdefault(first, {})[second] = value
-        else:
-            found[path] = value
+        inner = found.setdefault(first, {}) if second else found
+        inner[second or path] = value
     check_settings(name, found)
     return found
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,9 +12,7 @@ from sklearn.decomposition import PCA
 
 from esnlm.experiments.common import figures
 from esnlm.experiments.common.grid import Row
-
-if TYPE_CHECKING:
-    from esnlm.experiments.elman.run import Settings
+from esnlm.experiments.elman.run import Settings, drive, make_corpora
 
 #: Readout -> name, colour, marker.
 _READOUTS = {
@@ -41,8 +39,8 @@ def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> N
     """Figure 7: test perplexity against reservoir size, a line a readout, dashed with features."""
     table = pd.DataFrame(rows)
     figure, (axis,) = figures.panels(1)
-    for label, style, drive, runs in _lines(table):
-        label += "" if drive == "one-hot words" else f", {drive}"
+    for label, style, inputs, runs in _lines(table):
+        label += "" if inputs == "one-hot words" else f", {inputs}"
         figures.band(axis, runs, "n_units", "perplexity", label=label, **style)
     oracle = float(table["oracle_perplexity"].mean())
     found = table["perplexity"]
@@ -60,14 +58,14 @@ def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     table = pd.DataFrame(rows)
     names = [name for key, (name, *_) in _READOUTS.items() if key in set(table["readout"])]
     figure, axes = figures.panels(len(names))
-    for name, style, drive, runs in _lines(table):
+    for name, style, inputs, runs in _lines(table):
         for column, colour, corpus in (
             ("train_cosine", figures.BLUE, "first corpus (training)"),
             ("cosine", figures.ORANGE, "second corpus"),
         ):
-            face = colour if drive == "one-hot words" else "white"
+            face = colour if inputs == "one-hot words" else "white"
             style |= {"color": colour, "markerfacecolor": face, "marker": "o"}
-            label = f"{corpus}, {drive}"
+            label = f"{corpus}, {inputs}"
             figures.band(axes[names.index(name)], runs, "n_units", column, label=label, **style)
     for axis, name in zip(axes, names, strict=True):
         figures.sizes_axis(axis, sorted(table["n_units"].unique()))
@@ -91,17 +89,15 @@ def _lines(table: Any) -> Iterator[tuple[str, dict[str, str], str, pd.DataFrame]
             line = _LINES[min(counts.index(features), len(_LINES) - 1)]
             face = "white" if features else colour
             style = {"color": colour, "linestyle": line, "markerfacecolor": face, "marker": marker}
-            drive = f"{features} word features" if features else "one-hot words"
-            yield name, style, drive, runs
+            inputs = f"{features} word features" if features else "one-hot words"
+            yield name, style, inputs, runs
 
 
-def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -> None:
+def plot_states(settings: Settings, n_units: int, features: int, path: Path) -> None:
     """Figure 5: two principal components of the states, one-hot words beside word features.
 
     One seed; states after "who" and after the full stop are left out, as in the paper.
     """
-    from esnlm.experiments.elman.run import drive, make_corpora
-
     corpora = make_corpora(settings, 0)
     tokens = corpora.test[:-1][:_STATES_SHOWN]
     classes = np.array([corpora.grammar.word_class[w] for w in corpora.grammar.vocabulary])[tokens]

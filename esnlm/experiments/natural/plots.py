@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from esnlm.experiments.common.figures import GREY, band, legend, levels, panels, sizes_axis, style
 from esnlm.experiments.common.grid import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Kind of figure -> the column along its axis, the axis's name, and columns that change along it.
 PLACES = {
@@ -60,7 +58,7 @@ def sweep_figure(
     kind: str,
     rows: Sequence[Row],
     baselines: Mapping[str, tuple[float, float | None]] | None = None,
-) -> "Figure":
+) -> Figure:
     """Two panels against the place of `PLACES`: loss in nats a token, BLiMP in percent.
 
     A line for all rows that differ in nothing but their place and seed, with a band over seeds;
@@ -94,7 +92,9 @@ def sweep_figure(
         elif kind == "connectivity":
             axis.set_xscale("log", base=2)
         elif laws:
-            axis.set_xticks(range(len(laws)), [_law_name(law) for law in laws])
+            split = [law.split(":") if ":" in law else ("constant", law) for law in laws]
+            names = [law.replace("_", "\n") + "\n" + " to ".join(rest) for law, *rest in split]
+            axis.set_xticks(range(len(laws)), names)
             axis.set_xlim(-0.5, len(laws) - 0.5)
         axis.set_xlabel(name)
     axes[0].set_ylabel("held-out loss, nats a token")
@@ -105,7 +105,7 @@ def sweep_figure(
 
 
 def _draw_ours(
-    axis: "Axes", table: pd.DataFrame, measure: str, names: Sequence[str], laws: Sequence[str]
+    axis: Axes, table: pd.DataFrame, measure: str, names: Sequence[str], laws: Sequence[str]
 ) -> None:
     """A line for all rows that agree in the columns ``names``; laws have marks."""
     # Always the amount of text: the published models read ten or a hundred times more.
@@ -123,10 +123,3 @@ def _draw_ours(
             found.index, found["mean"], yerr=bars, label=label, capsize=4, linestyle="none",
             **style(number),
         )  # fmt: skip
-
-
-def _law_name(leak: str) -> str:
-    law, *numbers = leak.split(":")
-    if not numbers:
-        return f"constant\n{leak}"
-    return law.replace("_", "\n") + "\n" + " to ".join(numbers)

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import EngFormatter
 
 from esnlm.experiments.common import minimal_pairs
+from esnlm.experiments.common.figures import band, legend, panels, save, style
 from esnlm.experiments.common.grid import Row
 from esnlm.experiments.common.markdown import markdown_table
 from esnlm.text.corpus import TokenStream
@@ -131,10 +133,6 @@ def _options(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 def plot(rows: Sequence[Row], path: Path) -> None:
     """Held-out loss against trained parameters and against seconds of training, as a PNG."""
-    from matplotlib.ticker import EngFormatter
-
-    from esnlm.experiments.common.figures import band, legend, panels, save, style
-
     table = pd.DataFrame(rows).assign(training=differing_trainings(rows))
     figure, axes = panels(2)
     for axis, column in zip(axes, ("n_parameters", "train_seconds"), strict=True):

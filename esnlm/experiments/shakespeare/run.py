@@ -48,15 +48,15 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     ``checkpoints``, and the file ``sample`` for the generated text.
     """
     texts = {part: Path(setting[part]).read_text(encoding="utf-8") for part in ("train", "test")}
-    measured = _KINDS[setting["model"]](setting, texts, lifeline)
-    shared = {
+    return {
+        **dict.fromkeys(OPTIONAL),
+        **_KINDS[setting["model"]](setting, texts, lifeline),
         "n_train_characters": len(texts["train"]),
         "n_test_characters": len(texts["test"]),
         "generated_characters": setting["characters"],
         "peak_rss_mib": peak_rss_mib(),
         "cores": available_cores(),
     }
-    return dict.fromkeys(OPTIONAL) | shared | measured
 
 
 #: Columns that not every kind of row has.
@@ -94,14 +94,11 @@ def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, 
     start = time.perf_counter()
     model = NgramLanguageModel(setting["size"], tokenizer="char", reset="never")
     model.fit([texts["train"]])
-    fitted = time.perf_counter() - start
-    n_parameters = model.ngrams_.n_parameters_
     return {
         "vocabulary": model.n_tokens_,
-        "fit_seconds": fitted,
+        "fit_seconds": time.perf_counter() - start,
         "cross_entropy": -model.score([texts["test"]]),
-        "n_parameters": n_parameters,
-        "n_parameters_total": n_parameters,
+        **dict.fromkeys(("n_parameters", "n_parameters_total"), model.ngrams_.n_parameters_),
         **_generated(setting, texts, model),
     }
 
