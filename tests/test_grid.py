@@ -20,7 +20,8 @@ COLUMNS = ["name", "n", "size", "square"]
 GRID = [{"name": name, "n": n} for name in ("a", "b") for n in (3, 1, 2)]
 
 SCRIPT = """
-import sys, time
+import os, sys, time
+os.environ["TQDM_DISABLE"] = "1"
 from pathlib import Path
 from esnlm.experiments.common.grid import run_grid
 

@@ -5,12 +5,12 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.console.training_run import PassOptions, Running
 from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards
 from esnlm.commands.options.model import make_features, make_readout, make_reservoir, settled
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train_network import train_network
+from esnlm.commands.training_run import PassOptions, Running
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.console.training_run import Running
 from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.train import TrainOptions
+from esnlm.commands.training_run import Running
 from esnlm.torch.optional import require_torch
 
 if TYPE_CHECKING:

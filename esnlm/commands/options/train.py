@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.console.training_run import PassOptions
 from esnlm.commands.options.common import NewModel, group
 from esnlm.commands.options.corpus import CorpusOptions, HeldOut
 from esnlm.commands.options.model import ReadoutOptions, ReservoirOptions
 from esnlm.commands.options.values import Features, Pairs, Seed, integer, real
+from esnlm.commands.training_run import PassOptions
 
 
 @group(

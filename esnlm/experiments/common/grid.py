@@ -254,7 +254,7 @@ def _explained(setting: Row, result: Callable[[], Mapping[str, Any]]) -> Mapping
 def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes, ended at once when the block is left by an exception."""
     before = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(jobs, mp_context=SPAWN, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=SPAWN, initializer=Lifeline) as pool:
         try:
             yield pool
         except BaseException:
@@ -263,10 +263,6 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
                 worker.terminate()
                 worker.join()
             raise
-
-
-def _end_with_parent() -> None:
-    Lifeline().watch()
 
 
 def _read(path: Path) -> "pd.DataFrame":
