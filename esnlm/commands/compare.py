@@ -13,9 +13,11 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, HeldOut
 from esnlm.commands.options.grid import Sizes, results_folder
-from esnlm.commands.options.values import integer, pair, separate
+from esnlm.commands.options.values import integer, nested, pair, separate
 from esnlm.experiments.common.grid import read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole
+from esnlm.text.boundaries import framed
+from esnlm.text.corpus import TokenStream, join_sequences
 from esnlm.torch.optional import require_torch
 
 
@@ -104,9 +106,6 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
 
 def _stream(names: Sequence[str], tokenizer: Any, corpus: CorpusOptions) -> Any:
     """Shards or text as one stream of tokens."""
-    from esnlm.text.boundaries import framed
-    from esnlm.text.corpus import TokenStream, join_sequences
-
     found: Any = corpus.read(names, tokenizer)
     if isinstance(found, TokenStream):
         return found
@@ -133,22 +132,8 @@ def _entry(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _settings(pairs: Sequence[str], option: str) -> dict[str, Any]:
-    """Values by name; a dot in a name leads into a mapping.
-
-    >>> _settings(["rank=64", "reservoir.n_units=9", "schedule=cosine"], "--models esn")
-    {'rank': 64, 'reservoir': {'n_units': 9}, 'schedule': 'cosine'}
-    """
-    found: dict[str, Any] = {}
-    for text in pairs:
-        try:
-            name, value = pair(text)
-        except ValueError as error:
-            raise ValueError(f"{option}: {error}") from None
-        *path, last = name.split(".")
-        inner = found
-        for part in path:
-            inner = inner.setdefault(part, {})
-            if not isinstance(inner, dict):
-                raise ValueError(f"{option} has both {part} and {name}, one inside the other")
-        inner[last] = value
-    return found
+    try:
+        values = [pair(text) for text in pairs]
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
+    return nested(values, option)

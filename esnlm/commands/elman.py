@@ -6,7 +6,7 @@ long sequence, spectral radius 0.97, input scaling 1, no leak, the state never r
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -118,14 +118,14 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
 
 def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list[Row], list[Row]]:
     """Rows of ``elman.csv`` and of ``ngrams.csv``."""
-    from esnlm.experiments.elman.run import run_ngram, run_readout
+    from esnlm.experiments.elman.run import run_ngram, run_readout, version
 
     def cost(setting: Row) -> tuple[Any, ...]:
         """Large reservoirs first, and readouts on the same states one after the other."""
         same_states = setting["n_units"], setting["features"], setting["seed"]
         return (*same_states, -_PACE.index(setting["readout"]))
 
-    shared = settings.columns()
+    shared = asdict(settings) | {"version": version()}
     seeds = range(options.seeds)
     ngrams = run_grid(
         [{"order": order, "seed": seed} for seed in seeds for order in NGRAM_ORDERS],

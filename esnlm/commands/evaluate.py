@@ -168,14 +168,13 @@ class _Bins:
             differences = self.bins[first].differences(self.bins[second], random_state=0)
             found[f"{first} - {second}"] = differences
         rows = [
-            {"model": model, "bin": row.name} | dict(list(row._asdict().items())[1:])
+            dict(zip(_BIN_COLUMNS, (model, *row), strict=True))
             for model, several in found.items()
             for row in several
         ]
         for row in rows:
-            interval = f"[{row['lower']:.6g}, {row['upper']:.6g}]"
             print(
                 f"{row['model']}  {row['bin']:>8}  {row['n_tokens']:>9} tokens  perplexity"
-                f" {row['perplexity']:.6g}  {interval}"
+                f" {row['perplexity']:.6g}  [{row['lower']:.6g}, {row['upper']:.6g}]"
             )
         return rows

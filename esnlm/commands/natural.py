@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import product
@@ -124,44 +123,6 @@ class NaturalGrid:
     readout: ReadoutOptions = ReadoutOptions()
     training: ChunkOptions = ChunkOptions()
 
-    def runs(self, n_tokens: int) -> Iterator[tuple[Row, Row]]:
-        """Columns of every setting, and descriptions of the parts that `rebuild` makes again.
-
-        Settings that cannot be made are refused, before any run.
-        """
-        from esnlm.models.saving import describe
-
-        if self.degrees and self.connectivities:
-            raise ValueError("--connectivities is not allowed with --degrees")
-        for size, degree, leak, kind, seed in product(
-            dict.fromkeys(self.sizes),
-            dict.fromkeys(self.connectivities or self.degrees or [32]),
-            dict.fromkeys(self.leaks),
-            dict.fromkeys(self.features or [None]),
-            range(self.seeds),
-        ):
-            count = max(1, round(degree * size)) if self.connectivities else int(degree)
-            reservoir = ReservoirOptions(
-                n_units=size, degree=count, leak_rate=leak_rate(leak), **given(self.weights)
-            )
-            _, readout, features = settled(reservoir, self.readout, kind, n_tokens)
-            inputs = self.input_degree
-            if inputs in (None, "degree", "all"):
-                dense = inputs == "all" or (inputs is None and features and features[1])
-                inputs = None if dense else count
-            made = make_reservoir(reservoir, seed).set_params(input_degree=inputs)
-            clone(made).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
-            kind, number = features = features or ("", 0)
-            named = {"leak": leak, "features": f"{kind}:{number}" if kind else number, "seed": seed}
-            yield (
-                _columns(made.get_params(), readout) | named,
-                {
-                    "reservoir": describe(made),
-                    "readout": describe(make_readout(readout, seed)),
-                    "features": describe(make_features(features, seed)),
-                },
-            )
-
 
 def _columns(reservoir: Row, readout: ReadoutOptions) -> Row:
     law = reservoir["leak_rate"]
@@ -261,7 +222,12 @@ def _folder(path: Path, version: str) -> Path:
 def planned(
     train: str, held_out: str, blimp: Path | None, grid: NaturalGrid
 ) -> tuple[list[Row], dict[str, Row]]:
-    """Every setting of the grid, and what its run is given by the setting's version."""
+    """Every setting of the grid, and what its run is given by the setting's version.
+
+    That are descriptions of the parts that `rebuild` makes again, and the plan of training.
+    Settings that cannot be made are refused.
+    """
+    from esnlm.models.saving import describe
     from esnlm.models.training import TrainingPlan
     from esnlm.text.shards import Shards
 
@@ -273,12 +239,41 @@ def planned(
     common = {"esnlm": __version__, "texts": texts, "pairs": minimal_pairs.digest(blimp)}
     words = both[0].manifest["totals"]["words"]
     settings, runs = [], {}
-    for columns, parts in grid.runs(len(tokenizer)):
+    if grid.degrees and grid.connectivities:
+        raise ValueError("--connectivities is not allowed with --degrees")
+    for size, degree, leak, kind, seed in product(
+        dict.fromkeys(grid.sizes),
+        dict.fromkeys(grid.connectivities or grid.degrees or [32]),
+        dict.fromkeys(grid.leaks),
+        dict.fromkeys(grid.features or [None]),
+        range(grid.seeds),
+    ):
+        count = max(1, round(degree * size)) if grid.connectivities else int(degree)
+        options = ReservoirOptions(
+            n_units=size, degree=count, leak_rate=leak_rate(leak), **given(grid.weights)
+        )
+        _, readout, features = settled(options, grid.readout, kind, len(tokenizer))
+        inputs = grid.input_degree
+        if inputs in (None, "degree", "all"):
+            dense = inputs == "all" or (inputs is None and features and features[1])
+            inputs = None if dense else count
+        reservoir = make_reservoir(options, seed).set_params(input_degree=inputs)
+        clone(reservoir).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
+        kind, number = features = features or ("", 0)
         # Held-out text is scored after passes alone.
-        plan = TrainingPlan(seed=columns["seed"], score_every=0, **given(grid.training))
-        parts["plan"] = asdict(plan)
+        plan = TrainingPlan(seed=seed, score_every=0, **given(grid.training))
+        parts = {
+            "reservoir": describe(reservoir),
+            "readout": describe(make_readout(readout, seed)),
+            "features": describe(make_features(features, seed)),
+            "plan": asdict(plan),
+        }
         digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()
         version = f"{__version__}-{digest[:12]}"
         runs[version] = parts
-        settings.append(columns | {"words": words, "version": version})
+        settings.append(
+            _columns(reservoir.get_params(), readout)
+            | {"leak": leak, "features": f"{kind}:{number}" if kind else number}
+            | {"seed": seed, "words": words, "version": version}
+        )
     return settings, runs

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.train import TrainOptions
+from esnlm.commands.options.values import nested
 from esnlm.commands.training_run import Running
+from esnlm.text.corpus import TokenStream
 from esnlm.torch.optional import require_torch
 
 if TYPE_CHECKING:
@@ -89,10 +91,7 @@ def _settings_of(options: TrainOptions) -> dict[str, Any]:
         found |= {each: reservoir.pop(each) for each in ("n_units",) if each in reservoir}
         for each in reservoir:
             raise ValueError(f"{option_name(each)} is no option of {name}")
-    for path, value in options.readout.option:
-        first, _, second = path.partition(".")
-        inner = found.setdefault(first, {}) if second else found
-        inner[second or path] = value
+    found = nested(options.readout.option, "--option", found)
     check_settings(name, found)
     return found
 
@@ -122,8 +121,6 @@ def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: in
 
 def _stream(docs: Any, model: Any) -> Any:
     """Documents as the model reads them; shards as one text where its state never returns."""
-    from esnlm.text.corpus import TokenStream
-
     stream = model.tokenize(docs)
     if model.reset == "never" and stream.starts is not None:
         return TokenStream(stream.tokens, None, stream.bounds)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from cyclopts import CoercionError, Parameter
@@ -73,6 +73,26 @@ def pair(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except json.JSONDecodeError:
         return name, leak_rate(value) if name.endswith("leak_rate") else value
+
+
+def nested(
+    pairs: Iterable[tuple[str, Any]], option: str, within: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Values by name, beside those of ``within``; a dot in a name leads into a mapping.
+
+    >>> nested([("rank", 64), ("reservoir.n_units", 9)], "--models esn")
+    {'rank': 64, 'reservoir': {'n_units': 9}}
+    """
+    found = dict(within or {})
+    for name, value in pairs:
+        *path, last = name.split(".")
+        inner = found
+        for part in path:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"{option} has both {part} and {name}, one inside the other")
+        inner[last] = value
+    return found
 
 
 def separate(text: str) -> list[str]:

@@ -5,7 +5,7 @@ import inspect
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -48,10 +48,6 @@ class Settings:
     input_scaling: float = 1.0
     degree: int = 32
     grammar: str = "{}"
-
-    def columns(self) -> dict[str, Any]:
-        """The settings and the `version` as columns of the CSV."""
-        return asdict(self) | {"version": version()}
 
 
 def version() -> str:
