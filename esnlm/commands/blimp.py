@@ -41,44 +41,40 @@ class BlimpOptions(ResultOptions):
 
 def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     """Score and print; the exit status."""
-    from esnlm.evaluation.minimal_pairs.table import COLUMNS, PAIR_COLUMNS
-
-    if options.weight is not None and options.interpolate is None:
-        raise ValueError("--weight needs --interpolate MODEL2")
-    files = (options.csv, COLUMNS), (options.pairs_csv, PAIR_COLUMNS), (options.plot, None)
-    with results(files, [options.data], overwrite=options.overwrite):
-        _judged(model, options)
-    return 0
-
-
-def _judged(model: Path, options: BlimpOptions) -> None:
     from esnlm.evaluation.minimal_pairs import table
     from esnlm.evaluation.minimal_pairs.pairs import read_pairs
     from esnlm.evaluation.minimal_pairs.scores import score_pairs
     from esnlm.experiments.common.minimal_pairs import plot_accuracies
 
-    others: dict[str, dict[str, float]] = {}
-    for path in options.published:
-        others |= table.read_published(path)
-    pairs = read_pairs(options.data)
-    judge, place = _judge(model, options)
-    name = options.name or place
-    unknown, total = n_unknown(getattr(judge, "tokenizer_", None), [pair.good for pair in pairs])
-    if unknown:
-        log.warning(
-            f"the model reads {100 * unknown / total:.1f} % of the tokens as the unknown token, so"
-            " some pairs look alike to it"
-        )
-    scores = score_pairs(judge, pairs, bos=options.bos, reduction=options.reduction, verbose=True)
-    rows = table.tabulate(pairs, scores, name)
-    _show(rows, others)
-    if options.csv is not None:
-        write_rows(options.csv, table.COLUMNS, rows, overwrite=options.overwrite)
-    if options.pairs_csv is not None:
-        found = table.pair_rows(pairs, scores, name)
-        write_rows(options.pairs_csv, table.PAIR_COLUMNS, found, overwrite=options.overwrite)
-    if options.plot is not None:
-        plot_accuracies(rows, others, options.plot)
+    if options.weight is not None and options.interpolate is None:
+        raise ValueError("--weight needs --interpolate MODEL2")
+    of_table, of_pairs = (options.csv, table.COLUMNS), (options.pairs_csv, table.PAIR_COLUMNS)
+    replace = options.overwrite
+    with results((of_table, of_pairs, (options.plot, None)), [options.data], overwrite=replace):
+        others: dict[str, dict[str, float]] = {}
+        for path in options.published:
+            others |= table.read_published(path)
+        pairs = read_pairs(options.data)
+        judge, place = _judge(model, options)
+        name, sentences = options.name or place, [pair.good for pair in pairs]
+        unknown, total = n_unknown(getattr(judge, "tokenizer_", None), sentences)
+        if unknown:
+            log.warning(
+                f"the model reads {100 * unknown / total:.1f} % of the tokens as the unknown token,"
+                " so some pairs look alike to it"
+            )
+        reading: dict[str, Any] = {"bos": options.bos, "reduction": options.reduction}
+        scores = score_pairs(judge, pairs, **reading, verbose=True)
+        rows = table.tabulate(pairs, scores, name)
+        _show(rows, others)
+        if options.csv is not None:
+            write_rows(options.csv, table.COLUMNS, rows, overwrite=replace)
+        if options.pairs_csv is not None:
+            found = table.pair_rows(pairs, scores, name)
+            write_rows(options.pairs_csv, table.PAIR_COLUMNS, found, overwrite=replace)
+        if options.plot is not None:
+            plot_accuracies(rows, others, options.plot)
+    return 0
 
 
 def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:

@@ -111,7 +111,19 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     with results_folder(options.out):
         rows, ngrams = run_experiment(settings, options)
         if not options.no_plots:
-            _report(settings, rows, ngrams, options)
+            from esnlm.experiments.elman.experts import write_experts
+            from esnlm.experiments.elman.plots import plot_cosine, plot_perplexity, plot_states
+            from esnlm.experiments.elman.tables import write_summary
+
+            n_units = min(options.sizes, key=lambda size: abs(size - 100))
+            # The fewest features, where there are any: the paper has two.
+            features = min(filter(None, options.features), default=0)
+            plot_perplexity(rows, ngrams, options.out / "elman.png")
+            plot_cosine(rows, ngrams, options.out / "elman_cosine.png")
+            plot_states(settings, n_units, features or 2, options.out / "elman_states.png")
+            if "moe" in options.readouts:
+                write_experts(settings, n_units, features, options.out)
+            write_summary(rows, ngrams, options.out / "summary.md")
     print(f"{len(rows)} runs in {options.out / 'elman.csv'}")
     return 0
 
@@ -152,25 +164,6 @@ def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list[Ro
         jobs=options.jobs,
     )
     return rows, ngrams
-
-
-def _report(
-    settings: "Settings", rows: list[Row], ngrams: list[Row], options: ElmanOptions
-) -> None:
-    """Plots, the table of experts and the summary."""
-    from esnlm.experiments.elman.experts import write_experts
-    from esnlm.experiments.elman.plots import plot_cosine, plot_perplexity, plot_states
-    from esnlm.experiments.elman.tables import write_summary
-
-    n_units = min(options.sizes, key=lambda size: abs(size - 100))
-    # The fewest features, where there are any: the paper has two.
-    features = min(filter(None, options.features), default=0)
-    plot_perplexity(rows, ngrams, options.out / "elman.png")
-    plot_cosine(rows, ngrams, options.out / "elman_cosine.png")
-    plot_states(settings, n_units, features or 2, options.out / "elman_states.png")
-    if "moe" in options.readouts:
-        write_experts(settings, n_units, features, options.out)
-    write_summary(rows, ngrams, options.out / "summary.md")
 
 
 def _quotas(lengths: Sequence[str]) -> dict[str, float] | None:
