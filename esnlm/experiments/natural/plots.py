@@ -82,7 +82,7 @@ def sweep_figure(
                 theirs.index.to_numpy(dtype=float), theirs[measure],
                 yerr=theirs[f"{measure}_error"], color=GREY, marker="x", markersize=6,
                 linestyle="none" if laws else "--", linewidth=1.2, capsize=2, zorder=2,
-                label="Ueda et al., 100M words of BabyLM" + ", 4096 units" * (kind != "size"),
+                label=f"Ueda et al., 100M words of BabyLM{'' if kind == 'size' else ', 4096 units'}",
             )  # fmt: skip
         known = [(label, values[number]) for label, values in (baselines or {}).items()]
         levels(axis, [(label, value) for label, value in known if value is not None])
