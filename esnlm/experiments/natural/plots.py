@@ -70,7 +70,7 @@ def sweep_figure(
     place = [laws.index(str(law)) for law in table["leak"]] if laws else table[column].astype(float)
     nll, blimp = table["nll_per_token"].astype(float), 100 * table["blimp"].astype(float)
     table = table.assign(place=place, nll=nll, blimp=blimp)
-    theirs = published(kind)
+    theirs, of_units = published(kind), "" if kind == "size" else ", 4096 units"
     if laws:
         theirs = theirs[theirs.index.isin(laws)].rename(laws.index)
     judged = table["blimp"].notna().any()
@@ -82,7 +82,7 @@ def sweep_figure(
                 theirs.index.to_numpy(dtype=float), theirs[measure],
                 yerr=theirs[f"{measure}_error"], color=GREY, marker="x", markersize=6,
                 linestyle="none" if laws else "--", linewidth=1.2, capsize=2, zorder=2,
-                label=f"Ueda et al., 100M words of BabyLM{'' if kind == 'size' else ', 4096 units'}",
+                label="Ueda et al., 100M words of BabyLM" + of_units,
             )  # fmt: skip
         known = [(label, values[number]) for label, values in (baselines or {}).items()]
         levels(axis, [(label, value) for label, value in known if value is not None])
