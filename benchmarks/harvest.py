@@ -106,7 +106,7 @@ def gather_rows(  # type: ignore[no-untyped-def]
         for i in range(len(first_entry) - 1):
             total = zero
             for e in range(first_entry[i], first_entry[i + 1]):
-                total = fma_each(one, state, np.intp(columns[e]) * 16, 16, total)
+                total = fma_each((one,), state, np.intp(columns[e]) * 16, 16, total)
             store_each(out, i * 16, 16, total)
 
 

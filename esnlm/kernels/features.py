@@ -1,3 +1,4 @@
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
 """Online gradient descent for word features, back-propagated through one recurrent step.
 
 Equation numbers are those of Rachez & Hagiwara (2014). Arrays are float64 and C-contiguous.
@@ -14,7 +15,7 @@ _REORDER = {"reassoc", "contract", "nsz"}
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER)
-def advance(indptr, indices, data, W_in, bias, leak, activation, feature, state, slope):  # type: ignore[no-untyped-def]
+def advance(indptr, indices, data, W_in, bias, leak, activation, feature, state, slope):
     """Advance `state` (n_units,) by one feature vector (n_features,), in place (eq. 13-15).
 
     x = (1 - leak) h + leak g(W h + W_in f + b), W in CSR form. `slope` (n_units,) receives
@@ -44,7 +45,7 @@ def advance(indptr, indices, data, W_in, bias, leak, activation, feature, state,
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER)
-def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradient):  # type: ignore[no-untyped-def]
+def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradient):
     """Squared error of one prediction and its gradient by the feature vector; returns the loss.
 
     error (n_tokens,) = W_out x - u (eq. 24), whose outer product with x is the gradient by W_out;
@@ -74,7 +75,7 @@ def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradie
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER)
-def descend(  # type: ignore[no-untyped-def]
+def descend(
     tokens,
     restart,
     indptr,

@@ -13,7 +13,6 @@ from esnlm.kernels.llvm_vectors import LINE_BYTES
 from esnlm.kernels.simd import (
     fma,
     fma_each,
-    fma_grid,
     load,
     load_each,
     splat,
@@ -61,7 +60,7 @@ def run_gathered(
                 total = load_each(sums, u * TILE, count, like)
                 for e in range(first_entry[block + u], first_entry[block + u + 1]):
                     source = np.intp(columns[e]) * TILE
-                    total = fma_each(splat(weights[e]), state, source, count, total)
+                    total = fma_each((splat(weights[e]),), state, source, count, total)
                 store_each(sums, u * TILE, count, total)
             for u in range(units):
                 i = block + u
@@ -110,7 +109,8 @@ def run_cyclic(
             for o in range(len(offsets)):
                 source = block + offsets[o]
                 source -= n_units if source >= n_units else 0
-                total = fma_grid(weights, place, state, source, pitch, units, total)
+                factors = load_each(weights, place, count, units)
+                total = fma_each(factors, state, source, pitch, total)
                 place += size
             store_each(sums, 0, count, total)
             whole = block + size <= n_units

@@ -149,57 +149,28 @@ def store_each(context: Any, array: Any, index: Any, stride: Any, values: Any) -
 
 
 @intrinsic
-def fma_each(context: Any, weight: Any, array: Any, index: Any, stride: Any, sums: Any) -> Any:
-    """``sums`` plus ``weight`` times what ``load_each`` reads."""
+def fma_each(context: Any, weights: Any, array: Any, index: Any, stride: Any, sums: Any) -> Any:
+    """``sums`` of several streams plus a tuple of n weights times what each stream holds.
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        factor, source, position, step, totals = arguments
-        memory = Memory(context, builder, array, source)
-        made = []
-        for total in cgutils.unpack_tuple(builder, totals):
-            read = memory.load(position, weight)
-            made.append(fused(builder, factor, read, total, weight))
-            position = builder.add(position, step)
-        return context.make_tuple(builder, sums, made)
-
-    return sums(weight, array, types.intp, types.intp, sums), generate
-
-
-@intrinsic
-def fma_grid(
-    context: Any,
-    weights: Any,
-    first: Any,
-    array: Any,
-    index: Any,
-    stride: Any,
-    like: Any,
-    sums: Any,
-) -> Any:
-    """Advance sums of several streams over several lanes of units.
-
-    Lanes ``[s * n + u]`` of sums get ``weights[first + u * count:]`` times
-    ``array[index + s * stride + u * count:]``, n lanes of units a stream being ``len(like)``.
+    Lanes ``[s * n + u]`` of sums get ``weights[u]`` times ``array[index + s * stride + u * count:]``.
     """
-    lanes, n_units = sums.dtype, len(like)
+    lanes, n_weights = sums.dtype, len(weights)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        matrix, place, states, start, pitch, _, totals = arguments
-        matrix = Memory(context, builder, weights, matrix)
-        states = Memory(context, builder, array, states)
-        steps = [ir.Constant(place.type, u * lanes.count) for u in range(n_units)]
-        factors = [matrix.load(builder.add(place, step), lanes) for step in steps]
+        factors, source, start, pitch, totals = arguments
+        memory = Memory(context, builder, array, source)
+        factors = cgutils.unpack_tuple(builder, factors)
         totals = cgutils.unpack_tuple(builder, totals)
         made = []
-        for s in range(len(sums) // n_units):
-            for u in range(n_units):
-                read = states.load(builder.add(start, steps[u]), lanes)
-                made.append(fused(builder, factors[u], read, totals[s * n_units + u], lanes))
+        for s in range(len(sums) // n_weights):
+            for u, factor in enumerate(factors):
+                place = builder.add(start, ir.Constant(start.type, u * lanes.count))
+                read = memory.load(place, lanes)
+                made.append(fused(builder, factor, read, totals[s * n_weights + u], lanes))
             start = builder.add(start, pitch)
         return context.make_tuple(builder, sums, made)
 
-    arguments = (weights, types.intp, array, types.intp, types.intp, like, sums)
-    return sums(*arguments), generate
+    return sums(weights, array, types.intp, types.intp, sums), generate
 
 
 @intrinsic
