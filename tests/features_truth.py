@@ -17,10 +17,10 @@ def one_step_gradient(
     """
     rows = np.ascontiguousarray(embedding, dtype=np.float64)
     readout = np.ascontiguousarray(coef, dtype=np.float64)
-    *weights, activation = WordFeatures(rows.shape[1])._reservoir_weights(reservoir)
+    weights = WordFeatures(rows.shape[1])._reservoir_weights(reservoir)
     after = np.array(state, dtype=np.float64)
     slope, delta = np.empty_like(after), np.empty_like(after)
-    kernels.advance(*weights, activation, rows[token], after, slope)
+    kernels.advance(weights, rows[token], after, slope)
     error, gradient = np.empty(len(readout)), np.empty(rows.shape[1])
     loss = kernels.backpropagate(weights[3], readout, after, slope, target, error, delta, gradient)
     return float(loss), gradient, np.outer(error, after)

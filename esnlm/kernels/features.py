@@ -15,12 +15,14 @@ _REORDER = {"reassoc", "contract", "nsz"}
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER)
-def advance(indptr, indices, data, W_in, bias, leak, activation, feature, state, slope):
+def advance(reservoir, feature, state, slope):
     """Advance `state` (n_units,) by one feature vector (n_features,), in place (eq. 13-15).
 
-    x = (1 - leak) h + leak g(W h + W_in f + b), W in CSR form. `slope` (n_units,) receives
-    dx/da = leak g'(a), a the argument of g.
+    x = (1 - leak) h + leak g(W h + W_in f + b). `slope` (n_units,) receives dx/da = leak g'(a), a
+    the argument of g. `reservoir` holds the parts of W in CSR form, W_in, bias, leak and the code
+    of g.
     """
+    indptr, indices, data, W_in, bias, leak, activation = reservoir
     n_units, n_features = W_in.shape
     drive = slope
     for i in range(n_units):
@@ -75,28 +77,15 @@ def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradie
 
 
 @njit(nogil=True, cache=True, fastmath=_REORDER)
-def descend(
-    tokens,
-    restart,
-    indptr,
-    indices,
-    data,
-    W_in,
-    bias,
-    leak,
-    activation,
-    embedding,
-    coef,
-    rate,
-    readout_rate,
-    largest_step,
-):
+def descend(tokens, restart, reservoir, embedding, coef, rate, readout_rate, largest_step):
     """One pass of online gradient descent over `tokens` (T,) int64: (loss sum, predictions).
 
     Updates `embedding` (n_tokens, n_features) and `coef` (n_tokens, n_units) in place after every
     prediction. `restart` (T,) bool marks tokens before which the state returns to zero. A readout
     step η on a state x contracts the error by η‖x‖²: it is held at or below `largest_step`.
+    `reservoir` is that of `advance`.
     """
+    W_in = reservoir[3]
     n_units, n_features = W_in.shape
     n_tokens = coef.shape[0]
     state = np.zeros(n_units)
@@ -110,7 +99,7 @@ def descend(
         if restart[t]:
             state[:] = 0.0
         token = tokens[t]
-        advance(indptr, indices, data, W_in, bias, leak, activation, embedding[token], state, slope)
+        advance(reservoir, embedding[token], state, slope)
         if restart[t + 1]:
             continue
         total += backpropagate(

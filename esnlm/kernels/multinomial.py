@@ -37,10 +37,7 @@ def normalise_rows(E: NDArray[np.floating], sums: NDArray[np.floating]) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def curvature_rows(
-    P: NDArray[np.floating],
-    U: NDArray[np.floating],
-) -> None:
+def curvature_rows(P: NDArray[np.floating], U: NDArray[np.floating]) -> None:
     """U (n, V) <- (diag(p) - p pᵀ) u for each row p of P (n, V), in place."""
     for i in range(P.shape[0]):
         p, u = P[i], U[i]

@@ -152,7 +152,8 @@ def store_each(context: Any, array: Any, index: Any, stride: Any, values: Any) -
 def fma_each(context: Any, weights: Any, array: Any, index: Any, stride: Any, sums: Any) -> Any:
     """``sums`` of several streams plus a tuple of n weights times what each stream holds.
 
-    Lanes ``[s * n + u]`` of sums get ``weights[u]`` times ``array[index + s * stride + u * count:]``.
+    Lanes ``[s * n + u]`` of sums get ``weights[u]`` times those at
+    ``array[index + s * stride + u * count:]``.
     """
     lanes, n_weights = sums.dtype, len(weights)
 

@@ -179,7 +179,7 @@ class WordFeatures(LearnedFeatures):
         history = np.empty(self.n_passes)
         count = 0
         for i in range(self.n_passes):
-            total, count = _descend(ids, restart, *weights, embedding, coef, *rates)
+            total, count = _descend(ids, restart, weights, embedding, coef, *rates)
             if not (np.isfinite(total) and np.isfinite(embedding).all()):
                 raise ValueError(
                     f"word features diverged in pass {i + 1}: lower learning_rate "

@@ -1,6 +1,6 @@
 """Blocks of rows (states, targets), from which readouts learn in one pass or several."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -87,6 +87,17 @@ class ArrayBlocks:
         for start in range(0, len(self.X), self.block_size):
             stop = start + self.block_size
             yield self.X[start:stop], self.y[start:stop]
+
+
+class MappedBlocks:
+    """Blocks through ``function(X, y)``, anew in each pass; those without rows are left out."""
+
+    def __init__(self, blocks: Blocks, function: Callable[[Any, Any], Block]) -> None:
+        self.blocks, self.function = blocks, function
+        self.n_rows = blocks_rows(blocks)
+
+    def __iter__(self) -> Iterator[Block]:
+        return (self.function(X, y) for X, y in self.blocks if len(y))
 
 
 def blocks_rows(blocks: Any) -> int:

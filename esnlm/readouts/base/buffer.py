@@ -48,17 +48,13 @@ class BufferedReadout(StreamingReadout):
 
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         while len(X):
-            room = self._room(X.dtype)
+            size = self._batch_rows() if self._streaming else self._capacity(X.dtype)
+            room = max(0, size - self._waiting.n)
             self._waiting.add(X[:room].copy(), codes[:room].copy())
             self._stale = True
             X, codes = X[room:], codes[room:]
-            if self._room(X.dtype) == 0:
+            if self._waiting.n >= size:
                 self._flush()
-
-    def _room(self, dtype: Any) -> int:
-        """Rows that still fit before the next solve or update."""
-        size = self._batch_rows() if self._streaming else self._capacity(dtype)
-        return size - self._waiting.n
 
     def _flush(self) -> None:
         X, codes = self._waiting.joined()

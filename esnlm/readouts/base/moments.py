@@ -17,6 +17,7 @@ from esnlm.kernels.moments import (
     add_upper_triangle,
     mirror_upper_triangle,
 )
+from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, Stateful
 from esnlm.utils.threads import tile_map
@@ -28,6 +29,10 @@ _STAGED = 1024
 # Units whose sums one task adds up, and the numbers from which threads pay.
 _UNITS = 512
 _WORTH_THREADS = 1 << 20
+_LAYOUTS = {
+    "sums": "f V N", "counts": "i V", "gram": "f N N", "gram_sum": "f N",
+    "part": "f N N", "staged": "f S N",
+}  # fmt: skip
 
 
 class Moments(Stateful):
@@ -242,18 +247,9 @@ def _check_shapes(arrays: Arrays) -> None:
     """Raise ValueError unless arrays fit each other: compiled code adds to them without checks."""
     shape = arrays["sums"].shape
     n_classes, n_units = shape if len(shape) == 2 else (0, 0)
-    n_staged = min(_STAGED, arrays["staged"].size // max(n_units, 1)) if "staged" in arrays else 0
-    expected = {
-        "sums": (n_classes, n_units),
-        "counts": (n_classes,),
-        "gram": (n_units, n_units),
-        "gram_sum": (n_units,),
-        "part": (n_units, n_units),
-        "staged": (n_staged, n_units),
-    }
-    for name, fitting in expected.items():
-        if name in arrays and arrays[name].shape != fitting:
-            raise ValueError(
-                f"statistics of {n_units} units and {n_classes} classes: {name} must have shape"
-                f" {fitting}, got {arrays[name].shape}"
-            )
+    n_staged = min(_STAGED, len(arrays.get("staged", ())))
+    try:
+        check_arrays(arrays, _LAYOUTS, V=n_classes, N=n_units, S=n_staged)
+    except ValueError as error:
+        what = f"statistics of {n_units} units and {n_classes} classes"
+        raise ValueError(f"{what}: {error}") from error

@@ -16,6 +16,7 @@ from esnlm.readouts.base.blocks import (
     ArrayBlocks,
     Block,
     Blocks,
+    MappedBlocks,
     Passes,
     Progress,
     SamePasses,
@@ -264,10 +265,10 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
             self.__dict__.pop(name, None)
         self.classes_ = _sorted_classes(classes)
         self._forget(fitted=True)
-        coded = _CodedBlocks(self, blocks)
+        coded = MappedBlocks(blocks, self._coded)
         if not one_shot and next(iter(coded), None) is None:
             raise ValueError("blocks have no rows: give at least one row to learn from")
-        judges = None if held_out is None else _CodedBlocks(self, held_out)
+        judges = None if held_out is None else MappedBlocks(held_out, self._coded)
         exhaust(self.train(SamePasses(coded), judges))
         return self
 
@@ -365,6 +366,11 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:
         return validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
 
+    def _coded(self, X: ArrayLike, y: ArrayLike) -> Block:
+        """A block of `fit_blocks`, validated, with columns in place of labels."""
+        X, y = self._checked(X, y, reset=not hasattr(self, "n_features_in_"))
+        return X, encode_labels(y, self.classes_)
+
 
 @contextmanager
 def _divergence() -> Iterator[None]:
@@ -373,24 +379,6 @@ def _divergence() -> Iterator[None]:
         yield
     except ZeroDivisionError as error:
         raise DivergenceError(_DIVERGED.format("probabilities")) from error
-
-
-class _CodedBlocks:
-    """Blocks of (X, y), validated against a readout, as blocks of (X, codes)."""
-
-    def __init__(self, readout: StreamingReadout, blocks: Blocks) -> None:
-        self.readout = readout
-        self.blocks = blocks
-        self.n_rows = blocks_rows(blocks)
-
-    def __iter__(self) -> Iterator[Block]:
-        readout = self.readout
-        for X, y in self.blocks:
-            if len(y) == 0:
-                continue
-            first = not hasattr(readout, "n_features_in_")
-            X, y = readout._checked(X, y, reset=first)
-            yield X, encode_labels(y, readout.classes_)
 
 
 def _check_labels(y: NDArray[Any]) -> None:

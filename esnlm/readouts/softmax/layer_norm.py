@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, Passes, Progress, blocks_rows
+from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, MappedBlocks, Passes, Progress
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 
 _EPSILON = 1e-5
@@ -48,16 +48,7 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
 def _normalised_blocks(blocks: Blocks) -> Blocks:
     if isinstance(blocks, ArrayBlocks):
         return ArrayBlocks(normalised(blocks.X), blocks.y)
-    return _Normalised(blocks)
-
-
-class _Normalised:
-    def __init__(self, blocks: Blocks) -> None:
-        self.blocks = blocks
-        self.n_rows = blocks_rows(blocks)
-
-    def __iter__(self) -> Iterator[Block]:
-        return ((normalised(X), y) for X, y in self.blocks)
+    return MappedBlocks(blocks, lambda X, y: (normalised(X), y))
 
 
 class _NormalisedPasses:
@@ -67,4 +58,4 @@ class _NormalisedPasses:
         self.rows = None if passes.rows is None else _normalised_blocks(passes.rows)
 
     def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
-        return (_Normalised(chunk) for chunk in self.passes.read(number, n_rows))
+        return (_normalised_blocks(chunk) for chunk in self.passes.read(number, n_rows))

@@ -68,11 +68,11 @@ def mean_loss(blocks: Blocks, weights: NDArray[Any], intercept: NDArray[Any]) ->
     return total / n_rows
 
 
-def residuals(Z: NDArray[Any], targets: NDArray[Any]) -> tuple[float, NDArray[Any], NDArray[Any]]:
-    """Negative log-likelihood of logits Z (n, V), and the factors of its derivatives.
+def residuals(Z: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Negative log-likelihoods (n,) of logits Z (n, V), and the factors of their derivatives.
 
-    Returns the summed loss, probabilities P (n, V) in Z's memory, and the residuals ``P - t``
-    (n, V) for targets t given as columns (n,).
+    These are probabilities P (n, V) in Z's memory, and the residuals ``P - t`` (n, V) for targets
+    t given as columns (n,).
     """
     shift_rows(Z)
     sums = np.empty(len(Z), dtype=Z.dtype)
@@ -80,10 +80,9 @@ def residuals(Z: NDArray[Any], targets: NDArray[Any]) -> tuple[float, NDArray[An
     chosen = np.maximum(Z[at], _NEVER)
     np.exp(Z, out=Z)
     normalise_rows(Z, sums)
-    losses = np.log(sums) - chosen
     R = Z.copy()
     R[at] -= 1
-    return float(np.dot(losses.astype(np.float64), np.ones(len(Z)))), Z, R
+    return np.log(sums) - chosen, Z, R
 
 
 def discount(
@@ -144,8 +143,8 @@ class MultinomialLoss:
             rows = rows_within(_LOGIT_BYTES, self.n_classes, block.dtype)
             for start in range(0, len(block), rows):
                 X = block[start : start + rows]
-                part, P, R = residuals(logits(X, W, intercept), codes[start : start + rows])
-                loss += part
+                losses, P, R = residuals(logits(X, W, intercept), codes[start : start + rows])
+                loss += float(np.dot(losses.astype(np.float64), np.ones(len(X))))
                 gradient[:-1] += (R.T @ X).T
                 gradient[-1] += R.sum(axis=0, dtype=np.float64)
                 add_class_variances(variance, P)

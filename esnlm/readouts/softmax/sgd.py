@@ -188,9 +188,10 @@ class SoftmaxPasses(Stateful):
     (n_classes,) are the occurrences of each class in a pass; default: in the pilot sample.
     """
 
-    _saved = saved(
-        "n_rows", "n_passes", "n_seen", "best_score", "counts", "survey", "solver", "best"
-    )
+    _saved = saved("n_rows", "n_passes", "n_seen", "best_score", "counts", "survey", "solver") | {
+        "best.weights": "best_weights",
+        "best.offset": "best_offset",
+    }
 
     def __init__(
         self,
@@ -209,7 +210,8 @@ class SoftmaxPasses(Stateful):
         self.survey: Moments | None = Moments(n_units, n_classes)
         self.solver: Any = None
         self.best_score = np.inf
-        self.best: _Parameters | None = None
+        self.best_weights: NDArray[Any] | None = None
+        self.best_offset: NDArray[Any] | None = None
         self._unplanned = 0
         self._first_rate = 1.0
 
@@ -251,11 +253,10 @@ class SoftmaxPasses(Stateful):
         score = mean_loss(held_out, solver.weights, solver.intercept)
         if score < self.best_score:
             self.best_score = score
-            best = {"weights": solver.weights.copy(), "offset": solver.offset.copy()}
-            self.best = None if last else _Parameters.restored(best)
-        if last and self.best is not None:
-            solver.weights, solver.offset = self.best.weights, self.best.offset
-            self.best = None
+            self.best_weights, self.best_offset = solver.weights.copy(), solver.offset.copy()
+        if last and self.best_weights is not None:
+            solver.weights, solver.offset = self.best_weights, self.best_offset
+            self.best_weights = self.best_offset = None
         return score
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
@@ -265,12 +266,4 @@ class SoftmaxPasses(Stateful):
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Stateful:
         if name == "survey":
             return Moments.restored(arrays, gram_rows=None)
-        if name == "best":
-            return _Parameters.restored(arrays)
         return IncrementalSolver.restored(arrays, momentum=self.rates.momentum)
-
-
-class _Parameters(Stateful):
-    _saved = saved("weights", "offset")
-    weights: NDArray[Any]
-    offset: NDArray[Any]

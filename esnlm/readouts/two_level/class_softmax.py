@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.kernels.multinomial import normalise_rows, shift_rows
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.softmax.loss import discount, log_softmax, residuals
 from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
@@ -17,7 +16,6 @@ from esnlm.utils.threads import TileMap
 # Rows that one thread works on at a time, at most, and bytes of their logits.
 _TILE, _TILE_BYTES = 1024, 1 << 24
 _GATE_SPREAD = 0.5
-_NEVER = -1e4
 
 
 class ClassSoftmax(Stateful):
@@ -158,24 +156,16 @@ class ClassSoftmax(Stateful):
     ) -> tuple[NDArray[Any], ...]:
         """Gradients of the summed loss in weights and gate; sums of r p (1 - p) in between."""
         n, K = len(Z), self.n_experts
-        P = _linear(Z, self.weights).reshape(-1, self.n_classes)
-        targets = np.repeat(classes, K)
-        shift_rows(P)
-        chosen = np.maximum(P[np.arange(n * K), targets], _NEVER)
-        np.exp(P, out=P)
-        sums = np.empty(n * K, dtype=P.dtype)
-        normalise_rows(P, sums)
+        logits = _linear(Z, self.weights).reshape(-1, self.n_classes)
+        losses, P, R = residuals(logits, np.repeat(classes, K))
         gate = log_softmax(_linear(Z, self.gate))
-        joint = gate + (chosen - np.log(sums)).reshape(n, K)
-        joint = log_softmax(joint)
-        r = np.exp(joint).ravel()
+        r = np.exp(log_softmax(gate - losses.reshape(n, K))).ravel()
         variances = r @ P
         variances -= np.einsum("i,iv,iv->v", r, P, P)
-        P[np.arange(n * K), targets] -= 1
-        P *= r[:, None]
+        R *= r[:, None]
         of_gate = np.exp(gate)
         of_gate -= r.reshape(n, K)
-        return _gradient(Z, P.reshape(n, -1)), variances, _gradient(Z, of_gate)
+        return _gradient(Z, R.reshape(n, -1)), variances, _gradient(Z, of_gate)
 
 
 def _linear(Z: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:

@@ -88,7 +88,7 @@ class TwoLevelReadout(BufferedReadout):
         if self._learner is None:
             super()._learn(X, codes)
             return
-        self._learner.learn(X, codes.astype(np.intp, copy=False))
+        self._learner.learn(X, codes)
 
     def _end_pass(self, held_out: Iterable[Block] | None = None) -> None:
         if self._learner is None or held_out is None:

@@ -312,12 +312,7 @@ class TwoLevelLearner(Stateful):
         return _Rates(classes, share * _WORD_RATE, share * self.settings.direct_rate)
 
     def _learn(
-        self,
-        X: NDArray[Any],
-        codes: NDArray[np.intp],
-        rates: _Rates,
-        *,
-        with_moments: bool,
+        self, X: NDArray[Any], codes: NDArray[np.intp], rates: _Rates, *, with_moments: bool
     ) -> None:
         states, last = self._split(X.astype(np.float32, copy=False))
         Z = canonical_variables(states, self.directions, self.shift)
@@ -354,17 +349,12 @@ class TwoLevelLearner(Stateful):
             self.class_solver.step(Z, classes, rates.classes, over, in_z, less)
             if in_z is not None:
                 self.direct.step(last, in_z, rates.direct)
-        self._keep_for_words(Z, words, last)
-        if self.n_word_rows >= _WORD_BATCHES * self.schedule.batch:
-            self._step_words(rates, over)
-
-    def _keep_for_words(
-        self, Z: NDArray[Any], words: NDArray[np.intp], last: NDArray[np.int64]
-    ) -> None:
         if self.word_solver is not None:
             inside = self.layout.sizes[self.layout.word_class[words]] > 1
             self.word_rows.add(Z[inside], words[inside], last[inside])
             self.n_word_rows += len(Z)
+        if self.n_word_rows >= _WORD_BATCHES * self.schedule.batch:
+            self._step_words(rates, over)
 
     def _step_words(self, rates: _Rates, over: TileMap) -> None:
         assert self.word_solver is not None
