@@ -83,6 +83,23 @@ def test_train_chooses_the_penalty_and_compares_with_ngrams(
     assert LanguageModel.load(tmp_path / "m").readout_.alpha == chosen
 
 
+def test_held_out_text_chooses_the_penalty_of_ridge(tmp_path: Path) -> None:
+    assert train(tmp_path, "--readout", "ridge") == 0
+    given = ["--units", "50", "--out", str(tmp_path / "without"), "--readout", "ridge"]
+    assert main(["train", str(tmp_path / "text.txt"), *given]) == 0
+    chosen, own = (LanguageModel.load(tmp_path / m).readout_.alpha_ for m in ("m", "without"))
+    assert chosen != own
+
+
+def test_softmax_within_a_factored_readout_keeps_its_penalty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tmp_path, "--readout", "factored", "--option", "solver=joint") == 0
+    assert "by the held-out text" not in capsys.readouterr().err
+    readout = LanguageModel.load(tmp_path / "m").readout_
+    assert readout.class_readout == readout.word_readout == "softmax"
+
+
 def test_train_says_when_the_words_frequencies_alone_are_better(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

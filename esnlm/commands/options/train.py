@@ -64,8 +64,9 @@ class TrainOptions:
     overwrite: bool = False
     """Replace a model or checkpoints that are there."""
     held_out: HeldOut = ()
-    """Text to choose penalties by (of softmax and lowrank readouts for up to a million tokens) and
-    stops (of mixtures and softmax), to score along the way, and to compare with n-grams."""
+    """Text to choose penalties by (of ridge, and for up to a million tokens of softmax and lowrank
+    readouts; not of softmax within a factored one) and stops (of mixtures and softmax), to score
+    along the way, and to compare with n-grams."""
     features: Features = None
     """Dimensions of word features that drive the reservoir, learned by gradient or, with spectral:,
     from bigram counts; 0: one-hot tokens (default: 0; of lowrank, and from
