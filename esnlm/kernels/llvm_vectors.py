@@ -11,7 +11,6 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     raise ImportError("reservoirs are compiled: unset NUMBA_DISABLE_JIT")
 
 LINE_BYTES = 64
-_INT32 = ir.IntType(32)
 _ELEMENTS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 
 
@@ -92,15 +91,8 @@ def transposed(builder: Any, square: list[Any]) -> list[Any]:
 
 def shuffled(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
     """Lanes of a, then of b, in another order."""
-    mask = ir.Constant(ir.VectorType(_INT32, len(order)), order)
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order)
     return builder.shuffle_vector(a, b, mask)
-
-
-def splatted(builder: Any, value: Any, lanes: LanesType) -> Any:
-    """A vector of one number."""
-    none = ir.Constant(lanes.vector, ir.Undefined)
-    single = builder.insert_element(none, value, ir.Constant(_INT32, 0))
-    return shuffled(builder, single, none, [0] * lanes.count)
 
 
 def fused(builder: Any, a: Any, b: Any, c: Any, lanes: LanesType) -> Any:

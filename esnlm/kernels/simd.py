@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic as _numba_intrinsic
 from numba.extending import overload
 
-from esnlm.kernels.llvm_vectors import LanesType, Memory, called, fused, splatted, transposed
+from esnlm.kernels.llvm_vectors import LanesType, Memory, called, fused, shuffled, transposed
 
 # Seen by type checkers as what compiled code calls, without the typing context.
 intrinsic: Any = _numba_intrinsic
@@ -51,7 +51,9 @@ def splat(context: Any, value: Any) -> Any:
     lanes = LanesType(value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return splatted(builder, arguments[0], lanes)
+        none, first = ir.Constant(lanes.vector, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        single = builder.insert_element(none, arguments[0], first)
+        return shuffled(builder, single, none, [0] * lanes.count)
 
     return lanes(value), generate
 

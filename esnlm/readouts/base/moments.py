@@ -1,8 +1,4 @@
-"""Mergeable sufficient statistics of (state, next token) pairs, from which ridge is solved.
-
-Counts, sums and products are additive, so they may be collected over any cut of a corpus and
-merged; their size does not depend on its length.
-"""
+"""Mergeable sufficient statistics of (state, next token) pairs, from which ridge is solved."""
 
 from typing import Any, Self
 
@@ -36,7 +32,7 @@ _LAYOUTS = {
 
 
 class Moments(Stateful):
-    """Moments of states X (n, n_units) and of their target columns (n,).
+    """Additive moments of states X (n, n_units) and of their target columns (n,).
 
     ``counts`` (n_classes,) int64 and ``sums`` (n_classes, n_units) float64 are of the ``n`` rows
     by class. Rows enter the Gram matrix in their own precision, at most 16 384 at a time, and

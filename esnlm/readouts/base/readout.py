@@ -102,12 +102,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         return 0
 
     def begin(
-        self,
-        classes: ArrayLike,
-        n_units: int,
-        *,
-        n_rows: int,
-        counts: NDArray[np.int64] | None = None,
+        self, classes: ArrayLike, n_units: int, *, n_rows: int, counts: NDArray[Any] | None = None
     ) -> Self:
         """Forget any earlier fit, and prepare for `train` with passes of ``n_rows`` rows.
 
@@ -238,10 +233,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         return self
 
     def fit_blocks(
-        self,
-        blocks: Blocks,
-        classes: ArrayLike,
-        held_out: Blocks | None = None,
+        self, blocks: Blocks, classes: ArrayLike, held_out: Blocks | None = None
     ) -> Self:
         """Learn from a re-iterable of ``(X, y)`` blocks, forgetting any earlier fit.
 

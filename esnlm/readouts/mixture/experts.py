@@ -171,16 +171,14 @@ class Experts(ABC):
         self, rows: TrainingRows, weights: Floats, expected: Expectation
     ) -> tuple[float, float, float | None]:
         """Penalised, training and held-out log-likelihood a row (nats)."""
-        n, held_out = rows.train.n, None
-        if rows.held_out is not None:
-            held_out = self._log_score(rows.held_out, weights) / rows.held_out.n
-        return expected.penalised / n, expected.log_likelihood / n, held_out
 
-    def _log_score(self, source: Source, weights: Floats) -> float:
         def tile(_: int, Z: Floats, codes: NDArray[Any]) -> float:
             return float(self._log_probability(Z, codes, weights).sum(dtype=np.float64))
 
-        return sum(source.each(tile))
+        n, held_out = rows.train.n, None
+        if rows.held_out is not None:
+            held_out = sum(rows.held_out.each(tile)) / rows.held_out.n
+        return expected.penalised / n, expected.log_likelihood / n, held_out
 
     def gate(self, Z: Floats, weights: Floats) -> Floats:
         """P(k | x): Z (m, width) -> (m, K)."""

@@ -96,20 +96,12 @@ def discount(
 class MultinomialLoss:
     """Penalised mean negative log-likelihood of softmax regression over blocks of rows.
 
-    Parameters
-    ----------
-    blocks : re-iterable of (X (n, n_units), codes (n,))
-        Each pass must give the same rows.
-    penalty : float
-        Of half the squared weights, on the scale of the summed loss.
-    centre : ndarray (n_units,)
-        Subtracted from states; the minimum does not depend on it, the conditioning does.
-    fixed : ndarray (V,) bool
-        Classes whose column keeps its initial value.
-    stride : int
-        Hessian products come from every stride-th row, which is kept with its probabilities.
-    lasting : bool
-        Whether blocks stay as they are between passes; rows of others are copied to be kept.
+    Blocks of (X (n, n_units), codes (n,)) give the same rows in each pass; rows of blocks that are
+    not ``lasting`` between passes are copied to be kept. ``penalty`` is that of half the squared
+    weights, on the scale of the summed loss. The minimum does not depend on ``centre`` (n_units,),
+    which is subtracted from states, the conditioning does. ``fixed`` (V,) classes keep the initial
+    value of their column. Hessian products come from every ``stride``-th row, which is kept with
+    its probabilities.
     """
 
     curvature: Float

@@ -9,13 +9,7 @@ from numpy.typing import NDArray
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, blocks_rows, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import MultinomialLoss, mean_loss
-from esnlm.readouts.softmax.sgd import (
-    Rates,
-    SoftmaxPasses,
-    batch_rows,
-    frequencies_of,
-    interleaved,
-)
+from esnlm.readouts.softmax.sgd import Rates, SoftmaxPasses, batch_rows, frequencies_of, interleaved
 
 Float = NDArray[np.float64]
 

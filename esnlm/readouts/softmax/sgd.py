@@ -72,11 +72,7 @@ class IncrementalSolver(Stateful):
     )  # fmt: skip
 
     def __init__(
-        self,
-        moments: Moments,
-        frequencies: NDArray[Any],
-        momentum: float = 0.9,
-        ridge: float = 0.0,
+        self, moments: Moments, frequencies: NDArray[Any], momentum: float = 0.9, ridge: float = 0.0
     ) -> None:
         self.momentum = momentum
         self.n_steps = 0

@@ -55,21 +55,13 @@ class PilotSample(Stateful):
         self.moments.add(X, self._rank[codes])
 
     def solve(self, n_components: int, assign: Assignment) -> PilotResult:
-        """Directions and classes, as `TwoLevelLearner.begin` takes them.
+        """Directions, shift, classes, scale and counts, as `TwoLevelLearner.begin` takes them.
 
-        Returns
-        -------
-        directions : ndarray (n_units, P) float32
-            Linear maps of a state that tell the next words apart best, uncorrelated, each scaled
-            by its canonical correlation, so that a penalty weighs on uninformative ones. P is
-            ``n_components``, but ``n_units`` at most.
-        shift : ndarray (P,) float32
-            The mean state along them.
-        word_class : ndarray (V,) intp
-        scale : ndarray (P,) float64
-            Standard deviations of the components, falling from one.
-        counts : ndarray (V,)
-            Occurrences of the words.
+        ``directions`` (n_units, P) float32 are linear maps of a state that tell the next words
+        apart best, uncorrelated, each scaled by its canonical correlation, so that a penalty weighs
+        on uninformative ones; P is ``n_components``, but ``n_units`` at most. ``shift`` (P,)
+        float32 is the mean state along them, ``scale`` (P,) the standard deviations of the
+        components, falling from one. Classes are (V,) intp, ``counts`` (V,) those of the words.
         """
         moments, rank = self.moments, self._rank
         directions, correlations = canonical_directions(moments, n_components)
