@@ -184,13 +184,3 @@ def compact_columns(out, columns):
         row = out[i]
         for c in range(len(columns)):
             row[c] = row[columns[c]]
-
-
-@njit(nogil=True, cache=True)
-def all_within(values, limit):
-    """Whether every entry of a two-dimensional array is a number of size at most limit."""
-    fine = True
-    for i in range(values.shape[0]):
-        for j in range(values.shape[1]):
-            fine &= abs(values[i, j]) <= limit
-    return fine

@@ -182,6 +182,9 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         self._can_learn = True
+        for attribute in self._learned.values():
+            if isinstance(getattr(self, attribute, None), Stateful):
+                setattr(self, attribute, None)  # made again where there is one
         if not training:
             labels = array_of(arrays, "classes_")
             if labels is None:

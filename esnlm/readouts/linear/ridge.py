@@ -133,10 +133,6 @@ class RidgeReadout(StreamingReadout):
         rows = max(_FEWEST_JUDGES, _JUDGING_WORK // (work * n_alphas))
         self._settle_with(None if held_out is None else _first_rows(held_out, rows))
 
-    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        self._moments = None
-        return super()._before_loading(arrays, training)
-
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Moments:
         return Moments.restored(arrays, gram_rows=self.gram_rows)
 

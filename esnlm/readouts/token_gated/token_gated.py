@@ -113,11 +113,6 @@ class TokenGatedReadout(StreamingReadout):
         left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
         self._take(X, codes, self.learning_rate * left)
 
-    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        arrays = super()._before_loading(arrays, training)
-        self._pilot = self._passes = None
-        return arrays
-
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Stateful:
         if name == "passes":
             return GatedPasses.restored(arrays, alpha=self.alpha, momentum=self.momentum)

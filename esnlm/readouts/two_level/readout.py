@@ -146,7 +146,6 @@ class TwoLevelReadout(BufferedReadout):
         return BUFFER | dict(self._learned) if training else super()._names(training)
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        self._learner = None
         if training and "n_rows" in arrays:  # so `LowRankReadout` saved them in version 0.1.0
             arrays = with_prefix("joint", arrays) | arrays
         return super()._before_loading(arrays, training)
