@@ -55,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except OSError as error:
         _forget_output()
-        return _refused(_of_system(error))
+        known = error.strerror is not None and error.filename is not None
+        return _refused(f"{error.filename}: {error.strerror}" if known else str(error))
     except (ValueError, FloatingPointError, OverflowError, ImportError) as error:
         return _refused(str(error))
     except MemoryError as error:
@@ -147,13 +148,6 @@ def _forget_output() -> None:
 def _refused(message: str) -> int:
     log.error("%s", message)
     return _REFUSED
-
-
-def _of_system(error: OSError) -> str:
-    """``name: what is wrong`` of an error that came from the operating system."""
-    if error.strerror is None or error.filename is None:
-        return str(error)
-    return f"{error.filename}: {error.strerror}"
 
 
 if __name__ == "__main__":

@@ -282,6 +282,8 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("generate none --seed 0.5", "expected an integer of at least 0, got '0.5'"),
         ("generate none", "no such model folder: none"),
         ("generate none --prompt -x", "parameter --prompt requires an argument"),
+        ("generate none --tokens 1000000001", "--tokens must be at most 1000000000, got 10000000"),
+        (f"generate none --tokens {10**100}", "--tokens must be at most 1000000000, got 10000000"),
         ("elman --sizes 10 2.5", "--sizes: expected an integer, got '2.5'"),
         ("elman --readouts ridge tree", '"tree" for --readouts. Choose from: "ridge"'),
         ("elman --noun-phrase 0.1 0.2", "--noun-phrase requires 3 positional arguments"),

@@ -13,7 +13,6 @@ from esnlm.__main__ import main  # noqa: E402
 from esnlm.experiments.common.grid import read_rows  # noqa: E402
 from esnlm.experiments.common.subprocess_run import Lifeline  # noqa: E402
 from esnlm.experiments.networks.compare import (  # noqa: E402
-    Entry,
     differing_trainings,
     grid,
     lines_of,
@@ -49,7 +48,7 @@ def compare(text, out, *options):
 
 
 def test_the_grid_has_each_model_in_each_size_and_seed():
-    entries = [Entry("char-esn"), Entry("lstm", {"n_units": 9})]
+    entries = [("char-esn", {}), ("lstm", {"n_units": 9})]
     rows = grid(entries, [2000, 4000], {"epochs": 2}, seeds=2, n_tokens=20)
     assert [(row["model"], row["size"], row["seed"]) for row in rows] == [
         ("char-esn", 2000, 0), ("char-esn", 2000, 1), ("char-esn", 4000, 0), ("char-esn", 4000, 1),
@@ -65,12 +64,12 @@ def test_a_network_that_cannot_be_made_is_refused_before_the_first_run(monkeypat
     with pytest.raises(
         ValueError, match=r"model gpt2 needs transformers: pip install 'esnlm\[hf\]'"
     ):
-        grid([Entry("lstm"), Entry("gpt2")], [], {}, 1, 20)
+        grid([("lstm", {}), ("gpt2", {})], [], {}, 1, 20)
 
 
 def test_text_without_sentences_is_read_as_streams_or_windows(monkeypatch):
     monkeypatch.setattr("esnlm.torch.networks.gpt2.require_transformers", lambda what: None)
-    entries = [Entry("lstm"), Entry("gpt2", {"context": 64}), Entry("aerc")]
+    entries = [("lstm", {}), ("gpt2", {"context": 64}), ("aerc", {})]
     plans = [json.loads(row["plan"]) for row in grid(entries, [], {}, 1, 20, one_text=True)]
     found = [(plan["batching"], plan["length"]) for plan in plans]
     assert found == [("streams", 128), ("windows", 64), ("windows", 32)]
@@ -81,7 +80,7 @@ def test_a_reservoir_is_drawn_by_the_seed(tmp_path):
     tokenizer = Tokenizer.train_words(["a b c d"])
     assert len(tokenizer) == 7
     given = places(tmp_path, stream, tokenizer)
-    entry = Entry("esn", {"reservoir": {"n_units": 12}})
+    entry = ("esn", {"reservoir": {"n_units": 12}})
     rows = grid([entry], [], {"epochs": 2}, seeds=2, n_tokens=7)
     scores = [measure(row | given, Lifeline())["held_out_nll"] for row in rows + rows]
     assert scores[:2] == scores[2:]
@@ -94,7 +93,7 @@ def test_a_run_is_trained_and_scored(tmp_path):
     stream = join_sequences(sequences, n_tokens=len(tokenizer), reset=False)
     given = places(tmp_path, stream, tokenizer)
     plan = {"batch_size": 32, "learning_rate": 0.01, "epochs": 6}
-    (row,) = grid([Entry("aerc", {"n_units": 30, "n_hidden": 5, "context": 8})], [], plan, 1, 20)
+    (row,) = grid([("aerc", {"n_units": 30, "n_hidden": 5, "context": 8})], [], plan, 1, 20)
     found = measure(row | given, Lifeline())
     assert found["held_out_nll"] < 2.0
     assert found["n_steps"] == 6 * -(-(len(TEXT) - 32) // 32)

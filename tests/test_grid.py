@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tqdm.auto import tqdm
 
 from esnlm.experiments.common.grid import read_rows, run_grid
 from esnlm.storage.atomic import write_whole
@@ -18,7 +20,8 @@ COLUMNS = ["name", "n", "size", "square"]
 GRID = [{"name": name, "n": n} for name in ("a", "b") for n in (3, 1, 2)]
 
 SCRIPT = """
-import sys, time
+import os, sys, time
+os.environ["TQDM_DISABLE"] = "1"
 from pathlib import Path
 from esnlm.experiments.common.grid import run_grid
 
@@ -33,7 +36,7 @@ if __name__ == "__main__":
     columns = ["name", "n", "size", "square"]
     try:
         run_grid(grid, run, sys.argv[1], key=["name", "n"], columns=columns, fixed={"size": 5},
-                 jobs=int(sys.argv[3]), progress=False)
+                 jobs=int(sys.argv[3]))
     except KeyboardInterrupt:
         sys.exit(130)
 """
@@ -53,9 +56,14 @@ def die(setting):
     os._exit(3)
 
 
+@pytest.fixture(autouse=True)
+def _no_bar(monkeypatch):
+    monkeypatch.setattr("tqdm.auto.tqdm", partial(tqdm, disable=True))
+
+
 def grid(path, run=square, settings=GRID, **options):
     given = {"key": ["name", "n"], "columns": COLUMNS, "fixed": {"size": 5}, "jobs": 1}
-    return run_grid(settings, run, path, progress=False, **(given | options))
+    return run_grid(settings, run, path, **(given | options))
 
 
 @pytest.fixture

@@ -130,6 +130,7 @@ def test_characters_are_read_as_streams() -> None:
         ("--model lstm --readout ridge", "--readout is no option of --model lstm"),
         ("--model lstm --degree 3", "--degree is no option of lstm"),
         ("--model lstm --option wings=2", "wings is no setting of lstm, which has"),
+        ("--model esn --option a=2 --option a.b=2", "--option has both a and a.b, one inside"),
         ("--model lstm --plan wings=2", "--plan knows no wings: it has"),
         ("--model lstm --batch-size 0", "batch_size must be an integer of at least 1"),
         ("--model lstm --device gpu", "device must be auto, cpu, cuda"),

@@ -1,22 +1,16 @@
 """``esnlm ablation``: what is left of a word in a model's state, some tokens later."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from esnlm.commands.options.common import Model, Texts, group
 from esnlm.commands.options.corpus import model_and_stream
 from esnlm.commands.options.values import integer
-from esnlm.commands.timescales import (
-    TimescalesOptions,
-    assigned_timescales,
-    held_results,
-    write_tables,
-)
+from esnlm.commands.timescales import TimescalesOptions, assigned_timescales, tables
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from esnlm.experiments.timescales.ablation import Decay
 
 COLUMNS = ("model", "layer", "group", "n_units", "assigned", "lag", "share")
@@ -36,42 +30,33 @@ class AblationOptions(TimescalesOptions):
     """Units of a group, by assigned timescale."""
 
 
-_DEFAULTS = AblationOptions()
-
-
-def ablation(model: Model, text: Texts, /, *, options: AblationOptions = _DEFAULTS) -> int:
+def ablation(model: Model, text: Texts, /, *, options: AblationOptions = AblationOptions()) -> int:
     """Measure and print; the exit status."""
-    with held_results(options, COLUMNS, "ablation", text):
-        _measured(model, text, options)
+    with tables(options, COLUMNS, "ablation", text) as write:
+        from esnlm.experiments.timescales.ablation import word_ablation
+
+        loaded, stream = model_and_stream(model, text, options.documents)
+        layers = word_ablation(
+            loaded, stream, context=options.context, n_lags=options.lags, n_windows=options.windows
+        )
+        assigned = assigned_timescales(loaded, len(layers))
+        times = [decay.timescales() for decay in layers]
+        rows = []
+        for number, decay in enumerate(layers, 1):
+            print(_shown(number, decay, times[number - 1]))
+            rows += _rows(str(model), number, decay, assigned[number - 1], options.group)
+        write(rows, times, assigned)
+        if options.plot is not None:
+            from esnlm.experiments.timescales.plots import plot_ablation
+
+            plot_ablation(rows, options.plot)
     return 0
 
 
-def _measured(model: Path, text: tuple[str, ...], options: AblationOptions) -> None:
-    from esnlm.experiments.timescales.ablation import word_ablation
-
-    loaded, stream = model_and_stream(model, text, options.documents)
-    layers = word_ablation(
-        loaded, stream, context=options.context, n_lags=options.lags, n_windows=options.windows
-    )
-    assigned = assigned_timescales(loaded, len(layers))
-    times = [decay.timescales() for decay in layers]
-    rows = []
-    for number, decay in enumerate(layers, 1):
-        print(_shown(number, decay, times[number - 1]))
-        rows += _rows(str(model), number, decay, assigned[number - 1], options.group)
-    write_tables(options, COLUMNS, rows, "ablation", times, assigned)
-    if options.plot is not None:
-        from esnlm.experiments.timescales.plots import plot_ablation
-
-        plot_ablation(rows, options.plot)
-
-
 def _rows(
-    model: str, layer: int, decay: "Decay", assigned: "NDArray[np.float64] | None", size: int
+    model: str, layer: int, decay: "Decay", assigned: NDArray[np.float64] | None, size: int
 ) -> list[dict[str, Any]]:
     """Rows of a layer, and of groups of its units of about the same timescale."""
-    import numpy as np
-
     curves: list[tuple[str, int, Any, Any]] = [("all", decay.by_unit.shape[1], "", decay.share)]
     if assigned is not None and len(assigned) > size:
         order = np.argsort(assigned, kind="stable")
@@ -88,10 +73,8 @@ def _rows(
     ]
 
 
-def _shown(layer: int, decay: "Decay", times: "NDArray[np.float64]") -> str:
+def _shown(layer: int, decay: "Decay", times: NDArray[np.float64]) -> str:
     """Some of the lags, and the timescales beside the nearest inverse gamma."""
-    import numpy as np
-
     from esnlm.reservoir.timescales import closest_inverse_gamma
 
     n_lags = len(decay.share) - 1

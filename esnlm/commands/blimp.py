@@ -8,9 +8,8 @@ from cyclopts import Parameter
 
 from esnlm.commands.options.common import Device, File, Model, ResultOptions, group, n_unknown
 from esnlm.commands.options.values import Weight
+from esnlm.storage.results import results, write_rows
 from esnlm.utils.messages import log
-
-_NAME_WIDTH = 50
 
 
 @group()
@@ -42,52 +41,40 @@ class BlimpOptions(ResultOptions):
 
 def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     """Score and print; the exit status."""
-    from esnlm.evaluation.minimal_pairs.table import COLUMNS, PAIR_COLUMNS
-    from esnlm.storage.results import results
+    from esnlm.evaluation.minimal_pairs import table
+    from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+    from esnlm.evaluation.minimal_pairs.scores import score_pairs
+    from esnlm.experiments.common.minimal_pairs import plot_accuracies
 
     if options.weight is not None and options.interpolate is None:
         raise ValueError("--weight needs --interpolate MODEL2")
-    files = (options.csv, COLUMNS), (options.pairs_csv, PAIR_COLUMNS), (options.plot, None)
-    with results(files, [options.data], overwrite=options.overwrite):
-        _judged(model, options)
+    of_table, of_pairs = (options.csv, table.COLUMNS), (options.pairs_csv, table.PAIR_COLUMNS)
+    replace = options.overwrite
+    with results((of_table, of_pairs, (options.plot, None)), [options.data], overwrite=replace):
+        others: dict[str, dict[str, float]] = {}
+        for path in options.published:
+            others |= table.read_published(path)
+        pairs = read_pairs(options.data)
+        judge, place = _judge(model, options)
+        name, sentences = options.name or place, [pair.good for pair in pairs]
+        unknown, total = n_unknown(getattr(judge, "tokenizer_", None), sentences)
+        if unknown:
+            log.warning(
+                f"the model reads {100 * unknown / total:.1f} % of the tokens as the unknown token,"
+                " so some pairs look alike to it"
+            )
+        reading: dict[str, Any] = {"bos": options.bos, "reduction": options.reduction}
+        scores = score_pairs(judge, pairs, **reading, verbose=True)
+        rows = table.tabulate(pairs, scores, name)
+        _show(rows, others)
+        if options.csv is not None:
+            write_rows(options.csv, table.COLUMNS, rows, overwrite=replace)
+        if options.pairs_csv is not None:
+            found = table.pair_rows(pairs, scores, name)
+            write_rows(options.pairs_csv, table.PAIR_COLUMNS, found, overwrite=replace)
+        if options.plot is not None:
+            plot_accuracies(rows, others, options.plot)
     return 0
-
-
-def _judged(model: Path, options: BlimpOptions) -> None:
-    from esnlm.evaluation.minimal_pairs.pairs import read_pairs
-    from esnlm.evaluation.minimal_pairs.scores import score_pairs
-    from esnlm.evaluation.minimal_pairs.table import (
-        COLUMNS,
-        PAIR_COLUMNS,
-        pair_rows,
-        read_published,
-        tabulate,
-    )
-    from esnlm.experiments.common.minimal_pairs import plot_accuracies
-    from esnlm.storage.results import write_rows
-
-    others: dict[str, dict[str, float]] = {}
-    for path in options.published:
-        others |= read_published(path)
-    pairs = read_pairs(options.data)
-    judge, place = _judge(model, options)
-    name = options.name or place
-    unknown, total = n_unknown(getattr(judge, "tokenizer_", None), [pair.good for pair in pairs])
-    if unknown:
-        log.warning(
-            f"the model reads {100 * unknown / total:.1f} % of the tokens as the unknown token, so"
-            " some pairs look alike to it"
-        )
-    scores = score_pairs(judge, pairs, bos=options.bos, reduction=options.reduction, verbose=True)
-    rows = tabulate(pairs, scores, name)
-    _show(rows, others)
-    if options.csv is not None:
-        write_rows(options.csv, COLUMNS, rows, overwrite=options.overwrite)
-    if options.pairs_csv is not None:
-        found = pair_rows(pairs, scores, name)
-        write_rows(options.pairs_csv, PAIR_COLUMNS, found, overwrite=options.overwrite)
-    if options.plot is not None:
-        plot_accuracies(rows, others, options.plot)
 
 
 def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:
@@ -108,14 +95,13 @@ def _show(rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, f
     """Accuracies in percent: each phenomenon, its paradigms under it, and overall."""
 
     def show(name: str, row: Mapping[str, Any], key: str = "") -> None:
-        line = f"{name:{_NAME_WIDTH}}  {100 * row['accuracy']:8.2f}"
-        line += f"  {row['ties']:6}  {row['n_pairs']:6}"
+        line = f"{name:50}  {100 * row['accuracy']:8.2f}  {row['ties']:6}  {row['n_pairs']:6}"
         for known in others.values() if key else ():
             line += f"  {100 * known[key]:14.2f}" if key in known else f"  {'':14}"
         print(line)
 
     head = "".join(f"  {name:>14.14}" for name in others)
-    print(f"{'':{_NAME_WIDTH}}  accuracy    ties   pairs{head}")
+    print(f"{'':50}  accuracy    ties   pairs{head}")
     for row in rows:
         if row["level"] == "phenomenon":
             show(row["phenomenon"], row, row["phenomenon"])

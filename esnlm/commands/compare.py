@@ -4,6 +4,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,12 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, HeldOut
 from esnlm.commands.options.grid import Sizes, results_folder
-from esnlm.commands.options.values import integer, pair, separate
+from esnlm.commands.options.values import integer, nested, pair, separate
+from esnlm.experiments.common.grid import read_rows, run_grid_apart
+from esnlm.storage.atomic import write_whole
+from esnlm.text.boundaries import framed
+from esnlm.text.corpus import TokenStream, join_sequences
+from esnlm.torch.optional import require_torch
 
 
 @group()
@@ -46,15 +52,11 @@ class CompareOptions:
 
 def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     """Run what ``compare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.torch.optional import require_torch
-
     require_torch("esnlm compare")
     import joblib
 
     from esnlm.experiments.common import minimal_pairs
-    from esnlm.experiments.common.grid import read_rows, run_grid_apart
     from esnlm.experiments.networks import compare as study
-    from esnlm.storage.atomic import write_whole
     from esnlm.torch.device import chosen_device
 
     chosen_device(options.device)
@@ -67,10 +69,8 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     with results_folder(options.out), tempfile.TemporaryDirectory() as folder:
         tokenizer = corpus.make_tokenizer(text)
         rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
-        streams = {
-            part: _stream(names, tokenizer, corpus)
-            for part, names in (("train", text), ("held_out", options.held_out))
-        }
+        read = partial(_stream, tokenizer=tokenizer, corpus=corpus)
+        streams = {"train": read(text), "held_out": read(options.held_out)}
         judged = minimal_pairs.digest(options.blimp)
         given = {
             "corpus_file": f"{folder}/corpus",
@@ -106,9 +106,6 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
 
 def _stream(names: Sequence[str], tokenizer: Any, corpus: CorpusOptions) -> Any:
     """Shards or text as one stream of tokens."""
-    from esnlm.text.boundaries import framed
-    from esnlm.text.corpus import TokenStream, join_sequences
-
     found: Any = corpus.read(names, tokenizer)
     if isinstance(found, TokenStream):
         return found
@@ -116,9 +113,8 @@ def _stream(names: Sequence[str], tokenizer: Any, corpus: CorpusOptions) -> Any:
     return join_sequences(sequences, n_tokens=len(tokenizer), reset=corpus.reset != "never")
 
 
-def _entry(text: str) -> Any:
+def _entry(text: str) -> tuple[str, dict[str, Any]]:
     from esnlm import Reservoir
-    from esnlm.experiments.networks.compare import Entry
     from esnlm.torch.networks.registry import network_class
 
     name, colon, settings = text.partition(":")
@@ -132,26 +128,12 @@ def _entry(text: str) -> Any:
     for each in reservoir:
         if each not in known:
             raise ValueError(f"{each} is no setting of a reservoir, which has {', '.join(known)}")
-    return Entry(name, chosen)
+    return name, chosen
 
 
 def _settings(pairs: Sequence[str], option: str) -> dict[str, Any]:
-    """Values by name; a dot in a name leads into a mapping.
-
-    >>> _settings(["rank=64", "reservoir.n_units=9", "schedule=cosine"], "--models esn")
-    {'rank': 64, 'reservoir': {'n_units': 9}, 'schedule': 'cosine'}
-    """
-    found: dict[str, Any] = {}
-    for text in pairs:
-        try:
-            name, value = pair(text)
-        except ValueError as error:
-            raise ValueError(f"{option}: {error}") from None
-        *path, last = name.split(".")
-        inner = found
-        for part in path:
-            inner = inner.setdefault(part, {})
-            if not isinstance(inner, dict):
-                raise ValueError(f"{option} has both {part} and {name}, one inside the other")
-        inner[last] = value
-    return found
+    try:
+        values = [pair(text) for text in pairs]
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
+    return nested(values, option)

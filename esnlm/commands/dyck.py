@@ -8,17 +8,17 @@ whose leak rates follow the same law, read out by ridge regression, stands besid
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.grid import Sizes, names, results_folder
 from esnlm.commands.options.values import integer, positive
+from esnlm.experiments.common.grid import run_grid
+from esnlm.experiments.common.provenance import code_version
+from esnlm.torch.optional import require_torch
 from esnlm.utils.version import __version__
-
-if TYPE_CHECKING:
-    from esnlm.experiments.common.grid import Row
 
 MODELS = ("baseline", "mts", "esn")
 _KEY = ("model", "n_units", "seed")
@@ -68,18 +68,11 @@ class DyckOptions:
     """Write the CSV alone."""
 
 
-_DEFAULTS = DyckOptions()
-
-
-def dyck(*, options: DyckOptions = _DEFAULTS) -> int:
+def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     """Run what ``dyck.csv`` does not hold yet, then plot: 0, or 130 when interrupted."""
-    from esnlm.experiments.common.grid import run_grid
-    from esnlm.experiments.common.provenance import code_version
     from esnlm.experiments.dyck.run import Setup, run_model
 
     if set(options.models) != {"esn"}:
-        from esnlm.torch.optional import require_torch
-
         require_torch("esnlm dyck")
         from esnlm.torch.device import chosen_device
 
@@ -95,7 +88,12 @@ def dyck(*, options: DyckOptions = _DEFAULTS) -> int:
     setup = Setup(*sizes, options.alpha)
     with results_folder(options.out):
         rows = run_grid(
-            settings(options),
+            [
+                {"model": model, "n_units": n_units, "seed": seed}
+                for n_units in dict.fromkeys(options.units)
+                for seed in range(options.seeds)
+                for model in dict.fromkeys(options.models)
+            ],
             lambda setting: made | run_model(setup, training, options.device, setting),
             options.out / "dyck.csv",
             key=_KEY,
@@ -110,13 +108,3 @@ def dyck(*, options: DyckOptions = _DEFAULTS) -> int:
 
         plot_dyck(rows, options.out / "dyck.png")
     return 0
-
-
-def settings(options: DyckOptions) -> list["Row"]:
-    """Every run of the grid: all models of a seed before the next seed."""
-    return [
-        {"model": model, "n_units": n_units, "seed": seed}
-        for n_units in dict.fromkeys(options.units)
-        for seed in range(options.seeds)
-        for model in dict.fromkeys(options.models)
-    ]

@@ -6,8 +6,9 @@ long sequence, spectral radius 0.97, input scaling 1, no leak, the state never r
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +17,10 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import Folder, given, group
 from esnlm.commands.options.grid import GridOptions, Sizes, names, results_folder
 from esnlm.commands.options.values import integer, real
+from esnlm.experiments.common.grid import Row, run_grid
 from esnlm.experiments.elman import READOUTS
 
 if TYPE_CHECKING:
-    from esnlm.experiments.common.grid import Row
     from esnlm.experiments.elman.run import Settings
 
 NGRAM_ORDERS = (1, 2, 3, 4, 5)
@@ -100,10 +101,7 @@ class ElmanOptions(GridOptions):
     grammar: GrammarOptions = GrammarOptions()
 
 
-_DEFAULTS = ElmanOptions()
-
-
-def elman(*, options: ElmanOptions = _DEFAULTS) -> int:
+def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
     from esnlm.experiments.elman.run import Settings, make_grammar
 
@@ -113,17 +111,33 @@ def elman(*, options: ElmanOptions = _DEFAULTS) -> int:
     with results_folder(options.out):
         rows, ngrams = run_experiment(settings, options)
         if not options.no_plots:
-            _report(settings, rows, ngrams, options)
+            from esnlm.experiments.elman.experts import write_experts
+            from esnlm.experiments.elman.plots import plot_cosine, plot_perplexity, plot_states
+            from esnlm.experiments.elman.tables import write_summary
+
+            n_units = min(options.sizes, key=lambda size: abs(size - 100))
+            # The fewest features, where there are any: the paper has two.
+            features = min(filter(None, options.features), default=0)
+            plot_perplexity(rows, ngrams, options.out / "elman.png")
+            plot_cosine(rows, ngrams, options.out / "elman_cosine.png")
+            plot_states(settings, n_units, features or 2, options.out / "elman_states.png")
+            if "moe" in options.readouts:
+                write_experts(settings, n_units, features, options.out)
+            write_summary(rows, ngrams, options.out / "summary.md")
     print(f"{len(rows)} runs in {options.out / 'elman.csv'}")
     return 0
 
 
-def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list["Row"], list["Row"]]:
+def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list[Row], list[Row]]:
     """Rows of ``elman.csv`` and of ``ngrams.csv``."""
-    from esnlm.experiments.common.grid import run_grid
-    from esnlm.experiments.elman.run import run_ngram, run_readout
+    from esnlm.experiments.elman.run import run_ngram, run_readout, version
 
-    shared = settings.columns()
+    def cost(setting: Row) -> tuple[Any, ...]:
+        """Large reservoirs first, and readouts on the same states one after the other."""
+        same_states = setting["n_units"], setting["features"], setting["seed"]
+        return (*same_states, -_PACE.index(setting["readout"]))
+
+    shared = asdict(settings) | {"version": version()}
     seeds = range(options.seeds)
     ngrams = run_grid(
         [{"order": order, "seed": seed} for seed in seeds for order in NGRAM_ORDERS],
@@ -136,46 +150,20 @@ def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list["R
     )
     rows = run_grid(
         [
-            {"readout": readout, "features": features, "n_units": size, "seed": seed}
-            for readout in dict.fromkeys(options.readouts)
-            for features in dict.fromkeys(options.features)
-            for size in dict.fromkeys(options.sizes)
-            for seed in seeds
+            dict(zip(_KEY, values, strict=True))
+            for values in product(
+                *map(dict.fromkeys, (options.readouts, options.features, options.sizes)), seeds
+            )
         ],
         partial(run_readout, settings),
         options.out / "elman.csv",
         key=_KEY,
         columns=COLUMNS,
         fixed=shared,
-        cost=_cost,
+        cost=cost,
         jobs=options.jobs,
     )
     return rows, ngrams
-
-
-def _report(
-    settings: "Settings", rows: list["Row"], ngrams: list["Row"], options: ElmanOptions
-) -> None:
-    """Plots, the table of experts and the summary."""
-    from esnlm.experiments.elman.experts import write_experts
-    from esnlm.experiments.elman.plots import plot_cosine, plot_perplexity, plot_states
-    from esnlm.experiments.elman.tables import write_summary
-
-    n_units = min(options.sizes, key=lambda size: abs(size - 100))
-    # The fewest features, where there are any: the paper has two.
-    features = min(filter(None, options.features), default=0)
-    plot_perplexity(rows, ngrams, options.out / "elman.png")
-    plot_cosine(rows, ngrams, options.out / "elman_cosine.png")
-    plot_states(settings, n_units, features or 2, options.out / "elman_states.png")
-    if "moe" in options.readouts:
-        write_experts(settings, n_units, features, options.out)
-    write_summary(rows, ngrams, options.out / "summary.md")
-
-
-def _cost(setting: "Row") -> tuple[Any, ...]:
-    """Large reservoirs first, and readouts on the same states one after the other."""
-    same_states = setting["n_units"], setting["features"], setting["seed"]
-    return (*same_states, -_PACE.index(setting["readout"]))
 
 
 def _quotas(lengths: Sequence[str]) -> dict[str, float] | None:

@@ -2,21 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import (
-    Device,
-    Documents,
-    File,
-    Model,
-    ResultOptions,
-    group,
-    usual_split,
-)
+from esnlm.commands.options.common import Device, Documents, File, Model, ResultOptions, group
+from esnlm.commands.options.corpus import split_of
 from esnlm.commands.options.values import Weight
+from esnlm.storage.results import csv_aside, results, write_rows
 
 if TYPE_CHECKING:
     from esnlm.evaluation.measures import Evaluation, Scored
@@ -49,62 +44,53 @@ class EvaluateOptions(ResultOptions):
     device: Device = None
 
 
-_DEFAULTS = EvaluateOptions()
 Scorable = Annotated[
     tuple[str, ...],
     Parameter("TEXT", help="A file, a folder of files, or shards: rows of the result for each."),
 ]
 
 
-def evaluate(model: Model, text: Scorable, /, *, options: EvaluateOptions = _DEFAULTS) -> int:
+def evaluate(
+    model: Model, text: Scorable, /, *, options: EvaluateOptions = EvaluateOptions()
+) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation.measures import COLUMNS
     from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS
-    from esnlm.storage.results import results, write_rows
 
     _check(options)
-    unit, replace = options.unit or "word", options.overwrite
+    of_surprisal = SURPRISAL_COLUMNS[options.unit or "word"]
     files = (
         (options.csv, COLUMNS),
-        (options.surprisal_csv, SURPRISAL_COLUMNS[unit]),
+        (options.surprisal_csv, of_surprisal),
         (options.bins_csv, _BIN_COLUMNS),
     )
-    with results(files, [*text, *options.held_out, *options.bins], overwrite=replace):
-        rows, bins = _scored(model, text, unit, options)
-        if options.csv is not None:
-            write_rows(options.csv, COLUMNS, rows, overwrite=replace)
-        if options.bins_csv is not None:
-            write_rows(options.bins_csv, _BIN_COLUMNS, bins, overwrite=replace)
-    return 0
+    read, replace = [*text, *options.held_out, *options.bins], options.overwrite
+    with results(files, read, overwrite=replace):
+        evaluation = _evaluation(model, options)
+        watchers: list[Callable[[str, Any], None]] = []
+        with ExitStack() as stack:
+            if options.surprisal_csv is not None:
+                file = csv_aside(options.surprisal_csv, of_surprisal, overwrite=replace)
+                watchers.append(_surprisal(text, options, evaluation, stack.enter_context(file)))
+            bins = _Bins(evaluation, options.bins) if options.bins else None
+            if bins is not None:
+                watchers.append(bins.add)
 
+            def watch(path: str, part: "Scored") -> None:
+                for watcher in watchers:
+                    watcher(path, part)
 
-def _scored(
-    model: Path, text: Sequence[str], unit: str, options: EvaluateOptions
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows of texts and of bins, shown; surprisals are written on the way."""
-    from esnlm.evaluation.measures import COLUMNS
-
-    evaluation = _evaluation(model, options)
-    watchers: list[Callable[[str, Any], None]] = []
-    with ExitStack() as stack:
-        if options.surprisal_csv is not None:
-            watchers.append(_surprisal(text, unit, options, evaluation, stack))
-        bins = _Bins(evaluation, options.bins) if options.bins else None
-        if bins is not None:
-            watchers.append(bins)
-
-        def watch(path: str, part: "Scored") -> None:
-            for watcher in watchers:
-                watcher(path, part)
-
-        rows = evaluation.rows(text, watch)
-    for row in rows:
-        for name in COLUMNS:
-            value = row[name]
+            rows = evaluation.rows(text, watch)
+        for name, value in ((name, row[name]) for row in rows for name in COLUMNS):
             if value != "":
                 shown = f"{value:.6g}" if isinstance(value, float) else value
                 print(f"{name:20}  {shown}")
-    return rows, [] if bins is None else bins.shown()
+        of_bins = [] if bins is None else bins.shown()
+        if options.csv is not None:
+            write_rows(options.csv, COLUMNS, rows, overwrite=replace)
+        if options.bins_csv is not None:
+            write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
+    return 0
 
 
 def _check(options: EvaluateOptions) -> None:
@@ -128,45 +114,34 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
 
     paths = [model] if options.interpolate is None else [model, options.interpolate]
     models = [load_model(path, options.device) for path in paths]
-    if models[0].tokenizer_ is None:
-        raise ValueError("the model was trained on integers and has no tokenizer to read text with")
-    split = options.documents or usual_split(models[0].tokenizer_, models[0].reset)
-    names = [str(path) for path in paths]
+    split = split_of(models[0], options.documents)
+    of = partial(Evaluation, models, [str(path) for path in paths], split, verbose=True)
     if len(models) == 1:
-        return Evaluation(models, names, split, verbose=True)
+        return of()
     check_alike(*models)
-    weight = 0.5 if options.weight is None else options.weight
     if options.held_out:
-        weight = Evaluation(models, names, split, verbose=True).best_weight(options.held_out)
-    return Evaluation(models, names, split, weight=weight, verbose=True)
+        return of(weight=of().best_weight(options.held_out))
+    return of(weight=0.5 if options.weight is None else options.weight)
 
 
 def _surprisal(
-    text: Sequence[str],
-    unit: str,
-    options: EvaluateOptions,
-    evaluation: "Evaluation",
-    stack: ExitStack,
+    text: Sequence[str], options: EvaluateOptions, evaluation: "Evaluation", writer: Any
 ) -> Callable[[str, Any], None]:
     """A function that writes the surprisals of each part."""
     from esnlm.evaluation.measures import is_shards
-    from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, SurprisalRows
-    from esnlm.storage.results import csv_aside
+    from esnlm.evaluation.surprisal import SurprisalRows
 
     for each in text:
         if is_shards(each):
             raise ValueError(f"{each} holds tokens, not text: give --surprisal-csv the text itself")
-    model = evaluation.models[0]
-    assert options.surprisal_csv is not None
-    file = csv_aside(options.surprisal_csv, SURPRISAL_COLUMNS[unit], overwrite=options.overwrite)
-    writer = stack.enter_context(file)
-    writers: dict[int, SurprisalRows] = {}
+    model, unit = evaluation.models[0], options.unit or "word"
+    made: dict[int, SurprisalRows] = {}
 
     def write(path: str, part: "Scored") -> None:
         number = evaluation.n_texts
-        if number not in writers:
-            writers[number] = SurprisalRows(model.tokenizer_, model.reset, unit, path)
-        writer.writerows(writers[number].rows(part))
+        if number not in made:
+            made[number] = SurprisalRows(model.tokenizer_, model.reset, unit, path)
+        writer.writerows(made[number].rows(part))
 
     return write
 
@@ -180,7 +155,7 @@ class _Bins:
         self.counts = evaluation.token_counts(train)
         self.bins = {name: FrequencyBins() for name in evaluation.names}
 
-    def __call__(self, path: str, part: "Scored") -> None:
+    def add(self, path: str, part: "Scored") -> None:
         counts = self.counts[part.stream.tokens[part.predicted]]
         for bins, scores in zip(self.bins.values(), part.scores, strict=True):
             bins.add(scores[part.predicted], counts)
@@ -193,14 +168,13 @@ class _Bins:
             differences = self.bins[first].differences(self.bins[second], random_state=0)
             found[f"{first} - {second}"] = differences
         rows = [
-            {"model": model, "bin": row.name} | dict(list(row._asdict().items())[1:])
+            dict(zip(_BIN_COLUMNS, (model, *row), strict=True))
             for model, several in found.items()
             for row in several
         ]
         for row in rows:
-            interval = f"[{row['lower']:.6g}, {row['upper']:.6g}]"
             print(
                 f"{row['model']}  {row['bin']:>8}  {row['n_tokens']:>9} tokens  perplexity"
-                f" {row['perplexity']:.6g}  {interval}"
+                f" {row['perplexity']:.6g}  [{row['lower']:.6g}, {row['upper']:.6g}]"
             )
         return rows

@@ -6,15 +6,12 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Model
+from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 
 
 def export(
-    model: Model,
-    folder: Annotated[Path, Parameter("DIR")],
-    /,
-    *,
-    format: Literal["hf"] = "hf",
+    model: Model, folder: Annotated[Path, Parameter("DIR")], /, *, format: Literal["hf"] = "hf"
 ) -> int:
     """Load the model, write the folder; the exit status.
 
@@ -28,7 +25,6 @@ def export(
     """
     from esnlm.interop.huggingface import check_free, export_model
     from esnlm.loading import load_model
-    from esnlm.storage.atomic import locked
 
     with locked(folder):
         check_free(folder)

@@ -1,7 +1,7 @@
 """``esnlm generate``: continue a prompt."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -9,8 +9,8 @@ from esnlm.commands.options.common import Device, Model, n_unknown
 from esnlm.commands.options.values import Seed, integer, real
 from esnlm.utils.messages import log
 
-if TYPE_CHECKING:
-    from esnlm.text.tokenizers import Tokenizer
+# More than a day of drawing at ten thousand a second.
+_MOST_TOKENS = 10**9
 
 
 def generate(
@@ -46,6 +46,8 @@ def generate(
     from esnlm.models.sampling import Choice, text_pieces
     from esnlm.text.boundaries import framed_prefix
 
+    if tokens > _MOST_TOKENS:
+        raise ValueError(f"--tokens must be at most {_MOST_TOKENS}, got {tokens}")
     choice = Choice(temperature, top_k, top_p, seed)
     loaded = load_model(model, device)
     tokenizer = loaded.tokenizer_
@@ -62,7 +64,10 @@ def generate(
                 f"the model knows {total - unknown} of the {total} tokens of the prompt: it reads"
                 " the others as the unknown token"
             )
-    print(_shown(tokenizer, prompt), end="", flush=True)
+    bare = prompt.rstrip()  # less spaces that the model does not read but writes
+    if tokenizer is not None and len(tokenizer.encode(bare)) == len(tokenizer.encode(prompt)):
+        prompt = bare
+    print(prompt, end="", flush=True)
     for piece in pieces:
         print(piece, end="", flush=True)
     print()
@@ -76,11 +81,3 @@ def _integers(prompt: str) -> list[int]:
         raise ValueError(
             f"the model was trained on integers: --prompt must be integers, got {prompt!r}"
         ) from None
-
-
-def _shown(tokenizer: "Tokenizer | None", prompt: str) -> str:
-    """The prompt, less spaces at its end that the model does not read but writes."""
-    bare = prompt.rstrip()
-    if tokenizer is not None and len(tokenizer.encode(bare)) == len(tokenizer.encode(prompt)):
-        return bare
-    return prompt

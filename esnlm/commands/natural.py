@@ -8,14 +8,14 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+from sklearn.base import clone
 
 from esnlm.commands.options.common import ChunkOptions, Folder, given, group
 from esnlm.commands.options.grid import Sizes, results_folder
@@ -30,9 +30,9 @@ from esnlm.commands.options.model import (
 )
 from esnlm.commands.options.values import Features, Minutes, integer, leak_rate, read, real
 from esnlm.experiments.common import minimal_pairs
-
-if TYPE_CHECKING:
-    from esnlm.experiments.common.grid import Row
+from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
+from esnlm.storage.atomic import locked
+from esnlm.utils.version import __version__
 
 _KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
 _WEIGHTS = (
@@ -64,9 +64,9 @@ def _connectivity(text: str) -> float:
 def _leak(text: str) -> str:
     """A law of leak rates as one text, however its numbers are spelt."""
     law = leak_rate(text)
-    return (
-        f"{law:g}" if isinstance(law, float) else ":".join([law[0], *map("{:g}".format, law[1:])])
-    )
+    if isinstance(law, float):
+        return f"{law:g}"
+    return ":".join([law[0], *map("{:g}".format, law[1:])])
 
 
 def _input_degree(text: str) -> Any:
@@ -123,57 +123,10 @@ class NaturalGrid:
     readout: ReadoutOptions = ReadoutOptions()
     training: ChunkOptions = ChunkOptions()
 
-    def runs(self, n_tokens: int) -> Iterator[tuple["Row", "Row"]]:
-        """Columns of every setting, and descriptions of the parts that `rebuild` makes again.
 
-        Settings that cannot be made are refused, before any run.
-        """
-        from esnlm.models.saving import describe
-
-        if self.degrees and self.connectivities:
-            raise ValueError("--connectivities is not allowed with --degrees")
-        for size, degree, leak, kind, seed in product(
-            dict.fromkeys(self.sizes),
-            dict.fromkeys(self.connectivities or self.degrees or [32]),
-            dict.fromkeys(self.leaks),
-            dict.fromkeys(self.features or [None]),
-            range(self.seeds),
-        ):
-            count = max(1, round(degree * size)) if self.connectivities else int(degree)
-            reservoir = ReservoirOptions(
-                n_units=size, degree=count, leak_rate=leak_rate(leak), **given(self.weights)
-            )
-            _, readout, features = settled(reservoir, self.readout, kind, n_tokens)
-            inputs = self.input_degree
-            if inputs in (None, "degree", "all"):
-                dense = inputs == "all" or (inputs is None and features and features[1])
-                inputs = None if dense else count
-            made = make_reservoir(reservoir, seed).set_params(input_degree=inputs)
-            make_reservoir(reservoir, seed).set_params(
-                input_degree=inputs, n_units=_FEW, degree=_FEW
-            ).fit(n_inputs=1)
-            kind, number = features = features or ("", 0)
-            yield (
-                {
-                    **_columns(made.get_params(), readout),
-                    "leak": leak,
-                    "features": f"{kind}:{number}" if kind else number,
-                    "seed": seed,
-                },
-                {
-                    "reservoir": describe(made),
-                    "readout": describe(make_readout(readout, seed)),
-                    "features": describe(make_features(features, seed)),
-                },
-            )
-
-
-def _columns(reservoir: "Row", readout: ReadoutOptions) -> "Row":
+def _columns(reservoir: Row, readout: ReadoutOptions) -> Row:
     law = reservoir["leak_rate"]
-    options = given(readout)
-    for name in ("readout", "option"):
-        options.pop(name, None)
-    options |= dict(readout.option)
+    options = given(replace(readout, readout=None, option=())) | dict(readout.option)
     return {
         "n_units": reservoir["n_units"],
         "degree": reservoir["degree"],
@@ -216,8 +169,6 @@ Shards = Annotated[str, Parameter("SHARDS", help="Training text: a folder that p
 
 def natural(train: Shards, /, *, options: NaturalOptions) -> int:
     """Run what the CSV does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.common.grid import read_rows, run_grid_apart
-
     for size, degree in product(options.grid.sizes, options.grid.degrees):
         if degree > size:
             raise ValueError(f"--degrees {degree} is more than the {size} units of a reservoir")
@@ -230,22 +181,15 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
         "save_every": 60 * options.checkpoint_every,
     }
 
-    def run_given(setting: "Row") -> "Row":
+    def run_given(setting: Row) -> Row:
         version, keep = setting["version"], options.keep_models
         _forget(path)
         kept = None if keep is None else str(keep / f"{setting['n_units']}-{version}")
-        places = {"folder": str(_folder(path, version)), "keep": kept}
-        return runs[version] | shared | places
+        return runs[version] | shared | {"folder": str(_folder(path, version)), "keep": kept}
 
     with results_folder(options.out):
-        rows = run_grid_apart(
-            settings,
-            "esnlm.experiments.natural.run",
-            path,
-            key=_KEY,
-            columns=COLUMNS,
-            given=run_given,
-        )
+        module = "esnlm.experiments.natural.run"
+        rows = run_grid_apart(settings, module, path, key=_KEY, columns=COLUMNS, given=run_given)
     _forget(path)
     for row in rows:
         judged = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.2f} %"
@@ -262,9 +206,6 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
 
 def _forget(path: Path) -> None:
     """Remove the checkpoints of runs whose rows are written."""
-    from esnlm.experiments.common.grid import read_rows
-    from esnlm.storage.atomic import locked
-
     for row in read_rows(path):
         folder = _folder(path, row["version"])
         if folder.parent.is_dir():
@@ -280,11 +221,15 @@ def _folder(path: Path, version: str) -> Path:
 
 def planned(
     train: str, held_out: str, blimp: Path | None, grid: NaturalGrid
-) -> tuple[list["Row"], dict[str, "Row"]]:
-    """Every setting of the grid, and what its run is given by the setting's version."""
+) -> tuple[list[Row], dict[str, Row]]:
+    """Every setting of the grid, and what its run is given by the setting's version.
+
+    That are descriptions of the parts that `rebuild` makes again, and the plan of training.
+    Settings that cannot be made are refused.
+    """
+    from esnlm.models.saving import describe
     from esnlm.models.training import TrainingPlan
     from esnlm.text.shards import Shards
-    from esnlm.utils.version import __version__
 
     both = [Shards(folder, verify=False) for folder in (train, held_out)]
     tokenizer = both[0].tokenizer
@@ -294,12 +239,41 @@ def planned(
     common = {"esnlm": __version__, "texts": texts, "pairs": minimal_pairs.digest(blimp)}
     words = both[0].manifest["totals"]["words"]
     settings, runs = [], {}
-    for columns, parts in grid.runs(len(tokenizer)):
+    if grid.degrees and grid.connectivities:
+        raise ValueError("--connectivities is not allowed with --degrees")
+    for size, degree, leak, kind, seed in product(
+        dict.fromkeys(grid.sizes),
+        dict.fromkeys(grid.connectivities or grid.degrees or [32]),
+        dict.fromkeys(grid.leaks),
+        dict.fromkeys(grid.features or [None]),
+        range(grid.seeds),
+    ):
+        count = max(1, round(degree * size)) if grid.connectivities else int(degree)
+        options = ReservoirOptions(
+            n_units=size, degree=count, leak_rate=leak_rate(leak), **given(grid.weights)
+        )
+        _, readout, features = settled(options, grid.readout, kind, len(tokenizer))
+        inputs = grid.input_degree
+        if inputs in (None, "degree", "all"):
+            dense = inputs == "all" or (inputs is None and features and features[1])
+            inputs = None if dense else count
+        reservoir = make_reservoir(options, seed).set_params(input_degree=inputs)
+        clone(reservoir).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
+        kind, number = features = features or ("", 0)
         # Held-out text is scored after passes alone.
-        plan = TrainingPlan(seed=columns["seed"], score_every=0, **given(grid.training))
-        parts["plan"] = asdict(plan)
+        plan = TrainingPlan(seed=seed, score_every=0, **given(grid.training))
+        parts = {
+            "reservoir": describe(reservoir),
+            "readout": describe(make_readout(readout, seed)),
+            "features": describe(make_features(features, seed)),
+            "plan": asdict(plan),
+        }
         digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()
         version = f"{__version__}-{digest[:12]}"
         runs[version] = parts
-        settings.append(columns | {"words": words, "version": version})
+        settings.append(
+            _columns(reservoir.get_params(), readout)
+            | {"leak": leak, "features": f"{kind}:{number}" if kind else number}
+            | {"seed": seed, "words": words, "version": version}
+        )
     return settings, runs

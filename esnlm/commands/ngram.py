@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from esnlm.commands.options.common import NewModel, group
 from esnlm.commands.options.corpus import Corpus, CorpusOptions
 from esnlm.commands.options.values import integer
+from esnlm.storage.atomic import locked
 
 
 @group()
@@ -22,22 +23,16 @@ class NgramOptions(CorpusOptions):
 
 def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
     """Count and save; the exit status."""
-    from esnlm.storage.atomic import locked
+    from esnlm.models.ngram import NgramLanguageModel
     from esnlm.storage.model_folder import check_target
 
     with locked(options.out):
         check_target(options.out, overwrite=options.overwrite)
-        return _counted(text, options)
-
-
-def _counted(text: tuple[str, ...], options: NgramOptions) -> int:
-    from esnlm.models.ngram import NgramLanguageModel
-
-    options = options.settled(text)
-    tokenizer = options.make_tokenizer(text)
-    docs = options.read(text, tokenizer)
-    model = NgramLanguageModel(options.order, tokenizer, options.reset, discounts=options.discounts)
-    model.fit(docs)
-    model.save(options.out)
+        chosen = options.settled(text)
+        tokenizer = chosen.make_tokenizer(text)
+        order, discounts = options.order, options.discounts
+        model = NgramLanguageModel(order, tokenizer, chosen.reset, discounts=discounts)
+        model.fit(chosen.read(text, tokenizer))
+        model.save(options.out)
     print(f"{options.out}: {model.n_tokens_} tokens, {model.n_parameters_} n-grams")
     return 0

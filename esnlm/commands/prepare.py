@@ -59,8 +59,7 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
                 progress=_shown_on(bar),
             )
     except KeyboardInterrupt:
-        message = "interrupted: the same command continues from here"
-        raise KeyboardInterrupt(message) from None
+        raise KeyboardInterrupt("interrupted: the same command continues from here") from None
     totals = shards.manifest["totals"]
     print(
         f"{options.out}: {totals['tokens']} tokens, {totals['sentences']} sentences,"

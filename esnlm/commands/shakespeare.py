@@ -7,16 +7,15 @@ published setting and in ours, Kneser-Ney n-grams, and what real text would scor
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, group
-from esnlm.commands.options.grid import names, results_folder
+from esnlm.commands.options.grid import names, offsets, results_folder
 from esnlm.commands.options.values import integer, positive
-
-if TYPE_CHECKING:
-    from esnlm.experiments.common.grid import Row
+from esnlm.experiments.common.grid import Row, run_grid_apart
+from esnlm.storage.results import write_rows
 
 MODELS = ("real text", "kneser-ney", "windows, dense", "windows", "carried", "gated")
 PARTS = 6
@@ -63,7 +62,6 @@ class ShakespeareOptions:
     """To generate for the overlap."""
 
 
-_DEFAULTS = ShakespeareOptions()
 Plays = Annotated[
     tuple[str, ...],
     Parameter(
@@ -74,18 +72,25 @@ Plays = Annotated[
 ]
 
 
-def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = _DEFAULTS) -> int:
+def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOptions()) -> int:
     """Run what ``shakespeare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.common.grid import run_grid_apart
     from esnlm.experiments.shakespeare.plots import plot_study
     from esnlm.experiments.shakespeare.works import equal_parts, joined_text, shakespeare_works
-    from esnlm.storage.results import write_rows
     from esnlm.text.tokenizers import Tokenizer
 
     parts = equal_parts(shakespeare_works(texts), PARTS)
     train = joined_text(work for part in parts[:-1] for work in part)
     vocabulary = len(Tokenizer.train_characters([train]))
     path = options.out / "shakespeare.csv"
+
+    def given(setting: Row) -> Row:
+        name = f"{setting['model'].replace(', ', '-').replace(' ', '-')}-{setting['size']}"
+        return places | {
+            "characters": options.characters,
+            "checkpoints": str(options.out / "running" / name),
+            "sample": str(options.out / "samples" / f"{name}.txt"),
+        }
+
     with results_folder(options.out), tempfile.TemporaryDirectory() as folder:
         (options.out / "samples").mkdir(exist_ok=True)
         works = [
@@ -102,14 +107,9 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = _DEFAULTS) -> 
         places = {"train": f"{folder}/train.txt", "test": f"{folder}/test.txt"}
         Path(places["train"]).write_text(train, encoding="utf-8")
         Path(places["test"]).write_text(joined_text(parts[-1]), encoding="utf-8")
-        rows = run_grid_apart(
-            study(options, vocabulary),
-            "esnlm.experiments.shakespeare.run",
-            path,
-            key=_KEY,
-            columns=COLUMNS,
-            given=lambda setting: places | _given(setting, options),
-        )
+        module = "esnlm.experiments.shakespeare.run"
+        runs = study(options, vocabulary)
+        rows = run_grid_apart(runs, module, path, key=_KEY, columns=COLUMNS, given=given)
     for row in rows:
         loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
         print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")
@@ -117,38 +117,20 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = _DEFAULTS) -> 
     return 0
 
 
-def study(options: ShakespeareOptions, vocabulary: int) -> list["Row"]:
+def study(options: ShakespeareOptions, vocabulary: int) -> list[Row]:
     """The runs of the options, for a vocabulary of this number of characters."""
     sizes = options.units or [round(count / vocabulary) - 1 for count in options.parameters]
     readout = {"alpha": options.alpha, "n_passes": options.passes}
-    ours = {
-        "topology": "offsets",
-        "degree": options.degree,
-        "spectral_radius": options.spectral_radius,
-        "input_scaling": options.input_scaling,
-    }
     reservoirs: dict[str, dict[str, Any]] = {
         "windows, dense": {},
         "windows": {"degree": _SPARSE_DEGREE},
-        "carried": ours,
-        "gated": ours,
+        "carried": offsets(options),
+        "gated": offsets(options),
     }
+    others = {"real text": [options.characters], "kneser-ney": options.orders}
     made: list[Row] = []
     for model in options.models:
-        if model == "real text":
-            made.append({"model": model, "size": options.characters, "settings": "{}"})
-        elif model == "kneser-ney":
-            made += [{"model": model, "size": order, "settings": "{}"} for order in options.orders]
-        else:
-            text = json.dumps({"reservoir": reservoirs[model], "readout": readout})
-            made += [{"model": model, "size": size, "settings": text} for size in sizes]
+        parts = {} if model in others else {"reservoir": reservoirs[model], "readout": readout}
+        shared = {"model": model, "settings": json.dumps(parts)}
+        made += [shared | {"size": size} for size in others.get(model, sizes)]
     return made
-
-
-def _given(setting: "Row", options: ShakespeareOptions) -> "Row":
-    name = f"{setting['model'].replace(', ', '-').replace(' ', '-')}-{setting['size']}"
-    return {
-        "characters": options.characters,
-        "checkpoints": str(options.out / "running" / name),
-        "sample": str(options.out / "samples" / f"{name}.txt"),
-    }

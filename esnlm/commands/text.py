@@ -5,18 +5,17 @@ are fitted and scored on the same tokens.
 """
 
 import json
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Folder, group
-from esnlm.commands.options.grid import GridOptions, Sizes, names, results_folder
+from esnlm.commands.options.common import Folder, group, option_name
+from esnlm.commands.options.grid import GridOptions, Sizes, names, offsets, results_folder
 from esnlm.commands.options.values import integer
+from esnlm.experiments.common.grid import Row, run_grid_apart
 from esnlm.readouts.registry import BY_OPTION
-
-if TYPE_CHECKING:
-    from esnlm.experiments.common.grid import Row
 
 DATASETS = ("ptb", "tiny_shakespeare")
 #: Longest n-gram of the baseline.
@@ -57,12 +56,8 @@ class TextOptions(GridOptions):
     """Where tiny Shakespeare is (default: it is downloaded)."""
 
 
-_DEFAULTS = TextOptions()
-
-
-def text(*, options: TextOptions = _DEFAULTS) -> int:
+def text(*, options: TextOptions = TextOptions()) -> int:
     """Run what ``text.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.experiments.common.grid import run_grid_apart
     from esnlm.experiments.text.run import read_texts
 
     places = {"ptb": options.ptb, "tiny_shakespeare": options.tiny_shakespeare}
@@ -76,7 +71,7 @@ def text(*, options: TextOptions = _DEFAULTS) -> int:
             key=_KEY,
             columns=COLUMNS,
             given=lambda setting: {"place": places[setting["dataset"]]},
-            made={"command": "esnlm text " + " ".join(_command(options))},
+            made={"command": _command(options)},
         )
     for row in rows:
         name = f"{row['dataset']} {row['tokenizer']} {row['model']} {row['size']}"
@@ -84,35 +79,24 @@ def text(*, options: TextOptions = _DEFAULTS) -> int:
     return 0
 
 
-def settings(options: TextOptions) -> list["Row"]:
+def settings(options: TextOptions) -> list[Row]:
     """Every run of the grid: n-grams first, then readouts by size."""
-    reservoir = {
-        "topology": "offsets",
-        "degree": options.degree,
-        "spectral_radius": options.spectral_radius,
-        "input_scaling": options.input_scaling,
-    }
     made: list[Row] = []
-    for dataset in options.datasets:
-        for tokenizer in options.tokenizers:
-            shared = {"dataset": dataset, "tokenizer": tokenizer}
-            for order in range(1, _ORDERS[tokenizer] + 1):
-                made.append(shared | {"model": "kneser-ney", "size": order, "settings": "{}"})
-            for name in options.readouts or _DEFAULT_READOUTS[tokenizer]:
-                parts = json.dumps({"reservoir": reservoir, "readout": _READOUTS[name]})
-                model = BY_OPTION[name].class_name
-                made += [
-                    shared | {"model": model, "size": size, "settings": parts}
-                    for size in options.sizes
-                ]
+    for dataset, tokenizer in product(options.datasets, options.tokenizers):
+        orders = range(1, _ORDERS[tokenizer] + 1)
+        runs = [("kneser-ney", order, "{}") for order in orders]
+        for name in options.readouts or _DEFAULT_READOUTS[tokenizer]:
+            parts = json.dumps({"reservoir": offsets(options), "readout": _READOUTS[name]})
+            runs += [(BY_OPTION[name].class_name, size, parts) for size in options.sizes]
+        made += [dict(zip(_KEY, (dataset, tokenizer, *run), strict=True)) for run in runs]
     return made
 
 
-def _command(options: TextOptions) -> list[str]:
-    """The options that decide on the results, as they were given; places of files left out."""
-    words = []
+def _command(options: TextOptions) -> str:
+    """The command with the options that decide on the results; places of files left out."""
+    words = ["esnlm", "text"]
     for name in ("datasets", "tokenizers", "readouts", "sizes"):
         values = getattr(options, name)
         words += [f"--{name}", *map(str, values)] if values else []
     numbers = ("spectral_radius", "input_scaling", "degree")
-    return words + [f"--{n.replace('_', '-')} {getattr(options, n):g}" for n in numbers]
+    return " ".join(words + [f"{option_name(n)} {getattr(options, n):g}" for n in numbers])

@@ -1,18 +1,19 @@
 """``esnlm timescales``: how long the units of a trained LSTM remember."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
 from cyclopts import Parameter
+from numpy.typing import NDArray
 
 from esnlm.commands.options.common import Documents, File, Model, ResultOptions, Texts, group
 from esnlm.commands.options.corpus import model_and_stream
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from esnlm.storage.results import results, write_rows
+from esnlm.torch.optional import require_torch
 
 COLUMNS = (
     "model", "layer", "n_units", "fixed", "n_tokens", "median", "share_below_20", "longest",
@@ -33,63 +34,68 @@ class TimescalesOptions(ResultOptions):
     documents: Documents = None
 
 
-_DEFAULTS = TimescalesOptions()
-
-
-def timescales(model: Model, text: Texts, /, *, options: TimescalesOptions = _DEFAULTS) -> int:
+def timescales(
+    model: Model, text: Texts, /, *, options: TimescalesOptions = TimescalesOptions()
+) -> int:
     """Measure and print; the exit status."""
-    from esnlm.torch.optional import require_torch
-
     require_torch("esnlm timescales")
-    with held_results(options, COLUMNS, "measured", text):
-        _measured(model, text, options)
+    with tables(options, COLUMNS, "measured", text) as write:
+        loaded, stream = model_and_stream(model, text, options.documents)
+
+        from esnlm.torch.networks.forget_gates import is_lstm, measured_timescales
+
+        network = getattr(loaded, "network", None)
+        if network is None or not is_lstm(network):
+            raise ValueError(f"{model} holds no LSTM: train one with --model lstm or mts-lstm")
+        starts = [] if stream.starts is None else stream.starts[1:]
+        measured = measured_timescales(network, np.split(stream.tokens, starts))
+        assigned = assigned_timescales(loaded, len(measured))
+        layers: list[tuple[Any, Any, Any]] = list(zip(count(1), measured, assigned, strict=False))
+        if len(layers) > 1:
+            layers.append(("all", np.concatenate(measured), None))
+        rows = [_row(str(model), *layer, n_tokens=len(stream.tokens)) for layer in layers]
+        for row in rows:
+            print("  ".join(_shown(row)))
+        write(rows, measured, assigned)
+        if options.plot is not None:
+            from esnlm.experiments.timescales.plots import plot_timescales
+
+            plot_timescales(measured, assigned, options.plot)
     return 0
 
 
-def _measured(model: Path, text: tuple[str, ...], options: TimescalesOptions) -> None:
-    loaded, stream = model_and_stream(model, text, options.documents)
-
-    import numpy as np
-
-    from esnlm.torch.networks.forget_gates import is_lstm, measured_timescales
-
-    network = getattr(loaded, "network", None)
-    if network is None or not is_lstm(network):
-        raise ValueError(f"{model} holds no LSTM: train one with --model lstm or mts-lstm")
-    starts = [] if stream.starts is None else stream.starts[1:]
-    measured = measured_timescales(network, np.split(stream.tokens, starts))
-    assigned = assigned_timescales(loaded, len(measured))
-    layers: list[tuple[Any, Any, Any]] = list(zip(count(1), measured, assigned, strict=False))
-    if len(layers) > 1:
-        layers.append(("all", np.concatenate(measured), None))
-    rows = [_row(str(model), *layer, n_tokens=len(stream.tokens)) for layer in layers]
-    for row in rows:
-        print("  ".join(_shown(row)))
-    write_tables(options, COLUMNS, rows, "measured", measured, assigned)
-    if options.plot is not None:
-        from esnlm.experiments.timescales.plots import plot_timescales
-
-        plot_timescales(measured, assigned, options.plot)
-
-
-def held_results(
+@contextmanager
+def tables(
     options: TimescalesOptions, columns: tuple[str, ...], name: str, text: tuple[str, ...]
-) -> AbstractContextManager[None]:
-    """Hold the files of `write_tables`, and the plot."""
-    from esnlm.storage.results import results
+) -> Iterator[Callable[[list[dict[str, Any]], list[Any], list[Any]], None]]:
+    """Hold the CSVs and the plot that were asked for; the function yielded writes the CSVs.
 
-    files = (options.csv, columns), (options.units_csv, _units(name)), (options.plot, None)
-    return results(files, text, overwrite=options.overwrite)
+    Of the rows of layers, and of the timescales of all units, measured as column ``name`` and
+    assigned, which is empty where it was learned.
+    """
+    of_units = "layer", "unit", "assigned", name
+    files = (options.csv, columns), (options.units_csv, of_units), (options.plot, None)
 
+    def write(rows: list[dict[str, Any]], times: list[Any], assigned: list[Any]) -> None:
+        units = [
+            {"layer": layer, "unit": unit, name: time}
+            | ({} if fixed is None else {"assigned": float(fixed[unit])})
+            for layer, found, fixed in zip(count(1), times, assigned, strict=False)
+            for unit, time in enumerate(found.tolist())
+        ]
+        for path, names, found in (
+            (options.csv, columns, rows),
+            (options.units_csv, of_units, units),
+        ):
+            if path is not None:
+                write_rows(path, names, found, overwrite=options.overwrite)
 
-def _units(name: str) -> tuple[str, ...]:
-    return "layer", "unit", "assigned", name
+    with results(files, text, overwrite=options.overwrite):
+        yield write
 
 
 def assigned_timescales(model: Any, n_layers: int) -> list[Any]:
     """Timescales that each layer's units were given, None where they were learned."""
-    import numpy as np
-
     reservoir = getattr(model, "reservoir_", None)
     if reservoir is not None:
         with np.errstate(divide="ignore"):  # without leak, a unit keeps nothing of its own
@@ -98,37 +104,9 @@ def assigned_timescales(model: Any, n_layers: int) -> list[Any]:
     return [None if assigned is None else assigned(layer) for layer in range(n_layers)]
 
 
-def write_tables(
-    options: TimescalesOptions,
-    columns: tuple[str, ...],
-    rows: list[dict[str, Any]],
-    name: str,
-    times: list[Any],
-    assigned: list[Any],
-) -> None:
-    """The CSVs that were asked for: rows of layers, and ``times`` of all units as column ``name``.
-
-    An assigned timescale is empty where it was learned.
-    """
-    from esnlm.storage.results import write_rows
-
-    if options.csv is not None:
-        write_rows(options.csv, columns, rows, overwrite=options.overwrite)
-    if options.units_csv is not None:
-        units = [
-            {"layer": layer, "unit": unit, name: time}
-            | ({} if fixed is None else {"assigned": float(fixed[unit])})
-            for layer, found, fixed in zip(count(1), times, assigned, strict=False)
-            for unit, time in enumerate(found.tolist())
-        ]
-        write_rows(options.units_csv, _units(name), units, overwrite=options.overwrite)
-
-
 def _row(
-    model: str, layer: Any, times: "NDArray[np.float64]", assigned: Any, n_tokens: int
+    model: str, layer: Any, times: NDArray[np.float64], assigned: Any, n_tokens: int
 ) -> dict[str, Any]:
-    import numpy as np
-
     from esnlm.reservoir.timescales import closest_gaussian, closest_inverse_gamma
 
     alpha, distance = closest_inverse_gamma(times)

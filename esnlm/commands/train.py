@@ -5,22 +5,18 @@ import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.console.training_run import PassOptions, Running
-from esnlm.commands.options.common import given
+from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards
-from esnlm.commands.options.model import (
-    make_features,
-    make_readout,
-    make_reservoir,
-    settled,
-)
-from esnlm.commands.options.train import TrainOptions, check_absent
+from esnlm.commands.options.model import make_features, make_readout, make_reservoir, settled
+from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train_network import train_network
+from esnlm.commands.training_run import PassOptions, Running
+from esnlm.storage.atomic import locked
+from esnlm.text.corpus import TokenStream
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.models.reservoir import LanguageModel
-    from esnlm.text.corpus import TokenStream
 
 # Readouts whose penalty held-out text chooses in trials, for texts of at most so many tokens: in
 # longer ones the readout's own hardly matters, and trials would cost more than training.
@@ -31,7 +27,6 @@ _SHORT, _PENALTY_OF_SHORT = 1 << 18, 100.0
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:
     """Fit and save; the exit status."""
-    from esnlm.storage.atomic import locked
     from esnlm.storage.model_folder import check_target
 
     with ExitStack() as stack:
@@ -43,7 +38,8 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
         corpus = options.corpus.settled(text)
         if options.network.model is not None:
             return train_network(text, corpus, options)
-        check_absent(options.network)
+        for name in given(options.network):
+            raise ValueError(f"{option_name(name)} needs --model NAME")
         return _fit(text, corpus, options)
 
 
@@ -89,7 +85,7 @@ def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, options: TrainO
     names = "chunk_tokens", "score_every", "held_out_tokens"
     chosen = {name: value for name, value in given(options.passes).items() if name in names}
     plan = TrainingPlan(seed=options.seed, **chosen)
-    running = Running.prepared(options.out, options.passes, overwrite=options.overwrite)
+    running = Running(options.out, options.passes, overwrite=options.overwrite)
     stream, held = _read(model, docs, held_out, options)
 
     def save() -> str:
@@ -105,7 +101,7 @@ def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, options: TrainO
 
 def _read(
     model: "LanguageModel", docs: Any, held_out: Any, options: TrainOptions
-) -> "tuple[TokenStream, TokenStream | None]":
+) -> tuple[TokenStream, TokenStream | None]:
     """Tokens of both texts; the penalty, where it is left open, is chosen by the held-out one."""
     stream = model.read(docs)
     readout, kind = options.readout, type(model.readout).__name__
@@ -126,7 +122,7 @@ def _read(
     return stream, held
 
 
-def _compare(loss: float, stream: "TokenStream", held_out: "TokenStream", n_tokens: int) -> None:
+def _compare(loss: float, stream: TokenStream, held_out: TokenStream, n_tokens: int) -> None:
     """Say how the model compares with n-grams of the same text."""
     from esnlm.models.baselines import ORDER, baselines
 

@@ -3,10 +3,13 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.console.training_run import Running
 from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.train import TrainOptions
+from esnlm.commands.options.values import nested
+from esnlm.commands.training_run import Running
+from esnlm.text.corpus import TokenStream
+from esnlm.torch.optional import require_torch
 
 if TYPE_CHECKING:
     from esnlm.torch.training.plan import Plan
@@ -17,8 +20,6 @@ _SETTINGS = ("rank", "dropout")
 
 def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions) -> int:
     """Train and save; the exit status. ``corpus``: the options of the text, settled."""
-    from esnlm.torch.optional import require_torch
-
     require_torch(f"--model {options.network.model}")
     from esnlm.torch.device import chosen_device
     from esnlm.torch.training.distributed import joined, local_rank
@@ -35,11 +36,7 @@ def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOp
 
 
 def _train(
-    text: tuple[str, ...],
-    corpus: CorpusOptions,
-    options: TrainOptions,
-    device: Any,
-    processes: Any,
+    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, device: Any, processes: Any
 ) -> int:
     import torch
 
@@ -47,12 +44,8 @@ def _train(
     from esnlm.torch.networks.registry import network_class
     from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
 
-    running = Running.prepared(
-        options.out,
-        options.passes,
-        COLUMNS,
-        overwrite=options.overwrite,
-        speaks=processes.first,
+    running = Running(
+        options.out, options.passes, COLUMNS, overwrite=options.overwrite, speaks=processes.first
     )
     home = network_class(options.network.model)
     batching = options.network.batching or home.RECIPE.get("batching", "sentences")
@@ -98,12 +91,7 @@ def _settings_of(options: TrainOptions) -> dict[str, Any]:
         found |= {each: reservoir.pop(each) for each in ("n_units",) if each in reservoir}
         for each in reservoir:
             raise ValueError(f"{option_name(each)} is no option of {name}")
-    for path, value in options.readout.option:
-        first, _, second = path.partition(".")
-        if second:
-            found.setdefault(first, {})[second] = value
-        else:
-            found[path] = value
+    found = nested(options.readout.option, "--option", found)
     check_settings(name, found)
     return found
 
@@ -133,8 +121,6 @@ def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: in
 
 def _stream(docs: Any, model: Any) -> Any:
     """Documents as the model reads them; shards as one text where its state never returns."""
-    from esnlm.text.corpus import TokenStream
-
     stream = model.tokenize(docs)
     if model.reset == "never" and stream.starts is not None:
         return TokenStream(stream.tokens, None, stream.bounds)

@@ -84,8 +84,3 @@ def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int,
         return 0, 0
     ids = list(tokenizer.encode_batches(texts))
     return sum(int((each == tokenizer.unk_id).sum()) for each in ids), sum(map(len, ids))
-
-
-def usual_split(tokenizer: "Tokenizer", reset: str) -> str:
-    """Split of text into documents where no option says it (`esnlm.text.corpus.TextCorpus`)."""
-    return "file" if tokenizer.keeps_newlines and reset == "never" else "blank_line"

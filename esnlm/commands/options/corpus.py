@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Documents, group, usual_split
+from esnlm.commands.options.common import Documents, group
 from esnlm.commands.options.values import integer
-
-if TYPE_CHECKING:
-    from esnlm.text.tokenizers import Tokenizer
+from esnlm.storage.atomic import put_back
+from esnlm.text.corpus import TextCorpus
+from esnlm.text.shards import Shards
+from esnlm.text.tokenizers import Tokenizer
 
 Corpus = Annotated[
     tuple[str, ...],
@@ -49,36 +50,22 @@ class CorpusOptions:
                 raise ValueError(
                     f"shards hold sentences: --reset must be sentence, got {self.reset}"
                 )
-            if len(names) > 1:
-                raise ValueError(f"expected one folder of shards, got {len(names)}")
         reset = self.reset or ("never" if self.tokenizer == "char" else "sentence")
         return replace(self, reset=reset)
 
-    def read(self, names: Sequence[str], tokenizer: "Tokenizer") -> Any:
+    def read(self, names: Sequence[str], tokenizer: Tokenizer) -> Any:
         """A stream of shards, or documents of text."""
-        from esnlm.text.corpus import TextCorpus
-
         if not is_shards(names):
-            return TextCorpus(names, self.documents or usual_split(tokenizer, self.reset))
-        from esnlm.text.shards import Shards
-
-        if len(names) > 1:
-            raise ValueError(f"expected one folder of shards, got {len(names)}")
+            return TextCorpus(names, self.documents or _usual_split(tokenizer, self.reset))
         shards = Shards(names[0])
         if shards.tokenizer.to_json() != tokenizer.to_json():
             raise ValueError(f"the tokenizer of {names[0]} is not the one of the training text")
         return shards.stream()
 
-    def make_tokenizer(self, names: Sequence[str]) -> "Tokenizer":
+    def make_tokenizer(self, names: Sequence[str]) -> Tokenizer:
         """The tokenizer of shards, that of a file, or one trained on the text."""
-        from esnlm.text.corpus import TextCorpus
-        from esnlm.text.tokenizers import Tokenizer
-
         if is_shards(names):
-            from esnlm.text.shards import Shards
-
-            tokenizer: Tokenizer = Shards(names[0], verify=False).tokenizer
-            return tokenizer
+            return Shards(names[0], verify=False).tokenizer
         name = self.tokenizer or "word"
         options = {"lower": self.lower, "boundaries": name == "word" or self.reset != "never"}
         if name == "word":
@@ -91,24 +78,31 @@ class CorpusOptions:
 
 
 def is_shards(names: Sequence[str]) -> bool:
-    """Whether the corpus is a folder of shards; text and shards together are refused."""
-    from esnlm.storage.atomic import put_back
-
+    """Whether the corpus is a folder of shards; more than one, or text beside it, is refused."""
     for name in names:
         put_back(Path(name))
     found = [name for name in names if name and (Path(name) / "manifest.json").is_file()]
     if found and len(found) < len(names):
         raise ValueError(f"{found[0]} is a folder of shards, the rest is text: give one of them")
+    if len(found) > 1:
+        raise ValueError(f"expected one folder of shards, got {len(found)}")
     return bool(found)
 
 
 def model_and_stream(folder: Path, text: Sequence[str], documents: str | None) -> tuple[Any, Any]:
     """The model of a folder, and the tokens of text as it reads them."""
     from esnlm.loading import load_model
-    from esnlm.text.corpus import TextCorpus
 
     model = load_model(folder)
+    return model, model.tokenize(TextCorpus(text, split_of(model, documents)))
+
+
+def split_of(model: Any, documents: str | None) -> str:
+    """What a document is in text for the model, by the option or as is usual."""
     if model.tokenizer_ is None:
         raise ValueError("the model was trained on integers and has no tokenizer to read text with")
-    split = documents or usual_split(model.tokenizer_, model.reset)
-    return model, model.tokenize(TextCorpus(text, split))
+    return documents or _usual_split(model.tokenizer_, model.reset)
+
+
+def _usual_split(tokenizer: Tokenizer, reset: str) -> str:
+    return "file" if tokenizer.keeps_newlines and reset == "never" else "blank_line"

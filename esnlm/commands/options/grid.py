@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.values import integer, positive
+from esnlm.storage.atomic import locked
 
 Sizes = tuple[Annotated[int, integer("N", 1)], ...]
 
@@ -34,14 +35,18 @@ class GridOptions:
     """Mean recurrent in-degree of a unit."""
 
 
+def offsets(options: Any) -> dict[str, Any]:
+    """Parameters of a reservoir of cyclic offsets, of the degree and scales of the options."""
+    names = "degree", "spectral_radius", "input_scaling"
+    return {"topology": "offsets"} | {name: getattr(options, name) for name in names}
+
+
 @contextmanager
 def results_folder(folder: Path) -> Iterator[None]:
     """Make and hold a folder, and see that files can be made in it, before hours are spent.
 
     After an error, what was made and is empty is removed; an interrupt says what is kept.
     """
-    from esnlm.storage.atomic import locked
-
     with locked(folder):
         try:
             _make_writable(folder)

@@ -154,13 +154,12 @@ def _factors(options: ReadoutOptions) -> dict[str, Any]:
             raise ValueError(
                 f"--{option} is no option of --factors {kind}, but of {' and '.join(kinds)}"
             )
-    classes: Any
-    words: Any
-    classes = words = kind if kind != "moe" else "softmax"
+    words: Any = kind if kind != "moe" else "softmax"
     if kind == "ridge" and options.alpha is not None:
-        classes = words = RidgeReadout(options.alpha, selection=None)
+        words = RidgeReadout(options.alpha, selection=None)
     elif options.alpha is not None or options.passes is not None:
-        classes = words = joint_softmax(options.alpha, options.passes)
+        words = joint_softmax(options.alpha, options.passes)
+    classes = words
     if kind == "moe":
         classes = "moe" if options.experts is None else MixtureOfExpertsReadout(options.experts)
     return {"class_readout": classes, "word_readout": words}
@@ -171,10 +170,9 @@ def make_features(options: Any, seed: int) -> Any:
     from esnlm import SpectralWordFeatures, WordFeatures
 
     kind, number = options or ("", 0)
-    least = 1 if kind else 0
-    if number < least:
-        named = f"{kind}:F of at least" if kind else "at least"
-        raise ValueError(f"--features must be {named} {least}, got {number}")
+    if number < (1 if kind else 0):
+        least = f"{kind}:F of at least 1" if kind else "at least 0"
+        raise ValueError(f"--features must be {least}, got {number}")
     if kind == "spectral":
         return SpectralWordFeatures(number, random_state=seed)
     return WordFeatures(number, random_state=seed) if number else None

@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.console.training_run import PassOptions
-from esnlm.commands.options.common import NewModel, given, group, option_name
+from esnlm.commands.options.common import NewModel, group
 from esnlm.commands.options.corpus import CorpusOptions, HeldOut
 from esnlm.commands.options.model import ReadoutOptions, ReservoirOptions
 from esnlm.commands.options.values import Features, Pairs, Seed, integer, real
+from esnlm.commands.training_run import PassOptions
 
 
 @group(
@@ -78,9 +78,3 @@ class TrainOptions:
     readout: ReadoutOptions = ReadoutOptions()
     passes: PassOptions = PassOptions()
     network: NetworkOptions = NetworkOptions()
-
-
-def check_absent(options: NetworkOptions) -> None:
-    """Refuse options that need --model, where it is not given."""
-    for name in given(options):
-        raise ValueError(f"{option_name(name)} needs --model NAME")

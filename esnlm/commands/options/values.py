@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 from cyclopts import CoercionError, Parameter
@@ -24,34 +24,30 @@ def read(parse: Callable[[str], Any], metavar: str) -> Parameter:
     return Parameter(converter=convert, metavar=metavar, n_tokens=1)
 
 
-def integer(metavar: str, least: int | None = None) -> Parameter:
-    """An integer, of at least ``least`` where that is given."""
+def number(
+    metavar: str,
+    wanted: str,
+    allows: Callable[[Any], bool],
+    kind: type = float,
+    name: str = "a number",
+) -> Parameter:
+    """A number of a kind that a condition allows; ``wanted`` says it in words."""
 
-    def parse(text: str) -> int:
+    def parse(text: str) -> Any:
         try:
-            value = int(text)
+            value = kind(text)
         except ValueError:
-            raise ValueError(f"expected an integer, got {text!r}") from None
-        if least is not None and value < least:
-            raise ValueError(f"must be at least {least}, got {value}")
-        return value
-
-    return read(parse, metavar)
-
-
-def number(metavar: str, wanted: str, allows: Callable[[float], bool]) -> Parameter:
-    """A number that a condition allows; ``wanted`` says it in words."""
-
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(f"expected a number, got {text!r}") from None
+            raise ValueError(f"expected {name}, got {text!r}") from None
         if not allows(value):
             raise ValueError(f"must {wanted}, got {value}")
         return value
 
     return read(parse, metavar)
+
+
+def integer(metavar: str, least: float = -math.inf) -> Parameter:
+    """An integer, of at least ``least``."""
+    return number(metavar, f"be at least {least}", lambda v: v >= least, int, "an integer")
 
 
 def positive(metavar: str) -> Parameter:
@@ -77,6 +73,26 @@ def pair(text: str) -> tuple[str, Any]:
         return name, json.loads(value)
     except json.JSONDecodeError:
         return name, leak_rate(value) if name.endswith("leak_rate") else value
+
+
+def nested(
+    pairs: Iterable[tuple[str, Any]], option: str, within: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Values by name, beside those of ``within``; a dot in a name leads into a mapping.
+
+    >>> nested([("rank", 64), ("reservoir.n_units", 9)], "--models esn")
+    {'rank': 64, 'reservoir': {'n_units': 9}}
+    """
+    found = dict(within or {})
+    for name, value in pairs:
+        *path, last = name.split(".")
+        inner = found
+        for part in path:
+            inner = inner.setdefault(part, {})
+            if not isinstance(inner, dict):
+                raise ValueError(f"{option} has both {part} and {name}, one inside the other")
+        inner[last] = value
+    return found
 
 
 def separate(text: str) -> list[str]:

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from esnlm.storage.atomic import file_aside
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Okabe & Ito's palette, which colour-blind readers can tell apart.
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = (
@@ -31,9 +31,6 @@ def panels(
     n_panels: int, across: int = 2, size: tuple[float, float] | None = None
 ) -> tuple["Figure", list["Axes"]]:
     """Panels side by side; no window system is needed."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     across = min(across, n_panels)
     lines = -(-n_panels // across)
     if size is None:
@@ -49,7 +46,7 @@ def panels(
     return figure, axes[:n_panels]
 
 
-def band(axis: "Axes", rows: "pd.DataFrame", x: str, y: str, **style: Any) -> None:
+def band(axis: "Axes", rows: pd.DataFrame, x: str, y: str, **style: Any) -> None:
     """Draw the means of column ``y`` at each value of ``x``, and their ranges as a band.
 
     A single value has its range as a bar.
@@ -86,8 +83,6 @@ def levels(axis: "Axes", named: Sequence[tuple[str, float]]) -> None:
 
 def sizes_axis(axis: "Axes", sizes: Sequence[int], **labels: Any) -> None:
     """A logarithmic axis of reservoir sizes, each of them named."""
-    from matplotlib.ticker import NullLocator
-
     axis.set_xscale("log", base=2)
     axis.set_xticks(sizes, [str(size) for size in sizes], **labels)
     axis.xaxis.set_minor_locator(NullLocator())

@@ -8,10 +8,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from esnlm.experiments.common.provenance import code_version
 from esnlm.experiments.common.subprocess_run import (
@@ -46,7 +46,6 @@ def run_grid(
     fixed: Mapping[str, Any] | None = None,
     cost: Callable[[Row], Any] | None = None,
     jobs: int | None = None,
-    progress: bool = True,
 ) -> list[Row]:
     """Run every setting that the CSV does not hold yet; a row is on disk as soon as a run ends.
 
@@ -79,13 +78,14 @@ def run_grid(
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     shared = dict(fixed or {})
-    with _Table(Path(csv_path), columns) as table:
+    table = _Table(Path(csv_path), columns)
+    with table.held():
         done = table.checked(shared, key)
         left = [setting for name, setting in wanted.items() if name not in done]
         if cost is not None:
             left.sort(key=cost, reverse=True)
         counts = {"total": len(wanted), "initial": len(wanted) - len(left)}
-        with tqdm(desc=table.path.stem, **counts, disable=not progress, unit="run") as bar:
+        with tqdm(desc=table.path.stem, **counts, unit="run") as bar:
             for setting, measured in _results(left, run, min(jobs or available_cores(), len(left))):
                 table.append(shared | setting | dict(measured))
                 bar.set_postfix_str(" ".join(str(setting[name]) for name in key), refresh=False)
@@ -128,36 +128,34 @@ def read_rows(csv_path: str | Path) -> list[Row]:
 class _Table:
     """The CSV while a grid runs: locked, repaired, appended to line by line.
 
-    The last field of a row is its checksum. A file that was made here is removed if a ValueError
-    leaves it without a row.
+    The last field of a row is its checksum.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path, self.columns = path, list(columns)
-        self._is_bare = not path.exists()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            stack.enter_context(locked(self.path))
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lock and repair; a file made here is removed if a ValueError leaves it without a row."""
+        self._is_bare = not self.path.exists()
+        with locked(self.path):
             if not is_plain(self.path):
                 raise ValueError(f"{self.path} is a device or a pipe: use another folder")
-            self._file = stack.enter_context(self.path.open("ab", buffering=0))
             # An interruption may have torn the line after the last line end.
-            self._file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
+            with self.path.open("ab") as file:
+                file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
             if self.path.stat().st_size == 0:
                 self._write([*self.columns, _CHECKSUM])
                 if self._is_bare:
                     sync_folder(self.path.parent)
             elif self.path.read_bytes().splitlines()[0] == ",".join(self.columns).encode():
                 self._replace(_read(self.path))  # version 0.1.0 had no checksums
-                self._file = stack.enter_context(self.path.open("ab", buffering=0))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        with self._stack:
-            if self._is_bare and kind is not None and issubclass(kind, ValueError):
-                self.path.unlink()
+            try:
+                yield
+            except ValueError:
+                if self._is_bare:
+                    self.path.unlink()
+                raise
 
     def checked(self, fixed: Mapping[str, Any], key: Sequence[str]) -> set[tuple[str, ...]]:
         """Keys of the rows; ValueError unless the file has the columns, the fixed values, and no
@@ -210,14 +208,14 @@ class _Table:
         line = io.StringIO()
         csv.writer(line, lineterminator="\n").writerow(values)
         content = line.getvalue().encode()
-        with interrupts_blocked():
-            before = os.fstat(self._file.fileno()).st_size
+        with interrupts_blocked(), self.path.open("ab", buffering=0) as file:
+            before = os.fstat(file.fileno()).st_size
             try:
                 while content:
-                    content = content[self._file.write(content) :]
-                os.fsync(self._file.fileno())
+                    content = content[file.write(content) :]
+                os.fsync(file.fileno())
             except OSError as error:
-                self._file.truncate(before)
+                file.truncate(before)
                 raise OSError(error.errno, error.strerror, str(self.path)) from None
 
 
@@ -256,7 +254,7 @@ def _explained(setting: Row, result: Callable[[], Mapping[str, Any]]) -> Mapping
 def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes, ended at once when the block is left by an exception."""
     before = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(jobs, mp_context=SPAWN, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=SPAWN, initializer=Lifeline) as pool:
         try:
             yield pool
         except BaseException:
@@ -265,10 +263,6 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
                 worker.terminate()
                 worker.join()
             raise
-
-
-def _end_with_parent() -> None:
-    Lifeline().watch()
 
 
 def _read(path: Path) -> "pd.DataFrame":

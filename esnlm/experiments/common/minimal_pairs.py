@@ -9,7 +9,6 @@ from typing import Any
 from esnlm.evaluation.minimal_pairs.pairs import read_pairs
 from esnlm.evaluation.minimal_pairs.scores import score_pairs
 from esnlm.evaluation.minimal_pairs.table import tabulate
-from esnlm.experiments.common.figures import COLOURS, MARKERS, legend, panels, save
 
 PHENOMENA = (
     "anaphor_agreement", "argument_structure", "binding", "control_raising",
@@ -49,6 +48,8 @@ def plot_accuracies(
 
     ``others`` maps names of other models to their accuracies, as `read_published` does.
     """
+    from esnlm.experiments.common.figures import COLOURS, legend, panels, save, style
+
     summed = [row for row in rows if row["level"] != "paradigm"]
     ours = {row["phenomenon"]: row["accuracy"] for row in summed}
     names = sorted(ours, key=lambda name: (name == "overall", -ours[name]))
@@ -56,21 +57,13 @@ def plot_accuracies(
     axis.axvline(50, color="#999999", linewidth=1, linestyle=":", label="chance")
     for number, (label, found) in enumerate([(rows[0]["model"], ours), *others.items()]):
         known = [(100 * found[name], y) for y, name in enumerate(names) if name in found]
-        colour = COLOURS[(1 - number) % len(COLOURS)]
-        ours_first = {"markersize": 8, "zorder": 3} if number == 0 else {"markerfacecolor": "none"}
-        axis.plot(
-            *zip(*known, strict=True),
-            marker=MARKERS[number % len(MARKERS)],
-            linestyle="none",
-            color=colour,
-            label=label,
-            **ours_first,
-        )
+        look = style(number) | {"color": COLOURS[(1 - number) % len(COLOURS)], "linestyle": "none"}
+        look |= {"markersize": 8, "zorder": 3} if number == 0 else {"markerfacecolor": "none"}
+        axis.plot(*zip(*known, strict=True), label=label, **look)
     axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axis.invert_yaxis()
     axis.axhline(len(names) - 1.5, color="#BBBBBB", linewidth=0.8)
-    axis.set_xlim(0, 102)
-    axis.set_xlabel("pairs chosen rightly (%), ties counting half")
+    axis.set(xlim=(0, 102), xlabel="pairs chosen rightly (%), ties counting half")
     axis.set_title("BLiMP by phenomenon", loc="left")
     legend(figure, axis, n_columns=3)
     save(figure, path)

@@ -24,13 +24,13 @@ class Lifeline:
     The process ends at once, or inside `gently` at a moment of its choice.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *connections: Connection) -> None:
+        """Watch the parent process, and connections whose other end it closes to ask."""
         self._cut = threading.Event()
         self._at_once = True
-
-    def watch(self, *connections: Connection) -> None:
-        """Watch the parent process, and connections whose other end it closes to ask."""
-        threading.Thread(target=self._follow, args=(connections,), daemon=True).start()
+        parent = multiprocessing.parent_process()
+        if watched := [*connections, *([] if parent is None else [parent.sentinel])]:
+            threading.Thread(target=self._follow, args=(watched,), daemon=True).start()
 
     @contextmanager
     def gently(self) -> Iterator[Callable[[], bool]]:
@@ -41,9 +41,8 @@ class Lifeline:
         if self._cut.is_set():
             os._exit(_STOPPED)
 
-    def _follow(self, connections: tuple[Connection, ...]) -> None:
-        parent = multiprocessing.parent_process()
-        wait([*connections, *([] if parent is None else [parent.sentinel])])
+    def _follow(self, watched: list[Any]) -> None:
+        wait(watched)
         self._cut.set()
         if self._at_once:
             os._exit(_STOPPED)
@@ -91,8 +90,7 @@ def _measure(module: str, setting: dict[str, Any], parent: Connection) -> None:
     # Interrupts and hang-ups of the terminal are for the parent to pass on.
     os.setsid()
     use_widest_kernels()
-    lifeline = Lifeline()
-    lifeline.watch(parent)
+    lifeline = Lifeline(parent)
     try:
         found: Any = dict(import_module(module).measure(setting, lifeline))
     except ValueError as error:

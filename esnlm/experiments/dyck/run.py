@@ -158,11 +158,9 @@ def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: 
     right = _reservoir_right(reservoir, readout, test)
     scored = time.perf_counter()
     leak = reservoir.leak_rate_.astype(np.float64)
-    return {
+    return dict.fromkeys(("train_loss", "validation_loss")) | {
         "right": right,
         "validation_right": float(_reservoir_right(reservoir, readout, validation).mean()),
-        "train_loss": None,
-        "validation_loss": None,
         "epochs_run": 1,
         "n_parameters": (setting["n_units"] + 1) * len(classes),
         "timescales": -1 / np.log1p(-np.minimum(leak, 1 - 1e-12)),

@@ -1,6 +1,5 @@
 """Specialisation of the experts of a mixture (Rachez & Hagiwara, section 4.3)."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +69,20 @@ def describe_experts(
         weight = gate[:, expert]
         last = _shares(contexts["last"], weight, words)
         by_class = last.groupby(last.index.map(grammar.word_class), sort=False).sum()
-        rows.append(
-            {
-                "expert": expert,
-                "gate_share": float(weight.mean()),
-                "decided_share": float(decided[expert]),
-                "last_class": by_class.idxmax(),
-                "last_class_share": by_class.max(),
-                "last_words": _top(last),
-                **_moments("position", contexts, weight),
-                **_moments("length", contexts, weight),
-                "next_words": _top(_shares(contexts["target"], posterior[:, expert], words)),
-            }
-        )
+        row = {
+            "expert": expert,
+            "gate_share": float(weight.mean()),
+            "decided_share": float(decided[expert]),
+            "last_class": by_class.idxmax(),
+            "last_class_share": by_class.max(),
+            "last_words": _top(last),
+        }
+        for name in ("position", "length"):
+            values, share = contexts[name].to_numpy(), weight / max(float(weight.sum()), 1e-300)
+            mean = row[f"{name}_mean"] = float(share @ values)
+            row[f"{name}_sd"] = float(np.sqrt(share @ (values - mean) ** 2))
+        row["next_words"] = _top(_shares(contexts["target"], posterior[:, expert], words))
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -95,33 +95,25 @@ def gate_information(
     joint distribution is the mean of P(z|x) over positions with each value of the property.
     """
     classes = np.array([grammar.word_class[word] for word in grammar.vocabulary])
-    properties = {
+    properties: dict[str, Any] = {
         "last word": contexts["last"],
         "class of the last word": classes[contexts["last"]],
         "position in the sentence": contexts["position"],
         "length of the sentence": contexts["length"],
         "class of the next word": classes[contexts["target"]],
     }
-    return {name: _information(gate, values) for name, values in properties.items()}
-
-
-def _information(gate: Floats, values: Any) -> float:
-    joint = pd.DataFrame(gate).groupby(np.asarray(values)).sum().to_numpy()
-    of_expert = float(entropy(joint.sum(axis=0)))
-    if of_expert <= 0:
-        return 0.0
-    return (of_expert + float(entropy(joint.sum(axis=1)) - entropy(joint.ravel()))) / of_expert
+    found = {}
+    for name, values in properties.items():
+        joint = pd.DataFrame(gate).groupby(np.asarray(values)).sum().to_numpy()
+        whole, of_both = float(entropy(joint.sum(axis=0))), entropy(joint.ravel())
+        known = whole + float(entropy(joint.sum(axis=1)) - of_both)
+        found[name] = known / whole if whole > 0 else 0.0
+    return found
 
 
 def _shares(values: Any, weight: Floats, words: pd.Index) -> "pd.Series[float]":
     counts = np.bincount(values, weights=weight, minlength=len(words))
     return pd.Series(counts / max(float(counts.sum()), 1e-300), index=words)
-
-
-def _moments(name: str, contexts: pd.DataFrame, weight: Floats) -> dict[str, float]:
-    values, weight = contexts[name].to_numpy(), weight / max(float(weight.sum()), 1e-300)
-    mean = float(weight @ values)
-    return {f"{name}_mean": mean, f"{name}_sd": float(np.sqrt(weight @ (values - mean) ** 2))}
 
 
 def _top(shares: "pd.Series[float]") -> str:
@@ -133,20 +125,19 @@ def _top(shares: "pd.Series[float]") -> str:
 def _markdown(
     title: str, table: pd.DataFrame, explained: dict[str, float], contexts: pd.DataFrame
 ) -> str:
-    rows: list[Sequence[object]] = [
-        (
-            row["expert"],
-            f"{100 * row['gate_share']:.1f} ({100 * row['decided_share']:.1f})",
-            f"{row['last_class']} {100 * row['last_class_share']:.0f}",
-            row["last_words"],
-            f"{row['position_mean']:.1f} ± {row['position_sd']:.1f}",
-            f"{row['length_mean']:.1f} ± {row['length_sd']:.1f}",
-            row["next_words"],
-        )
+    rows = [
+        {
+            "expert": row["expert"],
+            "gate": f"{100 * row['gate_share']:.1f} ({100 * row['decided_share']:.1f})",
+            "after": f"{row['last_class']} {100 * row['last_class_share']:.0f}",
+            "words": row["last_words"],
+            "position": f"{row['position_mean']:.1f} ± {row['position_sd']:.1f}",
+            "length": f"{row['length_mean']:.1f} ± {row['length_sd']:.1f}",
+            "explains": row["next_words"],
+        }
         for row in table.to_dict("records")
     ]
     properties = ([name, f"{100 * share:.0f} %"] for name, share in explained.items())
-    header = ["expert", "gate", "after", "words", "position", "length", "explains"]
     means = (
         f"{name} {contexts[name].mean():.1f} ± {contexts[name].std(ddof=0):.1f}"
         for name in ("position", "length")
@@ -159,7 +150,7 @@ def _markdown(
         "words of the sentence read so far. *Length*: words of the sentence. *Explains*: next "
         "words by responsibility P(z|x, y).",
         "",
-        *markdown_table(header, rows),
+        *markdown_table(rows[0], (row.values() for row in rows)),
         "",
         f"All positions: {', '.join(means)}.",
         "",

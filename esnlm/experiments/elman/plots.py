@@ -1,8 +1,9 @@
 """Figures 5, 6 and 7 of Rachez & Hagiwara from the rows of the Elman experiment."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,7 @@ from sklearn.decomposition import PCA
 
 from esnlm.experiments.common import figures
 from esnlm.experiments.common.grid import Row
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from esnlm.experiments.elman.run import Settings
+from esnlm.experiments.elman.run import Settings, drive, make_corpora
 
 #: Readout -> name, colour, marker.
 _READOUTS = {
@@ -32,6 +29,7 @@ _GROUPS = {
     "verb optional": ("verb, object optional", figures.YELLOW),
     "verb none": ("verb, no object", figures.PINK),
 }
+_NUMBERS = "", " singular", " plural"
 # One-hot words, then word features in the order of their dimensions.
 _LINES = ("-", "--", ":", "-.")
 _STATES_SHOWN = 2500
@@ -41,9 +39,9 @@ def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> N
     """Figure 7: test perplexity against reservoir size, a line a readout, dashed with features."""
     table = pd.DataFrame(rows)
     figure, (axis,) = figures.panels(1)
-    for label, style, marker, drive, runs in _lines(table):
-        label += "" if drive == "one-hot words" else f", {drive}"
-        figures.band(axis, runs, "n_units", "perplexity", label=label, marker=marker, **style)
+    for label, style, inputs, runs in _lines(table):
+        label += "" if inputs == "one-hot words" else f", {inputs}"
+        figures.band(axis, runs, "n_units", "perplexity", label=label, **style)
     oracle = float(table["oracle_perplexity"].mean())
     found = table["perplexity"]
     axis.set_ylim(0.97 * min(found.min(), oracle), 1.02 * max(found.max(), oracle))
@@ -60,17 +58,15 @@ def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     table = pd.DataFrame(rows)
     names = [name for key, (name, *_) in _READOUTS.items() if key in set(table["readout"])]
     figure, axes = figures.panels(len(names))
-    for label, style, _, drive, runs in _lines(table):
+    for name, style, inputs, runs in _lines(table):
         for column, colour, corpus in (
             ("train_cosine", figures.BLUE, "first corpus (training)"),
             ("cosine", figures.ORANGE, "second corpus"),
         ):
-            face = colour if drive == "one-hot words" else "white"
-            colours = style | {"color": colour, "markerfacecolor": face}
-            axis = axes[names.index(label)]
-            figures.band(
-                axis, runs, "n_units", column, label=f"{corpus}, {drive}", marker="o", **colours
-            )
+            face = colour if inputs == "one-hot words" else "white"
+            style |= {"color": colour, "markerfacecolor": face, "marker": "o"}
+            label = f"{corpus}, {inputs}"
+            figures.band(axes[names.index(name)], runs, "n_units", column, label=label, **style)
     for axis, name in zip(axes, names, strict=True):
         figures.sizes_axis(axis, sorted(table["n_units"].unique()))
         axis.set_title(name, loc="left")
@@ -82,8 +78,8 @@ def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
     figures.save(figure, path)
 
 
-def _lines(table: Any) -> Iterator[tuple[str, dict[str, str], str, str, pd.DataFrame]]:
-    """Name, style, marker, inputs and rows of each line, in the order of `_READOUTS`.
+def _lines(table: Any) -> Iterator[tuple[str, dict[str, str], str, pd.DataFrame]]:
+    """Name, style, inputs and rows of each line, in the order of `_READOUTS`.
 
     Lines are solid for one-hot words, and hollow for word features.
     """
@@ -92,18 +88,16 @@ def _lines(table: Any) -> Iterator[tuple[str, dict[str, str], str, str, pd.DataF
         for features, runs in table[table["readout"] == readout].groupby("features"):
             line = _LINES[min(counts.index(features), len(_LINES) - 1)]
             face = "white" if features else colour
-            style = {"color": colour, "linestyle": line, "markerfacecolor": face}
-            drive = f"{features} word features" if features else "one-hot words"
-            yield name, style, marker, drive, runs
+            style = {"color": colour, "linestyle": line, "markerfacecolor": face, "marker": marker}
+            inputs = f"{features} word features" if features else "one-hot words"
+            yield name, style, inputs, runs
 
 
-def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -> None:
+def plot_states(settings: Settings, n_units: int, features: int, path: Path) -> None:
     """Figure 5: two principal components of the states, one-hot words beside word features.
 
     One seed; states after "who" and after the full stop are left out, as in the paper.
     """
-    from esnlm.experiments.elman.run import drive, make_corpora
-
     corpora = make_corpora(settings, 0)
     tokens = corpora.test[:-1][:_STATES_SHOWN]
     classes = np.array([corpora.grammar.word_class[w] for w in corpora.grammar.vocabulary])[tokens]
@@ -112,7 +106,14 @@ def plot_states(settings: "Settings", n_units: int, features: int, path: Path) -
     for axis, n_features in zip(axes, (0, features), strict=True):
         driven = drive(settings, n_units, n_features, 0)
         points, shares = principal_components(driven.test[: len(tokens)][shown])
-        _scatter(axis, points, classes[shown])
+        for (group, (name, colour)), number in product(_GROUPS.items(), _NUMBERS):
+            at = classes[shown] == group + number
+            if at.any():
+                marker, face = ("^", "none") if number == " plural" else ("o", colour)
+                axis.scatter(
+                    points[at, 0], points[at, 1], s=14, linewidths=0.8, marker=marker,
+                    facecolors=face, edgecolors=colour, alpha=0.75, label=name + number,
+                )  # fmt: skip
         axis.set_xlabel(f"first component ({shares[0]:.0%} of variance)")
         axis.set_ylabel(f"second component ({shares[1]:.0%})")
         name = f"{n_features} learned word features" if n_features else "one-hot words"
@@ -133,24 +134,6 @@ def principal_components(states: NDArray[Any]) -> tuple[NDArray[Any], NDArray[An
         states = np.hstack([states, np.zeros_like(states)])
     found = PCA(2, svd_solver="full").fit(np.asarray(states, dtype=np.float64))
     return found.transform(states), found.explained_variance_ratio_
-
-
-def _scatter(axis: "Axes", points: NDArray[Any], classes: NDArray[Any]) -> None:
-    for group, (name, colour) in _GROUPS.items():
-        for number, face in (("", colour), (" singular", colour), (" plural", "none")):
-            at = classes == group + number
-            if at.any():
-                axis.scatter(
-                    points[at, 0],
-                    points[at, 1],
-                    s=14,
-                    linewidths=0.8,
-                    marker="^" if number == " plural" else "o",
-                    facecolors=face,
-                    edgecolors=colour,
-                    alpha=0.75,
-                    label=name + number,
-                )
 
 
 def _ngram_levels(ngrams: Sequence[Row], column: str) -> list[tuple[str, float]]:

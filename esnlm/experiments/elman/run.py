@@ -5,7 +5,7 @@ import inspect
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -48,10 +48,6 @@ class Settings:
     input_scaling: float = 1.0
     degree: int = 32
     grammar: str = "{}"
-
-    def columns(self) -> dict[str, Any]:
-        """The settings and the `version` as columns of the CSV."""
-        return asdict(self) | {"version": version()}
 
 
 def version() -> str:
@@ -115,22 +111,13 @@ def make_corpora(settings: Settings, seed: int) -> Corpora:
         for count, draw in zip(counts, draws, strict=True)
     )
     kept = max(1, round(len(train) * (1 - HELD_OUT)))
-    train_tokens, test_tokens = grammar.encode(train), grammar.encode(test)
-    return Corpora(
-        grammar,
-        train_tokens,
-        test_tokens,
-        grammar.oracle(train_tokens),
-        grammar.oracle(test_tokens),
-        sum(len(words) for words in train[:kept]),
-    )
+    tokens = grammar.encode(train), grammar.encode(test)
+    oracles = grammar.oracle(tokens[0]), grammar.oracle(tokens[1])
+    return Corpora(grammar, *tokens, *oracles, held_out=sum(map(len, train[:kept])))
 
 
 def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
-    """Unfitted readouts of a name in `READOUTS`, one for each penalty to choose from.
-
-    Softmax and factored have a penalty for `fit_readout` to choose.
-    """
+    """Unfitted readouts of a name in `READOUTS`, one for each penalty to choose from."""
     if name == "ridge":
         return [RidgeReadout()]
     if name == "softmax":
@@ -183,16 +170,15 @@ def fit_readout(
     highest likelihood is fitted again on all of them. The mixture is not trained on those
     sentences: they decide when it stops.
     """
-    candidates = make_readouts(name, settings, seed)
+    best, *others = candidates = make_readouts(name, settings, seed)
     targets = corpora.train[1:]
     classes = np.arange(len(corpora.grammar.vocabulary))
     cut = corpora.held_out - 1
     part = ArrayBlocks(states[:cut], targets[:cut])
     held_out = ArrayBlocks(states[cut:], targets[cut:])
     if name == "moe":
-        return candidates[0].fit_blocks(part, classes, held_out=held_out)
-    best = candidates[0]
-    if len(candidates) > 1:
+        return best.fit_blocks(part, classes, held_out=held_out)
+    if others:
         fits = [clone(each).fit_blocks(part, classes) for each in candidates]
         scores = [fit.predict_log_proba_of(held_out.X, held_out.y).sum() for fit in fits]
         best = candidates[int(np.argmax(scores))]
@@ -211,7 +197,7 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
     driven_at = time.perf_counter()
     readout = fit_readout(setting["readout"], settings, seed, driven.train, corpora)
     fitted_at = time.perf_counter()
-    row = _scores(readout.predict_proba(driven.test), corpora.test[1:], corpora.test_oracle)
+    row = _test_scores(readout.predict_proba(driven.test), corpora)
     scored_at = time.perf_counter()
     trained = _scores(readout.predict_proba(driven.train), corpora.train[1:], corpora.train_oracle)
     embedding = 0 if driven.embedding is None else driven.embedding.size
@@ -219,8 +205,6 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
     return {
         **row,
         **{f"train_{name}": value for name, value in trained.items()},
-        "n_train_tokens": len(corpora.train) - 1,
-        "n_test_tokens": len(corpora.test) - 1,
         "n_parameters": readout.n_parameters_ + embedding,
         # Ridge's own choice, or that of the softmax parts.
         "alpha": float(getattr(part, "alpha_", part.alpha)),
@@ -242,12 +226,13 @@ def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
 
     contexts = [tuple(tokens[max(0, end + 1 - order) : end]) for end in range(1, len(tokens))]
     predicted = np.stack([distribution(context) for context in contexts])
-    return {
-        **_scores(predicted, tokens[1:], corpora.test_oracle),
-        "n_train_tokens": len(corpora.train) - 1,
-        "n_test_tokens": len(tokens) - 1,
-        "n_parameters": model.n_parameters_,
-    }
+    return _test_scores(predicted, corpora) | {"n_parameters": model.n_parameters_}
+
+
+def _test_scores(predicted: NDArray[Any], corpora: Corpora) -> dict[str, Any]:
+    scores = _scores(predicted, corpora.test[1:], corpora.test_oracle)
+    lengths = {"train": len(corpora.train), "test": len(corpora.test)}
+    return scores | {f"n_{part}_tokens": length - 1 for part, length in lengths.items()}
 
 
 def _scores(

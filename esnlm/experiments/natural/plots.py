@@ -2,23 +2,25 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from esnlm.experiments.common.figures import GREY, band, legend, levels, panels, sizes_axis, style
 from esnlm.experiments.common.grid import Row
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-#: Kind of figure -> the column along its axis, and the name of the axis.
+#: Kind of figure -> the column along its axis, the axis's name, and columns that change along it.
 PLACES = {
-    "size": ("n_units", "units of the reservoir"),
-    "connectivity": ("connectivity", "connectivity, connections into a unit over units"),
-    "min_leak": ("min_leak", "least leak rate"),
-    "timescales": ("leak", "law of the leak rates"),
+    "size": ("n_units", "units of the reservoir", {"n_units", "connectivity", "input_degree"}),
+    "connectivity": (
+        "connectivity",
+        "connectivity, connections into a unit over units",
+        {"connectivity", "input_degree"},
+    ),
+    "min_leak": ("min_leak", "least leak rate", {"leak"}),
+    "timescales": ("leak", "law of the leak rates", {"leak"}),
 }
 #: Columns whose values distinguish lines, and how the legend names them.
 _NAMES: dict[str, Callable[[Any], str]] = {
@@ -35,13 +37,6 @@ _NAMES: dict[str, Callable[[Any], str]] = {
     "input_degree": lambda value: f"input degree {value}",
     "bias_scaling": lambda value: f"bias {value}",
     "activation": str,
-}
-#: Columns that change with the place along the axis.
-_WITH_PLACE = {
-    "size": {"n_units", "connectivity", "input_degree"},
-    "connectivity": {"connectivity", "input_degree"},
-    "min_leak": {"leak"},
-    "timescales": {"leak"},
 }
 
 
@@ -63,29 +58,44 @@ def sweep_figure(
     kind: str,
     rows: Sequence[Row],
     baselines: Mapping[str, tuple[float, float | None]] | None = None,
-) -> "Figure":
+) -> Figure:
     """Two panels against the place of `PLACES`: loss in nats a token, BLiMP in percent.
 
     A line for all rows that differ in nothing but their place and seed, with a band over seeds;
     the published curve; and a level for each baseline. Without BLiMP there is one panel.
     """
-    column, name = PLACES[kind]
+    column, name, along = PLACES[kind]
     table = pd.DataFrame(rows, dtype=object).dropna(subset=column)
     laws = list(dict.fromkeys(map(str, table["leak"]))) if kind == "timescales" else []
     place = [laws.index(str(law)) for law in table["leak"]] if laws else table[column].astype(float)
-    measured = table[["nll_per_token", "blimp"]].astype(float)
-    table = table.assign(place=place, nll=measured["nll_per_token"], blimp=100 * measured["blimp"])
-    theirs = published(kind)
+    nll, blimp = table["nll_per_token"].astype(float), 100 * table["blimp"].astype(float)
+    table = table.assign(place=place, nll=nll, blimp=blimp)
+    theirs, of_units = published(kind), "" if kind == "size" else ", 4096 units"
     if laws:
         theirs = theirs[theirs.index.isin(laws)].rename(laws.index)
     judged = table["blimp"].notna().any()
     figure, axes = panels(2 if judged else 1)
     for number, (axis, measure) in enumerate(zip(axes, ("nll", "blimp"), strict=False)):
-        _draw_ours(axis, kind, table, measure)
-        _draw_published(axis, kind, theirs, measure)
+        _draw_ours(axis, table, measure, [name for name in _NAMES if name not in along], laws)
+        if len(theirs):
+            axis.errorbar(
+                theirs.index.to_numpy(dtype=float), theirs[measure],
+                yerr=theirs[f"{measure}_error"], color=GREY, marker="x", markersize=6,
+                linestyle="none" if laws else "--", linewidth=1.2, capsize=2, zorder=2,
+                label="Ueda et al., 100M words of BabyLM" + of_units,
+            )  # fmt: skip
         known = [(label, values[number]) for label, values in (baselines or {}).items()]
         levels(axis, [(label, value) for label, value in known if value is not None])
-        _scale(axis, kind, [*theirs.index, *table["place"]], laws)
+        if kind == "size":
+            sizes = sorted({int(place) for place in (*theirs.index, *table["place"])})
+            sizes_axis(axis, sizes, rotation=45)
+        elif kind == "connectivity":
+            axis.set_xscale("log", base=2)
+        elif laws:
+            split = [law.split(":") if ":" in law else ("constant", law) for law in laws]
+            names = [law.replace("_", "\n") + "\n" + " to ".join(rest) for law, *rest in split]
+            axis.set_xticks(range(len(laws)), names)
+            axis.set_xlim(-0.5, len(laws) - 0.5)
         axis.set_xlabel(name)
     axes[0].set_ylabel("held-out loss, nats a token")
     if judged:
@@ -94,54 +104,22 @@ def sweep_figure(
     return figure
 
 
-def _draw_ours(axis: "Axes", kind: str, table: pd.DataFrame, measure: str) -> None:
-    names = [name for name in _NAMES if name not in _WITH_PLACE[kind]]
+def _draw_ours(
+    axis: Axes, table: pd.DataFrame, measure: str, names: Sequence[str], laws: Sequence[str]
+) -> None:
+    """A line for all rows that agree in the columns ``names``; laws have marks."""
     # Always the amount of text: the published models read ten or a hundred times more.
     shown = [name for name in names if name == "words" or table[name].nunique(dropna=False) > 1]
-    for number, (_, rows) in enumerate(table.groupby(names, sort=False, dropna=False)):
+    for number, (_, rows) in enumerate(table.groupby(list(names), sort=False, dropna=False)):
         label = "ours, " + ", ".join(_NAMES[name](rows[name].iloc[0]) for name in shown)
-        if kind != "timescales":
-            band(axis, rows.dropna(subset=measure), "place", measure, label=label, **style(number))
+        known = rows.dropna(subset=measure)
+        if not laws:
+            band(axis, known, "place", measure, label=label, **style(number))
             continue
         # Laws have no order that a line could follow.
-        found = rows.dropna(subset=measure).groupby("place")[measure].agg(["mean", "min", "max"])
+        found = known.groupby("place")[measure].agg(["mean", "min", "max"])
         bars = [found["mean"] - found["min"], found["max"] - found["mean"]]
         axis.errorbar(
             found.index, found["mean"], yerr=bars, label=label, capsize=4, linestyle="none",
             **style(number),
         )  # fmt: skip
-
-
-def _draw_published(axis: "Axes", kind: str, theirs: pd.DataFrame, measure: str) -> None:
-    if theirs.empty:
-        return
-    axis.errorbar(
-        theirs.index.to_numpy(dtype=float),
-        theirs[measure],
-        yerr=theirs[f"{measure}_error"],
-        label="Ueda et al., 100M words of BabyLM" + ("" if kind == "size" else ", 4096 units"),
-        color=GREY,
-        marker="x",
-        markersize=6,
-        linestyle="none" if kind == "timescales" else "--",
-        linewidth=1.2,
-        capsize=2,
-        zorder=2,
-    )
-
-
-def _scale(axis: "Axes", kind: str, places: Sequence[float], laws: Sequence[str]) -> None:
-    if kind == "size":
-        sizes_axis(axis, sorted({int(place) for place in places}), rotation=45)
-    elif kind == "connectivity":
-        axis.set_xscale("log", base=2)
-    elif kind == "timescales":
-        axis.set_xticks(range(len(laws)), [_law_name(law) for law in laws])
-        axis.set_xlim(-0.5, len(laws) - 0.5)
-
-
-def _law_name(leak: str) -> str:
-    law, *numbers = leak.split(":")
-    if not numbers:
-        return f"constant\n{leak}"
-    return law.replace("_", "\n") + "\n" + " to ".join(numbers)

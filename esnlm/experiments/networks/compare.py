@@ -5,12 +5,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import EngFormatter
 
 from esnlm.experiments.common import minimal_pairs
+from esnlm.experiments.common.figures import band, legend, panels, save, style
 from esnlm.experiments.common.grid import Row
 from esnlm.experiments.common.markdown import markdown_table
 from esnlm.text.corpus import TokenStream
@@ -24,15 +26,8 @@ COLUMNS = (
 )  # fmt: skip
 
 
-class Entry(NamedTuple):
-    """A network by name, and those of its settings that are given."""
-
-    model: str
-    settings: Mapping[str, Any] = {}
-
-
 def grid(
-    entries: Iterable[Entry],
+    entries: Iterable[tuple[str, Mapping[str, Any]]],
     sizes: Sequence[int],
     plan: Mapping[str, Any],
     seeds: int,
@@ -42,11 +37,12 @@ def grid(
 ) -> list[Row]:
     """The runs: each entry in settings of about these numbers of trained parameters.
 
-    An entry is taken as given without sizes, or where its settings leave no size to choose.
-    Training is each network's recipe with ``plan`` over it; ``one_text`` says that the corpus has
-    no sentence boundaries. Settings and plans are checked.
+    An entry is the name of a network and those of its settings that are given. It is taken as
+    given without sizes, or where its settings leave no size to choose. Training is each
+    network's recipe with ``plan`` over it; ``one_text`` says that the corpus has no sentence
+    boundaries. Settings and plans are checked.
 
-    >>> (row,) = grid([Entry("aerc")], [15_000], {"epochs": 1}, seeds=1, n_tokens=60)
+    >>> (row,) = grid([("aerc", {})], [15_000], {"epochs": 1}, seeds=1, n_tokens=60)
     >>> row["settings"], row["size"]
     ('{"n_hidden": 13, "n_units": 75}', 15000)
     """
@@ -62,12 +58,8 @@ def grid(
             chosen = [(size, of_size(size)) for size in sizes]
         for size, settings in chosen:
             training = plan_settings(model, settings, plan, one_text=one_text)
-            row = {
-                "model": model,
-                "settings": json.dumps(dict(settings), sort_keys=True),
-                "plan": json.dumps(training, sort_keys=True),
-                "size": size,
-            }
+            texts = [json.dumps(dict(each), sort_keys=True) for each in (settings, training)]
+            row = {"model": model, "settings": texts[0], "plan": texts[1], "size": size}
             rows += [row | {"seed": seed} for seed in range(seeds)]
     return rows
 
@@ -116,14 +108,14 @@ def table(rows: Sequence[Row]) -> str:
 def differing_trainings(rows: Sequence[Row]) -> list[str]:
     """The options of each row's training that are not the same in all rows of its model."""
     plans = [json.loads(row["plan"]) for row in rows]
-    table = pd.DataFrame({"model": [row["model"] for row in rows], "plan": plans})
-    alike = {
-        model: set.intersection(*({*map(repr, plan.items())} for plan in group))
-        for model, group in table.groupby("model")["plan"]
-    }
+    models = [row["model"] for row in rows]
+    alike: dict[str, set[str]] = {}
+    for model, plan in zip(models, plans, strict=True):
+        options = {*map(repr, plan.items())}
+        alike[model] = alike.get(model, options) & options
     return [
         ", ".join(_options({k: v for k, v in plan.items() if repr((k, v)) not in alike[model]}))
-        for model, plan in zip(table["model"], plans, strict=True)
+        for model, plan in zip(models, plans, strict=True)
     ]
 
 
@@ -141,21 +133,15 @@ def _options(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
 
 def plot(rows: Sequence[Row], path: Path) -> None:
     """Held-out loss against trained parameters and against seconds of training, as a PNG."""
-    from matplotlib.ticker import EngFormatter
-
-    from esnlm.experiments.common.figures import band, legend, panels, save, style
-
     table = pd.DataFrame(rows).assign(training=differing_trainings(rows))
     figure, axes = panels(2)
     for axis, column in zip(axes, ("n_parameters", "train_seconds"), strict=True):
         series = table.groupby(["model", "training"], sort=False)
         for number, ((model, training), group) in enumerate(series):
             label = f"{model}: {training}" if training else str(model)
-            for k, line in enumerate(lines_of(group, column)):
-                # The first of them in the legend.
-                band(
-                    axis, line, column, "held_out_nll", **style(number), label="_" * (k > 0) + label
-                )
+            for line in lines_of(group, column):
+                band(axis, line, column, "held_out_nll", **style(number), label=label)
+                label = f"_{label}"  # the first of them in the legend
         # On less a logarithmic axis has no room for its labels.
         if table[column].max() >= 10 * table[column].min():
             axis.set_xscale("log")

@@ -1,15 +1,13 @@
 """The plot of the Shakespeare study: loss, overlap and times against trained parameters."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 
 from esnlm.experiments.common.figures import BLUE, GREEN, GREY, ORANGE, SKY, legend, panels, save
 from esnlm.experiments.common.grid import read_rows
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: Köster & Uchida, section III.1: test cross-entropy of their largest models, about 155 000
 #: trained parameters, on another split of another Shakespeare text.
@@ -39,7 +37,14 @@ def plot_study(csv_path: Path, path: Path) -> None:
     loss.set_ylabel("test cross-entropy, nats a character")
     _draw(overlap, table, "overlap_7_train", linestyle="-")
     _draw(overlap, table, "overlap_8_train", linestyle="--", markerfacecolor="white")
-    _draw_real(overlap, table[table["model"] == "real text"])
+    real = table[table["model"] == "real text"]
+    for n, line in ((7, "-"), (8, "--")):
+        for value in real[f"overlap_{n}_train"]:
+            overlap.axhline(value, color=GREY, linestyle=line, linewidth=1)
+            overlap.annotate(
+                f"test text, {n}-grams", (0.02, value), xycoords=("axes fraction", "data"),
+                xytext=(0, 3), textcoords="offset points", fontsize=8, color=GREY,
+            )  # fmt: skip
     overlap.set_ylabel("share of distinct n-grams in the training text")
     overlap.set_title("overlap: 7-grams filled, 8-grams open", loc="left", fontsize=10)
     _draw(times, table, "fit_seconds", linestyle="-")
@@ -53,7 +58,7 @@ def plot_study(csv_path: Path, path: Path) -> None:
     save(figure, path)
 
 
-def _draw(axis: "Axes", table: pd.DataFrame, column: str, **style: Any) -> None:
+def _draw(axis: Axes, table: pd.DataFrame, column: str, **style: Any) -> None:
     known = table.dropna(subset=column)
     for model, (colour, marker, name) in _STYLES.items():
         rows = known[known["model"] == model]
@@ -66,13 +71,3 @@ def _draw(axis: "Axes", table: pd.DataFrame, column: str, **style: Any) -> None:
         if joined and column == "cross_entropy":
             for place in rows[["n_parameters", column, "size"]].itertuples(index=False):
                 axis.annotate(str(place[2]), place[:2], xytext=(5, 4), textcoords="offset points")
-
-
-def _draw_real(axis: "Axes", rows: pd.DataFrame) -> None:
-    for n, line in ((7, "-"), (8, "--")):
-        for value in rows[f"overlap_{n}_train"]:
-            axis.axhline(value, color=GREY, linestyle=line, linewidth=1)
-            axis.annotate(
-                f"test text, {n}-grams", (0.02, value), xycoords=("axes fraction", "data"),
-                xytext=(0, 3), textcoords="offset points", fontsize=8, color=GREY,
-            )  # fmt: skip

@@ -2,8 +2,8 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +48,15 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     ``checkpoints``, and the file ``sample`` for the generated text.
     """
     texts = {part: Path(setting[part]).read_text(encoding="utf-8") for part in ("train", "test")}
-    measured = _KINDS[setting["model"]](setting, texts, lifeline)
-    shared = {
+    return {
+        **dict.fromkeys(OPTIONAL),
+        **_KINDS.get(setting["model"], _reservoir)(setting, texts, lifeline),
         "n_train_characters": len(texts["train"]),
         "n_test_characters": len(texts["test"]),
         "generated_characters": setting["characters"],
         "peak_rss_mib": peak_rss_mib(),
         "cores": available_cores(),
     }
-    return dict.fromkeys(OPTIONAL) | shared | measured
 
 
 #: Columns that not every kind of row has.
@@ -94,86 +94,68 @@ def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, 
     start = time.perf_counter()
     model = NgramLanguageModel(setting["size"], tokenizer="char", reset="never")
     model.fit([texts["train"]])
-    fitted = time.perf_counter() - start
-    n_parameters = model.ngrams_.n_parameters_
     return {
         "vocabulary": model.n_tokens_,
-        "fit_seconds": fitted,
+        "fit_seconds": time.perf_counter() - start,
         "cross_entropy": -model.score([texts["test"]]),
-        "n_parameters": n_parameters,
-        "n_parameters_total": n_parameters,
+        **dict.fromkeys(("n_parameters", "n_parameters_total"), model.ngrams_.n_parameters_),
         **_generated(setting, texts, model),
     }
 
 
-def _carried(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
-    """A model whose state is carried through the whole text."""
-    options = json.loads(setting["settings"])
+def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
+    """A model whose state is carried through the whole text, or the published setting.
+
+    There a state begins anew 32 characters before each prediction. After those it has forgotten
+    its beginning; `by_windows` measures how much it differs. So the readout learns from the
+    carried state, and is judged by windows.
+    """
+    options, in_windows = json.loads(setting["settings"]), setting["model"].startswith("windows")
     tokenizer = Tokenizer.train_characters([texts["train"]])
-    reservoir = Reservoir(setting["size"], random_state=0, **options["reservoir"])
-    reservoir.fit(n_inputs=len(tokenizer))
+    n_units, n_tokens = setting["size"], len(tokenizer)
     readout: Any
+    if in_windows:
+        reservoir = published_reservoir(n_units, n_tokens, **options["reservoir"])
+        readout = NormalisedSoftmaxReadout(solver="incremental", **options["readout"])
+    else:
+        reservoir = Reservoir(n_units, random_state=0, **options["reservoir"])
+        reservoir.fit(n_inputs=n_tokens)
+        readout = SoftmaxReadout(solver="incremental", **options["readout"])
     if setting["model"] == "gated":
         reservoir = with_token_code(reservoir)
-        readout = TokenGatedReadout(len(tokenizer), **options["readout"])
-    else:
-        readout = SoftmaxReadout(solver="incremental", **options["readout"])
+        readout = TokenGatedReadout(n_tokens, **options["readout"])
     model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
-    with _trained(model, setting, texts, lifeline) as seconds:
-        return {
-            "fit_seconds": seconds,
-            "cross_entropy": -model.score([texts["test"]]),
-            **_sizes(model, model.reservoir_.W_in_.size),
-            **_generated(setting, texts, model),
-        }
-
-
-def _windows(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
-    """The published setting, a state that begins anew 32 characters before each prediction.
-
-    After 32 characters the state has forgotten its beginning; `by_windows` measures how much it
-    differs. So the readout learns from the carried state, and is judged by windows.
-    """
-    options = json.loads(setting["settings"])
-    readout = NormalisedSoftmaxReadout(solver="incremental", **options["readout"])
-    tokenizer = Tokenizer.train_characters([texts["train"]])
-    reservoir = published_reservoir(setting["size"], len(tokenizer), **options["reservoir"])
-    model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
-    with _trained(model, setting, texts, lifeline) as seconds:
-        test = model.tokenize([texts["test"]])
-        ends = np.arange(WINDOW, len(test.tokens), WINDOW_STRIDE)
-        logs, difference = by_windows(model, test.tokens, ends)
-        carried = model.log_likelihood(test)[0]
-        return {
-            "fit_seconds": seconds,
-            "cross_entropy": -float(carried.mean()),
-            "window_cross_entropy": -float(logs.mean()),
-            "state_difference": difference,
-            "carried_cross_entropy": -float(carried[ends - 1].mean()),
-            **_sizes(model, EMBEDDING * (setting["size"] + model.n_tokens_)),
-            **_generated(setting, texts, model, drawn_by_windows),
-        }
-
-
-@contextmanager
-def _trained(
-    model: LanguageModel, setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline
-) -> Iterator[float]:
-    """Train or resume training and yield its seconds; the checkpoint goes at the block's end."""
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     start = time.perf_counter()
     trainer = Trainer(model, model.read([texts["train"]]))
     with lifeline.gently() as stop, suppress(StoppedError):
         trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
-    yield max(time.perf_counter() - start, trainer.seconds)
+    found = {"fit_seconds": max(time.perf_counter() - start, trainer.seconds)}
+    if in_windows:
+        found |= _scores_by_windows(model, texts["test"])
+        n_inputs = EMBEDDING * (n_units + n_tokens)
+    else:
+        found["cross_entropy"] = -model.score([texts["test"]])
+        n_inputs = model.reservoir_.W_in_.size
+    found |= _generated(setting, texts, model, drawn_by_windows if in_windows else None)
     checkpoints.remove()
-
-
-def _sizes(model: LanguageModel, n_inputs: int) -> dict[str, Any]:
-    return {
+    return found | {
         "vocabulary": model.n_tokens_,
         "n_parameters": model.n_parameters_,
         "n_parameters_total": model.n_parameters_ + model.reservoir_.W_.nnz + n_inputs,
+    }
+
+
+def _scores_by_windows(model: LanguageModel, text: str) -> dict[str, float]:
+    test = model.tokenize([text])
+    ends = np.arange(WINDOW, len(test.tokens), WINDOW_STRIDE)
+    logs, difference = by_windows(model, test.tokens, ends)
+    carried = model.log_likelihood(test)[0]
+    return {
+        "cross_entropy": -float(carried.mean()),
+        "window_cross_entropy": -float(logs.mean()),
+        "state_difference": difference,
+        "carried_cross_entropy": -float(carried[ends - 1].mean()),
     }
 
 
@@ -189,11 +171,4 @@ def _generated(
     return {"seconds_per_character": seconds} | overlaps(text, texts)
 
 
-_KINDS = {
-    "real text": _real,
-    "kneser-ney": _ngrams,
-    "carried": _carried,
-    "gated": _carried,
-    "windows": _windows,
-    "windows, dense": _windows,
-}
+_KINDS = {"real text": _real, "kneser-ney": _ngrams}

@@ -63,11 +63,11 @@ def shakespeare_works(places: Sequence[str | Path]) -> list[Work]:
 
     ``places``: the folder of both files, or the two; see `esnlm.text.datasets.shakespeare`.
     """
-    paths = [Path(place) for place in places]
+    # Either file may come first.
+    paths = sorted(map(Path, places), key=lambda path: "folio" in path.name)
     if len(paths) > 2 or not paths:
         raise CorpusError(f"expected the folder of both files, or the two files, got {len(paths)}")
-    # Either file may come first.
-    modern, folio = sorted(paths, key=lambda p: "folio" in p.name) if len(paths) == 2 else paths * 2
+    modern, folio = paths[0], paths[-1]
     for path in paths:
         if not path.exists():
             raise CorpusError(f"no such file or folder: {path}")

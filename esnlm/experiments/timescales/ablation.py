@@ -5,10 +5,12 @@ is measured some tokens later.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 
 from esnlm.models.reservoir import LanguageModel
 from esnlm.text.corpus import TokenStream
@@ -107,8 +109,8 @@ def word_ablation(
     windows = ablation_windows(stream, context, n_lags, n_windows)
     at_once = max(1, _STATE_BYTES // (4 * width * windows.shape[1]))
     totals: list[list[Any]] = []
-    for start in range(0, len(windows), at_once):
-        whole = windows[start : start + at_once]
+    for part in gen_batches(len(windows), at_once):
+        whole = windows[part]
         ablated = np.delete(whole, context, axis=1)
         # Without the word, the state is one token behind.
         found = [
@@ -143,7 +145,7 @@ def _reader(model: Any) -> tuple[Reader, int]:
 
         if is_lstm(network):
             width = sum(layer.n_units for layer in network.layers)
-            return lambda windows: cell_states(network, windows), width
+            return partial(cell_states, network), width
     raise ValueError("word ablation needs a reservoir or an LSTM, which have states")
 
 

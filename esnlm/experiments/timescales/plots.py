@@ -1,18 +1,18 @@
 """Figures 1, 4, 6 and 7 of Mahto et al. (paper 002): timescales of units, and word ablation."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from esnlm.experiments.common.figures import COLOURS, legend, panels, save
 from esnlm.reservoir.timescales import closest_inverse_gamma, inverse_gamma_timescales
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def plot_timescales(
@@ -25,11 +25,11 @@ def plot_timescales(
     Where a layer's were assigned, these are dotted.
     """
     figure, (left, right) = panels(2)
-    for number, (times, given) in enumerate(zip(measured, assigned, strict=True)):
-        style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)]}
-        _line(left, times, label=f"layer {number + 1}", **style)
+    layers = zip(measured, assigned, strict=True)
+    for colour, (number, (times, given)) in zip(cycle(COLOURS), enumerate(layers, 1), strict=False):
+        _line(left, times, label=f"layer {number}", color=colour)
         if given is not None:
-            _line(left, given, linestyle=":", label=f"layer {number + 1}, assigned", **style)
+            _line(left, given, linestyle=":", label=f"layer {number}, assigned", color=colour)
     together = np.concatenate(list(measured))
     alpha, distance = closest_inverse_gamma(together)
     _line(right, together, color="black", label="all layers")
@@ -57,22 +57,18 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     spread = groups.groupby("layer")["assigned"].nunique()
     parted = spread.index[spread > 1]
     figure, axes = panels(2 if len(parted) else 1)
-    for number, (layer, lags) in enumerate(whole.groupby("layer")):
-        colour = COLOURS[number % len(COLOURS)]
-        style: dict[str, Any] = {"color": colour, "label": f"layer {layer}"}
-        axes[0].plot(lags["lag"], lags["share"], linewidth=1.6, **style)
+    for colour, (layer, lags) in zip(cycle(COLOURS), whole.groupby("layer"), strict=False):
+        label = f"layer {layer}"
+        axes[0].plot(lags["lag"], lags["share"], linewidth=1.6, color=colour, label=label)
     axes[0].legend(frameon=False, fontsize=9)
     if len(parted):
-        from matplotlib import colormaps
-
         inside = groups[groups["layer"] == parted[0]].groupby("group", sort=False)
         last = inside.ngroups - 1
         for i, (_, lags) in enumerate(inside):
-            label = None
-            if last < 12 or i in (0, last // 2, last):
-                label = f"mean timescale {lags['assigned'].iloc[0]:.3g}"
+            of_some = last < 12 or i in (0, last // 2, last)
+            name = f"mean timescale {lags['assigned'].iloc[0]:.3g}" if of_some else None
             shade = colormaps["viridis"](0.9 * i / last)
-            axes[1].plot(lags["lag"], lags["share"], linewidth=1.6, color=shade, label=label)
+            axes[1].plot(lags["lag"], lags["share"], linewidth=1.6, color=shade, label=name)
         axes[1].set_title(f"layer {parted[0]}, units by timescale", fontsize=10)
         axes[1].legend(frameon=False, fontsize=8)
     for axis in axes:
@@ -84,6 +80,6 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     save(figure, path)
 
 
-def _line(axis: "Axes", times: NDArray[np.float64], **style: Any) -> None:
+def _line(axis: Axes, times: NDArray[np.float64], **style: Any) -> None:
     shares = (np.arange(len(times)) + 0.5) / len(times)
     axis.plot(np.sort(times), shares, linewidth=1.6, **style)

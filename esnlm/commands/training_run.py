@@ -1,17 +1,15 @@
 """A training run with checkpoints beside its model: started, resumed, stopped, finished."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any
 
 from esnlm.commands.options.common import ChunkOptions, File, group
 from esnlm.commands.options.values import Minutes, integer
 from esnlm.utils.messages import log
-
-if TYPE_CHECKING:
-    from esnlm.models.training_log import TrainingLog
-    from esnlm.storage.checkpoints import Checkpoints
 
 _INTERRUPTED = 130
 
@@ -34,56 +32,46 @@ class PassOptions(ChunkOptions):
     """Between held-out losses; 0: after passes (default: a tenth of a pass, or a pass)."""
 
 
-@dataclass(frozen=True)
 class Running:
     """A training run's folder of checkpoints, log and pace of saving.
 
-    ``speaks``: whether this process, of several, writes files and messages.
+    ``further``: more columns of the log; ``speaks``: whether this process, of several, writes
+    files and messages.
+
+    Raises
+    ------
+    FileExistsError
+        A checkpoint exists, and the options ask neither to resume from it nor to replace it.
     """
 
-    out: Path
-    checkpoints: "Checkpoints"
-    log: "TrainingLog"
-    save_every: float
-    resume: bool
-    speaks: bool = True
-
-    @classmethod
-    def prepared(
-        cls,
+    def __init__(
+        self,
         out: Path,
         options: PassOptions,
         further: Sequence[str] = (),
         *,
         overwrite: bool,
         speaks: bool = True,
-    ) -> Self:
-        """The run that the options ask for, refused before the work is done.
-
-        Raises
-        ------
-        FileExistsError
-            A checkpoint exists, and the options ask neither to resume from it nor to replace it.
-        """
+    ) -> None:
         from esnlm.models.training_log import TrainingLog
         from esnlm.storage.checkpoints import Checkpoints
 
         minutes = 10.0 if options.checkpoint_every is None else options.checkpoint_every
-        losses = TrainingLog(options.log, further, overwrite=overwrite)
-        losses.check()
-        checkpoints = Checkpoints(Path(f"{out}.checkpoints"))
-        if speaks and checkpoints.exists() and not options.resume:
+        self.out, self.save_every = out, 60 * minutes
+        self.resume, self.speaks = options.resume, speaks
+        self.log = TrainingLog(options.log, further, overwrite=overwrite)
+        self.log.check()
+        self.checkpoints = Checkpoints(Path(f"{out}.checkpoints"))
+        if speaks and self.checkpoints.exists() and not options.resume:
             if not overwrite:
                 raise FileExistsError(
-                    f"{checkpoints.folder} holds a checkpoint of a run that did not end: pass"
+                    f"{self.checkpoints.folder} holds a checkpoint of a run that did not end: pass"
                     " --resume to continue it, or --overwrite to start again"
                 )
-            checkpoints.remove()
-        return cls(out, checkpoints, losses, 60 * minutes, options.resume, speaks)
+            self.checkpoints.remove()
 
     def run(self, trainer: Any, save: Callable[[], str]) -> int:
         """Train, then save the model; the exit status. ``save`` returns a summary of the model."""
-        from esnlm.commands.console.signals import stopping
         from esnlm.models.resumable_run import StoppedError
 
         if self.resume and not self.checkpoints.exists() and self._is_done(trainer):
@@ -129,3 +117,25 @@ class Running:
                 " choose another folder, or pass --overwrite"
             )
         return True
+
+
+@contextmanager
+def stopping() -> Iterator[Callable[[], bool]]:
+    """Whether the user asked to stop, by Ctrl-C or SIGTERM; asked again, the run ends at once."""
+    asked: list[int] = []
+
+    def ask(number: int, _: Any) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        log.info("stopping after this step, with a checkpoint; once more to stop at once")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,1 +1,0 @@
-"""Signals and training runs of commands."""
