@@ -49,20 +49,20 @@ def command_lines(rng: np.random.Generator, folder: Path) -> Case:
         changes[rng.integers(len(changes))]()
         if len(words) < 2:
             break
-    places = _places(folder)
+    known = places(folder)
 
     def run() -> str:
         # A pipe that nobody reads is waited for, as by any program.
-        reader = os.open(places["FIFO"], os.O_RDONLY | os.O_NONBLOCK)
+        reader = os.open(known["FIFO"], os.O_RDONLY | os.O_NONBLOCK)
         try:
-            return command_failure(*(places.get(word, word) for word in words))
+            return command_failure(*(known.get(word, word) for word in words))
         finally:
             os.close(reader)
 
     return Case(" ".join(map(repr, words)), run)
 
 
-def _places(folder: Path) -> dict[str, str]:
+def places(folder: Path) -> dict[str, str]:
     """What the words of capitals stand for."""
     names = {
         "TEXT": "t.txt", "OUT": "out", "CSV": "a.csv", "CSV2": "b.csv", "PAIRS": "p.jsonl",

@@ -130,7 +130,7 @@ def _work(campaign: Campaign, numbers: range, seed: int, home: Path, pipe: Conne
     os.sched_setaffinity(0, {cores[int(home.name) % len(cores)]})
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     for number in numbers:
-        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, most))
+        resource.setrlimit(resource.RLIMIT_AS, (address_space() + MEMORY, most))
         folder = Path(tempfile.mkdtemp(dir=home))
         os.chdir(folder)
         rng = np.random.default_rng([seed, number])
@@ -186,6 +186,6 @@ def _memory() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def _address_space() -> int:
+def address_space() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return pages * resource.getpagesize()

@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 from _fault_commands import command_lines
 from _fault_files import mutated_files
+from _fault_processes import kills, limits, two_processes
 from _fault_runner import Campaign, run_campaign
 from _fault_text import untrusted_text
 from _report import ROOT, commit, machine
@@ -28,6 +29,9 @@ CAMPAIGNS: dict[str, Campaign] = {
     "command lines": command_lines,
     "mutated files": mutated_files,
     "untrusted text and archives": untrusted_text,
+    "kills": kills,
+    "two processes": two_processes,
+    "limits": limits,
 }
 REPORT = ROOT / "reports" / "faults.csv"
 
