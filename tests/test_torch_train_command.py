@@ -77,6 +77,26 @@ def test_every_network_trains_scores_judges_and_continues(name: str, capsys) -> 
     assert main(["generate", "model", "--prompt", "the boy", "--tokens", "5", "--seed", "0"]) == 0
 
 
+@pytest.mark.parametrize("options", [
+    "lstm --units 10000000", "gpt2 --option n_units=12000000", "mts-lstm --units 10000000",
+    "char-esn --units 10000000", "laerc --option n_dims=10000000", "esn --units 2000000000",
+    "esn+i --units 10000000", "transformer --option n_hidden=1000000000000",
+])  # fmt: skip
+def test_a_network_beyond_memory_is_refused_before_it_is_made(options: str, capsys) -> None:
+    if options.startswith("gpt2"):
+        pytest.importorskip("transformers")
+    shown = failure(f"train text --out model --model {options}", capsys)
+    assert "GiB of memory, and " in shown
+    assert not Path("model").exists()
+
+
+def test_training_beyond_memory_is_refused(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("esnlm.utils.memory.available_memory", lambda: 4 << 20)
+    shown = failure("train text --out model --model lstm --units 300", capsys)
+    assert "the gradients of 734" in shown
+    assert not Path("model").exists()
+
+
 def test_the_model_of_a_reservoir_is_the_cores() -> None:
     for name in ("esn", "esn+i"):
         assert train(name) == 0

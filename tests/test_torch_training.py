@@ -363,7 +363,7 @@ def test_hidden_vectors_of_a_step_are_not_all_in_memory(monkeypatch: pytest.Monk
 def test_batched_scores_are_those_of_each_sequence(longest: Any, monkeypatch: Any) -> None:
     network = made("lstm").eval()
     if longest is not None:
-        network.context, network.stride = longest, 2
+        network.longest, network.stride = longest, 2
     stream = corpus(20)
     scores = log_probabilities(network, stream.tokens, stream.starts)
     bounds = [*stream.starts, len(stream.tokens)]

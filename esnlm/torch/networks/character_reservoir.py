@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from esnlm.torch.device import full_precision
 from esnlm.torch.networks.network import Settings, WindowedNetwork
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CharacterReservoir(WindowedNetwork):
     """Frozen reservoir over a window of characters, normalised, with a trained linear readout.
 
@@ -31,17 +33,16 @@ class CharacterReservoir(WindowedNetwork):
         Characters that a prediction reads.
     """
 
-    embedding: Tensor
-    recurrent: Tensor
-    inputs: Tensor
+    n_units: int = 750
+    n_dims: int = 16
+    context: int = 32
 
-    def __init__(
-        self, n_tokens: int, *, n_units: int = 750, n_dims: int = 16, context: int = 32
-    ) -> None:
-        super().__init__(n_tokens, n_units=n_units, n_dims=n_dims, context=context)
-        self.register_buffer("embedding", torch.randn(n_tokens, n_dims))
-        self.register_buffer("recurrent", torch.randn(n_units, n_units) / math.sqrt(n_units) / 0.9)
-        self.register_buffer("inputs", torch.randn(n_units, n_dims) / math.sqrt(n_dims) / 0.9)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n, d = self.n_units, self.n_dims
+        self.embedding = nn.Buffer(torch.randn(self.n_tokens, d))
+        self.recurrent = nn.Buffer(torch.randn(n, n) / math.sqrt(n) / 0.9)
+        self.inputs = nn.Buffer(torch.randn(n, d) / math.sqrt(d) / 0.9)
         self.readout = self._new_readout()
 
     def _new_readout(self) -> nn.Module:
@@ -50,6 +51,11 @@ class CharacterReservoir(WindowedNetwork):
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
         return int(n_tokens * (settings["n_units"] + 1))
+
+    @staticmethod
+    def count_frozen(n_tokens: int, **settings: Any) -> int:
+        n, d = settings["n_units"], settings["n_dims"]
+        return int(n * n + n * d + n_tokens * d)
 
     @torch.no_grad()
     def read(self, tokens: Tensor) -> Tensor:
@@ -83,6 +89,7 @@ class CharacterReservoir(WindowedNetwork):
         return [self.recurrent, self.inputs, self.embedding]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AttentionReservoir(CharacterReservoir):
     """The character reservoir with an `AttentionReadout` (AERC).
 
@@ -99,12 +106,8 @@ class AttentionReservoir(CharacterReservoir):
         for n, h in ((75, 13), (75, 19), (100, 20), (150, 25), (160, 30))
     )
 
-    def __init__(
-        self, n_tokens: int, *, n_units: int = 75, n_hidden: int = 13, **settings: Any
-    ) -> None:
-        self.CONSTRAINTS["n_hidden"].check("n_hidden", n_hidden)
-        self.n_hidden = n_hidden
-        super().__init__(n_tokens, n_units=n_units, **settings)
+    n_units: int = 75
+    n_hidden: int = 13
 
     def _new_readout(self) -> nn.Module:
         return AttentionReadout(self.n_units, self.n_hidden, self.n_tokens)

@@ -1,6 +1,7 @@
 """Echo state networks trained by cross-entropy: low-rank output, or trained embedding."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from esnlm.torch.networks.recurrence import Recurrence, TokenInputs, packed
 from esnlm.utils.validation import Count
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EchoStateNetwork(Network):
     """A frozen `esnlm.Reservoir` and a trained softmax of low rank (Ueda et al. 2025, eq. 1-4).
 
@@ -43,28 +45,25 @@ class EchoStateNetwork(Network):
         "leak_rate": ("uniform", 0.0, 1.0),
     }  # fmt: skip
 
-    def __init__(
-        self,
-        n_tokens: int,
-        *,
-        reservoir: Reservoir | Mapping[str, Any] | None = None,
-        rank: int | None = 512,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__(n_tokens, rank=rank, dropout=dropout)
-        if not isinstance(reservoir, Reservoir):
-            reservoir = Reservoir(**self._merged(reservoir or {}))
-        made = self.reservoir = reservoir
+    reservoir: Any = None
+    rank: int | None = 512
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reservoir, Reservoir):
+            self.reservoir = Reservoir(**self._merged(self.reservoir or {}))
+        made: Reservoir = self.reservoir
         if not hasattr(made, "W_"):
-            made.fit(n_inputs=n_tokens)
-        if made.n_inputs_ != n_tokens:
+            made.fit(n_inputs=self.n_tokens)
+        if made.n_inputs_ != self.n_tokens:
             raise ValueError(
-                f"the reservoir has {made.n_inputs_} inputs, expected n_tokens={n_tokens}"
+                f"the reservoir has {made.n_inputs_} inputs, expected n_tokens={self.n_tokens}"
             )
+        super().__post_init__()
         self.recurrence = Recurrence(made.W_, made.leak_rate_, made.activation)
         self.inputs = TokenInputs(made.W_in_, made.bias_)
-        self.drop = nn.Dropout(dropout)
-        self.output = output_layer(made.n_units, n_tokens, rank, self.inputs.bias.dtype)
+        self.drop = nn.Dropout(self.dropout)
+        self.output = output_layer(made.n_units, self.n_tokens, self.rank, self.inputs.bias.dtype)
 
     @classmethod
     def of_core(cls, model: LanguageModel) -> "EchoStateNetwork":
@@ -126,6 +125,7 @@ class EchoStateNetwork(Network):
         return merged
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EchoStateNetworkWithEmbedding(EchoStateNetwork):
     """ESN+i: a frozen recurrence whose input weights are trained too (Ueda et al. 2025b).
 
@@ -148,18 +148,16 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         "n_units": 512, "spectral_radius": 0.993, "leak_rate": 0.8, "activation": "relu",
     }  # fmt: skip
 
-    def __init__(
-        self,
-        n_tokens: int,
-        *,
-        rank: int | None = None,
-        dropout: float = 0.1,
-        truncate: int | None = None,
-        **settings: Any,
-    ) -> None:
-        Count(none=True).check("truncate", truncate)
-        self.truncate = truncate
-        super().__init__(n_tokens, rank=rank, dropout=dropout, **settings)
+    CONSTRAINTS: ClassVar[dict[str, Any]] = {
+        **EchoStateNetwork.CONSTRAINTS, "truncate": Count(none=True),
+    }  # fmt: skip
+
+    rank: int | None = None
+    dropout: float = 0.1
+    truncate: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         start = self.reservoir.W_in_.T
         if scipy.sparse.issparse(start):
             start = start.toarray()

@@ -1,6 +1,7 @@
 """GPT-2 (Radford et al. 2019) as transformers implements it."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from esnlm.torch.optional import require_transformers
 SIZES = {"n_units": "n_embd", "n_layers": "n_layer", "n_heads": "n_head", "context": "n_positions"}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class GPT2(Network):
     """GPT-2 in transformers' default configuration, but for the settings.
 
@@ -28,31 +30,25 @@ class GPT2(Network):
 
     PUBLISHED: ClassVar[tuple[Settings, ...]] = ({"n_units": 768, "n_heads": 12, "n_layers": 12},)
 
-    context: int
+    n_units: int = 768
+    n_layers: int = 12
+    n_heads: int = 12
+    context: int = 1024
+    dropout: float = 0.1
 
-    def __init__(
-        self,
-        n_tokens: int,
-        *,
-        n_units: int = 768,
-        n_layers: int = 12,
-        n_heads: int = 12,
-        context: int = 1024,
-        dropout: float = 0.1,
-    ) -> None:
+    def __post_init__(self) -> None:
         self.require()
         from transformers import GPT2Config, GPT2Model
 
-        super().__init__(
-            n_tokens, n_units=n_units, n_layers=n_layers, n_heads=n_heads,
-            context=context, dropout=dropout,
-        )  # fmt: skip
-        if n_units % n_heads:
-            raise ValueError(f"n_units must be a multiple of n_heads={n_heads}, got {n_units}")
-        self.stride = max(1, context // 2)
+        super().__post_init__()
+        if self.n_units % self.n_heads:
+            raise ValueError(
+                f"n_units must be a multiple of n_heads={self.n_heads}, got {self.n_units}"
+            )
+        self.longest, self.stride = self.context, max(1, self.context // 2)
         named: dict[str, Any] = {theirs: getattr(self, ours) for ours, theirs in SIZES.items()}
-        named |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), dropout)
-        config = GPT2Config(vocab_size=n_tokens, bos_token_id=None, eos_token_id=None, **named)
+        named |= dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), self.dropout)
+        config = GPT2Config(vocab_size=self.n_tokens, bos_token_id=None, eos_token_id=None, **named)
         self.transformer = GPT2Model(config)
 
     @classmethod

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -23,6 +24,7 @@ MEASURES = ("norm", "eigenvalue")
 _INITIAL_SCALE = 0.02
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LayeredReservoirs(Network):
     """Blocks of a frozen reservoir, a gate and a feed-forward net between tied embeddings.
 
@@ -58,30 +60,23 @@ class LayeredReservoirs(Network):
         "reservoir_gradient": Flag(),
     }  # fmt: skip
 
-    def __init__(
-        self,
-        n_tokens: int,
-        *,
-        n_dims: int = 512,
-        n_layers: int = 16,
-        expansion: int = 4,
-        radius: float = 0.9,
-        last_radius: float | None = None,
-        measure: str = "norm",
-        reservoir_gradient: bool = False,
-    ) -> None:
-        super().__init__(
-            n_tokens, n_dims=n_dims, n_layers=n_layers, expansion=expansion,
-            radius=radius, last_radius=last_radius, measure=measure,
-            reservoir_gradient=reservoir_gradient,
-        )  # fmt: skip
-        self.embedding = nn.Embedding(n_tokens, n_dims)
-        last = radius if last_radius is None else last_radius
+    n_dims: int = 512
+    n_layers: int = 16
+    expansion: int = 4
+    radius: float = 0.9
+    last_radius: float | None = None
+    measure: str = "norm"
+    reservoir_gradient: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.embedding = nn.Embedding(self.n_tokens, self.n_dims)
+        last = self.radius if self.last_radius is None else self.last_radius
         self.blocks = nn.ModuleList(
-            Block(n_dims, expansion, float(r), measure, reservoir_gradient)
-            for r in np.linspace(radius, last, n_layers)
+            Block(self.n_dims, self.expansion, float(r), self.measure, self.reservoir_gradient)
+            for r in np.linspace(self.radius, last, self.n_layers)
         )
-        self.norm = nn.LayerNorm(n_dims)
+        self.norm = nn.LayerNorm(self.n_dims)
         nn.init.normal_(self.embedding.weight, std=_INITIAL_SCALE)
         for part in self.modules():
             if isinstance(part, nn.Linear):
@@ -101,6 +96,11 @@ class LayeredReservoirs(Network):
         ends = 2 if settings["reservoir_gradient"] else 0  # of the LayerNorm before a reservoir
         layer = (12 + e) * d * d + (15 + 2 * e + ends) * d + 2
         return int(settings["n_layers"] * layer + (2 + n_tokens) * d)
+
+    @staticmethod
+    def count_frozen(n_tokens: int, **settings: Any) -> int:
+        d, e = settings["n_dims"], settings["expansion"]
+        return int(settings["n_layers"] * (e * e + e) * d * d)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, D); the state is each reservoir's, (B, R)."""

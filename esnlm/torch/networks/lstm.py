@@ -1,5 +1,6 @@
 """The LSTM language model of Ueda et al. (papers 000 and 001)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from esnlm.torch.networks.lstm_layer import GatedLayer
 from esnlm.torch.networks.network import Network, State
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class LSTM(Network):
     """Embedding, LSTM, linear map; dropout after the embedding and before the map.
 
@@ -16,14 +18,17 @@ class LSTM(Network):
     table 1 of paper 001 as 53 million.
     """
 
-    def __init__(
-        self, n_tokens: int, *, n_units: int = 512, n_layers: int = 1, dropout: float = 0.1
-    ) -> None:
-        super().__init__(n_tokens, n_units=n_units, n_layers=n_layers, dropout=dropout)
-        self.embedding = nn.Embedding(n_tokens, n_units)
-        self.layers = nn.ModuleList(GatedLayer(n_units, n_units) for _ in range(n_layers))
-        self.drop = nn.Dropout(dropout)
-        self.output = nn.Linear(n_units, n_tokens)
+    n_units: int = 512
+    n_layers: int = 1
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.embedding = nn.Embedding(self.n_tokens, self.n_units)
+        layers = (GatedLayer(self.n_units, self.n_units) for _ in range(self.n_layers))
+        self.layers = nn.ModuleList(layers)
+        self.drop = nn.Dropout(self.dropout)
+        self.output = nn.Linear(self.n_units, self.n_tokens)
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:

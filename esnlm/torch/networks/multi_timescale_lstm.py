@@ -1,6 +1,8 @@
 """The multi-timescale LSTM language model of Mahto et al. (paper 002) and its baseline."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +19,7 @@ from esnlm.utils.validation import Count, Number
 _SHARE = Number(0, 1, open="high")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AWDLSTM(Network):
     """The baseline: stacked LSTM layers between tied embeddings (Merity et al. 2018).
 
@@ -56,42 +59,27 @@ class AWDLSTM(Network):
         "activation_penalty": Number(0), "slowness_penalty": Number(0),
     }  # fmt: skip
 
-    hidden_dropout: float
-    input_dropout: float
-    word_dropout: float
-    weight_drop: float
-    activation_penalty: float
-    slowness_penalty: float
+    n_units: int = 1150
+    n_dims: int = 400
+    n_layers: int = 3
+    dropout: float = 0.4
+    hidden_dropout: float = 0.25
+    input_dropout: float = 0.4
+    word_dropout: float = 0.1
+    weight_drop: float = 0.5
+    activation_penalty: float = 2.0
+    slowness_penalty: float = 1.0
 
-    def __init__(
-        self,
-        n_tokens: int,
-        *,
-        n_units: int = 1150,
-        n_dims: int = 400,
-        n_layers: int = 3,
-        dropout: float = 0.4,
-        hidden_dropout: float = 0.25,
-        input_dropout: float = 0.4,
-        word_dropout: float = 0.1,
-        weight_drop: float = 0.5,
-        activation_penalty: float = 2.0,
-        slowness_penalty: float = 1.0,
-    ) -> None:
-        super().__init__(
-            n_tokens, n_units=n_units, n_dims=n_dims, n_layers=n_layers, dropout=dropout,
-            hidden_dropout=hidden_dropout, input_dropout=input_dropout, word_dropout=word_dropout,
-            weight_drop=weight_drop, activation_penalty=activation_penalty,
-            slowness_penalty=slowness_penalty,
-        )  # fmt: skip
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._penalty: Tensor | None = None
-        self.embedding = nn.Embedding(n_tokens, n_dims)
-        sizes = [n_dims, *[n_units] * (n_layers - 1), n_dims]
+        self.embedding = nn.Embedding(self.n_tokens, self.n_dims)
+        sizes = [self.n_dims, *[self.n_units] * (self.n_layers - 1), self.n_dims]
         self.layers = nn.ModuleList(
-            GatedLayer(sizes[i], sizes[i + 1], self.assigned_timescales(i), weight_drop)
-            for i in range(n_layers)
+            GatedLayer(*pair, self.assigned_timescales(i), self.weight_drop)
+            for i, pair in enumerate(pairwise(sizes))
         )
-        self.bias = nn.Parameter(torch.zeros(n_tokens))
+        self.bias = nn.Parameter(torch.zeros(self.n_tokens))
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
 
     @classmethod
@@ -149,6 +137,7 @@ class AWDLSTM(Network):
         return functional.linear(hidden, self.embedding.weight, self.bias)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MultiTimescaleLSTM(AWDLSTM):
     """`AWDLSTM` whose forget and input gates have fixed biases in all layers but the last.
 
@@ -158,10 +147,9 @@ class MultiTimescaleLSTM(AWDLSTM):
     paper, and this class, those of the forget and input gates.
     """
 
-    def __init__(self, n_tokens: int, *, alpha: float = 0.56, **settings: Any) -> None:
-        Number(0, open="low").check("alpha", alpha)
-        self.alpha = alpha
-        super().__init__(n_tokens, **settings)
+    CONSTRAINTS: ClassVar[dict[str, Any]] = {**AWDLSTM.CONSTRAINTS, "alpha": Number(0, open="low")}
+
+    alpha: float = 0.56
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:

@@ -1,10 +1,9 @@
 """The interface of all networks: settings, hidden vectors, loss and parameter counts."""
 
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from functools import cache
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.torch.device import share_of_memory
+from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count, Number, check_parameters
 
 if TYPE_CHECKING:
@@ -41,16 +41,15 @@ class ParameterCounts(NamedTuple):
     nonzero: int
 
 
+@dataclass(eq=False, repr=False)
 class Network(nn.Module, ABC):
     """Tokens to distributions of the next one: `encode` to hidden vectors, `head` to logits.
 
-    The constructor takes ``n_tokens`` first and all else by keyword, and passes its arguments to
-    this one, which keeps them as attributes of the same names and checks them against
-    ``CONSTRAINTS``. Names are those of the command line's options where there is one:
-    ``n_units``, ``n_layers``, ``n_heads``, ``rank``, ``dropout``. Weights are drawn from torch's
-    global generator, which the caller seeds. Padding after the end of a sequence must not change
-    the hidden vectors before it.
-
+    A subclass is a dataclass whose fields are its settings, given by keyword after ``n_tokens`` and
+    checked against ``CONSTRAINTS``; its ``__post_init__`` makes the layers. Names are those of the
+    command line's options where there is one: ``n_units``, ``n_layers``, ``n_heads``, ``rank``,
+    ``dropout``. Weights are drawn from torch's global generator, which the caller seeds. Padding
+    after the end of a sequence must not change the hidden vectors before it.
     """
 
     #: The training settings of the paper that differ from `esnlm.torch.training.plan.Plan`'s.
@@ -66,42 +65,30 @@ class Network(nn.Module, ABC):
     reads_ahead: ClassVar[bool] = False
 
     n_tokens: int  #: size of the vocabulary V
-    n_units: int
-    n_dims: int
-    n_layers: int
-    n_heads: int
-    n_hidden: int
-    dropout: float
-    output: nn.Module
-    context: int | None = None  #: most tokens that a prediction reads; None: all
-    #: Text longer than ``context`` is read in overlapping windows, each ``stride`` tokens after
-    #: the one before; the last ``stride`` predictions of a window count.
-    stride: int = 1
+    output: nn.Module = field(init=False)
+    #: Most tokens that `encode` reads, in all pieces of a text together; None: any number. Longer
+    #: text is read in overlapping windows, each ``stride`` tokens after the one before; the last
+    #: ``stride`` predictions of a window count.
+    longest: int | None = field(default=None, init=False)
+    stride: int = field(default=1, init=False)
 
-    def __init__(self, n_tokens: int, **settings: Any) -> None:
+    def __post_init__(self) -> None:
         super().__init__()
-        settings["n_tokens"] = n_tokens
-        for name, value in settings.items():
-            setattr(self, name, value)
         known = self.CONSTRAINTS.items()
-        check_parameters(self, {name: check for name, check in known if name in settings})
+        check_parameters(self, {name: check for name, check in known if hasattr(self, name)})
+        settings = self.settings()
+        n_weights = self.count(**settings) + self.count_frozen(**settings)
+        what = f"the {n_weights} weights of {type(self).__name__} with {self.n_tokens} tokens"
+        check_memory(what, 4 * n_weights, "lower one of its sizes")
 
     @classmethod
     def require(cls) -> None:
         """Raise ValueError if a library that the network needs beside torch is missing."""
 
     @classmethod
-    @cache
-    def arguments(cls) -> dict[str, inspect.Parameter]:
-        """Parameters of the constructor by name, among them those it passes on to its base."""
-        found: dict[str, inspect.Parameter] = {}
-        for kind in cls.__mro__:
-            own = dict(inspect.signature(kind).parameters)
-            passed_on = own.pop("settings", None)
-            found = own | found
-            if passed_on is None:
-                break
-        return found
+    def arguments(cls) -> dict[str, Any]:
+        """Arguments of the constructor by name, and their defaults."""
+        return {argument.name: argument.default for argument in fields(cls) if argument.init}
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
@@ -112,6 +99,11 @@ class Network(nn.Module, ABC):
     @abstractmethod
     def count(n_tokens: int, **settings: Any) -> int:
         """Number of trained parameters of a network with these settings, all of them given."""
+
+    @staticmethod
+    def count_frozen(n_tokens: int, **settings: Any) -> int:
+        """Number of frozen weights that a network with these settings draws."""
+        return 0
 
     def settings(self) -> Settings:
         """Constructor arguments as JSON-compatible values."""
@@ -136,11 +128,6 @@ class Network(nn.Module, ABC):
     def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
         """Hidden (n, D) after each of tokens (n,), sequences beginning at ``starts`` (n_seq,)."""
         raise NotImplementedError(f"{type(self).__name__} does not read ahead")
-
-    @property
-    def longest(self) -> int | None:
-        """Most tokens that `encode` reads, in all pieces of a text together; None: any number."""
-        return self.context
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V) of the token that follows, by the layer ``output``."""
@@ -214,11 +201,6 @@ class WindowedNetwork(Network):
     }  # fmt: skip
 
     context: int
-
-    @property
-    def longest(self) -> None:
-        """`encode` cuts text of any length in windows."""
-        return None
 
     @abstractmethod
     def read(self, tokens: Tensor) -> Tensor:

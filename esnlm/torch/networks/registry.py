@@ -58,9 +58,7 @@ def n_trained(name: str, settings: Mapping[str, Any], n_tokens: int) -> int:
     2276
     """
     kind = network_class(name)
-    defaults = {argument: about.default for argument, about in kind.arguments().items()}
-    del defaults["n_tokens"]
-    return kind.count(n_tokens, **(defaults | dict(settings)))
+    return kind.count(**(kind.arguments() | dict(settings) | {"n_tokens": n_tokens}))
 
 
 def settings_of_size(

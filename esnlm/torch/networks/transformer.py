@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from esnlm.torch.networks.network import Settings, WindowedNetwork
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CharacterTransformer(WindowedNetwork):
     """Transformer encoder over a window of characters, read out at the last one.
 
@@ -39,32 +41,27 @@ class CharacterTransformer(WindowedNetwork):
         )
     )  # fmt: skip
 
-    positions: Tensor
+    n_hidden: int = 64
+    n_heads: int = 4
+    n_layers: int = 4
+    n_dims: int = 16
+    dropout: float = 0.1
+    context: int = 32
 
-    def __init__(
-        self,
-        n_tokens: int,
-        *,
-        n_hidden: int = 64,
-        n_heads: int = 4,
-        n_layers: int = 4,
-        n_dims: int = 16,
-        dropout: float = 0.1,
-        context: int = 32,
-    ) -> None:
-        super().__init__(
-            n_tokens, n_hidden=n_hidden, n_heads=n_heads, n_layers=n_layers,
-            n_dims=n_dims, context=context, dropout=dropout,
-        )  # fmt: skip
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n_dims, n_heads = self.n_dims, self.n_heads
         if n_dims % n_heads or n_dims % 2:
             raise ValueError(f"n_dims must be a multiple of n_heads={n_heads} and 2, got {n_dims}")
-        self.embedding = nn.Embedding(n_tokens, n_dims)
-        self.register_buffer("positions", sinusoids(context, n_dims), persistent=False)
+        self.embedding = nn.Embedding(self.n_tokens, n_dims)
+        self.positions = nn.Buffer(sinusoids(self.context, n_dims), persistent=False)
         self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(n_dims, n_heads, n_hidden, dropout, batch_first=True)
-            for _ in range(n_layers)
+            nn.TransformerEncoderLayer(
+                n_dims, n_heads, self.n_hidden, self.dropout, batch_first=True
+            )
+            for _ in range(self.n_layers)
         )
-        self.output = nn.Linear(n_dims, n_tokens)
+        self.output = nn.Linear(n_dims, self.n_tokens)
 
     @classmethod
     def family(cls) -> Iterator[Settings]:

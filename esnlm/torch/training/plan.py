@@ -99,8 +99,7 @@ def plan_settings(
     if one_text and plan.get("batching", "sentences") == "sentences":
         if "batching" in given:
             raise ValueError("--batching sentences needs sentences or documents: not --reset never")
-        argument = kind.arguments().get("context")
-        context = settings.get("context", None if argument is None else argument.default)
+        context = settings.get("context", kind.arguments().get("context"))
         batching = "windows" if context else "streams"
         plan = {"length": context or 128, **plan, "batching": batching}
     known = Plan.__dataclass_fields__

@@ -33,6 +33,7 @@ from esnlm.torch.training.state import (
     training_arrays,
     weights_digest,
 )
+from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.version import __version__
 
@@ -76,6 +77,11 @@ class NetworkTrainer(ResumableRun):
         self.is_first = self.processes.first
         self.processes.from_first([p.data for p in network.trained_parameters().values()])
         self._first_weights = weights_digest(network)
+        if network.device.type == "cpu":
+            n_trained = sum(p.numel() for p in network.trained_parameters().values())
+            a_weight = 4 if self.plan.optimizer == "sgd" else 12  # gradient, and two moments
+            what = f"the gradients of {n_trained} trained parameters"
+            check_memory(what, a_weight * n_trained, "lower one of the network's sizes")
         groups = network.parameter_groups(self.plan.weight_decay)
         self.optimizer: torch.optim.Optimizer
         if self.plan.optimizer == "sgd":
