@@ -93,7 +93,7 @@ def test_a_network_beyond_memory_is_refused_before_it_is_made(options: str, caps
 def test_training_beyond_memory_is_refused(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("esnlm.utils.memory.available_memory", lambda: 4 << 20)
     shown = failure("train text --out model --model lstm --units 300", capsys)
-    assert "the gradients of 734" in shown
+    assert "the gradients of 731415 trained parameters would take at least " in shown
     assert not Path("model").exists()
 
 

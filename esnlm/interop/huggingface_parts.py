@@ -17,31 +17,29 @@ Described = tuple[dict[str, Any], Arrays]
 
 def describe_reservoir(reservoir: Any) -> Described:
     """A fitted reservoir; W_in is stored transposed, one row an input."""
-    W = scipy.sparse.csr_matrix(reservoir.W_)
-    W.sum_duplicates()
-    index_dtype = np.promote_types(W.indices.dtype, W.indptr.dtype)
+    inputs = reservoir.W_in_.T
+    sparse = {"recurrent": scipy.sparse.csr_matrix(reservoir.W_)}
     arrays = {"bias": reservoir.bias_, "leak_rate": reservoir.leak_rate_}
-    sizes = {
-        "n_units": int(reservoir.n_units),
-        "n_inputs": int(reservoir.n_inputs_),
-        "activation": reservoir.activation,
-        "nnz": int(W.nnz),
-        "input_nnz": None,
-    }
-    sparse = {"recurrent": W}
-    if scipy.sparse.issparse(reservoir.W_in_):
-        inputs = scipy.sparse.csr_matrix(reservoir.W_in_.T)
-        inputs.sum_duplicates()
-        sizes["input_nnz"] = int(inputs.nnz)
-        sparse["input"] = inputs
-        index_dtype = np.promote_types(index_dtype, inputs.indptr.dtype)
+    if scipy.sparse.issparse(inputs):
+        sparse["input"] = scipy.sparse.csr_matrix(inputs)
     else:
-        arrays["input"] = np.asarray(reservoir.W_in_).T
+        arrays["input"] = inputs
+    for matrix in sparse.values():
+        matrix.sum_duplicates()
+    numbers = [sparse["recurrent"].indices, *(matrix.indptr for matrix in sparse.values())]
+    index_dtype = np.result_type(*(array.dtype for array in numbers))
     for name, matrix in sparse.items():
         arrays[f"{name}.data"] = matrix.data
         arrays[f"{name}.indices"] = matrix.indices.astype(index_dtype)
         arrays[f"{name}.indptr"] = matrix.indptr.astype(index_dtype)
-    return sizes | {"index_dtype": index_dtype.name}, arrays
+    return {
+        "n_units": int(reservoir.n_units),
+        "n_inputs": int(reservoir.n_inputs_),
+        "activation": reservoir.activation,
+        "nnz": int(sparse["recurrent"].nnz),
+        "input_nnz": int(sparse["input"].nnz) if "input" in sparse else None,
+        "index_dtype": index_dtype.name,
+    }, arrays
 
 
 def describe_readout(readout: Any) -> Described:
@@ -52,41 +50,37 @@ def describe_readout(readout: Any) -> Described:
     return _KINDS[name](readout)
 
 
-def _ridge(readout: Any) -> Described:
-    n_outputs = len(readout.classes_)
-    floor = least_output(n_outputs) if readout.floor == "auto" else float(readout.floor)
+def _plain(readout: Any) -> Described:
+    """Ridge, whose outputs have a floor, or softmax."""
     arrays = readout.state_dict()
-    return _linear(arrays["coef_"], arrays["intercept_"], np.array([floor]))
-
-
-def _softmax(readout: Any) -> Described:
-    arrays = readout.state_dict()
-    return _linear(arrays["coef_"], arrays["intercept_"])
+    floor = getattr(readout, "floor", None)
+    if floor is not None:
+        floor = np.array([least_output(len(readout.classes_)) if floor == "auto" else float(floor)])
+    return _linear(arrays["coef_"], arrays["intercept_"], floor)
 
 
 def _linear(coef: Any, intercept: Any, floor: NDArray[Any] | None = None) -> Described:
-    kind = {"kind": "linear", "n_outputs": len(coef), "n_floors": 0}
-    described = {"coef": coef, "intercept": intercept}
-    if floor is not None:
-        kind["n_floors"] = len(floor)
-        described["floor"] = floor
-    return kind, described
+    described = {"coef": coef, "intercept": intercept} | ({} if floor is None else {"floor": floor})
+    n_floors = 0 if floor is None else len(floor)
+    return {"kind": "linear", "n_outputs": len(coef), "n_floors": n_floors}, described
 
 
 def _mixture(readout: Any) -> Described:
     arrays = readout.state_dict()
-    n_experts, n_outputs = arrays["expert_coef_"].shape[:2]
-    described = {
-        "mean": arrays["whitening_mean_"],
-        "map": arrays["whitening_map_"],
-        "experts": arrays["expert_coef_"],
-        "gate": arrays["gate_coef_"],
-    }
-    kind = {"kind": "mixture", "n_outputs": n_outputs, "n_experts": n_experts, "n_floors": 0}
+    names = {"mean": "whitening_mean_", "map": "whitening_map_", "experts": "expert_coef_",
+             "gate": "gate_coef_"}  # fmt: skip
+    kind, described = _gated({ours: arrays[theirs] for ours, theirs in names.items()})
     if readout.experts == "linear":
         kind["n_floors"] = 1
-        described["floor"] = np.array([least_output(n_outputs)])
+        described["floor"] = np.array([least_output(kind["n_outputs"])])
     return kind, described
+
+
+def _gated(described: Arrays) -> Described:
+    """A mixture without floor."""
+    n_experts, n_outputs = described["experts"].shape[:2]
+    sizes = {"n_outputs": n_outputs, "n_experts": n_experts, "n_floors": 0}
+    return {"kind": "mixture"} | sizes, described
 
 
 def _factored(readout: Any) -> Described:
@@ -98,15 +92,15 @@ def _factored(readout: Any) -> Described:
     classes: Described = _uniform(1)
     if readout.class_factor_ is not None:
         classes = describe_readout(readout.class_factor_)
-    kind: dict[str, Any] = {"kind": "factored", "sizes": sizes, "classes": classes[0]}
     described = {"position": layout.position.astype(np.int64)}
     described |= with_prefix("classes", classes[1])
-    kind["factors"] = []
+    factors = []
     for c, size in enumerate(sizes):
         given = readout.word_factors_.get(c)
-        factor = _uniform(size) if given is None else describe_readout(given)
-        kind["factors"].append(factor[0])
-        described |= with_prefix(f"words.{c}", factor[1])
+        factor, arrays = _uniform(size) if given is None else describe_readout(given)
+        factors.append(factor)
+        described |= with_prefix(f"words.{c}", arrays)
+    kind = {"kind": "factored", "sizes": sizes, "classes": classes[0], "factors": factors}
     return kind, described
 
 
@@ -117,9 +111,7 @@ def _joint(arrays: Arrays) -> Described:
         n_experts = arrays["gate_"].shape[1]
         experts = arrays["class_weights_"].T.reshape(n_experts, -1, n_components + 1)
         described = {"mean": np.zeros(n_components), "map": np.eye(n_components)}
-        described |= {"experts": experts, "gate": arrays["gate_"].T}
-        sizes = {"n_outputs": experts.shape[1], "n_experts": n_experts, "n_floors": 0}
-        classes: Described = {"kind": "mixture"} | sizes, described
+        classes = _gated(described | {"experts": experts, "gate": arrays["gate_"].T})
     elif "class_weights_" in arrays:
         weights = arrays["class_weights_"]
         classes = _linear(weights[:-1].T, weights[-1])
@@ -172,8 +164,8 @@ def _uniform(n_outputs: int) -> Described:
 
 
 _KINDS: dict[str, Callable[[Any], Described]] = {
-    "RidgeReadout": _ridge,
-    "SoftmaxReadout": _softmax,
+    "RidgeReadout": _plain,
+    "SoftmaxReadout": _plain,
     "MixtureOfExpertsReadout": _mixture,
     "ClassFactoredReadout": _factored,
     "LowRankReadout": _low_rank,

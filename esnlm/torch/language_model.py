@@ -45,7 +45,7 @@ class TorchLanguageModel(SequenceModel):
     @property
     def n_parameters_(self) -> int:
         """Number of trained parameters."""
-        return sum(p.numel() for p in self.network.trained_parameters().values())
+        return self.network.n_trained
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder; a network that the core can compute, as the core's model.

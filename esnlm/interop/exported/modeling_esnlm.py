@@ -9,6 +9,7 @@ a softmax over 50 000 of them in float32 is wrong by some 1e-5 nats a token.
 """
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,20 +44,17 @@ class EsnlmConfig(PretrainedConfig):
         self.readout = readout or {"kind": "linear", "n_outputs": vocab_size, "n_floors": 0}
         self.reset_token_id = reset_token_id
         self.padding = padding
-        self.hidden_size = self.reservoir["n_units"]
-        self.num_hidden_layers = 1
         # A state has no longest text; harnesses cut their input at what stands here.
-        self.n_positions = self.max_position_embeddings = 1 << 20
-        for name in ("hidden_size", "num_hidden_layers", "n_positions", "max_position_embeddings"):
-            kwargs.pop(name, None)
+        lengths = {"n_positions": 1 << 20, "max_position_embeddings": 1 << 20}
+        kwargs |= {"hidden_size": self.reservoir["n_units"], "num_hidden_layers": 1, **lengths}
         kwargs.setdefault("tie_word_embeddings", False)
         super().__init__(**kwargs)
 
 
 class StateCache:
-    """Cache of generation: states, last tokens, and the number of tokens read.
+    """What generation continues from: ``states`` (batch, n_units) and ``n_seen`` tokens.
 
-    ``states`` (batch, n_units); ``last`` (batch, n_direct), or None where no readout reads them.
+    ``last`` (batch, n_direct): the newest tokens, or None where no readout reads them.
     """
 
     is_compileable = False
@@ -75,6 +73,30 @@ class StateCache:
         self.states = self.states.index_select(0, beam_idx.to(self.states.device))
         if self.last is not None:
             self.last = self.last.index_select(0, beam_idx.to(self.last.device))
+
+
+def after_each(
+    ids: Tensor,
+    read: Tensor | None,
+    reset: int | None,
+    state: Tensor,
+    start: int,
+    step: Callable[[Tensor, int], Tensor],
+) -> tuple[Tensor, Tensor]:
+    """A state after each of ids (batch, length), stacked along dimension 1, and after the last.
+
+    ``step(state, t)`` reads the token at t, where ``read`` (batch, length) lets it through (None:
+    everywhere); before a token ``reset`` each entry of the state is ``start``.
+    """
+    states = []
+    for t in range(ids.shape[1]):
+        before = state
+        if reset is not None:
+            before = before.masked_fill((ids[:, t] == reset)[:, None], start)
+        after = step(before, t)
+        state = after if read is None else torch.where(read[:, t, None], after, state)
+        states.append(state)
+    return torch.stack(states, 1) if states else state[:, None].expand(-1, 0, -1), state
 
 
 class Sparse(nn.Module):
@@ -134,7 +156,7 @@ class Reservoir(nn.Module):
         self.register_buffer("features", features)
 
     def forward(self, ids: Tensor, read: Tensor | None, state: Tensor | None) -> Any:
-        """States (batch, length, n_units) and the last one (batch, n_units).
+        """States (batch, length, n_units) and the last one (batch, n_units); None: all zero.
 
         Tokens where ``read`` (batch, length) is False leave the state as it is.
         """
@@ -142,17 +164,12 @@ class Reservoir(nn.Module):
         if state is None:
             state = drive.new_zeros(len(ids), self.n_units)
         recurrent = self.recurrent.matrix()
-        states = []
-        for t in range(ids.shape[1]):
-            before = state
-            if self.reset_token_id is not None:
-                before = before.masked_fill((ids[:, t] == self.reset_token_id)[:, None], 0)
+
+        def step(before: Tensor, t: int) -> Tensor:
             inside = (recurrent @ before.T).T + drive[:, t]
-            after = before + self.leak_rate * (self.activation(inside) - before)
-            state = after if read is None else torch.where(read[:, t, None], after, state)
-            states.append(state)
-        shape = (len(ids), ids.shape[1], self.n_units)
-        return torch.stack(states, 1) if states else drive.reshape(shape), state
+            return before + self.leak_rate * (self.activation(inside) - before)
+
+        return after_each(ids, read, self.reset_token_id, state, 0, step)
 
     def _drive(self, ids: Tensor) -> Tensor:
         """W_in u + b of each token: (batch, length, n_units)."""
@@ -302,25 +319,6 @@ class LowRank(nn.Module):
         return logs
 
 
-def last_tokens(
-    ids: Tensor, read: Tensor | None, reset: int | None, before: Tensor | None, n_last: int
-) -> Tensor:
-    """Tokens read last at each place, newest first: (batch, length, n_last), -1 for none.
-
-    ``before`` (batch, n_last) are those before the first place; ``read`` as in `Reservoir`.
-    """
-    last = ids.new_full((len(ids), n_last), -1) if before is None else before
-    places = []
-    for t in range(ids.shape[1]):
-        kept = last
-        if reset is not None:
-            kept = kept.masked_fill((ids[:, t] == reset)[:, None], -1)
-        after = torch.cat([ids[:, t, None], kept[:, :-1]], dim=1)
-        last = after if read is None else torch.where(read[:, t, None], after, last)
-        places.append(last)
-    return torch.stack(places, 1) if places else last[:, None].expand(-1, 0, -1)
-
-
 def build_readout(n_units: int, kind: dict[str, Any]) -> nn.Module:
     """The module that a description in ``config.json`` stands for."""
     name = kind["kind"]
@@ -396,10 +394,15 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
             kept = slice(-kept if kept else None, None)
         last = before.last
         if self.n_direct:
+            if last is None:
+                last = input_ids.new_full((len(input_ids), self.n_direct), -1)
+
+            def step(newest: Tensor, t: int) -> Tensor:
+                return torch.cat([input_ids[:, t, None], newest[:, :-1]], dim=1)
+
             reset = self.config.reset_token_id
-            tokens = last_tokens(input_ids, read, reset, last, self.n_direct)
+            tokens, last = after_each(input_ids, read, reset, last, -1, step)
             logits = self.readout(states[:, kept], tokens[:, kept])
-            last = tokens[:, -1] if input_ids.shape[1] else last
         else:
             logits = self.readout(states[:, kept])
         loss = None

@@ -21,21 +21,12 @@ class CharacterReservoir(WindowedNetwork):
     1); logits ``W_out LayerNorm(r) + b`` after its last character (equation 2). Embedding ``e``,
     ``W`` and ``W_in`` are drawn once and stay: normal, of standard deviation 1, 1/(0.9 √n_units)
     and 1/(0.9 √n_dims); the normalisation has no parameters. These are the settings of the
-    authors' published code; the paper's text gives none.
-
-    Parameters
-    ----------
-    n_units : int
-        Size of the reservoir N. Trained parameters: V (N + 1).
-    n_dims : int
-        Dimensions of the embedding.
-    context : int
-        Characters that a prediction reads.
+    authors' published code; the paper's text gives none. Trained parameters: V (N + 1).
     """
 
-    n_units: int = 750
-    n_dims: int = 16
-    context: int = 32
+    n_units: int = 750  #: size N of the reservoir
+    n_dims: int = 16  #: dimensions of the embedding
+    context: int = 32  #: characters that a prediction reads
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,11 +84,7 @@ class CharacterReservoir(WindowedNetwork):
 class AttentionReservoir(CharacterReservoir):
     """The character reservoir with an `AttentionReadout` (AERC).
 
-    Parameters
-    ----------
-    n_hidden : int
-        Size H of the readout's hidden layer and of its projection. Trained parameters:
-        N H + H + H² N + H N + H V + V.
+    Trained parameters: N H + H + H² N + H N + H V + V.
     """
 
     #: Of paper 004, from about 15 000 to 155 000 trained parameters.
@@ -107,7 +94,7 @@ class AttentionReservoir(CharacterReservoir):
     )
 
     n_units: int = 75
-    n_hidden: int = 13
+    n_hidden: int = 13  #: size H of the readout's hidden layer and of its projection
 
     def _new_readout(self) -> nn.Module:
         return AttentionReadout(self.n_units, self.n_hidden, self.n_tokens)

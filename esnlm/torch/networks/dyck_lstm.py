@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from esnlm.grammars.dyck import BRACKETS, PAIRS, allowed_closers
 from esnlm.reservoir.timescales import estimated_timescales, inverse_gamma_timescales
@@ -31,14 +32,12 @@ class Brackets(NamedTuple):
         >>> Brackets.of(["()", "[[]]"]).inside.sum(dim=1).tolist()
         [2, 4]
         """
-        shape = (len(sequences), max(map(len, sequences), default=0))
-        tokens, inside = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
-        allowed = np.zeros((*shape, len(PAIRS)), dtype=bool)
-        for row, sequence in enumerate(sequences):
-            tokens[row, : len(sequence)] = [BRACKETS.index(bracket) for bracket in sequence]
-            allowed[row, : len(sequence)] = allowed_closers(sequence)
-            inside[row, : len(sequence)] = True
-        return cls(*(torch.from_numpy(part).to(device) for part in (tokens, allowed, inside)))
+        places = [[BRACKETS.index(bracket) for bracket in sequence] for sequence in sequences]
+        tokens = [torch.tensor(place, dtype=torch.int64) for place in places]
+        allowed = [torch.from_numpy(allowed_closers(sequence)) for sequence in sequences]
+        inside = [torch.ones(len(sequence), dtype=torch.bool) for sequence in sequences]
+        padded = (pad_sequence(part, batch_first=True) for part in (tokens, allowed, inside))
+        return cls(*(part.to(device) for part in padded))
 
     def batches(self, order: Tensor | None = None, size: int = 256) -> Iterator["Brackets"]:
         """The sequences in an order (that of `by_length`), ``size`` at a time, without padding."""

@@ -21,22 +21,16 @@ from esnlm.torch.networks.network import Network, Settings, State
 from esnlm.torch.networks.recurrence import Recurrence, TokenInputs, packed
 from esnlm.utils.validation import Count
 
+#: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
+_CORE_NAMES = {
+    "weight": "coef_", "bias": "intercept_",
+    "0.weight": "down_", "1.weight": "up_", "1.bias": "intercept_",
+}  # fmt: skip
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class EchoStateNetwork(Network):
-    """A frozen `esnlm.Reservoir` and a trained softmax of low rank (Ueda et al. 2025, eq. 1-4).
-
-    Parameters
-    ----------
-    reservoir : Reservoir or mapping, optional
-        One with weights for ``n_tokens`` inputs is used as it is; otherwise weights are drawn.
-        A mapping holds parameters of `esnlm.Reservoir` that differ from the paper's: 4096 units of
-        degree 32, radius 0.99, leak rates uniform in (0, 1), each token driving 32 units.
-    rank : int or None
-        Of the output matrix; at most the number of units. None: a full matrix.
-    dropout : float
-        Share of a state's units that are dropped before the output, in training.
-    """
+    """A frozen `esnlm.Reservoir` and a trained softmax of low rank (Ueda et al. 2025, eq. 1-4)."""
 
     reads_ahead: ClassVar[bool] = True
     CONSTRAINTS: ClassVar[dict[str, Any]] = {**Network.CONSTRAINTS, "rank": Count(none=True)}
@@ -45,9 +39,11 @@ class EchoStateNetwork(Network):
         "leak_rate": ("uniform", 0.0, 1.0),
     }  # fmt: skip
 
+    #: A `Reservoir` with weights for ``n_tokens`` inputs is used as it is; otherwise weights are
+    #: drawn. A mapping holds parameters that differ from the paper's, which are ``RESERVOIR``.
     reservoir: Any = None
-    rank: int | None = 512
-    dropout: float = 0.0
+    rank: int | None = 512  #: of the output matrix, at most the units; None: a full matrix
+    dropout: float = 0.0  #: share of a state's units dropped before the output, in training
 
     def __post_init__(self) -> None:
         if not isinstance(self.reservoir, Reservoir):
@@ -74,7 +70,10 @@ class EchoStateNetwork(Network):
             raise ValueError(f"torch does not compute word features, nor a {kind}: use the core")
         rank = len(readout.up_) if isinstance(readout, ReducedRankSoftmaxReadout) else None
         network = cls(model.n_tokens_, reservoir=model.reservoir_, rank=rank)
-        set_output(network.output, readout)
+        with torch.no_grad():
+            for name, parameter in network.output.named_parameters():
+                array = getattr(readout, _CORE_NAMES[name])
+                parameter.copy_(torch.from_numpy(np.array(array.T if "." in name else array)))
         return network
 
     @classmethod
@@ -92,10 +91,12 @@ class EchoStateNetwork(Network):
         return super().settings() | {"reservoir": describe(self.reservoir)["params"]}
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
-        start = self.recurrence.start(len(tokens)) if state is None else state.t().contiguous()
         drive = self.inputs.drive(tokens.t())
-        states = self.recurrence.harvest(tokens.shape[1], drive, start)
+        states = self.recurrence.harvest(tokens.shape[1], drive, self._start(tokens, state))
         return states.permute(2, 0, 1), states[-1].t().clone()
+
+    def _start(self, tokens: Tensor, state: State) -> Tensor:
+        return self.recurrence.start(len(tokens)) if state is None else state.t().contiguous()
 
     def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
         source, *rest = packed(starts, len(tokens))
@@ -111,8 +112,15 @@ class EchoStateNetwork(Network):
         return [self.reservoir.W_, self.reservoir.W_in_, self.reservoir.leak_rate_]
 
     def language_model(self, tokenizer: Tokenizer | None, reset: str) -> LanguageModel:
-        """The same model as the core's, which scores, saves and exports without torch."""
-        readout = core_readout(self.output)
+        first = self.output if self.rank is None else self.output[0]
+        arrays = {"n_features_in_": np.asarray(first.in_features), "n_iter_": np.asarray(1)}
+        for name, value in self.output.named_parameters():
+            array = value.detach().cpu().numpy()
+            arrays[_CORE_NAMES[name]] = np.ascontiguousarray(array.T if "." in name else array)
+        arrays["classes_"] = np.arange(self.n_tokens)
+        full = self.rank is None
+        readout = SoftmaxReadout() if full else ReducedRankSoftmaxReadout(first.out_features)
+        readout.load_state_dict(arrays)
         return LanguageModel.of_parts(self._core_reservoir(), readout, tokenizer, reset=reset)
 
     def _core_reservoir(self) -> Reservoir:
@@ -129,18 +137,9 @@ class EchoStateNetwork(Network):
 class EchoStateNetworkWithEmbedding(EchoStateNetwork):
     """ESN+i: a frozen recurrence whose input weights are trained too (Ueda et al. 2025b).
 
-    The gradient runs back through the frozen recurrence; a full softmax reads its states.
-
-    Parameters
-    ----------
-    reservoir : Reservoir or mapping, optional
-        As for `EchoStateNetwork`; its input weights initialise the embedding. The paper's: 512
-        units, ReLU, radius 0.993, leak rate 0.8, half the recurrent weights zero, input weights
-        N(0, 1).
-    dropout : float
-        After the embedding and before the output.
-    truncate : int, optional
-        The gradient is cut at every step whose number is a multiple of it.
+    The gradient runs back through the frozen recurrence; a full softmax reads its states. The
+    reservoir's input weights initialise the embedding. The paper's reservoir has half the
+    recurrent weights zero and input weights N(0, 1).
     """
 
     reads_ahead: ClassVar[bool] = False
@@ -153,14 +152,13 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
     }  # fmt: skip
 
     rank: int | None = None
-    dropout: float = 0.1
-    truncate: int | None = None
+    dropout: float = 0.1  #: after the embedding and before the output
+    truncate: int | None = None  #: the gradient is cut at every step that is a multiple of it
 
     def __post_init__(self) -> None:
         super().__post_init__()
         start = self.reservoir.W_in_.T
-        if scipy.sparse.issparse(start):
-            start = start.toarray()
+        start = start.toarray() if scipy.sparse.issparse(start) else start
         self.embedding = nn.Embedding.from_pretrained(torch.tensor(start), freeze=False)
         del self.inputs.weights
 
@@ -170,10 +168,9 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         return EchoStateNetwork.count(n_tokens, **settings) + embedding
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
-        start = self.recurrence.start(len(tokens)) if state is None else state.t().contiguous()
         vectors = self.drop(self.embedding(tokens)).permute(1, 2, 0)
         drives = (vectors + self.inputs.bias).contiguous()
-        states = self.recurrence(drives, start, self.truncate)
+        states = self.recurrence(drives, self._start(tokens, state), self.truncate)
         return states.permute(2, 0, 1), states[-1].t()
 
     def frozen_weights(self) -> list[Any]:
@@ -200,32 +197,3 @@ def output_layer(n_units: int, n_tokens: int, rank: int | None, dtype: torch.dty
     kept = min(rank, n_units, n_tokens)
     down = nn.Linear(n_units, kept, bias=False, dtype=dtype)
     return nn.Sequential(down, nn.Linear(kept, n_tokens, dtype=dtype))
-
-
-#: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
-_CORE_NAMES = {
-    "weight": "coef_", "bias": "intercept_",
-    "0.weight": "down_", "1.weight": "up_", "1.bias": "intercept_",
-}  # fmt: skip
-
-
-def core_readout(output: nn.Linear | nn.Sequential) -> Any:
-    """The layer as a fitted readout of the core, with token ids as its classes."""
-    first = output if isinstance(output, nn.Linear) else output[0]
-    arrays = {"n_features_in_": np.asarray(first.in_features), "n_iter_": np.asarray(1)}
-    for name, value in output.named_parameters():
-        array = value.detach().cpu().numpy()
-        arrays[_CORE_NAMES[name]] = np.ascontiguousarray(array.T if "." in name else array)
-    arrays["classes_"] = np.arange(len(arrays["intercept_"]))
-    if isinstance(output, nn.Linear):
-        return SoftmaxReadout().load_state_dict(arrays)
-    return ReducedRankSoftmaxReadout(first.out_features).load_state_dict(arrays)
-
-
-def set_output(output: nn.Linear | nn.Sequential, readout: Any) -> None:
-    """Copy the weights of the core's softmax readout into a layer of its shape."""
-    with torch.no_grad():
-        for name, parameter in output.named_parameters():
-            array = getattr(readout, _CORE_NAMES[name])
-            kept = np.ascontiguousarray(array.T if "." in name else array)
-            parameter.copy_(torch.from_numpy(kept))

@@ -17,24 +17,17 @@ SIZES = {"n_units": "n_embd", "n_layers": "n_layer", "n_heads": "n_head", "conte
 class GPT2(Network):
     """GPT-2 in transformers' default configuration, but for the settings.
 
-    Parameters
-    ----------
-    n_units, n_layers, n_heads : int
-        Width D of the layers, a multiple of ``n_heads``. Trained parameters:
-        (V + context) D + n_layers (12 D² + 13 D) + 2 D, that is 124.4 million by default.
-    context : int
-        Positions: the most tokens that a prediction reads.
-    dropout : float
-        Of embeddings, attention weights and the outputs of both halves of a layer.
+    Trained parameters: (V + context) D + n_layers (12 D² + 13 D) + 2 D, that is 124.4 million by
+    default.
     """
 
     PUBLISHED: ClassVar[tuple[Settings, ...]] = ({"n_units": 768, "n_heads": 12, "n_layers": 12},)
 
-    n_units: int = 768
+    n_units: int = 768  #: width D of the layers, a multiple of ``n_heads``
     n_layers: int = 12
     n_heads: int = 12
-    context: int = 1024
-    dropout: float = 0.1
+    context: int = 1024  #: positions: the most tokens that a prediction reads
+    dropout: float = 0.1  #: of embeddings, attention weights and the outputs of layers' halves
 
     def __post_init__(self) -> None:
         self.require()

@@ -28,24 +28,8 @@ _INITIAL_SCALE = 0.02
 class LayeredReservoirs(Network):
     """Blocks of a frozen reservoir, a gate and a feed-forward net between tied embeddings.
 
-    Parameters
-    ----------
-    n_dims : int
-        Dimensions D of the embedding.
-    n_layers : int
-        Number of blocks. Trained parameters: n_layers (16 D² + 25 D + 2) + 2 D + V D, less
-        2 D a layer without ``reservoir_gradient``.
-    expansion : int
-        A reservoir has ``expansion`` D units; the formula is that of ``expansion=4``.
-    radius, last_radius : float
-        ``measure`` of the recurrent matrix in the first and in the last block, linear in between.
-        ``last_radius=None``: the same in all, as in the authors' code. The paper increases it
-        slightly and does not give the values.
-    measure : {"norm", "eigenvalue"}
-    reservoir_gradient : bool
-        Let gradients pass the reservoirs to the blocks below, as the authors' code does. The
-        paper says that they do not: then they pass beside the reservoirs alone, and the LayerNorm
-        before each has no parameters.
+    Trained parameters, with ``expansion=4``: n_layers (16 D² + 25 D + 2) + 2 D + V D, less 2 D a
+    layer without ``reservoir_gradient``.
     """
 
     #: Of the paper's appendix A and the authors' code: 65 536 tokens a step.
@@ -60,12 +44,17 @@ class LayeredReservoirs(Network):
         "reservoir_gradient": Flag(),
     }  # fmt: skip
 
-    n_dims: int = 512
-    n_layers: int = 16
-    expansion: int = 4
-    radius: float = 0.9
+    n_dims: int = 512  #: dimensions D of the embedding
+    n_layers: int = 16  #: number of blocks
+    expansion: int = 4  #: a reservoir has ``expansion`` D units
+    radius: float = 0.9  #: ``measure`` of the recurrent matrix in the first block
+    #: That in the last block, linear in between. None: the same in all, as in the authors' code.
+    #: The paper increases it slightly and does not give the values.
     last_radius: float | None = None
-    measure: str = "norm"
+    measure: str = "norm"  #: one of `MEASURES`
+    #: Let gradients pass the reservoirs to the blocks below, as the authors' code does. The paper
+    #: says that they do not: then they pass beside the reservoirs alone, and the LayerNorm before
+    #: each has no parameters.
     reservoir_gradient: bool = False
 
     def __post_init__(self) -> None:

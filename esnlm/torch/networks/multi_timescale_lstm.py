@@ -28,22 +28,8 @@ class AWDLSTM(Network):
     Embeddings start uniform in ±0.1, layers in ±1/√units as in the authors' published code; their
     text has ±1/units.
 
-    Parameters
-    ----------
-    n_units : int
-        Units of all layers but the last, which has ``n_dims``.
-    n_dims : int
-        Dimensions of the embedding.
-    n_layers : int
-        At least 2. With three layers, 10 000 words and the defaults: 24 221 600 parameters.
-    dropout, hidden_dropout, input_dropout, word_dropout, weight_drop : float
-        Dropped share of the last layer's outputs, of the outputs of other layers, of the embedded
-        words' dimensions, of whole words of the vocabulary, and of recurrent weights. The defaults
-        are those for Penn Treebank.
-    activation_penalty, slowness_penalty : float
-        Added to the training loss: these multiples of the mean squared outputs of the last layer
-        after dropout, and of the mean squared differences of successive ones before it (Merity et
-        al., section 4.6, whose code takes these means where the text has norms).
+    With three layers, 10 000 words and the defaults, which are those for Penn Treebank: 24 221 600
+    parameters.
     """
 
     #: The paper's batches, with AdamW, which needs fewer passes. Its own training is ``epochs=1000
@@ -59,14 +45,17 @@ class AWDLSTM(Network):
         "activation_penalty": Number(0), "slowness_penalty": Number(0),
     }  # fmt: skip
 
-    n_units: int = 1150
-    n_dims: int = 400
+    n_units: int = 1150  #: units of all layers but the last, which has ``n_dims``
+    n_dims: int = 400  #: dimensions of the embedding
     n_layers: int = 3
-    dropout: float = 0.4
-    hidden_dropout: float = 0.25
-    input_dropout: float = 0.4
-    word_dropout: float = 0.1
-    weight_drop: float = 0.5
+    dropout: float = 0.4  #: dropped share of the last layer's outputs
+    hidden_dropout: float = 0.25  #: of the outputs of other layers
+    input_dropout: float = 0.4  #: of the embedded words' dimensions
+    word_dropout: float = 0.1  #: of whole words of the vocabulary
+    weight_drop: float = 0.5  #: of recurrent weights
+    #: Added to the training loss: these multiples of the mean squared outputs of the last layer
+    #: after dropout, and of the mean squared differences of successive ones before it (Merity et
+    #: al., section 4.6, whose code takes these means where the text has norms).
     activation_penalty: float = 2.0
     slowness_penalty: float = 1.0
 

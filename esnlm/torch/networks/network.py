@@ -162,6 +162,11 @@ class Network(nn.Module, ABC):
         """The trained parameters by name; shared ones once."""
         return {name: p for name, p in self.named_parameters() if p.requires_grad}
 
+    @property
+    def n_trained(self) -> int:
+        """Number of trained parameters; those that two layers share count once."""
+        return sum(p.numel() for p in self.trained_parameters().values())
+
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """The trained parameters as an optimiser takes them; weights decay unless overridden."""
         return [{"params": list(self.trained_parameters().values()), "weight_decay": weight_decay}]
@@ -172,8 +177,7 @@ class Network(nn.Module, ABC):
 
     def parameter_counts(self) -> ParameterCounts:
         """Numbers of parameters; those that two layers share count once."""
-        trained = sum(p.numel() for p in self.trained_parameters().values())
-        frozen = self.frozen_weights()
+        trained, frozen = self.n_trained, self.frozen_weights()
         entries = sum(math.prod(matrix.shape) for matrix in frozen)
         nonzero = sum(int((matrix != 0).sum()) for matrix in frozen)
         return ParameterCounts(trained, trained + entries, trained + nonzero)

@@ -21,6 +21,11 @@ Places = NDArray[np.int64]
 _STEPS, _MOST_STREAMS = 64, 4096
 
 
+def frozen(array: Any) -> nn.Buffer:
+    """A copy of an array that moves with its module to a device, and is not saved with it."""
+    return nn.Buffer(torch.from_numpy(np.array(array)), persistent=False)
+
+
 class FrozenMatrix(nn.Module):
     """A frozen sparse matrix (n, m), multiplied with vectors (m, B).
 
@@ -29,23 +34,17 @@ class FrozenMatrix(nn.Module):
     product is faster.
     """
 
-    matrix: Tensor
-    columns: Tensor
-    bounds: Tensor
-    values: Tensor
-
     def __init__(self, matrix: Any) -> None:
         super().__init__()
         kept = scipy.sparse.csr_matrix(matrix)
         kept.sort_indices()
         self.is_dense = kept.nnz >= 0.25 * kept.shape[0] * kept.shape[1]
         if self.is_dense:
-            arrays = {"matrix": kept.toarray()}
+            self.matrix = frozen(kept.toarray())
         else:
-            columns, bounds = kept.indices.astype(np.int32), kept.indptr.astype(np.int32)
-            arrays = {"columns": columns, "bounds": bounds, "values": kept.data}
-        for name, array in arrays.items():
-            self.register_buffer(name, torch.from_numpy(np.array(array)), persistent=False)
+            self.columns = frozen(kept.indices.astype(np.int32))
+            self.bounds = frozen(kept.indptr.astype(np.int32))
+            self.values = frozen(kept.data)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Vectors (m, B) -> products (n, B)."""
@@ -63,12 +62,10 @@ class Recurrence(nn.Module):
     States are held units first, (n_units, B): every entry of W then moves a contiguous row.
     """
 
-    leak: Tensor
-
     def __init__(self, W: Any, leak_rate: NDArray[Any], activation: str) -> None:
         super().__init__()
         self.forwards, self.backwards = FrozenMatrix(W), FrozenMatrix(W.T)
-        self.register_buffer("leak", torch.from_numpy(np.array(leak_rate))[:, None], False)
+        self.leak = frozen(leak_rate[:, None])
         self.activate, self.slope = _ACTIVATIONS[activation]
 
     def start(self, n_sequences: int) -> Tensor:
@@ -158,21 +155,15 @@ class TokenInputs(nn.Module):
     ``W_in`` (n_units, n_tokens): an array or CSC matrix; ``bias`` (n_units,).
     """
 
-    bias: Tensor
-    weights: Tensor
-    units: Tensor
-
     def __init__(self, W_in: Any, bias: NDArray[Any]) -> None:
         super().__init__()
         self.sparse = scipy.sparse.issparse(W_in)
         self.biased = bool(np.any(bias))
-        self.register_buffer("bias", torch.from_numpy(np.array(bias))[:, None], False)
+        self.bias = frozen(bias[:, None])
         if self.sparse:
-            units, weights = padded_columns(W_in)
-            self.register_buffer("units", torch.from_numpy(units), False)
+            self.units, self.weights = map(frozen, padded_columns(W_in))
         else:
-            weights = np.ascontiguousarray(W_in.T)
-        self.register_buffer("weights", torch.from_numpy(weights), False)
+            self.weights = frozen(np.ascontiguousarray(W_in.T))
 
     def drive(self, tokens: Tensor) -> Drive:
         """Tokens (T, B) -> a function that adds the inputs of step t to sums (n_units, B)."""

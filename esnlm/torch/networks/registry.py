@@ -35,8 +35,8 @@ def network_class(name: str) -> "type[Network]":
 def name_of(network: "Network") -> str:
     """The name of the network's class; ValueError if it is not in `NETWORKS`."""
     kind = type(network)
-    for name, (module, class_name) in NETWORKS.items():
-        if (f"esnlm.torch.networks.{module}", class_name) == (kind.__module__, kind.__qualname__):
+    for name, place in NETWORKS.items():
+        if place == (kind.__module__.removeprefix("esnlm.torch.networks."), kind.__qualname__):
             return name
     raise ValueError(f"{kind.__qualname__} has no name in esnlm.torch.networks.registry.NETWORKS")
 
@@ -73,11 +73,8 @@ def settings_of_size(
     """
     kind = network_class(name)
 
-    def count(settings: Mapping[str, Any]) -> int:
-        return n_trained(name, settings, n_tokens)
-
     def distance(settings: Mapping[str, Any]) -> int:
-        return abs(count(settings) - n_parameters)
+        return abs(n_trained(name, settings, n_tokens) - n_parameters)
 
     for settings in kind.PUBLISHED:
         chosen = merged(settings, given or {})
@@ -85,12 +82,12 @@ def settings_of_size(
             return chosen
     candidates = (merged(settings, given or {}) for settings in kind.family())
     smallest = next(candidates)
-    smaller = takewhile(lambda settings: count(settings) < 4 * n_parameters, candidates)
+    smaller = takewhile(lambda settings: distance(settings) < 3 * n_parameters, candidates)
     best = min(chain([smallest], smaller), key=distance)
     if distance(best) > 0.25 * n_parameters:
         raise ValueError(
             f"no {name} with {n_tokens} tokens has about {n_parameters} trained parameters: the"
-            f" nearest has {count(best)}"
+            f" nearest has {n_trained(name, best, n_tokens)}"
         )
     return best
 

@@ -21,16 +21,7 @@ class CharacterTransformer(WindowedNetwork):
     text takes the last positions, so that distances to the predicted character are those of
     training.
 
-    Parameters
-    ----------
-    n_hidden : int
-        Size F of the feed-forward nets.
-    n_heads, n_layers : int
-        Trained parameters, with D dimensions: n_layers (4 D² + 9 D + 2 D F + F) + 2 D V + V.
-    n_dims : int
-        Dimensions D of the embedding, a multiple of ``n_heads`` and of 2.
-    context : int
-        Characters that a prediction reads.
+    Trained parameters, with D dimensions: n_layers (4 D² + 9 D + 2 D F + F) + 2 D V + V.
     """
 
     #: Of paper 004, from about 15 000 to 155 000 trained parameters.
@@ -41,12 +32,12 @@ class CharacterTransformer(WindowedNetwork):
         )
     )  # fmt: skip
 
-    n_hidden: int = 64
+    n_hidden: int = 64  #: size F of the feed-forward nets
     n_heads: int = 4
     n_layers: int = 4
-    n_dims: int = 16
+    n_dims: int = 16  #: dimensions D of the embedding, a multiple of ``n_heads`` and of 2
     dropout: float = 0.1
-    context: int = 32
+    context: int = 32  #: characters that a prediction reads
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch.optim.swa_utils import AveragedModel
 
 from esnlm.torch.networks.network import Network
+from esnlm.torch.training.state import parameter_arrays, set_parameters
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 
@@ -50,11 +50,9 @@ class Averaging:
         if self._mean is not None:
             self._mean.update_parameters(self._network)
 
-    @torch.no_grad()
     def finish(self) -> None:
         """Set the network's weights to the mean, if it has begun."""
-        for name, mean in self.network.trained_parameters().items():
-            self._network.get_parameter(name).copy_(mean)
+        set_parameters(self._network, parameter_arrays(self.network))
 
     def facts(self) -> dict[str, Any]:
         """JSON-compatible part of the state; the means are in `arrays`."""
@@ -62,10 +60,8 @@ class Averaging:
 
     def arrays(self) -> Arrays:
         """The means by name."""
-        means = self.network.trained_parameters() if self.n_steps else {}
-        return with_prefix("average", {n: m.detach().cpu().numpy() for n, m in means.items()})
+        return with_prefix("average", parameter_arrays(self.network) if self.n_steps else {})
 
-    @torch.no_grad()
     def restore(self, facts: Mapping[str, Any], arrays: Arrays) -> None:
         """Set the state that `facts` and `arrays` returned."""
         self._losses = list(facts["losses"])
@@ -73,5 +69,5 @@ class Averaging:
             self.begin()
             assert self._mean is not None
             self._mean.n_averaged.fill_(facts["n_steps"])
-            for name, mean in under_prefix("average", arrays).items():
-                self._mean.module.get_parameter(name).copy_(torch.from_numpy(mean))
+            if facts["n_steps"]:
+                set_parameters(self.network, under_prefix("average", arrays))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from esnlm.torch.networks.network import Network, State
@@ -18,38 +19,41 @@ def training_arrays(network: Network, optimizer: torch.optim.Optimizer) -> Array
     """Trained parameters, and the optimiser's moments of each."""
     arrays: Arrays = {}
     for name, parameter in network.trained_parameters().items():
-        arrays[f"network.{name}"] = _array(parameter)
         kept = optimizer.state.get(parameter, {})
-        arrays |= with_prefix(f"optimizer.{name}", {k: _array(v) for k, v in kept.items()})
-    return arrays
+        arrays |= {f"optimizer.{name}.{key}": array_of(moment) for key, moment in kept.items()}
+    return arrays | with_prefix("network", parameter_arrays(network))
 
 
 def restore_training(network: Network, optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
     """Set the arrays of `training_arrays`, on the parameters' devices."""
+    set_parameters(network, under_prefix("network", arrays))
+    # AdamW counts its steps on the CPU, unless one kernel does all.
+    fused = optimizer.defaults.get("fused")
     for name, parameter in network.trained_parameters().items():
-        with torch.no_grad():
-            trained = torch.from_numpy(arrays[f"network.{name}"])
-            if trained.shape != parameter.shape:
-                raise ValueError(f"{name} must have shape {tuple(parameter.shape)}")
-            parameter.copy_(trained)
-        kept = {
-            key: torch.from_numpy(value)
-            for key, value in under_prefix(f"optimizer.{name}", arrays).items()
-            if "." not in key
-        }
-        for key, moment in kept.items():
+        kept = optimizer.state[parameter] = {}
+        for key, array in under_prefix(f"optimizer.{name}", arrays).items():
+            if "." in key:  # of a parameter whose name begins with this one's
+                continue
+            moment, counts = torch.from_numpy(array), key == "step"
             # The optimiser's compiled steps write to moments without a look at their shapes.
-            shape, dtype = (
-                ((), moment.dtype) if key == "step" else (parameter.shape, parameter.dtype)
-            )
+            shape, dtype = ((), moment.dtype) if counts else (parameter.shape, parameter.dtype)
             if moment.shape != shape or moment.dtype != dtype or not moment.is_floating_point():
                 raise ValueError(f"{key} of {name} must be {dtype} of shape {tuple(shape)}")
-        # AdamW counts its steps on the CPU, unless one kernel does all.
-        counts = parameter.device if optimizer.defaults.get("fused") else "cpu"
-        optimizer.state[parameter] = {
-            key: moment.to(counts if key == "step" else parameter.device)
-            for key, moment in kept.items()
-        }
+            kept[key] = moment.to("cpu" if counts and not fused else parameter.device)
+
+
+def parameter_arrays(network: Network) -> Arrays:
+    """Trained parameters by name."""
+    return {name: array_of(p) for name, p in network.trained_parameters().items()}
+
+
+@torch.no_grad()
+def set_parameters(network: Network, arrays: Arrays) -> None:
+    """Set the arrays of `parameter_arrays`; KeyError or ValueError where they do not fit."""
+    for name, parameter in network.trained_parameters().items():
+        if arrays[name].shape != parameter.shape:
+            raise ValueError(f"{name} must have shape {tuple(parameter.shape)}")
+        parameter.copy_(torch.from_numpy(arrays[name]))
 
 
 def mapped(function: Callable[[Any], Any], state: Any) -> Any:
@@ -67,7 +71,7 @@ def described_state(state: State, processes: Processes) -> tuple[Any, Arrays]:
     def stored(tensor: Tensor) -> int:
         number = next(numbers)
         for rank, part in enumerate(processes.all_of(tensor)):
-            arrays[f"carried.{rank}.{number}"] = _array(part)
+            arrays[f"carried.{rank}.{number}"] = array_of(part)
         return number
 
     return mapped(stored, state), arrays
@@ -84,9 +88,10 @@ def weights_digest(network: Network) -> str:
     for tensors in (network.named_parameters(), network.named_buffers()):
         for name, tensor in tensors:
             digest.update(name.encode())
-            digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+            digest.update(array_of(tensor).data)
     return digest.hexdigest()
 
 
-def _array(tensor: Tensor) -> Any:
-    return np.array(tensor.detach().cpu().numpy())
+def array_of(tensor: Tensor) -> NDArray[Any]:
+    """A copy of a tensor's values."""
+    return np.array(tensor.detach().cpu().numpy(), order="C")

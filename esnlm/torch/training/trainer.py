@@ -78,7 +78,7 @@ class NetworkTrainer(ResumableRun):
         self.processes.from_first([p.data for p in network.trained_parameters().values()])
         self._first_weights = weights_digest(network)
         if network.device.type == "cpu":
-            n_trained = sum(p.numel() for p in network.trained_parameters().values())
+            n_trained = network.n_trained
             a_weight = 4 if self.plan.optimizer == "sgd" else 12  # gradient, and two moments
             what = f"the gradients of {n_trained} trained parameters"
             check_memory(what, a_weight * n_trained, "lower one of the network's sizes")
