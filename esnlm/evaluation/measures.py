@@ -18,18 +18,9 @@ from esnlm.utils.interpolation import interpolated
 from esnlm.utils.progress import progress_bar
 
 COLUMNS = (
-    "model",
-    "text",
-    "n_tokens",
-    "n_words",
-    "n_characters",
-    "nll_per_token",
-    "perplexity",
-    "nll_per_word",
-    "bits_per_character",
-    "unknown_share",
-    "weight",
-)
+    "model", "text", "n_tokens", "n_words", "n_characters", "nll_per_token", "perplexity",
+    "nll_per_word", "bits_per_character", "unknown_share", "weight",
+)  # fmt: skip
 _PART_TOKENS = 1 << 18
 #: Tokens before a part that are read again where a state is never reset: it forgets the rest.
 _OVERLAP = 4096
@@ -100,19 +91,17 @@ class Evaluation:
         """Counts of a text, and its negative log-likelihood (n_models,) in nats."""
         sums: Any = Counter()
         tokenizer = self.models[0].tokenizer_
-        unk_id = None if tokenizer is None else tokenizer.unk_id
+        unk_id = -1 if tokenizer is None or tokenizer.unk_id is None else tokenizer.unk_id
         # A line end was cut off each document that is not a whole file.
         cut = 0 if self.split == "file" else 1
         with progress_bar(self.verbose, unit="tok", unit_scale=True, leave=False) as bar:
             for part in self.parts(path):
-                unknown = part.predicted & (
-                    part.stream.tokens == (-1 if unk_id is None else unk_id)
-                )
+                predicted = part.stream.tokens[part.predicted]
                 sums.update(
-                    n_tokens=int(np.count_nonzero(part.predicted)),
+                    n_tokens=len(predicted),
                     n_words=sum(len(doc.split()) for doc in part.docs),
                     n_characters=sum(len(doc) + cut for doc in part.docs),
-                    n_unknown=int(np.count_nonzero(unknown)),
+                    n_unknown=int(np.count_nonzero(predicted == unk_id)),
                     nll=-np.array([scores.sum() for scores in part.scores]),
                 )
                 if watch is not None:
@@ -177,24 +166,18 @@ class Evaluation:
     def _measures(self, path: str, sums: Any) -> list[dict[str, Any]]:
         if sums and not sums["n_tokens"]:
             raise CorpusError(f"{path} holds no token to predict")
-        rows: list[dict[str, Any]] = []
+        counts = [sums[name] for name in ("n_tokens", "n_words", "n_characters")]
+        n_tokens, n_words, n_characters = counts
+        unknown = _ratio(sums["n_unknown"], n_tokens)
+        rows = []
         for place, nll in enumerate(sums["nll"].tolist() if sums else ()):
-            per_token = _ratio(nll, sums["n_tokens"])
-            rows.append(
-                {
-                    "model": self.names[place],
-                    "text": path,
-                    "n_tokens": sums["n_tokens"],
-                    "n_words": sums["n_words"],
-                    "n_characters": sums["n_characters"],
-                    "nll_per_token": per_token,
-                    "perplexity": math.exp(per_token) if per_token < 700 else math.inf,
-                    "nll_per_word": _ratio(nll, sums["n_words"]),
-                    "bits_per_character": _ratio(nll / math.log(2), sums["n_characters"]),
-                    "unknown_share": _ratio(sums["n_unknown"], sums["n_tokens"]),
-                    "weight": self.weight if place == len(self.models) else "",
-                }
-            )
+            per_token = _ratio(nll, n_tokens)
+            perplexity = math.exp(per_token) if per_token < 700 else math.inf
+            bits = _ratio(nll / math.log(2), n_characters)
+            scores = per_token, perplexity, _ratio(nll, n_words), bits, unknown
+            weight = self.weight if place == len(self.models) else ""
+            row = self.names[place], path, *counts, *scores, weight
+            rows.append(dict(zip(COLUMNS, row, strict=True)))
         return rows
 
 
@@ -216,11 +199,11 @@ def _shard_streams(model: Any, shards: Shards) -> Iterator[TokenStream]:
     whole = shards.stream()
     assert whole.starts is not None
     starts = np.append(whole.starts, len(whole.tokens))
-    first = 0
-    while first < len(starts) - 1:
+    first, last = 0, len(starts) - 1
+    while first < last:
         end = int(np.searchsorted(starts, starts[first] + _PART_TOKENS))
-        end = min(max(end, first + 1), len(starts) - 1)
-        low, high = int(starts[first]), int(starts[end])
+        end = min(max(end, first + 1), last)
+        low, high = starts[[first, end]].tolist()
         bounds = np.array([0, high - low])
         yield TokenStream(whole.tokens[low:high], starts[first:end] - low, bounds)
         first = end

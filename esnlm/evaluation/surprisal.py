@@ -1,7 +1,8 @@
 """Surprisal of sentences, words and tokens, for studies of reading times."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import log
 from typing import Any
 
@@ -73,28 +74,28 @@ class SurprisalRows:
             place = inside.stop
 
 
+@dataclass
 class _Piece:
     """A text that was encoded at once: its words, its lines, and the word of each token.
 
     ``end`` spells the last token where that is the end of the sentence.
     """
 
-    def __init__(
-        self,
-        text: str,
-        offsets: Sequence[tuple[int, int]],
-        end: str | None,
-        tokens: NDArray[Any],
-        predicted: NDArray[np.bool_],
-        bits: NDArray[np.float64],
-        unk_id: int | None,
-    ) -> None:
+    text: str
+    offsets: list[tuple[int, int]]
+    end: str | None
+    tokens: NDArray[Any]
+    predicted: NDArray[np.bool_]
+    bits: NDArray[np.float64]
+    unk_id: int | None
+
+    def __post_init__(self) -> None:
+        text, offsets, end = self.text, self.offsets, self.end
         words = [match.span() for match in re.finditer(r"\S+", text)]
-        self.text = text
-        self.tokens, self.predicted, self.bits = tokens, predicted, bits
-        self.unknown = predicted & (tokens == (-1 if unk_id is None else unk_id))
+        unk_id = -1 if self.unk_id is None else self.unk_id
+        self.unknown = self.predicted & (self.tokens == unk_id)
         self.strings = [text[low:high] for low, high in words]
-        self.words, self.offsets = words, list(offsets)
+        self.words = words
         breaks = [match.start() for match in re.finditer("\n", text)]
         raw = np.searchsorted(breaks, [low for low, _ in words])
         lines = np.unique(raw, return_inverse=True)[1]  # lines without words are no sentences
@@ -108,7 +109,7 @@ class _Piece:
             self.owners = np.append(self.owners, len(words))
             lines = np.append(lines, lines[-1:])
             self.strings.append(end)
-            self.offsets.append((len(text), len(text)))
+            offsets.append((len(text), len(text)))
         self.lines = lines
 
     def sentence_rows(self) -> Iterator[tuple[Any, ...]]:

@@ -80,7 +80,7 @@ class ReservoirLM(TemplateLM):
             ids = self.tok_encode(request.args[0], add_special_tokens=False)
             begins = ids[:1] == [self._prefix]
             pairs.append((None, [self._prefix], ids[1:] if begins else ids))
-        sums = [float(scores.sum()) for scores in self._scores(pairs)]
+        sums = self._sums(pairs)
         for request, total in zip(requests, sums, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
         return sums
@@ -97,15 +97,14 @@ class ReservoirLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: Sequence[Request], disable_tqdm: bool = False, **others: Any
     ) -> list[tuple[float, bool]]:
-        sums = [float(scores.sum()) for scores in self._scores(requests)]
-        answers = list(zip(sums, self._greedy(requests), strict=True))
+        answers = list(zip(self._sums(requests), self._greedy(requests), strict=True))
         for (texts, _, _), answer in zip(requests, answers, strict=True):
             if texts is not None:
                 self.cache_hook.add_partial("loglikelihood", texts, answer)
         return answers
 
-    def _scores(self, requests: Sequence[Request]) -> list[NDArray[np.float64]]:
-        """Log-probabilities (n,) of the tokens of each continuation."""
+    def _sums(self, requests: Sequence[Request]) -> list[float]:
+        """Log-probability of each continuation."""
         if not requests:
             return []
         texts = [(*context, *following) for _, context, following in requests]
@@ -113,10 +112,8 @@ class ReservoirLM(TemplateLM):
         distinct = sorted(set(texts))
         scored = self.model.log_likelihood(self._stream(distinct))
         by_text = dict(zip(distinct, scored, strict=True))
-        return [
-            by_text[text][len(context) - 1 :]
-            for text, (_, context, _) in zip(texts, requests, strict=True)
-        ]
+        pairs = zip(texts, requests, strict=True)
+        return [float(by_text[text][len(context) - 1 :].sum()) for text, (_, context, _) in pairs]
 
     def _greedy(self, requests: Sequence[Request]) -> list[bool]:
         """Whether every token of a continuation is the most probable one there.
@@ -178,10 +175,9 @@ class ReservoirLM(TemplateLM):
         return text
 
     def _first_token(self) -> int:
-        if self._bos is not None:
-            return self._bos
-        if self._tokens.eos_id is not None:
-            return self._tokens.eos_id
+        for boundary in (self._bos, self._tokens.eos_id):
+            if boundary is not None:
+                return boundary
         line_end = self._tokens.encode("\n")
         if not len(line_end) or line_end[-1] == self._tokens.unk_id:
             raise ValueError(

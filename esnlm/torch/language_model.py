@@ -84,12 +84,13 @@ class TorchLanguageModel(SequenceModel):
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
-        n_trained = network_class(config["model"]).count(**config["network"])
+        kind = network_class(config["model"])
+        n_trained = kind.count(**config["network"])
         if n_trained > (n_numbers := sum(array.size for array in arrays[WEIGHTS].values())):
             raise ModelFormatError(
                 f"the settings are those of {n_trained} parameters, and the weights {n_numbers}"
             )
-        network = network_class(config["model"])(**config["network"])
+        network = kind(**config["network"])
         try:
             network.load_state_dict({n: torch.from_numpy(a) for n, a in arrays[WEIGHTS].items()})
         except RuntimeError as error:
@@ -116,8 +117,7 @@ class TorchLanguageModel(SequenceModel):
         network = self.network.eval()
         if not len(ids):
             return None, torch.zeros(width_of(network), device=network.device)
-        tokens = torch.from_numpy(ids).to(network.device)
-        hidden, carried = network.encode(tokens[None], state)
+        hidden, carried = network.encode(torch.from_numpy(ids).to(network.device)[None], state)
         return carried, hidden[0, -1]
 
     @torch.inference_mode()

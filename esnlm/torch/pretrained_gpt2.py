@@ -29,15 +29,15 @@ def pretrained(folder: str | Path) -> TorchLanguageModel:
     with ``<|endoftext|>``. ModelFormatError if the folder holds no GPT-2 that `GPT2` computes.
     """
     require_transformers(f"the model {folder}")
-    from transformers import GPT2Config
-
     place = Path(folder)
     with restoring(place):
-        return _pretrained(place, GPT2Config())
+        return _pretrained(place)
 
 
-def _pretrained(place: Path, default: Any) -> TorchLanguageModel:
-    config = _config(place)
+def _pretrained(place: Path) -> TorchLanguageModel:
+    from transformers import GPT2Config
+
+    config, default = _config(place), GPT2Config()
     for name in _FIXED:
         if config.get(name, getattr(default, name)) != getattr(default, name):
             raise ModelFormatError(

@@ -102,10 +102,9 @@ def _known(tokens: NDArray[Any], starts: Places, longest: int | None) -> Places:
     known = np.zeros(len(starts), dtype=np.int64)
     for i, (before, here) in enumerate(pairwise(np.split(tokens, starts[1:])), 1):
         n = min(len(before), len(here))
-        differ = np.flatnonzero(before[:n] != here[:n])
-        shared = int(differ[0]) if len(differ) else n
+        alike = np.append(before[:n] == here[:n], False)
         if len(here) <= _LONGEST + 1:
-            known[i] = max(0, shared - 1)
+            known[i] = max(0, int(alike.argmin()) - 1)
     return known if longest is None else np.minimum(known, longest)
 
 

@@ -131,11 +131,5 @@ def _pair(place: str, stem: str, number: int, line: bytes) -> Pair:
         if not sentence.isprintable() and any("\ud800" <= c <= "\udfff" for c in sentence):
             raise PairsError(f"{place}: {key} holds half a character, got {sentence!r}")
     field, term = text("field", _UNNAMED), text("linguistics_term", _UNNAMED)
-    return Pair(
-        paradigm=text("UID", stem),
-        field=_FIELDS.get(field, field),
-        phenomenon=PHENOMENA.get(term, term),
-        name=str(record.get("pairID", number)),
-        good=good,
-        bad=bad,
-    )
+    uid, name = text("UID", stem), str(record.get("pairID", number))
+    return Pair(uid, _FIELDS.get(field, field), PHENOMENA.get(term, term), name, good, bad)

@@ -11,28 +11,17 @@ from esnlm.evaluation.minimal_pairs.pairs import PHENOMENA, Pair
 from esnlm.evaluation.minimal_pairs.scores import PairScores
 
 COLUMNS = (
-    "model",
-    "level",
-    "paradigm",
-    "field",
-    "phenomenon",
-    "n_pairs",
-    "accuracy",
-    "ties",
-    "bos",
+    "model", "level", "paradigm", "field", "phenomenon", "n_pairs", "accuracy", "ties", "bos",
     "reduction",
-)
+)  # fmt: skip
 PAIR_COLUMNS = ("model", "paradigm", "phenomenon", "pair", "good", "bad", "credit")
 _OVERALL = "overall"
 _SEVERAL = "all"
 #: What columns of published tables call a model -> what plots call it.
 _NAMES = {
-    "5gram": "5-gram",
-    "lstm": "LSTM",
-    "transformer_xl": "Transformer-XL",
-    "gpt2_large": "GPT-2 large",
-    "human_individual_agreement": "human",
-}
+    "5gram": "5-gram", "lstm": "LSTM", "transformer_xl": "Transformer-XL",
+    "gpt2_large": "GPT-2 large", "human_individual_agreement": "human",
+}  # fmt: skip
 
 Row = dict[Any, Any]
 Accuracies = dict[str, float]
@@ -82,18 +71,12 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
     except (UnicodeDecodeError, pd.errors.ParserError) as error:
         raise ValueError(f"{path} is not a CSV: {str(error).strip()}") from error
     if {"model", "level", "phenomenon", "accuracy"} <= set(table.columns):
-        found = {
-            str(model): _accuracies(rows["accuracy"], rows["level"], rows["phenomenon"])
-            for model, rows in table.groupby("model", sort=False)
-        }
+        groups = table.groupby("model", sort=False)
+        found = {str(model): _accuracies(rows, "accuracy", "phenomenon") for model, rows in groups}
     elif {"level", "linguistics_term"} <= set(table.columns):
-        found = {
-            _NAMES.get(name, name): _accuracies(
-                table[name], table["level"], table["linguistics_term"]
-            )
-            for name in table.columns.drop(["level", "linguistics_term"])
-            if not name.startswith("Unnamed:")
-        }
+        others = table.columns.drop(["level", "linguistics_term"])
+        names = [name for name in others if not name.startswith("Unnamed:")]
+        found = {_NAMES.get(n, n): _accuracies(table, n, "linguistics_term") for n in names}
     else:
         raise ValueError(
             f"{path} holds no published accuracies: expected the columns level and"
@@ -106,16 +89,16 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
     return found
 
 
-def _accuracies(column: "pd.Series[str]", levels: Any, phenomena: Any) -> Accuracies:
+def _accuracies(table: pd.DataFrame, column: str, term: str) -> Accuracies:
     """Accuracy by phenomenon and overall; nothing unless the column holds accuracies."""
     try:
-        values = column[column.str.strip() != ""].astype(float)
+        values = table.loc[table[column].str.strip() != "", column].astype(float)
     except ValueError:
         return {}
     if not values.between(0, 1).all():
         return {}
-    phenomena = phenomena.replace(PHENOMENA)
-    at = {level: values[levels == level] for level in ("paradigm", "phenomenon", _OVERALL)}
+    phenomena = table[term].replace(PHENOMENA)
+    at = {level: values[table["level"] == level] for level in ("paradigm", "phenomenon", _OVERALL)}
     found = at["paradigm"].groupby(phenomena).agg(_mean).to_dict()
     if len(at["paradigm"]):
         found[_OVERALL] = _mean(at["paradigm"])

@@ -139,17 +139,14 @@ def right_sequences(network: DyckLSTM, sequences: Brackets) -> NDArray[np.bool_]
         (((network(batch.tokens) > 0.5) == batch.allowed).all(dim=2) | ~batch.inside).all(dim=1)
         for batch in sequences.batches()
     ]
-    right = np.empty(len(sequences.tokens), dtype=bool)
-    right[sequences.by_length().cpu().numpy()] = torch.cat(found).cpu().numpy()
-    return right
+    return torch.cat(found)[sequences.by_length().argsort()].cpu().numpy()
 
 
 @torch.inference_mode()
 def measured_timescales(network: DyckLSTM, sequences: Brackets) -> NDArray[np.float64]:
     """Timescales (H,) from the mean forget gates over all steps (equation 3)."""
     network.eval()
-    total: Tensor = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros(network.layer.n_units, dtype=torch.float64)
     for batch in sequences.batches():
-        gates = network.forget_gates(batch.tokens)[batch.inside]
-        total = total + gates.double().sum(dim=0).cpu()
+        total += network.forget_gates(batch.tokens)[batch.inside].double().sum(dim=0).cpu()
     return estimated_timescales((total / int(sequences.inside.sum())).numpy())

@@ -93,12 +93,8 @@ class LayeredReservoirs(Network):
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, D); the state is each reservoir's, (B, R)."""
-        hidden = self.embedding(tokens)
-        reached = []
-        for i, block in enumerate(self.blocks):
-            hidden, after = block(hidden, None if state is None else state[i])
-            reached.append(after)
-        return self.norm(hidden), tuple(reached)
+        hidden, reached = self.through(self.blocks, self.embedding(tokens), state)
+        return self.norm(hidden), reached
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V), by the embedding (tied)."""

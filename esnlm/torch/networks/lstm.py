@@ -37,9 +37,5 @@ class LSTM(Network):
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, H); the state is h and c (B, H) of each layer."""
-        hidden = self.drop(self.embedding(tokens))
-        reached = []
-        for i, layer in enumerate(self.layers):
-            hidden, after = layer(hidden, None if state is None else state[i])
-            reached.append(after)
-        return self.drop(hidden), tuple(reached)
+        hidden, reached = self.through(self.layers, self.drop(self.embedding(tokens)), state)
+        return self.drop(hidden), reached

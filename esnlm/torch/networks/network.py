@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -117,6 +117,15 @@ class Network(nn.Module, ABC):
         start. It is neither detached nor changed here.
         """
 
+    @staticmethod
+    def through(layers: Iterable[Any], hidden: Tensor, state: State) -> tuple[Tensor, State]:
+        """Hidden of the last of recurrent layers, each called with its state; their new states."""
+        reached = []
+        for i, layer in enumerate(layers):
+            hidden, after = layer(hidden, None if state is None else state[i])
+            reached.append(after)
+        return hidden, tuple(reached)
+
     def penalty(self) -> Tensor | None:
         """A scalar that the last `encode`, in training, adds to the mean loss; returned once."""
         return None
@@ -141,12 +150,9 @@ class Network(nn.Module, ABC):
         rows at a time and takes the gradient of each part before the next.
         """
         rows = self.rows_at_once()
-        if torch.is_grad_enabled() or len(hidden) <= rows:
-            return self._loss_of_rows(hidden, targets)
-        parts = zip(hidden.split(rows), targets.split(rows), strict=True)
-        return torch.cat([self._loss_of_rows(*part) for part in parts])
-
-    def _loss_of_rows(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        if not torch.is_grad_enabled() and len(hidden) > rows:
+            parts = zip(hidden.split(rows), targets.split(rows), strict=True)
+            return torch.cat([self.loss(*part) for part in parts])
         logits = self.head(hidden)
         # The dtype, and no copy of half-precision logits in float32 before.
         kind = None if logits.dtype == torch.float64 else torch.float32

@@ -27,7 +27,7 @@ class Batch:
     def share(self, part: int, n_parts: int) -> "Batch":
         """The rows of one of several processes."""
         rows = slice(part, None, n_parts)
-        arrays = (self.tokens[rows], self.following[rows], self.counted[rows])
+        arrays = self.tokens[rows], self.following[rows], self.counted[rows]
         return Batch(*arrays, self.continues)
 
 
@@ -112,9 +112,8 @@ class StreamBatches:
         begins, cuts = np.arange(self.rows)[:, None] * self.steps, np.append(0, np.cumsum(lengths))
         for index in range(first, self.n_batches):
             places = begins + np.arange(cuts[index], cuts[index + 1])
-            tokens, following = (
-                np.asarray(self.tokens[where]).astype(np.int64) for where in (places, places + 1)
-            )
+            tokens = np.asarray(self.tokens[places], dtype=np.int64)
+            following = np.asarray(self.tokens[places + 1], dtype=np.int64)
             yield Batch(tokens, following, np.ones(places.shape, dtype=bool), index > 0)
 
 

@@ -49,9 +49,9 @@ class Processes:
         return parts
 
 
-def launched() -> bool:
-    """Whether torch's launcher started this process."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+def launched() -> int:
+    """How many processes torch's launcher started; 0: it did not start this one."""
+    return int(os.environ["WORLD_SIZE"]) if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else 0
 
 
 def local_rank() -> int:
@@ -62,13 +62,13 @@ def local_rank() -> int:
 @contextmanager
 def joined(device: torch.device) -> Iterator[Processes]:
     """This process, which computes on ``device``, among those that the launcher started."""
-    if not launched() or os.environ["WORLD_SIZE"] == "1":
+    if launched() < 2:
         yield Processes()
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Processes(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        yield Processes(int(os.environ["RANK"]), launched())
     finally:
         distributed.destroy_process_group()

@@ -71,8 +71,6 @@ class Ahead:
         hidden = self.network.harvest(np.concatenate(tokens), starts)
         pieces = hidden.split([len(ids) for ids in tokens])
         for part, marks, piece in zip(parts, read, pieces, strict=True):
-            chosen = part.counted[marks]
-            if chosen.all():
-                yield piece
-            else:
-                yield piece.index_select(0, on_device(np.flatnonzero(chosen), piece.device))
+            chosen = np.flatnonzero(part.counted[marks])
+            whole = len(chosen) == len(piece)
+            yield piece if whole else piece.index_select(0, on_device(chosen, piece.device))

@@ -133,8 +133,6 @@ class NetworkTrainer(ResumableRun):
         return facts | {"averaging": self.averaging.facts()}, arrays
 
     def _agreed(self, wishes: list[bool]) -> list[bool]:
-        if self.processes.size == 1:
-            return wishes
         flags = torch.tensor(wishes, dtype=torch.int32)  # on the CPU: no device is waited for
         self.processes.sum([flags])
         return [flag > 0 for flag in flags.tolist()]
@@ -262,5 +260,5 @@ class NetworkTrainer(ResumableRun):
         tokens, seconds = self._since
         pace = (self.tokens - tokens) / max(self.seconds - seconds, 1e-9)
         rate = self.plan.rate(max(0, self.step - 1), self.n_steps)
-        loss, counts = total / max(n, 1.0), self.network.parameter_counts()
-        return loss, rate, round(pace, 1), peak_memory(self.network.device), *counts
+        memory, counts = peak_memory(self.network.device), self.network.parameter_counts()
+        return total / max(n, 1.0), rate, round(pace, 1), memory, *counts
