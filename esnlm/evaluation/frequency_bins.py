@@ -46,8 +46,7 @@ class FrequencyBins:
         self.edges = edges
         self.block_size = block_size
         self._waiting = (np.empty(0), np.empty(0))
-        self._losses: list[Floats] = []
-        self._sizes: list[Floats] = []
+        self._sums: list[tuple[Floats, Floats]] = []
 
     def add(self, log_probs: Floats, frequencies: NDArray[Any]) -> None:
         """Count tokens (T,): their natural-log probabilities and training counts.
@@ -115,9 +114,10 @@ class FrequencyBins:
         """Summed losses and numbers of tokens (n_blocks, n_bins + 1) of all that was added."""
         self._sum_blocks(*self._waiting)
         self._waiting = (np.empty(0), np.empty(0))
-        if not self._losses:
+        if not self._sums:
             raise ValueError("log_probs hold no token: nothing to average")
-        return np.concatenate(self._losses), np.concatenate(self._sizes)
+        losses, sizes = map(np.concatenate, zip(*self._sums, strict=True))
+        return losses, sizes
 
     def _sum_blocks(self, scores: Floats, counts: NDArray[Any]) -> None:
         if not len(scores):
@@ -126,8 +126,8 @@ class FrequencyBins:
         member = np.eye(len(self.edges) + 2)[bins]  # the last column is that of all tokens
         member[:, -1] = 1.0
         firsts = np.arange(0, len(scores), self.block_size)
-        self._losses.append(np.add.reduceat(member * -scores[:, None], firsts, axis=0))
-        self._sizes.append(np.add.reduceat(member, firsts, axis=0))
+        losses = np.add.reduceat(member * -scores[:, None], firsts, axis=0)
+        self._sums.append((losses, np.add.reduceat(member, firsts, axis=0)))
 
 
 def _perplexity(losses: Floats, sizes: Floats) -> Floats:

@@ -179,12 +179,10 @@ def _special_ids(model: LanguageModel) -> dict[str, Any]:
 
 def _without_template(processor: Any) -> Any:
     """A post-processor that adds no tokens."""
-    if processor is None or processor["type"] == "ByteLevel":
-        return processor
-    if processor["type"] != "Sequence":
+    if processor is None:
         return None
-    kept = [part for part in processor["processors"] if part["type"] == "ByteLevel"]
-    return kept[0] if kept else None
+    parts = processor["processors"] if processor["type"] == "Sequence" else [processor]
+    return next((part for part in parts if part["type"] == "ByteLevel"), None)
 
 
 def _json(value: Any) -> str:

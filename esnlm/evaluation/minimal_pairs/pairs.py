@@ -67,8 +67,7 @@ def _files(path: Path) -> Iterator[tuple[str, str, Iterable[bytes]]]:
     """Name, paradigm by default, and lines of each file."""
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*.jsonl")) if not file.name.startswith(".")]
-        if not files:
-            files = [_only_archive(path)]
+        files = files or [_only_archive(path)]
     elif path.is_file():
         files = [path]
     elif path.exists():

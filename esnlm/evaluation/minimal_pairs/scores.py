@@ -59,9 +59,8 @@ def score_pairs(
     Raises FloatingPointError where a score is not a number.
     """
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    scores = sentence_log_likelihoods(
-        model, sentences, bos=bos, reduction=reduction, verbose=verbose
-    )
+    options: Any = {"bos": bos, "reduction": reduction, "verbose": verbose}
+    scores = sentence_log_likelihoods(model, sentences, **options)
     if np.isnan(scores).any():
         worst = sentences[int(np.argmax(np.isnan(scores)))]
         raise FloatingPointError(f"the model's score of {worst!r} is not a number")
@@ -109,9 +108,8 @@ def sentence_log_likelihoods(
     after = [_boundary(tokenizer.eos_id, "EOS")] if eos else []
     framed = [(*before, *ids.tolist(), *after) for ids in tokenizer.encode_batches(sentences)]
     sums = _sums(model, framed, verbose)
-    if reduction == "sum":
-        return sums
-    return sums / np.maximum([len(ids) - 1 for ids in framed], 1)
+    n_scored = np.maximum([len(ids) - 1 for ids in framed], 1)
+    return sums if reduction == "sum" else sums / n_scored
 
 
 def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Floats:

@@ -108,9 +108,8 @@ def merged(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     >>> merged({"reservoir": {"n_units": 9}, "rank": 2}, {"reservoir": {"degree": 4}})
     {'reservoir': {'n_units': 9, 'degree': 4}, 'rank': 2}
     """
-    both = dict(settings)
-    for name, value in given.items():
-        before = both.get(name)
-        inner = isinstance(value, Mapping) and isinstance(before, Mapping)
-        both[name] = {**before, **value} if inner else value  # type: ignore[dict-item]
+    both = {**settings, **given}
+    for name in settings.keys() & given.keys():
+        if isinstance(settings[name], Mapping) and isinstance(given[name], Mapping):
+            both[name] = {**settings[name], **given[name]}
     return both

@@ -84,14 +84,12 @@ class NetworkTrainer(ResumableRun):
             check_memory(what, a_weight * n_trained, "lower one of the network's sizes")
         groups = network.parameter_groups(self.plan.weight_decay)
         self.optimizer: torch.optim.Optimizer
+        rate, betas = self.plan.learning_rate, self.plan.betas
         if self.plan.optimizer == "sgd":
-            self.optimizer = torch.optim.SGD(groups, lr=self.plan.learning_rate)
+            self.optimizer = torch.optim.SGD(groups, lr=rate)
         else:
             # One pass over weights and moments, where torch's default makes a dozen.
-            fused = True if network.device.type in ("cpu", "cuda") else None
-            self.optimizer = torch.optim.AdamW(
-                groups, lr=self.plan.learning_rate, betas=self.plan.betas, fused=fused
-            )
+            self.optimizer = torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)
         self.averaging = Averaging(network, self.plan.patience)
         if self.plan.patience is not None and self.held_out is None:
             raise ValueError("patience needs a held-out text, whose loss it watches")
