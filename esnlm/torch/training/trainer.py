@@ -131,6 +131,8 @@ class NetworkTrainer(ResumableRun):
         return facts | {"averaging": self.averaging.facts()}, arrays
 
     def _agreed(self, wishes: list[bool]) -> list[bool]:
+        if self.processes.size == 1:
+            return wishes
         flags = torch.tensor(wishes, dtype=torch.int32)  # on the CPU: no device is waited for
         self.processes.sum([flags])
         return [flag > 0 for flag in flags.tolist()]
