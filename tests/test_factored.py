@@ -541,3 +541,17 @@ def test_bad_targets_are_named(rows):
         fitted.predict_log_proba_of(rows[0][:2], [0, 77])
     with pytest.raises(ValueError, match="2 rows and y 1"):
         fitted.predict_log_proba_of(rows[0][:2], [0])
+
+
+@pytest.mark.parametrize("solver", ["separate", "joint"])
+def test_a_seed_also_starts_mixtures_that_are_given_by_name(solver: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 5))
+    y = (X[:, 0] > 0) + 2 * (X[:, 1] * X[:, 2] > 0)
+    made = [
+        ClassFactoredReadout(2, class_readout="moe", solver=solver, random_state=3).fit(X, y)
+        for _ in range(2)
+    ]
+    one, other = (readout.state_dict() for readout in made)
+    assert one.keys() == other.keys()
+    assert all(np.array_equal(one[name], other[name]) for name in one)

@@ -186,8 +186,8 @@ class ClassFactoredReadout(TwoLevelReadout):
 
     def _start(self) -> None:
         check_parameters(self, self._constraints)
-        self._classes = _factor("class_readout", self.class_readout)
-        self._words = _factor("word_readout", self.word_readout)
+        self._classes = _factor("class_readout", self.class_readout, self.random_state)
+        self._words = _factor("word_readout", self.word_readout, self.random_state)
         self._separate: SeparateFactors | None = None
         super()._start()
         if self.solver == "joint" and not self._may_be_joint:
@@ -366,12 +366,14 @@ def joint_softmax(alpha: float | None = None, n_passes: int | None = None) -> So
     return factor.set_params(**{name: v for name, v in given.items() if v is not None})
 
 
-def _factor(name: str, readout: Any) -> Any:
-    """A readout for a factor: the caller's, or the default one of its name."""
+def _factor(name: str, readout: Any, random_state: Any) -> Any:
+    """A readout for a factor: the caller's, or the default one of its name, started alike."""
     if isinstance(readout, StreamingReadout):
         return readout
     if isinstance(readout, str) and readout in _KINDS:
-        return _KINDS[readout]()
+        factor = _KINDS[readout]()
+        seeded = "random_state" in factor.get_params()
+        return factor.set_params(random_state=random_state) if seeded else factor
     raise ValueError(f"{name} must be 'softmax', 'ridge', 'moe' or a readout, got {readout!r}")
 
 
