@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from esnlm.interop.huggingface_parts import Described, describe_readout, describe_reservoir
@@ -68,7 +69,10 @@ def export_model(model: LanguageModel, folder: str | Path) -> None:
         texts |= _tokenizer_files(model.tokenizer_, config)
     texts[CODE] = (Path(__file__).parent / "exported" / CODE).read_text("utf-8")
     with folder_aside(target, check_free) as aside:
-        save_file(arrays, aside / WEIGHTS, metadata={"format": "pt"})
+        try:
+            save_file(arrays, aside / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OSError(f"the weights in {target} cannot be written: {error}") from error
         for name, text in texts.items():
             (aside / name).write_text(text, "utf-8")
         for path in aside.iterdir():
