@@ -43,7 +43,7 @@ _ABSURD = (
     "train TEXT --units 8 --held-out TEXT --held-out-tokens N --out out",
     "prepare TEXT --tokenizer bpe:N --out out",
     "ngram TEXT --order N --out out",
-    "generate MODEL --tokens N",
+    "generate MODEL --tokens N0000",
     "generate MODEL --tokens 3 --top-k N",
     "elman --sizes N --seeds 1 --out out",
     "dyck --units N --models esn --out out",
