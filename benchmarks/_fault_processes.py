@@ -17,6 +17,8 @@ from _fault_runner import Case, address_space
 
 from esnlm.__main__ import main
 
+# Seconds that a process may take: it outlives a case that is given up.
+_LONGEST = 60
 _PASSES = "--passes 2 --chunk-tokens 40 --checkpoint-every 0"
 #: Commands, with what is added where they are run again after a kill.
 _WRITERS = {
@@ -175,6 +177,7 @@ class _Child:
             return
         for stream in (1, 2):
             os.dup2(said, stream)
+        signal.alarm(_LONGEST)
         try:
             counted = _counted_changes()
             first()
