@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import reservoirpy.nodes
 from tqdm import auto
 
 from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, SoftmaxReadout
 from esnlm.utils.progress import progress_bar
+from esnlm.utils.reservoirpy import ReadoutNode, ReservoirNode
 
 DOCS = ["the boy sees the dog", "the dog sees the boy"] * 5
 MODELS = [
@@ -108,3 +110,22 @@ def test_coefficients_of_ridge_are_there_after_partial_fit():
         for name in ("coef_", "intercept_", "alpha_"):
             np.testing.assert_allclose(getattr(readout, name), getattr(whole, name), rtol=1e-9)
         readout.partial_fit(X[30:], y[30:])
+
+
+def drawn_once() -> Reservoir:
+    return Reservoir(20, degree=3, random_state=0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: drawn_once() >> RidgeReadout() >> reservoirpy.nodes.Output(),
+        lambda: drawn_once() >> (RidgeReadout() >> reservoirpy.nodes.Output()),
+        lambda: ReservoirNode(drawn_once()) >> ReadoutNode(RidgeReadout()),
+    ],
+)
+def test_labels_of_one_axis_wherever_the_readout_stands_in_a_reservoirpy_model(make: Any):
+    tokens = np.random.default_rng(0).integers(0, 4, 100)
+    rows, labels = np.eye(4)[tokens[:-1]], tokens[1:]
+    expected = make().fit(rows, np.eye(4)[labels]).run(rows)
+    np.testing.assert_allclose(make().fit(rows, labels).run(rows), expected)

@@ -1,5 +1,6 @@
 """N-gram language model with the interface of `LanguageModel`."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +23,7 @@ _CONSTRAINTS = {"reset": Choice(RESETS), "order": Count(), "n_tokens": Count(non
 _SETTINGS = ("order", "reset", "n_tokens", "discounts")
 
 
+@dataclass(eq=False, repr=False)
 class NgramLanguageModel(SequenceModel):
     """Interpolated Kneser-Ney n-grams on documents: the baseline on the same tokens.
 
@@ -60,20 +62,12 @@ class NgramLanguageModel(SequenceModel):
 
     _kind: ClassVar[str | None] = KIND
 
-    def __init__(
-        self,
-        order: int = 5,
-        tokenizer: Tokenizer | str | None = None,
-        reset: str = "sentence",
-        *,
-        n_tokens: int | None = None,
-        discounts: str = "modified",
-    ) -> None:
-        self.order = order
-        self.tokenizer = tokenizer
-        self.reset = reset
-        self.n_tokens = n_tokens
-        self.discounts = discounts
+    order: int = 5
+    tokenizer: Tokenizer | str | None = None
+    reset: str = "sentence"
+    _: KW_ONLY
+    n_tokens: int | None = None
+    discounts: str = "modified"
 
     def fit(self, docs: Any, y: None = None) -> Self:
         """Count the n-grams of documents (an iterable of str or int arrays) or a TokenStream.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -29,6 +30,7 @@ _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
 _CARRIED = ("carried.state", "carried.last")
 
 
+@dataclass(eq=False, repr=False)
 class LanguageModel(SequenceModel):
     """Next-token distributions from a reservoir's states.
 
@@ -100,30 +102,17 @@ class LanguageModel(SequenceModel):
         "shuffle": Flag(),
     }
 
-    def __init__(
-        self,
-        reservoir: Any = None,
-        readout: Any = "ridge",
-        tokenizer: Tokenizer | str | None = None,
-        features: Any = None,
-        reset: str = "sentence",
-        *,
-        n_tokens: int | None = None,
-        shuffle: bool = True,
-        n_streams: int = 64,
-        random_state: int | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.reservoir = reservoir
-        self.readout = readout
-        self.tokenizer = tokenizer
-        self.features = features
-        self.reset = reset
-        self.n_tokens = n_tokens
-        self.shuffle = shuffle
-        self.n_streams = n_streams
-        self.random_state = random_state
-        self.verbose = verbose
+    reservoir: Any = None
+    readout: Any = "ridge"
+    tokenizer: Tokenizer | str | None = None
+    features: Any = None
+    reset: str = "sentence"
+    _: KW_ONLY
+    n_tokens: int | None = None
+    shuffle: bool = True
+    n_streams: int = 64
+    random_state: int | None = None
+    verbose: bool = False
 
     def fit(self, docs: Any, y: None = None, *, held_out: Any = None) -> Self:
         """Fit tokenizer, features and readout, in this order, where they are not given fitted.

@@ -1,5 +1,6 @@
 """Interpolated Kneser-Ney n-grams on token sequences: the baseline every model stands beside."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Self
 
 import numpy as np
@@ -19,6 +20,7 @@ _CONSTRAINTS = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class KneserNey(Stateful, BaseEstimator):
     """Interpolated Kneser-Ney n-gram model of tokens in ``range(n_tokens)``.
 
@@ -49,12 +51,10 @@ class KneserNey(Stateful, BaseEstimator):
     modeling, equations 4.29 to 4.33.
     """
 
-    def __init__(
-        self, order: int = 5, *, n_tokens: int | None = None, discounts: str = "modified"
-    ) -> None:
-        self.order = order
-        self.n_tokens = n_tokens
-        self.discounts = discounts
+    order: int = 5
+    _: KW_ONLY
+    n_tokens: int | None = None
+    discounts: str = "modified"
 
     def fit(self, tokens: ArrayLike, *, starts: ArrayLike | None = None) -> Self:
         """Count the n-grams of integers (T,), where ``starts`` (n,) says where documents begin.

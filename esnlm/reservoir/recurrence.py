@@ -14,7 +14,8 @@ from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import Step
 from esnlm.utils.threads import TileMap
 
-_CODES = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
+#: Activation -> its code in compiled functions.
+ACTIVATIONS = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
 # Streams of a tile and lanes in a block of units; 16 sums stay in registers.
 _CYCLIC_TILE = 4
 _CYCLIC_UNITS = 4
@@ -27,7 +28,7 @@ class Recurrence(ABC):
     """W and leak rates in the form that the kernels of one pattern of connections read."""
 
     def __init__(self, W: Any, leak: NDArray[Any], activation: str) -> None:
-        self._leak, self._n_units, self._code = leak.copy(), W.shape[0], _CODES[activation]
+        self._leak, self._n_units, self._code = leak.copy(), W.shape[0], ACTIVATIONS[activation]
         self._count = LINE_BYTES // leak.itemsize
 
     @abstractmethod

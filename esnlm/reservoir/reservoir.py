@@ -2,6 +2,7 @@
 
 import reprlib
 from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +38,7 @@ _BLOCK_BYTES = 32 << 20
 _LIMIT = 1e8
 
 
+@dataclass(eq=False, repr=False)
 class Reservoir(Stateful, Linkable, BaseEstimator):
     """Leaky echo state network: ``h[t] = (1-a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)``.
 
@@ -112,32 +114,18 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         "random_state": Count(0, none=True),
     }
 
-    def __init__(
-        self,
-        n_units: int,
-        *,
-        spectral_radius: float = 0.97,
-        input_scaling: float = 1.0,
-        degree: int = 32,
-        leak_rate: Any = 1.0,
-        activation: str = "tanh",
-        topology: str = "random",
-        bias_scaling: float = 0.0,
-        input_degree: int | None = None,
-        dtype: str = "float32",
-        random_state: int | None = None,
-    ) -> None:
-        self.n_units = n_units
-        self.spectral_radius = spectral_radius
-        self.input_scaling = input_scaling
-        self.degree = degree
-        self.leak_rate = leak_rate
-        self.activation = activation
-        self.topology = topology
-        self.bias_scaling = bias_scaling
-        self.input_degree = input_degree
-        self.dtype = dtype
-        self.random_state = random_state
+    n_units: int
+    _: KW_ONLY
+    spectral_radius: float = 0.97
+    input_scaling: float = 1.0
+    degree: int = 32
+    leak_rate: Any = 1.0
+    activation: str = "tanh"
+    topology: str = "random"
+    bias_scaling: float = 0.0
+    input_degree: int | None = None
+    dtype: str = "float32"
+    random_state: int | None = None
 
     def fit(
         self, X: ArrayLike | None = None, y: Any = None, *, n_inputs: int | None = None

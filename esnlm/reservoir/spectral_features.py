@@ -1,8 +1,7 @@
 """Word features from a singular value decomposition of bigram counts: no descent, one pass."""
 
-from __future__ import annotations
-
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
@@ -21,6 +20,7 @@ _PIECE = 1 << 22
 _ITERATIONS = 3
 
 
+@dataclass(eq=False, repr=False)
 class SpectralWordFeatures(LearnedFeatures):
     """Dense word features from the company that words keep, in closed form.
 
@@ -67,11 +67,9 @@ class SpectralWordFeatures(LearnedFeatures):
 
     _saved = saved(embedding="embedding_", singular_values="singular_values_")
 
-    def __init__(
-        self, n_features: int = 128, *, random_state: int | np.random.RandomState | None = None
-    ) -> None:
-        self.n_features = n_features
-        self.random_state = random_state
+    n_features: int = 128
+    _: KW_ONLY
+    random_state: int | np.random.RandomState | None = None
 
     def fit(
         self,
@@ -81,7 +79,7 @@ class SpectralWordFeatures(LearnedFeatures):
         reservoir: Any = None,
         n_tokens: int | None = None,
         starts: ArrayLike | None = None,
-    ) -> SpectralWordFeatures:
+    ) -> Self:
         """Learn the features from tokens (T,).
 
         Parameters

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import lazy_loader
 import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
@@ -10,6 +11,8 @@ import scipy.special
 from numpy.typing import NDArray
 
 from esnlm.utils.array_shapes import check_pointers
+
+reservoirpy = lazy_loader.load("reservoirpy")  # slow to import
 
 _DENSE_BELOW = 300
 _SUBSPACES = ((4, 200), (8, 400))
@@ -34,9 +37,8 @@ def recurrent_weights(
     not reach the weights.
     """
     if topology == "delay_line":
-        from reservoirpy.mat_gen import line
-
-        weights = line(n_units, n_units, weights=np.full(n_units - 1, spectral_radius))
+        chain = np.full(n_units - 1, spectral_radius)
+        weights = reservoirpy.mat_gen.line(n_units, n_units, weights=chain)
     else:
         weights = _TOPOLOGIES[topology](n_units, min(degree, n_units), rng)
         radius = radius_of(topology, weights)
@@ -103,10 +105,8 @@ def input_weights(
         dense = rng.standard_normal((n_inputs, n_units), dtype=np.float64)
         dense *= scaling
         return dense.astype(dtype).T
-    degree = min(input_degree, n_units)
-    from reservoirpy.mat_gen import normal
-
-    made = normal(n_units, n_inputs, degree=degree, direction="out", seed=rng, scale=scaling)
+    drawn = {"degree": min(input_degree, n_units), "direction": "out", "scale": scaling}
+    made = reservoirpy.mat_gen.normal(n_units, n_inputs, seed=rng, **drawn)
     return scipy.sparse.csc_matrix(made, dtype=dtype)
 
 
@@ -194,31 +194,26 @@ def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def _random(n_units: int, degree: int, rng: np.random.Generator) -> Any:
-    from reservoirpy.mat_gen import normal
-
-    return normal(n_units, n_units, degree=degree, direction="in", seed=rng)
+    return reservoirpy.mat_gen.normal(n_units, n_units, degree=degree, direction="in", seed=rng)
 
 
 def _ring(n_units: int, degree: int, rng: np.random.Generator) -> Any:
-    from reservoirpy.mat_gen import ring
-
-    return ring(n_units, n_units)
+    return reservoirpy.mat_gen.ring(n_units, n_units)
 
 
 def _small_world(n_units: int, degree: int, rng: np.random.Generator) -> Any:
-    from reservoirpy.mat_gen import small_world
-
     if n_units < 3:
         raise ValueError(f"topology 'small_world' needs n_units of at least 3, got {n_units}")
     neighbours = max(2, min(degree, n_units - 1) // 2 * 2)
-    return small_world(n_units, n_units, nb_close_neighbours=neighbours, seed=rng)
+    return reservoirpy.mat_gen.small_world(
+        n_units, n_units, nb_close_neighbours=neighbours, seed=rng
+    )
 
 
 def _orthogonal(n_units: int, degree: int, rng: np.random.Generator) -> Any:
-    from reservoirpy.mat_gen import orthogonal
-
     # Rounded, so that another library's last bits do not reach the weights.
-    return scipy.sparse.csr_matrix(np.round(orthogonal(n_units, n_units, seed=rng), 12))
+    drawn = reservoirpy.mat_gen.orthogonal(n_units, n_units, seed=rng)
+    return scipy.sparse.csr_matrix(np.round(drawn, 12))
 
 
 def _offsets(n_units: int, degree: int, rng: np.random.Generator) -> Any:

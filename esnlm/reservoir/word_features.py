@@ -1,9 +1,8 @@
 """Word features in front of the recurrence (Rachez & Hagiwara 2014, sections 3.1 and 3.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,15 +11,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.kernels import features as kernels
-from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.reservoir.parallel_streams import checked_starts
+from esnlm.reservoir.recurrence import ACTIVATIONS
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.validation import Count, Number, check_parameters, checked_tokens
 
 _descend: Any = kernels.descend  # compiled functions carry no types of their own
 
-_ACTIVATIONS = {"tanh": TANH, "relu": RELU, "identity": IDENTITY}
 # Online least squares with step η‖x‖² converges below 2; a tenth keeps its gradient noise small
 # at every reservoir size (with 0.01 the paper's rate is above it from about 30 units on).
 _LARGEST_STEP = 0.1
@@ -47,6 +45,7 @@ class LearnedFeatures(Stateful, TransformerMixin, BaseEstimator):
         return arrays
 
 
+@dataclass(eq=False, repr=False)
 class WordFeatures(LearnedFeatures):
     """Dense word features f(u) = W_f u that drive a reservoir in place of one-hot words (eq. 8-11).
 
@@ -117,20 +116,12 @@ class WordFeatures(LearnedFeatures):
         "readout_learning_rate": Number(0, open="low"),
     }
 
-    def __init__(
-        self,
-        n_features: int = 2,
-        *,
-        n_passes: int = 10,
-        learning_rate: float = 0.05,
-        readout_learning_rate: float = 0.01,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_features = n_features
-        self.n_passes = n_passes
-        self.learning_rate = learning_rate
-        self.readout_learning_rate = readout_learning_rate
-        self.random_state = random_state
+    n_features: int = 2
+    _: KW_ONLY
+    n_passes: int = 10
+    learning_rate: float = 0.05
+    readout_learning_rate: float = 0.01
+    random_state: int | np.random.RandomState | None = None
 
     def fit(
         self,
@@ -140,7 +131,7 @@ class WordFeatures(LearnedFeatures):
         reservoir: Any,
         n_tokens: int | None = None,
         starts: ArrayLike | None = None,
-    ) -> WordFeatures:
+    ) -> Self:
         """Learn the features on tokens (T,), in their order.
 
         Parameters
@@ -213,5 +204,5 @@ class WordFeatures(LearnedFeatures):
             np.ascontiguousarray(inputs, dtype=np.float64),
             np.ascontiguousarray(reservoir.bias_, dtype=np.float64),
             np.ascontiguousarray(reservoir.leak_rate_, dtype=np.float64),
-            _ACTIVATIONS[reservoir.activation],
+            ACTIVATIONS[reservoir.activation],
         )

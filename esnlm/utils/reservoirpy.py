@@ -14,7 +14,33 @@ from reservoirpy.utils.data_validation import check_node_input
 _ACTIVATIONS = {tanh: "tanh", relu: "relu", identity: "identity"}
 
 
-class ReservoirNode(Node):
+class _Labelled:
+    """``>>`` makes models that take class numbers (T,) as targets, too."""
+
+    def __rshift__(self, other: Any) -> Any:
+        return _labelled(Node.__rshift__(self, other))
+
+    def __rrshift__(self, other: Any) -> Any:
+        return _labelled(Node.__rrshift__(self, other))
+
+
+class _EstimatorNode(_Labelled):
+    """A node whose state is its last output; `_outputs` gives those of vectors (T, n_inputs)."""
+
+    output_dim: Any
+    _outputs: Any
+
+    def _step(self, state: Any, x: NDArray[Any]) -> Any:
+        return self._run(state, x[None])[0]
+
+    def _run(self, state: Any, x: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
+        if not len(x):
+            return state, np.empty((0, self.output_dim))
+        out = self._outputs(state, x)
+        return {"out": out[-1]}, out
+
+
+class ReservoirNode(_EstimatorNode, Node):
     """A fitted or unfitted ``esnlm.Reservoir`` as a node: vectors (T, n_inputs) -> states.
 
     An unfitted reservoir draws its weights for the width of the first input. The node's state is
@@ -36,22 +62,17 @@ class ReservoirNode(Node):
         self.state = {"out": np.zeros(self.output_dim)}
         self.initialized = True
 
-    def _step(self, state: Any, x: NDArray[Any]) -> Any:
-        return {"out": self._run(state, x[None])[1][0]}
-
-    def _run(self, state: Any, x: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
-        if not len(x):
-            return state, np.empty((0, self.output_dim))
-        states = self.reservoir.transform(x, initial_state=state["out"])
-        return {"out": states[-1]}, states
+    def _outputs(self, state: Any, x: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(self.reservoir.transform(x, initial_state=state["out"]))
 
 
-class ReadoutNode(OnlineNode):
+class ReadoutNode(_EstimatorNode, OnlineNode):
     """A readout, or any scikit-learn classifier, as a node: states -> class probabilities.
 
     Targets of ``fit`` are one-hot or probability rows (T, n_classes), whose largest entry is the
-    class, or class numbers (T,) or (T, 1); all else is refused. Column k of the output is class k;
-    a class that the readout has not seen has probability 0.
+    class, or class numbers (T,) or (T, 1); all else is refused. In a model whose first part is
+    reservoirpy's own, class numbers are (T, 1), as reservoirpy wants them. Column k of the output
+    is class k; a class that the readout has not seen has probability 0.
     """
 
     def __init__(self, readout: Any, name: str | None = None) -> None:
@@ -72,13 +93,7 @@ class ReadoutNode(OnlineNode):
 
     def fit(self, x: Any, y: Any = None, warmup: int = 0) -> "ReadoutNode":
         """Fit the readout on all series, each without its first ``warmup`` steps."""
-        if y is None:
-            raise ValueError("fitting a readout needs targets y, got None")
-        y = as_columns(y)
-        check_node_input(x, expected_dim=self.input_dim)
-        check_node_input(y)
-        if not self.initialized:
-            self.initialize(x, y)
+        y = self._targets(x, y)
         states, targets = (_joined(series, warmup) for series in (x, y))
         labels = _labels(targets)
         self.readout.fit(states, labels)
@@ -92,11 +107,7 @@ class ReadoutNode(OnlineNode):
 
         The first call needs targets whose width says how many classes there are.
         """
-        if y is None:
-            raise ValueError("fitting a readout needs targets y, got None")
-        y = as_columns(y)
-        if not self.initialized:
-            self.initialize(x, y)
+        y = self._targets(x, y)
         if y.shape[1] > 1:
             classes = np.arange(y.shape[1])
         elif hasattr(self.readout, "classes_"):
@@ -108,31 +119,31 @@ class ReadoutNode(OnlineNode):
             )
         self.readout.partial_fit(x, _labels(y), classes=classes)
         self.output_dim = int(np.max(classes)) + 1
-        out = self._probabilities(x)
-        self.state = {"out": out[-1]}
+        self.state, out = self._run(self.state, x)
         return out
+
+    def _targets(self, x: Any, y: Any) -> Any:
+        """Targets as columns, once they are checked and the node is ready for them."""
+        if y is None:
+            raise ValueError("fitting a readout needs targets y, got None")
+        y = as_columns(y)
+        check_node_input(x, expected_dim=self.input_dim)
+        check_node_input(y)
+        if not self.initialized:
+            self.initialize(x, y)
+        return y
 
     def _learning_step(self, x: NDArray[Any], y: NDArray[Any] | None) -> NDArray[np.float64]:
         return self.partial_fit(x[None], None if y is None else y[None])[0]
 
-    def _step(self, state: Any, x: NDArray[Any]) -> Any:
-        return {"out": self._probabilities(x[None])[0]}
-
-    def _run(self, state: Any, x: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
-        if not len(x):
-            return state, np.empty((0, self.output_dim))
-        probabilities = self._probabilities(x)
-        return {"out": probabilities[-1]}, probabilities
-
-    def _probabilities(self, states: NDArray[Any]) -> NDArray[np.float64]:
-        out = np.zeros((len(states), self.output_dim))
-        out[:, np.asarray(self.readout.classes_, dtype=np.int64)] = self.readout.predict_proba(
-            states
-        )
+    def _outputs(self, state: Any, x: NDArray[Any]) -> NDArray[np.float64]:
+        out = np.zeros((len(x), self.output_dim))
+        classes = np.asarray(self.readout.classes_, dtype=np.int64)
+        out[:, classes] = self.readout.predict_proba(x)
         return out
 
 
-class _Model(Model):
+class _Model(_Labelled, Model):
     """A model whose targets may also be class numbers (T,)."""
 
     def fit(self, x: Any, y: Any = None, warmup: int = 0, workers: int = 1) -> Model:
@@ -144,8 +155,12 @@ class _Model(Model):
 
 def link(left: Any, right: Any) -> Model:
     """``left >> right`` as a reservoirpy model; each is an estimator, a node, a model or a list."""
-    made = link_nodes(node_of(left), node_of(right))
-    return _Model(made.nodes, made.edges)
+    return _labelled(link_nodes(node_of(left), node_of(right)))
+
+
+def _labelled(made: Any) -> Any:
+    """A model as a `_Model`; what ``>>`` makes of a delay as it is."""
+    return _Model(made.nodes, made.edges) if isinstance(made, Model) else made
 
 
 def node_of(part: Any) -> Any:
