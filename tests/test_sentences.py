@@ -80,6 +80,19 @@ def test_lines_too_long_to_be_text_are_named(tmp_path: Path, monkeypatch):
         list(numbered_lines(text, tmp_path / "a"))
 
 
+def test_long_lines_are_cut_at_spaces(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("esnlm.text.corpus._LONGEST_LINE", 10)
+    whole = "one two three four five six\nseven\na bcdefghi\nten eleven"
+    (tmp_path / "a").write_text(whole)
+    parts = ["one two", "three four", "five six", "seven", "a", "bcdefghi", "ten", "eleven"]
+    assert list(TextCorpus(tmp_path / "a", "line")) == parts
+    assert list(TextCorpus(tmp_path / "a", "file")) == [whole]
+    batches = list(SentenceStream(TextCorpus(tmp_path), n_characters=1).batches())
+    assert [text for batch in batches for text in batch.texts] == parts
+    again = SentenceStream(TextCorpus(tmp_path)).batches(batches[3].position)
+    assert [text for batch in again for text in batch.texts] == parts[4:]
+
+
 @pytest.mark.parametrize(
     ("low", "high", "message"),
     [(0, None, "min_length"), (None, 0, "max_length"), (5, 4, "must not exceed")],

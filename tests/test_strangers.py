@@ -291,7 +291,7 @@ def test_text_that_a_tokenizer_cannot_read_says_so():
 @pytest.mark.parametrize("split", ["line", "file", "blank_line"])
 def test_a_line_without_end_is_refused(split, tmp_path, capsys):
     path = tmp_path / "text.txt"
-    path.write_text("a " * (1 << 21))
+    path.write_text("ab" * (1 << 21))
     line = refused(capsys, "evaluate", FOLDERS / "ngrams", path, "--documents", split)
     assert "Break it in lines" in line
 

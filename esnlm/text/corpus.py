@@ -13,7 +13,7 @@ from functools import partial
 from io import TextIOWrapper
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NoReturn, TextIO
+from typing import Any, BinaryIO, NoReturn, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,8 @@ class TextCorpus:
 
     ``paths`` are UTF-8 text files, plain or ``.gz``, and folders, whose files are taken in the
     order of their names, hidden ones left out. ``split`` says what a document is: the lines
-    between blank lines ("blank_line"), each line ("line"), or the whole file ("file").
+    between blank lines ("blank_line"), each line ("line"), or the whole file ("file"). A line of
+    2 ** 22 characters or more, such as text8's, counts as several, cut at spaces.
 
     Raises CorpusError where a path does not exist (at once), or, when read: a file is not UTF-8
     text, a ``.gz`` is damaged, or the files together hold no text.
@@ -149,7 +150,7 @@ def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
         raise CorpusError(f"{archive} is not a whole archive: {error}") from error
 
 
-def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], IO[bytes]]]]:
+def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
     """Name, size and a function that opens it, of each file in a tar or zip."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as opened:
@@ -160,20 +161,13 @@ def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], IO[bytes]]]
     with tarfile.open(archive) as tar:
         for member in tar:
             if member.isfile():
-                yield member.name, member.size, partial(_opened_member, tar, member)
-
-
-def _opened_member(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    file = tar.extractfile(member)
-    assert file is not None, "a regular file has bytes"
-    return file
+                yield member.name, member.size, partial(tar.extractfile, member)
 
 
 def numbered_lines(file: TextIO, path: Path, *, skip: int = 0) -> Iterator[tuple[int, str]]:
     """Lines after the first ``skip``, without white space at their ends, numbered from 1.
 
-    Raises CorpusError for NUL bytes, and for 2 ** 22 characters or more in a line, whose memory
-    would have no bound.
+    CorpusError and longer lines: see `_bounded_lines`.
     """
     for number, line in enumerate(_bounded_lines(file, path), start=1):
         if number > skip:
@@ -181,14 +175,27 @@ def numbered_lines(file: TextIO, path: Path, *, skip: int = 0) -> Iterator[tuple
 
 
 def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
-    """Lines as they are; CorpusError for NUL bytes and for lines that are too long."""
-    for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), ""), start=1):
-        if len(line) == _LONGEST_LINE:
-            raise CorpusError(
-                f"line {number} of {path} has {_LONGEST_LINE} characters or more: is it text?"
-                " Break it in lines"
-            )
-        yield _checked(line, path)
+    """Lines as they are, those of 2 ** 22 characters or more in parts that end with a space.
+
+    Raises CorpusError for NUL bytes, and for so many characters without a space.
+    """
+    number, rest = 1, ""
+    while read := file.readline(_LONGEST_LINE):
+        if "\0" in read:
+            raise CorpusError(f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text")
+        line, rest = rest + read, ""
+        if len(read) == _LONGEST_LINE and not read.endswith("\n"):
+            end = line.rfind(" ") + 1
+            if not end:
+                raise CorpusError(
+                    f"line {number} of {path} has {_LONGEST_LINE} characters or more without a"
+                    " space: is it text? Break it in lines, as fold -w 100000 does"
+                )
+            line, rest = line[:end], line[end:]
+        yield line
+        number += read.endswith("\n")
+    if rest:
+        yield rest
 
 
 @dataclass(frozen=True)
@@ -272,12 +279,6 @@ def join_sequences(
         bounds.append(length)
     where = np.array(starts, dtype=np.int64) if reset else None
     return TokenStream(np.concatenate(parts), where, np.array(bounds, dtype=np.int64))
-
-
-def _checked(text: str, path: Path) -> str:
-    if "\0" in text:
-        raise CorpusError(f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text")
-    return text
 
 
 def _inside(folder: Path) -> Iterator[Path]:
