@@ -67,6 +67,10 @@ class SequenceModel(BaseEstimator, ABC):
     def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]:
         """Natural logs (V,) of the next token's probabilities."""
 
+    def _next_probabilities(self, state: Any) -> NDArray[np.float64]:
+        """The next token's probabilities (V,)."""
+        return np.exp(self._next_log_probabilities(state))
+
     def _contents(self) -> Contents:
         """The entries of ``config.json`` beside the tokenizer, and arrays by file."""
         raise NotImplementedError(f"a {type(self).__name__} cannot be saved: save its parts")
@@ -81,11 +85,12 @@ class SequenceModel(BaseEstimator, ABC):
     def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
         """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
 
-        A string is read after BOS where sentences or documents have one.
+        A string is read after BOS where sentences or documents have one. Without any token a
+        readout predicts from the zero state.
         """
         self._check_fitted()
         ids = framed_prefix(prefix, self.tokenizer_, self.reset)
-        return np.exp(self._next_log_probabilities(self._read(ids)))
+        return self._next_probabilities(self._read(ids))
 
     def log_likelihood(self, docs: Any) -> list[NDArray[np.float64]]:
         """Natural-log probability of each predicted token: one array (n_predicted,) a document."""

@@ -34,21 +34,16 @@ class NgramLanguageModel(SequenceModel):
     ----------
     order : int
         Longest n-gram.
-    tokenizer : Tokenizer, "word", "char" or None
-        A name trains one on the documents of `fit`.
-    reset : {"sentence", "document", "never"}
-        Where contexts begin anew; see `esnlm.LanguageModel`.
-    n_tokens : int, optional
-        Size of the vocabulary; default: the tokenizer's, or the largest token + 1.
+    tokenizer, reset, n_tokens
+        As those of `esnlm.LanguageModel`; ``reset`` is where contexts begin anew.
     discounts : {"modified", "single"}
         See `esnlm.ngrams.kneser_ney.KneserNey`.
 
     Attributes
     ----------
     ngrams_ : KneserNey
-    tokenizer_ : Tokenizer or None
-    n_tokens_ : int
-        V; every distribution has this many entries, the token's id its place.
+    tokenizer_, n_tokens_
+        As those of `esnlm.LanguageModel`.
 
     Examples
     --------

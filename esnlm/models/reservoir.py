@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,7 +18,7 @@ from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
 from esnlm.readouts.registry import BY_OPTION
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
-from esnlm.text.boundaries import RESETS, framed_prefix
+from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.memory import check_memory
@@ -164,16 +164,6 @@ class LanguageModel(SequenceModel):
         if not self.shuffle:
             return stream
         return stream.shuffled(np.random.default_rng(self.random_state))
-
-    def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
-        """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
-
-        A string is read after BOS where sentences or documents have one. Without any token the
-        readout predicts from the zero state.
-        """
-        check_is_fitted(self, "readout_")
-        state = self._read(framed_prefix(prefix, self.tokenizer_, self.reset))
-        return np.asarray(self.readout_.predict_proba(state[None])[0], dtype=np.float64)
 
     def read(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
@@ -385,6 +375,7 @@ class LanguageModel(SequenceModel):
 
     def _read(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
         """The columns of the readout (n_columns,) after ids (n,) were read from ``state``."""
+        check_is_fitted(self, "readout_")
         n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
         if state is None:
             state = np.zeros(self.n_columns_, dtype=dtype)
@@ -395,6 +386,9 @@ class LanguageModel(SequenceModel):
         after = self.reservoir_.transform(inputs, initial_state=state[:n_units])[-1]
         last = read_on(state[n_units:].astype(np.int64), ids)
         return np.concatenate([after, last.astype(dtype)])
+
+    def _next_probabilities(self, state: NDArray[Any]) -> NDArray[np.float64]:
+        return np.asarray(self.readout_.predict_proba(state[None])[0], dtype=np.float64)
 
     def _next_log_probabilities(self, state: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(self.readout_.predict_log_proba(state[None])[0], dtype=np.float64)

@@ -1,6 +1,7 @@
 """Drawing tokens from distributions, and showing them as text while they come."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.validation import Count, Number, check_parameters
 
 
+@dataclass
 class Choice:
     """Draws the next token from its log-probabilities.
 
@@ -30,18 +32,14 @@ class Choice:
         "top_p": Number(0, 1, open="low", none=True),
     }
 
-    def __init__(
-        self,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        random_state: int | np.random.Generator | None = None,
-    ) -> None:
-        self.temperature = temperature
-        self.top_k = top_k
-        self.top_p = top_p
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    random_state: int | np.random.Generator | None = None
+
+    def __post_init__(self) -> None:
         check_parameters(self, self._constraints)
-        self.rng = np.random.default_rng(random_state)
+        self.rng = np.random.default_rng(self.random_state)
 
     def draw(self, log_probabilities: NDArray[np.floating], forbidden: int | None = None) -> int:
         """One token from log-probabilities (V,), which need not be normalised."""

@@ -1,6 +1,7 @@
 """The states of a corpus, block by block, in any number of passes."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ _LEAST_WARMUP = 256
 _LONGEST_WARMUP = 4096
 
 
+@dataclass
 class StateBlocks:
     """The states of a stream as a re-iterable of (states, next tokens) blocks in reused memory.
 
@@ -23,37 +25,19 @@ class StateBlocks:
     tokens up to 2^24 exactly.
     """
 
-    def __init__(
-        self,
-        reservoir: Any,
-        stream: TokenStream,
-        features: Any,
-        n_streams: int,
-        verbose: bool,
-        washout: int = 0,
-        n_last: int = 0,
-    ) -> None:
-        self.reservoir = reservoir
-        self.stream = stream
-        self.n_rows = stream.n_predicted  # lets a readout schedule its first pass
-        self.verbose = verbose
-        self.n_last = n_last
-        self.options: dict[str, Any] = {
-            "starts": stream.starts,
-            "n_streams": n_streams,
-            "warmup": warmup_of(reservoir),
-            "washout": washout,
-        }
-        if features is not None:
-            dtype = self.reservoir.W_.dtype
-            self.options["features"] = features.embedding_.astype(dtype, copy=False)
+    reservoir: Any
+    stream: TokenStream
+    features: Any
+    n_streams: int
+    verbose: bool
+    washout: int = 0
+    n_last: int = 0
+
+    def __post_init__(self) -> None:
+        self.n_rows = self.stream.n_predicted  # lets a readout schedule its first pass
 
     def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        options: dict[str, Any] = {
-            "total": self.stream.n_predicted,
-            "unit": "tok",
-            "unit_scale": True,
-        }
+        options: dict[str, Any] = {"total": self.n_rows, "unit": "tok", "unit_scale": True}
         with progress_bar(self.verbose, leave=False, **options) as bar:
             for states, following, _ in self.with_positions():
                 yield states, following
@@ -66,9 +50,18 @@ class StateBlocks:
 
         ``before`` (n_last,) are the tokens before the first one, the newest first.
         """
-        stream = self.stream
+        stream, features = self.stream, self.features
+        if features is not None:
+            features = features.embedding_.astype(self.reservoir.W_.dtype, copy=False)
         for states, following, positions in self.reservoir.harvest(
-            stream.tokens, return_positions=True, initial_state=state, **self.options
+            stream.tokens,
+            starts=stream.starts,
+            n_streams=self.n_streams,
+            washout=self.washout,
+            warmup=warmup_of(self.reservoir),
+            features=features,
+            return_positions=True,
+            initial_state=state,
         ):
             if self.n_last:
                 last = last_tokens(stream.tokens, positions, stream.starts, self.n_last, before)

@@ -70,9 +70,8 @@ def closest_inverse_gamma(timescales: ArrayLike) -> tuple[float, float]:
     (1.5, 0.0025)
     """
     shapes = np.round(np.arange(0.1, 5.01, 0.02), 2).tolist()
-    distances = [ks_inverse_gamma(timescales, shape) for shape in shapes]
-    best = int(np.argmin(distances))
-    return float(shapes[best]), distances[best]
+    distance, shape = min((ks_inverse_gamma(timescales, shape), shape) for shape in shapes)
+    return shape, distance
 
 
 def closest_gaussian(timescales: ArrayLike) -> tuple[float, float]:
@@ -85,9 +84,8 @@ def closest_gaussian(timescales: ArrayLike) -> tuple[float, float]:
     times = _positive("timescales", timescales)
     lowest = max(0.05, round(float(np.min(times)), 2))
     means = np.arange(lowest, np.quantile(times, 0.9) + 0.1, 0.05)
-    distances = [ks_gaussian(times, mean) for mean in means]
-    best = int(np.argmin(distances))
-    return round(float(means[best]), 2), distances[best]
+    distance, mean = min((ks_gaussian(times, mean), mean) for mean in means.tolist())
+    return round(mean, 2), distance
 
 
 def _ks(times: NDArray[np.float64], law: Callable[[Any], Any]) -> float:

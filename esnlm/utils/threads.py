@@ -9,6 +9,8 @@ from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any
 
+from esnlm.utils.validation import check_count
+
 #: Applies a function to every tile, results in the order of the tiles.
 TileMap = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 
@@ -29,8 +31,7 @@ def n_threads(requested: int | None = None) -> int:
                 " unset it"
             )
         return int(text)
-    if isinstance(requested, bool) or not isinstance(requested, int) or requested < 1:
-        raise ValueError(f"n_threads must be an integer of at least 1, got {requested!r}")
+    check_count("n_threads", requested)
     return requested
 
 

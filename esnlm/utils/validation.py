@@ -80,7 +80,9 @@ class Choice(NamedTuple):
 
     def check(self, name: str, value: Any) -> None:
         """Raise ValueError unless ``value`` is one of them."""
-        check_choice(name, value, self.values)
+        if value not in self.values:
+            expected = ", ".join(map(str, self.values))
+            raise ValueError(f"{name} must be one of {expected}, got {value!r}")
 
 
 class Flag(NamedTuple):
@@ -114,18 +116,12 @@ class Float(NamedTuple):
             known: Any = np.dtype(value).name
         except TypeError:
             known = value
-        check_choice(name, known, ("float32", "float64"))
+        Choice(("float32", "float64")).check(name, known)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise ValueError unless ``value`` is an integer of at least ``least``."""
     Count(least).check(name, value)
-
-
-def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Raise ValueError unless ``value`` is one of ``choices``."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
 
 
 def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> NDArray[Any]:

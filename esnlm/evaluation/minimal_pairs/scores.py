@@ -12,7 +12,7 @@ from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import join_sequences
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.progress import progress_bar
-from esnlm.utils.validation import check_choice
+from esnlm.utils.validation import Choice
 
 Floats = NDArray[np.float64]
 
@@ -95,7 +95,7 @@ def sentence_log_likelihoods(
     verbose : bool
         Show progress on standard error if it is a terminal.
     """
-    check_choice("reduction", reduction, REDUCTIONS)
+    Choice(REDUCTIONS).check("reduction", reduction)
     for place, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
             raise ValueError(
