@@ -1,14 +1,12 @@
 """Load model folders of every kind: a reservoir's language model, n-grams, a network of torch."""
 
 from pathlib import Path
-from typing import Any
 
 from esnlm.models.base import SequenceModel
 from esnlm.models.ngram import KIND, NgramLanguageModel
 from esnlm.models.reservoir import LanguageModel
 from esnlm.storage.atomic import put_back
-from esnlm.storage.model_folder import CONFIG
-from esnlm.storage.reading import read_json
+from esnlm.storage.model_folder import unchecked_config
 
 
 def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
@@ -20,7 +18,9 @@ def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
     another version; ValueError: torch is not installed, cannot compute the model or has no such
     device.
     """
-    config = _config(Path(folder))
+    put_back(Path(folder))
+    # Unchecked: the class that loads the folder says what is wrong with it.
+    config = unchecked_config(Path(folder))
     kind, gpt2 = config.get("kind"), config.get("model_type") == "gpt2"
     if device is None and kind != "torch" and not gpt2:
         return (NgramLanguageModel if kind == KIND else LanguageModel).load(folder)
@@ -35,13 +35,3 @@ def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
     model = pretrained(folder) if gpt2 else TorchLanguageModel.load(folder)
     model.network.to(place)
     return model
-
-
-def _config(folder: Path) -> dict[str, Any]:
-    """The configuration, unchecked: the class that loads the folder says what is wrong with it."""
-    put_back(folder)
-    try:
-        config = read_json(folder / CONFIG)
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, dict) else {}

@@ -243,8 +243,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
             Pairs dropped at the beginning of each sequence.
         warmup : int
             See ``starts``. Longer for slow leak rates.
-        features : array (n_tokens, n_inputs), optional
-            The row of a token is the vector that drives the reservoir.
+        features : as in `transform`
         n_threads : int, optional
             Results do not depend on it. Default: every core available.
         return_positions : bool

@@ -142,7 +142,7 @@ def leak_rates(
 ) -> NDArray[Any]:
     """Leak rate of every unit (n_units,), each in (0, 1]: given, or drawn from a named law."""
     if isinstance(leak_rate, tuple | list) and leak_rate and isinstance(leak_rate[0], str):
-        return given_leak_rates(_named_leak(leak_rate, n_units, rng), n_units, dtype)
+        leak_rate = _named_leak(leak_rate, n_units, rng)
     return given_leak_rates(leak_rate, n_units, dtype)
 
 

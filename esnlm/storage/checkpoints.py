@@ -36,6 +36,7 @@ class Checkpoint:
     place: Path
 
 
+@dataclass(frozen=True)
 class Checkpoints:
     """The checkpoints in a folder, each a folder ``step-…`` that appears whole or not at all.
 
@@ -43,8 +44,7 @@ class Checkpoints:
     removed. A process that is killed at any moment leaves a whole one, once there was a first.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def exists(self) -> bool:
         """Whether there is a checkpoint."""

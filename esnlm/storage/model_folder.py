@@ -59,7 +59,7 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
     """
     folder = folder.resolve()
     check_replaceable(folder)
-    if _is_model(folder) and not overwrite:
+    if unchecked_config(folder) and not overwrite:
         raise FileExistsError(f"{folder} exists: choose another folder, or pass --overwrite")
 
 
@@ -67,7 +67,7 @@ def check_replaceable(target: Path) -> None:
     """Raise FileExistsError where something else than a model or an empty folder has the name."""
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    if not _is_model(target):
+    if unchecked_config(target).get("format") != MODEL.name:
         raise FileExistsError(f"{target} exists and is not a model: choose another folder")
     others = sorted({path.name for path in target.iterdir()} - _FILES)
     if others:
@@ -77,13 +77,13 @@ def check_replaceable(target: Path) -> None:
         )
 
 
-def _is_model(folder: Path) -> bool:
-    """Whether the folder says that it is a model, of whatever version or state."""
+def unchecked_config(folder: Path) -> dict[str, Any]:
+    """What ``config.json`` says, of whatever folder, version or state; {} where it is none."""
     try:
         config = read_json(folder / CONFIG)
     except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and config.get("format") == MODEL.name
+        return {}
+    return config if isinstance(config, dict) else {}
 
 
 def write_files(
