@@ -18,8 +18,8 @@ Floats: TypeAlias = NDArray[np.float64]
 PAIRS = ("()", "[]")
 #: The brackets; the position of one is its token.
 BRACKETS = "".join(PAIRS)
-_KIND = {bracket: kind for kind, pair in enumerate(PAIRS) for bracket in pair}
-_OPENERS = tuple(pair[0] for pair in PAIRS)
+#: Opener -> the kind of its bracket.
+_OPENERS = {pair[0]: kind for kind, pair in enumerate(PAIRS)}
 
 
 class DyckGrammar:
@@ -169,7 +169,7 @@ class DyckGrammar:
         for n_read, bracket in enumerate(sequence, 1):
             level = levels[-1]
             if bracket in _OPENERS:
-                levels.append(_Level(0, self._below(level), _KIND[bracket]))
+                levels.append(_Level(0, self._below(level), _OPENERS[bracket]))
             elif level.kind is not None and bracket == PAIRS[level.kind][1]:
                 levels.pop()
                 levels[-1].pairs += 1
@@ -221,7 +221,7 @@ def allowed_closers(sequence: Sequence[str]) -> NDArray[np.bool_]:
     pending: list[int] = []
     for t, bracket in enumerate(sequence):
         if bracket in _OPENERS:
-            pending.append(_KIND[bracket])
+            pending.append(_OPENERS[bracket])
         else:
             pending.pop()
         if pending:

@@ -167,16 +167,12 @@ class LanguageModel(SequenceModel):
 
     def read(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
-        for name, method, kind in (
-            ("reservoir", "harvest", "a Reservoir"),
-            (
-                "readout",
-                "fit_blocks",
-                f"a readout of this package, such as RidgeReadout(), or {', '.join(BY_OPTION)}",
-            ),
-            ("features", "transform", "WordFeatures or None"),
+        readouts = f"a readout of this package, such as RidgeReadout(), or {', '.join(BY_OPTION)}"
+        for name, part, method, kind in (
+            ("reservoir", self.given_reservoir, "harvest", "a Reservoir"),
+            ("readout", self.given_readout, "fit_blocks", readouts),
+            ("features", self.features, "transform", "WordFeatures or None"),
         ):
-            part = getattr(self, name if name == "features" else f"given_{name}")
             if not hasattr(part, method) and (name, part) != ("features", None):
                 raise ValueError(f"{name} must be {kind}, got {part!r}")
         self.run_: str | None = None
