@@ -18,8 +18,6 @@ from typing import Any, BinaryIO, NoReturn, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.utils.validation import checked_tokens
-
 SPLITS = ("blank_line", "line", "file")
 _LONGEST_LINE = 1 << 22
 #: Bytes that the files of an archive may have together.
@@ -269,8 +267,14 @@ def join_sequences(
     length = 0
     for document in documents:
         for sequence in filter(len, document):
+            low, high = int(sequence.min()), int(sequence.max())
+            if low < 0 or high >= limit:
+                raise ValueError(
+                    f"tokens must lie in [0, {limit}), the vocabulary, got"
+                    f" {low if low < 0 else high}"
+                )
             starts.append(length)
-            parts.append(checked_tokens(sequence, limit).astype(dtype))
+            parts.append(sequence.astype(dtype))
             length += len(sequence)
         bounds.append(length)
     where = np.array(starts, dtype=np.int64) if reset else None
