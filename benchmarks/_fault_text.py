@@ -133,7 +133,7 @@ def _odd_signs(rng: np.random.Generator, data: bytes) -> tuple[str, bytes]:
 
 
 def _long_line(rng: np.random.Generator, data: bytes) -> tuple[str, bytes]:
-    return "has a line of 17 MB", b"a " * (_LONG // 2)
+    return "has a line of 17 MB without a space", b"ab" * (_LONG // 2)
 
 
 _BYTES: tuple[Change, ...] = (_flipped, _cut, _same, _random, _odd_signs, _long_line)

@@ -82,9 +82,10 @@ def test_lines_too_long_to_be_text_are_named(tmp_path: Path, monkeypatch):
 
 def test_long_lines_are_cut_at_spaces(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("esnlm.text.corpus._LONGEST_LINE", 10)
+    monkeypatch.setattr("esnlm.text.corpus._PART", re.compile(r"(?s).{1,8}(?: |\Z)|.+?(?: |\Z)"))
     whole = "one two three four five six\nseven\na bcdefghi\nten eleven"
     (tmp_path / "a").write_text(whole)
-    parts = ["one two", "three four", "five six", "seven", "a", "bcdefghi", "ten", "eleven"]
+    parts = ["one two", "three", "four", "five", "six", "seven", "a", "bcdefghi", "ten", "eleven"]
     assert list(TextCorpus(tmp_path / "a", "line")) == parts
     assert list(TextCorpus(tmp_path / "a", "file")) == [whole]
     batches = list(SentenceStream(TextCorpus(tmp_path), n_characters=1).batches())

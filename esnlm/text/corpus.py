@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import os
+import re
 import tarfile
 import zipfile
 import zlib
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 
 SPLITS = ("blank_line", "line", "file")
 _LONGEST_LINE = 1 << 22
+# Up to a space, or to the end, and as far as 2 ** 16 characters go.
+_PART = re.compile(r"(?s).{1,65535}(?: |\Z)|.+?(?: |\Z)")
 #: Bytes that the files of an archive may have together.
 LARGEST_ARCHIVE = 1 << 28
 
@@ -34,7 +37,7 @@ class TextCorpus:
     ``paths`` are UTF-8 text files, plain or ``.gz``, and folders, whose files are taken in the
     order of their names, hidden ones left out. ``split`` says what a document is: the lines
     between blank lines ("blank_line"), each line ("line"), or the whole file ("file"). A line of
-    2 ** 22 characters or more, such as text8's, counts as several, cut at spaces.
+    2 ** 22 characters or more, such as text8's, counts as several of 2 ** 16, cut at spaces.
 
     Raises CorpusError where a path does not exist (at once), or, when read: a file is not UTF-8
     text, a ``.gz`` is damaged, or the files together hold no text.
@@ -177,23 +180,26 @@ def numbered_lines(file: TextIO, path: Path, *, skip: int = 0) -> Iterator[tuple
 def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
     """Lines as they are, those of 2 ** 22 characters or more in parts that end with a space.
 
-    Raises CorpusError for NUL bytes, and for so many characters without a space.
+    A part has 2 ** 16 characters at most, unless a word has more. Raises CorpusError for NUL
+    bytes, and for 2 ** 22 characters without a space.
     """
-    number, rest = 1, ""
+    number, rest = 1, ""  # what is left of a long line
     while read := file.readline(_LONGEST_LINE):
         if "\0" in read:
             raise CorpusError(f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text")
-        line, rest = rest + read, ""
-        if len(read) == _LONGEST_LINE and not read.endswith("\n"):
-            end = line.rfind(" ") + 1
-            if not end:
-                raise CorpusError(
-                    f"line {number} of {path} has {_LONGEST_LINE} characters or more without a"
-                    " space: is it text? Break it in lines, as fold -w 100000 does"
-                )
-            line, rest = line[:end], line[end:]
-        yield line
-        number += read.endswith("\n")
+        ends = len(read) < _LONGEST_LINE or read.endswith("\n")
+        if not ends and " " not in read:
+            raise CorpusError(
+                f"line {number} of {path} has {_LONGEST_LINE} characters or more without a space:"
+                " is it text? Break it in lines, as fold -w 100000 does"
+            )
+        if ends and not rest:
+            yield read
+        else:
+            parts = _PART.findall(rest + read)
+            rest = "" if ends else parts.pop()
+            yield from parts
+        number += ends
     if rest:
         yield rest
 
