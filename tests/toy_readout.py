@@ -1,5 +1,6 @@
 """A readout added by the recipe in ARCHITECTURE.md: each class a Gaussian of common width."""
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,14 +11,14 @@ from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.utils.validation import Number, check_parameters
 
 
+@dataclass(eq=False, repr=False)
 class GaussianReadout(StreamingReadout):
     """``P(c|x)`` in proportion to ``n_c exp(-|x - mean_c|² / 2 width²)``, from sums over rows."""
 
     _constraints: ClassVar[dict[str, Any]] = {"least_width": Number(0, open="low")}
     _parameters = ("mean_", "log_share_", "width_")
 
-    def __init__(self, least_width: float = 1e-3) -> None:
-        self.least_width = least_width
+    least_width: float = 1e-3
 
     def _start(self) -> None:
         check_parameters(self, self._constraints)

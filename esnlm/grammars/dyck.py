@@ -1,7 +1,7 @@
 """The Dyck-2 grammar, nested brackets of two kinds: its sampler and its exact oracle."""
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, astuple, dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ BRACKETS = "".join(PAIRS)
 _OPENERS = {pair[0]: kind for kind, pair in enumerate(PAIRS)}
 
 
+@dataclass(eq=False, repr=False)
 class DyckGrammar:
     """Bracket sequences of two kinds, and the exact distribution of the next bracket.
 
@@ -45,15 +46,15 @@ class DyckGrammar:
     [0.3537, 0.0, 0.3537, 0.2927, 0.0]
     """
 
-    def __init__(
-        self,
-        p1: float = 0.25,
-        p2: float = 0.25,
-        q: float = 0.25,
-        *,
-        min_length: int = 2,
-        max_length: int = 200,
-    ) -> None:
+    p1: float = 0.25
+    p2: float = 0.25
+    q: float = 0.25
+    _: KW_ONLY
+    min_length: int = 2
+    max_length: int = 200
+
+    def __post_init__(self) -> None:
+        p1, p2, q, min_length, max_length = astuple(self)
         for name, value in (("p1", p1), ("p2", p2), ("q", q)):
             if not 0 < value < 1:
                 raise ValueError(f"{name} must lie in (0, 1), got {value}")
@@ -63,8 +64,6 @@ class DyckGrammar:
         check_count("max_length", max_length, least=max(2, min_length))
         if min_length == max_length and max_length % 2:
             raise ValueError(f"brackets come in pairs: no sequence has {max_length}")
-        self.p1, self.p2, self.q = p1, p2, q
-        self.min_length, self.max_length = min_length, max_length
         self.vocabulary: tuple[str, ...] = (*BRACKETS, END)
         self._kinds = np.array([p1, p2]) / (p1 + p2)
         self._continue, self._rest = self._levels()

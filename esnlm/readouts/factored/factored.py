@@ -1,6 +1,7 @@
 """Class-factored readout: P(w|x) = P(class(w)|x) P(w|class(w), x) (Rachez eq. 35)."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -44,6 +45,7 @@ _JOINT = (*_JOINT_NEEDS, "floor_", *_RIDGE_CLASSES, "class_weights_", "gate_")
 _NOT_TRAINED = "shift_", "word_class_", "floor_", "class_floor_", "n_features_in_", "classes_"
 
 
+@dataclass(eq=False, repr=False)
 class ClassFactoredReadout(TwoLevelReadout):
     """Two small readouts in place of a large one: a word's class, then the word in its class.
 
@@ -133,26 +135,15 @@ class ClassFactoredReadout(TwoLevelReadout):
         "buffer_size": Count(),
     }
 
-    def __init__(
-        self,
-        n_classes: int | None = None,
-        *,
-        clustering: Any = "auto",
-        class_readout: Any = "softmax",
-        word_readout: Any = "softmax",
-        solver: Literal["auto", "separate", "joint"] = "auto",
-        n_components: int = 512,
-        buffer_size: int = 65536,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_classes = n_classes
-        self.clustering = clustering
-        self.class_readout = class_readout
-        self.word_readout = word_readout
-        self.solver = solver
-        self.n_components = n_components
-        self.buffer_size = buffer_size
-        self.random_state = random_state
+    n_classes: int | None = None
+    _: KW_ONLY
+    clustering: Any = "auto"
+    class_readout: Any = "softmax"
+    word_readout: Any = "softmax"
+    solver: Literal["auto", "separate", "joint"] = "auto"
+    n_components: int = 512
+    buffer_size: int = 65536
+    random_state: int | np.random.RandomState | None = None
 
     @property
     def n_parameters_(self) -> int:

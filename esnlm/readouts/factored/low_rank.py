@@ -1,6 +1,7 @@
 """Low-rank readout for large vocabularies: canonical variables, then classes, then words."""
 
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ _RATE, _RATE_POWER = 7.3, -0.84
 _BATCHES, _DIRECT_BATCHES = 64, 512
 
 
+@dataclass(eq=False, repr=False)
 class LowRankReadout(TwoLevelReadout):
     """Softmax of low rank over classes of words and the words of a class (Rachez eq. 35).
 
@@ -136,38 +138,22 @@ class LowRankReadout(TwoLevelReadout):
         "buffer_size": Count(),
     }
 
-    def __init__(
-        self,
-        n_components: int = 512,
-        *,
-        alpha: float = 10.0,
-        n_frequent: int | None = None,
-        n_classes: int | None = None,
-        n_passes: int = 1,
-        learning_rate: float | None = None,
-        momentum: float = 0.9,
-        prior: float = 1.0,
-        n_direct: int = 0,
-        n_pairs: int = 0,
-        direct_rate: float = 0.1,
-        buffer_size: int = 65536,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.alpha = alpha
-        self.n_frequent = n_frequent
-        self.n_classes = n_classes
-        self.n_passes = n_passes
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.prior = prior
-        self.n_direct = n_direct
-        self.n_pairs = n_pairs
-        self.direct_rate = direct_rate
-        self.buffer_size = buffer_size
-        self.random_state = random_state
+    n_components: int = 512
+    _: KW_ONLY
+    alpha: float = 10.0
+    n_frequent: int | None = None
+    n_classes: int | None = None
+    n_passes: int = 1
+    learning_rate: float | None = None
+    momentum: float = 0.9
+    prior: float = 1.0
+    n_direct: int = 0
+    n_pairs: int = 0
+    direct_rate: float = 0.1
+    buffer_size: int = 65536
+    random_state: int | np.random.RandomState | None = None
 
-    unigram_: NDArray[np.float32] | None = None
+    unigram_: NDArray[np.float32] | None = field(default=None, init=False)
 
     def _start(self) -> None:
         check_parameters(self, self._constraints)

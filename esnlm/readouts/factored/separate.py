@@ -1,6 +1,7 @@
 """A readout for the class, and one for the words of each class, each trained on its own rows."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Self
 
@@ -137,11 +138,12 @@ def fits_memory(blocks: Blocks) -> bool:
     return all(n_bytes <= _MEMORY for n_bytes in accumulate(X.nbytes for X, _ in blocks))
 
 
+@dataclass
 class _ClassOf:
     """Blocks of (X, word) as blocks of (X, class of the word)."""
 
-    def __init__(self, blocks: Blocks, word_class: NDArray[np.intp]) -> None:
-        self.blocks, self.word_class = blocks, word_class
+    blocks: Blocks
+    word_class: NDArray[np.intp]
 
     def __iter__(self) -> Iterator[Block]:
         for X, codes in self.blocks:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
@@ -27,6 +28,7 @@ _COST_OF_CLASS = 64
 _FEWEST_JUDGES = 512
 
 
+@dataclass(eq=False, repr=False)
 class RidgeReadout(StreamingReadout):
     """Ridge regression to one-hot targets, solved from additive statistics (Rachez eq. 6-7).
 
@@ -92,22 +94,13 @@ class RidgeReadout(StreamingReadout):
         "gram_rows": Count(none=True),
     }
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        alphas: Sequence[float] | None = None,
-        selection: Literal["gcv", "held_out"] | None = "gcv",
-        floor: float | Literal["auto"] = "auto",
-        validation_fraction: float = 0.1,
-        gram_rows: int | None = None,
-    ) -> None:
-        self.alpha = alpha
-        self.alphas = alphas
-        self.selection = selection
-        self.floor = floor
-        self.validation_fraction = validation_fraction
-        self.gram_rows = gram_rows
+    alpha: float = 1.0
+    _: KW_ONLY
+    alphas: Sequence[float] | None = None
+    selection: Literal["gcv", "held_out"] | None = "gcv"
+    floor: float | Literal["auto"] = "auto"
+    validation_fraction: float = 0.1
+    gram_rows: int | None = None
 
     def _start(self) -> None:
         check_parameters(self, self._constraints)

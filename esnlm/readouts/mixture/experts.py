@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -123,6 +123,7 @@ class Expectation(NamedTuple):
     statistics: Any
 
 
+@dataclass
 class Experts(ABC):
     """K experts over V classes and a softmax gate over them.
 
@@ -134,11 +135,11 @@ class Experts(ABC):
     #: Standard deviation of the experts' first weights, on coordinates of unit variance.
     spread: ClassVar[float]
 
-    def __init__(self, n_experts: int, n_classes: int, prior: Prior, *, n_conjugate: int) -> None:
-        self.n_experts = n_experts
-        self.n_classes = n_classes
-        self.prior = prior
-        self.n_conjugate = n_conjugate
+    n_experts: int
+    n_classes: int
+    prior: Prior
+    _: KW_ONLY
+    n_conjugate: int
 
     def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Floats:
         """First weights: class frequencies in the intercepts, random elsewhere."""

@@ -1,6 +1,7 @@
 """A softmax gate over linear (Gaussian) experts: closed-form M-steps for the experts."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from esnlm.readouts.linear.simplex import floor_rows, least_output
-from esnlm.readouts.mixture.experts import Expectation, Experts, Posterior, Prior, softmax_in_place
+from esnlm.readouts.mixture.experts import Expectation, Experts, Posterior, softmax_in_place
 from esnlm.readouts.mixture.optimize import Floats, QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.whitening import Source
 
@@ -25,6 +26,7 @@ class _Statistics(NamedTuple):
     gate: list[Floats] | None
 
 
+@dataclass
 class LinearExperts(Experts):
     """Under expert k the one-hot target is N(B_k x, σ² I); a softmax gate mixes the densities.
 
@@ -38,11 +40,7 @@ class LinearExperts(Experts):
 
     spread = 0.01
 
-    def __init__(
-        self, n_experts: int, n_classes: int, prior: Prior, *, variance: float, n_conjugate: int
-    ) -> None:
-        super().__init__(n_experts, n_classes, prior, n_conjugate=n_conjugate)
-        self.variance = variance
+    variance: float = field(kw_only=True)
 
     def _intercepts(self, counts: NDArray[np.int64]) -> Floats:
         return counts / counts.sum()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,7 @@ _MEMORY = 10
 _PREDICTION_BYTES = 1 << 22
 
 
+@dataclass(eq=False, repr=False)
 class MixtureOfExpertsReadout(BufferedReadout):
     """P(y|x) = Σ_z P(z|x) P(y|x, z): K experts on the same state, and a softmax gate over them.
 
@@ -134,47 +136,24 @@ class MixtureOfExpertsReadout(BufferedReadout):
         "validation_fraction": Number(0, 0.5, open="low"),
     }
 
-    monitor_: ConvergenceMonitor
-    monitors_: list[ConvergenceMonitor]
-
-    def __init__(
-        self,
-        n_experts: int = 10,
-        *,
-        experts: str = "softmax",
-        alpha: float = 0.3,
-        common_alpha: float = 0.01,
-        gate_alpha: float = 0.3,
-        max_iter: int = 50,
-        tol: float = 1e-4,
-        variance: float = 0.25,
-        n_conjugate: int = 2,
-        n_restarts: int = 1,
-        early_stopping: bool = True,
-        validation_fraction: float = 0.1,
-        patience: int = 5,
-        buffer_size: int = 1 << 20,
-        n_threads: int | None = None,
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        self.n_experts = n_experts
-        self.experts = experts
-        self.alpha = alpha
-        self.common_alpha = common_alpha
-        self.gate_alpha = gate_alpha
-        self.variance = variance
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_conjugate = n_conjugate
-        self.n_restarts = n_restarts
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.buffer_size = buffer_size
-        self.n_threads = n_threads
-        self.random_state = random_state
-        self.verbose = verbose
+    n_experts: int = 10
+    _: KW_ONLY
+    experts: str = "softmax"
+    alpha: float = 0.3
+    common_alpha: float = 0.01
+    gate_alpha: float = 0.3
+    max_iter: int = 50
+    tol: float = 1e-4
+    variance: float = 0.25
+    n_conjugate: int = 2
+    n_restarts: int = 1
+    early_stopping: bool = True
+    validation_fraction: float = 0.1
+    patience: int = 5
+    buffer_size: int = 1 << 20
+    n_threads: int | None = None
+    random_state: Any = None
+    verbose: bool = False
 
     def gate_proba(self, X: ArrayLike) -> NDArray[Any]:
         """P(z|x), of the gate before the label is seen: X (n, n_units) -> (n, n_experts)."""
@@ -209,7 +188,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
             self.whitening_mean_ = rows.whitening.mean
             self.whitening_map_ = rows.whitening.map
             experts, rng = self._experts(), check_random_state(self.random_state)
-            self.monitors_ = []
+            self.monitors_: list[ConvergenceMonitor] = []
             for _ in range(self.n_restarts):
                 monitor = ConvergenceMonitor(self.tol, self.max_iter, self.patience, self.verbose)
                 memory = QuasiNewtonMemory(_MEMORY)
@@ -224,7 +203,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
                         best, curvature = weights, expected.curvature
                     yield Progress(monitor.n_iter, ended=True)
                 if not self.monitors_ or monitor.score > self.monitor_.score:
-                    self.monitor_ = monitor
+                    self.monitor_: ConvergenceMonitor = monitor
                     self._keep(best, curvature)
                 self.monitors_.append(monitor)
         self.n_iter_ = max(self.monitor_.n_iter, 1)

@@ -7,6 +7,7 @@ scikit-learn's LogisticRegression with ``C = 1 / penalty`` has the same minimum 
 where it fits one column for both, ``C = 2 / penalty``).
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,7 @@ def discount(
     R -= shares[:, None] * backoff
 
 
+@dataclass(eq=False)
 class MultinomialLoss:
     """Penalised mean negative log-likelihood of softmax regression over blocks of rows.
 
@@ -104,24 +106,13 @@ class MultinomialLoss:
     its probabilities.
     """
 
-    curvature: Float
-
-    def __init__(
-        self,
-        blocks: Blocks,
-        penalty: float,
-        centre: Float,
-        fixed: NDArray[np.bool_],
-        stride: int = 1,
-        lasting: bool = True,
-    ) -> None:
-        self.blocks = blocks
-        self.penalty = penalty
-        self.centre = centre
-        self.fixed = fixed
-        self.n_classes = len(fixed)
-        self.stride = stride
-        self.lasting = lasting
+    blocks: Blocks
+    penalty: float
+    centre: Float
+    fixed: NDArray[np.bool_]
+    stride: int = 1
+    lasting: bool = True
+    curvature: Float = field(init=False)
 
     def evaluate(self, theta: Float) -> tuple[float, Float]:
         """Objective and gradient (n_units + 1, V); Hessian products refer to this theta after."""
@@ -132,7 +123,7 @@ class MultinomialLoss:
         loss, self.n_rows = 0.0, 0
         self._sample: list[tuple[NDArray[Any], NDArray[Any]]] = []
         for block, codes in self.blocks:
-            rows = rows_within(_LOGIT_BYTES, self.n_classes, block.dtype)
+            rows = rows_within(_LOGIT_BYTES, len(self.fixed), block.dtype)
             for start in range(0, len(block), rows):
                 X = block[start : start + rows]
                 losses, P, R = residuals(logits(X, W, intercept), codes[start : start + rows])
@@ -142,8 +133,8 @@ class MultinomialLoss:
                 add_class_variances(variance, P)
                 self.n_rows += len(X)
                 self._keep(X, P)
-        self.curvature = variance[: self.n_classes] / self.n_rows
-        W, gradient = theta[:-1], gradient[:, : self.n_classes]
+        self.curvature = variance[: len(self.fixed)] / self.n_rows
+        W, gradient = theta[:-1], gradient[:, : len(self.fixed)]
         gradient[:-1] -= np.outer(self.centre, gradient[-1])
         gradient[:-1] += self.penalty * W
         value = (loss + 0.5 * self.penalty * float(np.sum(W * W))) / self.n_rows
@@ -164,7 +155,7 @@ class MultinomialLoss:
             curvature_rows(P, U)
             product[:-1] += (U.T @ X).T
             product[-1] += U.sum(axis=0, dtype=np.float64)
-        product = product[:, : self.n_classes]
+        product = product[:, : len(self.fixed)]
         product[:-1] -= np.outer(self.centre, product[-1])
         product /= sum(len(X) for X, _ in self._sample)
         product[:-1] += self.penalty / self.n_rows * D

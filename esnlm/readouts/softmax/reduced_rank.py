@@ -1,7 +1,8 @@
 """Softmax readout whose weights are a product of two thin matrices (Ueda et al. 2025, §2.1)."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.utils.validation import Count
 
 
+@dataclass(eq=False, repr=False)
 class ReducedRankSoftmaxReadout(SoftmaxReadout):
     """``P(y|x) = softmax(x A B + b)`` with A (n_units, rank) and B (rank, V).
 
@@ -49,30 +51,9 @@ class ReducedRankSoftmaxReadout(SoftmaxReadout):
     }
     _constraints: ClassVar[dict[str, Any]] = {**SoftmaxReadout._constraints, "rank": Count()}
 
-    def __init__(
-        self,
-        rank: int = 512,
-        *,
-        alpha: float = 1.0,
-        solver: Literal["auto", "newton-cg", "incremental"] = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 100,
-        n_passes: int = 2,
-        learning_rate: float = 0.05,
-        momentum: float = 0.9,
-        buffer_size: int = 65536,
-    ) -> None:
-        super().__init__(
-            alpha,
-            solver=solver,
-            tol=tol,
-            max_iter=max_iter,
-            n_passes=n_passes,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            buffer_size=buffer_size,
-        )
-        self.rank = rank
+    rank: int = 512
+    _: KW_ONLY
+    alpha: float = 1.0  # the others as inherited
 
     @property
     def coef_(self) -> NDArray[Any]:

@@ -1,6 +1,7 @@
 """Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ _AUTO_BYTES = 1 << 28
 _AUTO_WORK = 1 << 31
 
 
+@dataclass(eq=False, repr=False)
 class SoftmaxReadout(BufferedReadout):
     """Softmax regression of the next token on the state (Rachez §3.3; eq. 33 for one expert).
 
@@ -94,26 +96,15 @@ class SoftmaxReadout(BufferedReadout):
         "momentum": Number(0, 1, open="high"),
     }
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        solver: Literal["auto", "newton-cg", "incremental"] = "auto",
-        tol: float = 1e-4,
-        max_iter: int = 100,
-        n_passes: int = 2,
-        learning_rate: float = 0.05,
-        momentum: float = 0.9,
-        buffer_size: int = 65536,
-    ) -> None:
-        self.alpha = alpha
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.n_passes = n_passes
-        self.learning_rate = learning_rate
-        self.momentum = momentum
-        self.buffer_size = buffer_size
+    alpha: float = 1.0
+    _: KW_ONLY
+    solver: Literal["auto", "newton-cg", "incremental"] = "auto"
+    tol: float = 1e-4
+    max_iter: int = 100
+    n_passes: int = 2
+    learning_rate: float = 0.05
+    momentum: float = 0.9
+    buffer_size: int = 65536
 
     def _start(self) -> None:
         check_parameters(self, self._constraints)

@@ -1,5 +1,6 @@
 """A softmax readout for each token that may have been read last."""
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ _SAMPLE_ROWS_A_UNIT = 100
 _LEAST_SAMPLE = 65536
 
 
+@dataclass(eq=False, repr=False)
 class TokenGatedReadout(StreamingReadout):
     """Softmax regressions of the next token on the state, one for each token just read.
 
@@ -70,20 +72,12 @@ class TokenGatedReadout(StreamingReadout):
         "momentum": Number(0, 1, open="high"),
     }
 
-    def __init__(
-        self,
-        n_gates: int,
-        alpha: float = 1.0,
-        *,
-        n_passes: int = 2,
-        learning_rate: float = 0.05,
-        momentum: float = 0.9,
-    ) -> None:
-        self.n_gates = n_gates
-        self.alpha = alpha
-        self.n_passes = n_passes
-        self.learning_rate = learning_rate
-        self.momentum = momentum
+    n_gates: int
+    alpha: float = 1.0
+    _: KW_ONLY
+    n_passes: int = 2
+    learning_rate: float = 0.05
+    momentum: float = 0.9
 
     def _start(self) -> None:
         check_parameters(self, self._constraints)

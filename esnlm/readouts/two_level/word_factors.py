@@ -3,6 +3,7 @@
 Words are laid out class by class, so that a class is a run of columns.
 """
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -65,6 +66,7 @@ class ClassLayout:
         return [(int(c), rows) for c, rows in zip(present, np.split(order, first[1:]), strict=True)]
 
 
+@dataclass(eq=False)
 class WordFactors:
     """Linear word factors: X (n, n_units) -> outputs (n, V), normalised within each class.
 
@@ -73,15 +75,10 @@ class WordFactors:
     softmax.
     """
 
-    def __init__(
-        self,
-        layout: ClassLayout,
-        coef: NDArray[Any],
-        intercept: NDArray[Any],
-        floor: NDArray[Any] | None = None,
-    ) -> None:
-        self.layout, self.floor = layout, floor
-        self.coef, self.intercept = coef, intercept
+    layout: ClassLayout
+    coef: NDArray[Any]
+    intercept: NDArray[Any]
+    floor: NDArray[Any] | None = None
 
     def log_probabilities(
         self, X: NDArray[Any], log_class: NDArray[Any] | None = None
