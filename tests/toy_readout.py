@@ -1,27 +1,26 @@
 """A readout added by the recipe in ARCHITECTURE.md: each class a Gaussian of common width."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.softmax.loss import log_softmax
-from esnlm.utils.validation import Number, check_parameters
+from esnlm.utils.validation import Number, check_parameters, limited
 
 
 @dataclass(eq=False, repr=False)
 class GaussianReadout(StreamingReadout):
     """``P(c|x)`` in proportion to ``n_c exp(-|x - mean_c|² / 2 width²)``, from sums over rows."""
 
-    _constraints: ClassVar[dict[str, Any]] = {"least_width": Number(0, open="low")}
     _parameters = ("mean_", "log_share_", "width_")
 
-    least_width: float = 1e-3
+    least_width: float = limited(1e-3, Number(0, open="low"))
 
     def _start(self) -> None:
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         self._counts = np.full(len(self.classes_), 0.5)
         self._sums: Any = 0.0
         self._squares = 0.0

@@ -15,11 +15,10 @@ from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.state_dict import Arrays
-from esnlm.utils.validation import Choice, Count, check_parameters
+from esnlm.utils.validation import Choice, Count, check_parameters, limited
 
 #: The kind of model in the configuration of a saved one.
 KIND = "ngrams"
-_CONSTRAINTS = {"reset": Choice(RESETS), "order": Count(), "n_tokens": Count(none=True)}
 _SETTINGS = ("order", "reset", "n_tokens", "discounts")
 
 
@@ -57,11 +56,11 @@ class NgramLanguageModel(SequenceModel):
 
     _kind: ClassVar[str | None] = KIND
 
-    order: int = 5
+    order: int = limited(5, Count())
     tokenizer: Tokenizer | str | None = None
-    reset: str = "sentence"
+    reset: str = limited("sentence", Choice(RESETS))
     _: KW_ONLY
-    n_tokens: int | None = None
+    n_tokens: int | None = limited(None, Count(none=True))
     discounts: str = "modified"
 
     def fit(self, docs: Any, y: None = None) -> Self:
@@ -71,7 +70,7 @@ class NgramLanguageModel(SequenceModel):
         no integers in ``[0, n_tokens)`` and parameters out of range.
         """
         check_no_labels(y)
-        check_parameters(self, _CONSTRAINTS)
+        check_parameters(self)
         stream = self._learn_vocabulary(docs)
         ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
         self.ngrams_ = ngrams.fit(stream.tokens, starts=stream.starts)

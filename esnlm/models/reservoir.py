@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
-from esnlm.utils.validation import Choice, Count, Flag, check_parameters
+from esnlm.utils.validation import Choice, Count, Flag, check_parameters, limited
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
 # Arrays of the state and the last tokens that a model without resets continues from.
@@ -94,24 +94,16 @@ class LanguageModel(SequenceModel):
     'the'
     """
 
-    _constraints: ClassVar[dict[str, Any]] = {
-        "reset": Choice(RESETS),
-        "random_state": Count(0, none=True),
-        "n_tokens": Count(none=True),
-        "n_streams": Count(most=1 << 20),
-        "shuffle": Flag(),
-    }
-
     reservoir: Any = None
     readout: Any = "ridge"
     tokenizer: Tokenizer | str | None = None
     features: Any = None
-    reset: str = "sentence"
+    reset: str = limited("sentence", Choice(RESETS))
     _: KW_ONLY
-    n_tokens: int | None = None
-    shuffle: bool = True
-    n_streams: int = 64
-    random_state: int | None = None
+    n_tokens: int | None = limited(None, Count(none=True))
+    shuffle: bool = limited(True, Flag())
+    n_streams: int = limited(64, Count(most=1 << 20))
+    random_state: int | None = limited(None, Count(0, none=True))
     verbose: bool = False
 
     def fit(self, docs: Any, y: None = None, *, held_out: Any = None) -> Self:
@@ -176,7 +168,7 @@ class LanguageModel(SequenceModel):
             if not hasattr(part, method) and (name, part) != ("features", None):
                 raise ValueError(f"{name} must be {kind}, got {part!r}")
         self.run_: str | None = None
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         return self._learn_vocabulary(docs)
 
     @property
@@ -279,7 +271,7 @@ class LanguageModel(SequenceModel):
 
         reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
         model = cls.of_parts(reservoir, readout, tokenizer, features, **config["settings"])
-        check_parameters(model, cls._constraints)
+        check_parameters(model)
         n_tokens, n_inputs = config["n_tokens"], reservoir.n_inputs_
         if not np.array_equal(readout.classes_, np.arange(n_tokens)):
             raise ValueError(f"the readout must have the {n_tokens} tokens as its classes")

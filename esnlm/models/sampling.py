@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.validation import Count, Number, check_parameters
+from esnlm.utils.validation import Count, Number, check_parameters, limited
 
 
 @dataclass
@@ -26,19 +25,13 @@ class Choice:
     random_state : int, Generator or None
     """
 
-    _constraints: ClassVar[dict[str, Any]] = {
-        "temperature": Number(0),
-        "top_k": Count(none=True),
-        "top_p": Number(0, 1, open="low", none=True),
-    }
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
+    temperature: float = limited(1.0, Number(0))
+    top_k: int | None = limited(None, Count(none=True))
+    top_p: float | None = limited(None, Number(0, 1, open="low", none=True))
     random_state: int | np.random.Generator | None = None
 
     def __post_init__(self) -> None:
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         self.rng = np.random.default_rng(self.random_state)
 
     def draw(self, log_probabilities: NDArray[np.floating], forbidden: int | None = None) -> int:

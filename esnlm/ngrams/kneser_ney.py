@@ -10,14 +10,9 @@ from sklearn.base import BaseEstimator
 from esnlm.ngrams.counts import Floats, Ints, Table, estimate_discounts, find, next_order, places
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.state_dict import Arrays, Stateful
-from esnlm.utils.validation import Choice, Count, Number, check_parameters, checked_tokens
+from esnlm.utils.validation import Choice, Count, Number, check_parameters, checked_tokens, limited
 
 _SCORED_AT_ONCE = 1 << 20
-_CONSTRAINTS = {
-    "order": Number(1, 1_000),  # places in a document are kept in 16 bits up to the order
-    "discounts": Choice(("modified", "single")),
-    "n_tokens": Count(none=True),
-}
 
 
 @dataclass(eq=False, repr=False)
@@ -51,10 +46,11 @@ class KneserNey(Stateful, BaseEstimator):
     modeling, equations 4.29 to 4.33.
     """
 
-    order: int = 5
+    # Places in a document are kept in 16 bits up to the order.
+    order: int = limited(5, Number(1, 1_000))
     _: KW_ONLY
-    n_tokens: int | None = None
-    discounts: str = "modified"
+    n_tokens: int | None = limited(None, Count(none=True))
+    discounts: str = limited("modified", Choice(("modified", "single")))
 
     def fit(self, tokens: ArrayLike, *, starts: ArrayLike | None = None) -> Self:
         """Count the n-grams of integers (T,), where ``starts`` (n,) says where documents begin.
@@ -62,7 +58,7 @@ class KneserNey(Stateful, BaseEstimator):
         0 is among the starts; None: one document. Memory peaks at about 120 bytes a token. Raises
         ValueError for an empty corpus, tokens that are not integers or outside ``range(n_tokens)``.
         """
-        check_parameters(self, _CONSTRAINTS)
+        check_parameters(self)
         words = checked_tokens(tokens, self.n_tokens)
         offsets = places(_checked_starts(starts, words), len(words), self.order)
         if not np.any(offsets > 0):
@@ -201,7 +197,7 @@ class KneserNey(Stateful, BaseEstimator):
 
     def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
         """The model whose `state_dict` it is; its scores are identical. ``n_tokens`` is known."""
-        check_parameters(self, _CONSTRAINTS)
+        check_parameters(self)
         assert self.n_tokens is not None, "the size of the vocabulary is known"
         self.n_tokens_ = n_tokens = int(self.n_tokens)
         _check_tables(arrays, self.order, n_tokens)

@@ -2,8 +2,8 @@
 
 import reprlib
 from collections.abc import Iterable, Iterator
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -31,6 +31,7 @@ from esnlm.utils.validation import (
     checked_tokens,
     checked_vectors,
     counted_inputs,
+    limited,
 )
 
 _BLOCK_BYTES = 32 << 20
@@ -100,32 +101,20 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         W_in="_sparse_inputs",
         W_in_columns="_input_columns",
     )
-    _constraints: ClassVar[dict[str, Any]] = {
-        # Places in a compiled row are int32.
-        "n_units": Count(most=2**31 - 1),
-        "degree": Count(),
-        "input_degree": Count(none=True),
-        "spectral_radius": Number(0),
-        "input_scaling": Number(0),
-        "bias_scaling": Number(0),
-        "activation": Choice(("tanh", "relu", "identity")),
-        "topology": Choice(_weights.TOPOLOGIES),
-        "dtype": Float(),
-        "random_state": Count(0, none=True),
-    }
 
-    n_units: int
+    # Places in a compiled row are int32.
+    n_units: int = field(metadata={"constraint": Count(most=2**31 - 1)})
     _: KW_ONLY
-    spectral_radius: float = 0.97
-    input_scaling: float = 1.0
-    degree: int = 32
+    spectral_radius: float = limited(0.97, Number(0))
+    input_scaling: float = limited(1.0, Number(0))
+    degree: int = limited(32, Count())
     leak_rate: Any = 1.0
-    activation: str = "tanh"
-    topology: str = "random"
-    bias_scaling: float = 0.0
-    input_degree: int | None = None
-    dtype: str = "float32"
-    random_state: int | None = None
+    activation: str = limited("tanh", Choice(("tanh", "relu", "identity")))
+    topology: str = limited("random", Choice(_weights.TOPOLOGIES))
+    bias_scaling: float = limited(0.0, Number(0))
+    input_degree: int | None = limited(None, Count(none=True))
+    dtype: str = limited("float32", Float())
+    random_state: int | None = limited(None, Count(0, none=True))
 
     def fit(
         self, X: ArrayLike | None = None, y: Any = None, *, n_inputs: int | None = None
@@ -140,7 +129,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         n_inputs : int, optional
             Size of the vocabulary or of an input vector; goes before X.
         """
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         if n_inputs is None:
             n_inputs = counted_inputs(X)
         check_count("n_inputs", n_inputs)
@@ -338,7 +327,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         return "bias", "leak_rate", "W.data", inputs
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         return arrays
 
     def _loaded(self, training: bool) -> None:
@@ -371,7 +360,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         self, W: Any, W_in: Any, bias: NDArray[Any], leak_rate: NDArray[Any]
     ) -> "Reservoir":
         """Take given weights instead of drawn ones; cast to ``dtype``."""
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         dtype = np.dtype(self.dtype)
         self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype)
         if scipy.sparse.issparse(W_in):

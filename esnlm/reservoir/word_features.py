@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.recurrence import ACTIVATIONS
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.state_dict import Arrays, Stateful, saved
-from esnlm.utils.validation import Count, Number, check_parameters, checked_tokens
+from esnlm.utils.validation import Count, Number, check_parameters, checked_tokens, limited
 
 _descend: Any = kernels.descend  # compiled functions carry no types of their own
 
@@ -109,18 +109,12 @@ class WordFeatures(LearnedFeatures):
         loss_history="loss_history_",
         n_predictions="n_predictions_",
     )
-    _constraints: ClassVar[dict[str, Any]] = {
-        "n_features": Count(),
-        "n_passes": Count(),
-        "learning_rate": Number(0, open="low"),
-        "readout_learning_rate": Number(0, open="low"),
-    }
 
-    n_features: int = 2
+    n_features: int = limited(2, Count())
     _: KW_ONLY
-    n_passes: int = 10
-    learning_rate: float = 0.05
-    readout_learning_rate: float = 0.01
+    n_passes: int = limited(10, Count())
+    learning_rate: float = limited(0.05, Number(0, open="low"))
+    readout_learning_rate: float = limited(0.01, Number(0, open="low"))
     random_state: int | np.random.RandomState | None = None
 
     def fit(
@@ -153,7 +147,7 @@ class WordFeatures(LearnedFeatures):
             For tokens outside the vocabulary, fewer than two of them, a reservoir of another
             input size, or features that diverged.
         """
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         # A copy: compiled code reads tokens without checks, and the caller's array may change.
         ids = checked_tokens(np.array(tokens), n_tokens).astype(np.int64, copy=False)
         if len(ids) < 2:

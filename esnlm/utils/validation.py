@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import field, fields
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
@@ -94,15 +95,27 @@ class Flag(NamedTuple):
             raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
-def check_parameters(owner: Any, table: Mapping[str, Any]) -> None:
-    """Raise ValueError unless each attribute of ``owner`` is what a table of constraints allows.
+def limited(default: Any, constraint: Any) -> Any:
+    """A field of a dataclass that `check_parameters` holds to a constraint."""
+    return field(default=default, metadata={"constraint": constraint})
 
-    >>> from types import SimpleNamespace
-    >>> owner = SimpleNamespace(alpha=-1.0, solver="auto")
-    >>> check_parameters(owner, {"solver": Choice(("auto", "newton-cg")), "alpha": Number(0)})
+
+def check_parameters(owner: Any, table: Mapping[str, Any] | None = None) -> None:
+    """Raise ValueError unless each attribute of ``owner`` is what its constraint allows.
+
+    Constraints are those of a table, or of the fields of the dataclass that are `limited`.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Penalty:
+    ...     alpha: float = limited(1.0, Number(0))
+    >>> check_parameters(Penalty(-1.0))
     Traceback (most recent call last):
     ValueError: alpha must not be negative, got -1.0
     """
+    if table is None:
+        found = ((field.name, field.metadata.get("constraint")) for field in fields(owner))
+        table = {name: constraint for name, constraint in found if constraint is not None}
     for name, constraint in table.items():
         constraint.check(name, getattr(owner, name))
 

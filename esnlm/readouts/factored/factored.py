@@ -29,7 +29,7 @@ from esnlm.readouts.two_level.word_clusters import (
 )
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors
 from esnlm.utils.state_dict import Arrays, saved
-from esnlm.utils.validation import Choice, Count, check_parameters
+from esnlm.utils.validation import Choice, Count, check_parameters, limited
 
 _KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpertsReadout}
 # Parameters of factors that are given by name alone, where they are learned jointly.
@@ -128,21 +128,17 @@ class ClassFactoredReadout(TwoLevelReadout):
         "class_intercept_": "f C",
         "class_floor_": "f C",
     }
-    _constraints: ClassVar[dict[str, Any]] = {
-        "n_classes": Count(none=True),
-        "solver": Choice(("auto", "separate", "joint")),
-        "n_components": Count(),
-        "buffer_size": Count(),
-    }
 
-    n_classes: int | None = None
+    n_classes: int | None = limited(None, Count(none=True))
     _: KW_ONLY
     clustering: Any = "auto"
     class_readout: Any = "softmax"
     word_readout: Any = "softmax"
-    solver: Literal["auto", "separate", "joint"] = "auto"
-    n_components: int = 512
-    buffer_size: int = 65536
+    solver: Literal["auto", "separate", "joint"] = limited(
+        "auto", Choice(("auto", "separate", "joint"))
+    )
+    n_components: int = limited(512, Count())
+    buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
 
     @property
@@ -176,7 +172,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         return not any(isinstance(f, RidgeReadout) for f in (self._classes, self._words))
 
     def _start(self) -> None:
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         self._classes = _factor("class_readout", self.class_readout, self.random_state)
         self._words = _factor("word_readout", self.word_readout, self.random_state)
         self._separate: SeparateFactors | None = None

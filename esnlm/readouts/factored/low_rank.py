@@ -11,7 +11,7 @@ from esnlm.readouts.two_level.readout import TwoLevelReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
 from esnlm.utils.state_dict import Arrays
-from esnlm.utils.validation import PENALTY, Count, Number, check_parameters
+from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, limited
 
 _RATE, _RATE_POWER = 7.3, -0.84
 # Batches of a pass; with direct connections as many as all passes would have at least.
@@ -123,40 +123,26 @@ class LowRankReadout(TwoLevelReadout):
         "pair_coef_": "f Q P",
         "unigram_": "f V",
     }
-    _constraints: ClassVar[dict[str, Any]] = {
-        "n_components": Count(),
-        "alpha": PENALTY,
-        "n_frequent": Count(0, none=True),
-        "n_classes": Count(none=True),
-        "n_passes": Count(),
-        "learning_rate": Number(0, open="low", none=True),
-        "momentum": Number(0, 1, open="high"),
-        "prior": Number(0, open="low"),
-        "n_direct": Count(0),
-        "n_pairs": Count(0),
-        "direct_rate": Number(0, open="low"),
-        "buffer_size": Count(),
-    }
 
-    n_components: int = 512
+    n_components: int = limited(512, Count())
     _: KW_ONLY
-    alpha: float = 10.0
-    n_frequent: int | None = None
-    n_classes: int | None = None
-    n_passes: int = 1
-    learning_rate: float | None = None
-    momentum: float = 0.9
-    prior: float = 1.0
-    n_direct: int = 0
-    n_pairs: int = 0
-    direct_rate: float = 0.1
-    buffer_size: int = 65536
+    alpha: float = limited(10.0, PENALTY)
+    n_frequent: int | None = limited(None, Count(0, none=True))
+    n_classes: int | None = limited(None, Count(none=True))
+    n_passes: int = limited(1, Count())
+    learning_rate: float | None = limited(None, Number(0, open="low", none=True))
+    momentum: float = limited(0.9, Number(0, 1, open="high"))
+    prior: float = limited(1.0, Number(0, open="low"))
+    n_direct: int = limited(0, Count(0))
+    n_pairs: int = limited(0, Count(0))
+    direct_rate: float = limited(0.1, Number(0, open="low"))
+    buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
 
     unigram_: NDArray[np.float32] | None = field(default=None, init=False)
 
     def _start(self) -> None:
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         if self.n_pairs and self.n_direct < 2:
             raise ValueError(
                 f"n_pairs needs the last two tokens, n_direct of 2 at least, got {self.n_direct}"

@@ -15,7 +15,7 @@ from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.utils.state_dict import Arrays, saved
-from esnlm.utils.validation import Choice, Count, Number, check_parameters
+from esnlm.utils.validation import Choice, Count, Number, check_parameters, limited
 
 _PATH = np.logspace(-9, 0, 28)
 _OUTPUT_BYTES = 1 << 24
@@ -87,23 +87,17 @@ class RidgeReadout(StreamingReadout):
     _state = ("alpha_",)
     _learned = saved(moments="_moments")
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f V N", "intercept_": "f V", "alpha_": "f"}
-    _constraints: ClassVar[dict[str, Any]] = {
-        "alpha": Number(0),
-        "selection": Choice(("gcv", "held_out", None)),
-        "validation_fraction": Number(0, 1, open="both"),
-        "gram_rows": Count(none=True),
-    }
 
-    alpha: float = 1.0
+    alpha: float = limited(1.0, Number(0))
     _: KW_ONLY
     alphas: Sequence[float] | None = None
-    selection: Literal["gcv", "held_out"] | None = "gcv"
+    selection: Literal["gcv", "held_out"] | None = limited("gcv", Choice(("gcv", "held_out", None)))
     floor: float | Literal["auto"] = "auto"
-    validation_fraction: float = 0.1
-    gram_rows: int | None = None
+    validation_fraction: float = limited(0.1, Number(0, 1, open="both"))
+    gram_rows: int | None = limited(None, Count(none=True))
 
     def _start(self) -> None:
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         if self.alphas is not None:
             if np.ndim(self.alphas) != 1:
                 raise ValueError(f"alphas must be a list of penalties or None, got {self.alphas!r}")

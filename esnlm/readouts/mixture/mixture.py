@@ -19,7 +19,7 @@ from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
 from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
 from esnlm.readouts.mixture.whitening import Source, Whitening, prepare
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
-from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters
+from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters, limited
 
 # Steps of EM that the quasi-Newton correction remembers.
 _MEMORY = 10
@@ -120,37 +120,22 @@ class MixtureOfExpertsReadout(BufferedReadout):
         "curvature_": "f C",
         "n_iter_": "i",
     }
-    _constraints: ClassVar[dict[str, Any]] = {
-        "experts": Choice(("linear", "softmax")),
-        "n_experts": Count(),
-        "max_iter": Count(),
-        "n_conjugate": Count(),
-        "n_restarts": Count(),
-        "patience": Count(),
-        "buffer_size": Count(),
-        "alpha": PENALTY,
-        "common_alpha": PENALTY,
-        "gate_alpha": PENALTY,
-        "tol": Number(0),
-        "variance": Number(0, open="low"),
-        "validation_fraction": Number(0, 0.5, open="low"),
-    }
 
-    n_experts: int = 10
+    n_experts: int = limited(10, Count())
     _: KW_ONLY
-    experts: str = "softmax"
-    alpha: float = 0.3
-    common_alpha: float = 0.01
-    gate_alpha: float = 0.3
-    max_iter: int = 50
-    tol: float = 1e-4
-    variance: float = 0.25
-    n_conjugate: int = 2
-    n_restarts: int = 1
+    experts: str = limited("softmax", Choice(("linear", "softmax")))
+    alpha: float = limited(0.3, PENALTY)
+    common_alpha: float = limited(0.01, PENALTY)
+    gate_alpha: float = limited(0.3, PENALTY)
+    max_iter: int = limited(50, Count())
+    tol: float = limited(1e-4, Number(0))
+    variance: float = limited(0.25, Number(0, open="low"))
+    n_conjugate: int = limited(2, Count())
+    n_restarts: int = limited(1, Count())
     early_stopping: bool = True
-    validation_fraction: float = 0.1
-    patience: int = 5
-    buffer_size: int = 1 << 20
+    validation_fraction: float = limited(0.1, Number(0, 0.5, open="low"))
+    patience: int = limited(5, Count())
+    buffer_size: int = limited(1 << 20, Count())
     n_threads: int | None = None
     random_state: Any = None
     verbose: bool = False
@@ -170,7 +155,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         )
 
     def _start(self) -> None:
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         for name in (*self._arrays(), "monitor_", "monitors_"):
             self.__dict__.pop(name, None)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from esnlm.readouts.softmax.loss import logits
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
-from esnlm.utils.validation import Count
+from esnlm.utils.validation import PENALTY, Count, limited
 
 
 @dataclass(eq=False, repr=False)
@@ -49,11 +49,10 @@ class ReducedRankSoftmaxReadout(SoftmaxReadout):
         "down_": "f N R",
         "up_": "f R V",
     }
-    _constraints: ClassVar[dict[str, Any]] = {**SoftmaxReadout._constraints, "rank": Count()}
 
-    rank: int = 512
+    rank: int = limited(512, Count())
     _: KW_ONLY
-    alpha: float = 1.0  # the others as inherited
+    alpha: float = limited(1.0, PENALTY)  # the others as inherited
 
     @property
     def coef_(self) -> NDArray[Any]:

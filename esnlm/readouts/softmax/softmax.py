@@ -21,7 +21,7 @@ from esnlm.readouts.softmax.sgd import (
     interleaved,
 )
 from esnlm.utils.state_dict import Arrays, saved, under_prefix
-from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters
+from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters, limited
 
 # Bytes of rows that "auto" holds for Newton's method, and operations (rows x units x classes)
 # up to which it is preferred: about a minute on two cores.
@@ -85,29 +85,21 @@ class SoftmaxReadout(BufferedReadout):
     _state: ClassVar[tuple[str, ...]] = ("n_iter_",)
     _learned = saved(n_seen="_n_seen", solver="_incremental")
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f V N", "intercept_": "f V", "n_iter_": "i"}
-    _constraints: ClassVar[dict[str, Any]] = {
-        "solver": Choice(("auto", "newton-cg", "incremental")),
-        "alpha": PENALTY,
-        "tol": Number(0),
-        "max_iter": Count(),
-        "n_passes": Count(),
-        "buffer_size": Count(),
-        "learning_rate": Number(0, open="low"),
-        "momentum": Number(0, 1, open="high"),
-    }
 
-    alpha: float = 1.0
+    alpha: float = limited(1.0, PENALTY)
     _: KW_ONLY
-    solver: Literal["auto", "newton-cg", "incremental"] = "auto"
-    tol: float = 1e-4
-    max_iter: int = 100
-    n_passes: int = 2
-    learning_rate: float = 0.05
-    momentum: float = 0.9
-    buffer_size: int = 65536
+    solver: Literal["auto", "newton-cg", "incremental"] = limited(
+        "auto", Choice(("auto", "newton-cg", "incremental"))
+    )
+    tol: float = limited(1e-4, Number(0))
+    max_iter: int = limited(100, Count())
+    n_passes: int = limited(2, Count())
+    learning_rate: float = limited(0.05, Number(0, open="low"))
+    momentum: float = limited(0.9, Number(0, 1, open="high"))
+    buffer_size: int = limited(65536, Count())
 
     def _start(self) -> None:
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         self._incremental: IncrementalSolver | None = None
         self._passes: Any = None  # SoftmaxPasses, from `begin` to the end of training
         self._n_seen = 0

@@ -1,6 +1,6 @@
 """A softmax readout for each token that may have been read last."""
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from esnlm.readouts.softmax.sgd import batch_rows, decayed, frequencies_of
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of
 from esnlm.utils.state_dict import Arrays, Stateful, saved
-from esnlm.utils.validation import PENALTY, Count, Number, check_parameters
+from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, limited
 
 _SAMPLE_ROWS_A_UNIT = 100
 _LEAST_SAMPLE = 65536
@@ -64,23 +64,16 @@ class TokenGatedReadout(StreamingReadout):
         n_seen="_n_seen", n_rows="_n_rows", targets="_targets", survey="_pilot", passes="_passes"
     )
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f G U V", "intercept_": "f G V"}
-    _constraints: ClassVar[dict[str, Any]] = {
-        "n_gates": Count(),
-        "n_passes": Count(),
-        "alpha": PENALTY,
-        "learning_rate": Number(0, open="low"),
-        "momentum": Number(0, 1, open="high"),
-    }
 
-    n_gates: int
-    alpha: float = 1.0
+    n_gates: int = field(metadata={"constraint": Count()})
+    alpha: float = limited(1.0, PENALTY)
     _: KW_ONLY
-    n_passes: int = 2
-    learning_rate: float = 0.05
-    momentum: float = 0.9
+    n_passes: int = limited(2, Count())
+    learning_rate: float = limited(0.05, Number(0, open="low"))
+    momentum: float = limited(0.9, Number(0, 1, open="high"))
 
     def _start(self) -> None:
-        check_parameters(self, self._constraints)
+        check_parameters(self)
         self._n_code = n_code_units(self.n_gates)
         self._passes: GatedPasses | None = None
         self._pilot: GateMoments | None = None
