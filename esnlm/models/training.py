@@ -18,7 +18,7 @@ from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced, target_counts
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
-from esnlm.utils.validation import Count, check_parameters
+from esnlm.utils.validation import Count, check_parameters, limited
 from esnlm.utils.version import __version__
 
 _SCORES_A_PASS = 10
@@ -41,14 +41,13 @@ class TrainingPlan:
         Of the order of sequences.
     """
 
-    chunk_tokens: int = 1 << 16
-    score_every: int | None = None
-    held_out_tokens: int = 1 << 15
+    chunk_tokens: int = limited(1 << 16, Count())
+    score_every: int | None = limited(None, Count(0, none=True))
+    held_out_tokens: int = limited(1 << 15, Count())
     seed: int = 0
 
     def __post_init__(self) -> None:
-        counts = {"chunk_tokens": Count(), "held_out_tokens": Count()}
-        check_parameters(self, counts | {"score_every": Count(0, none=True)})
+        check_parameters(self)
 
 
 class Trainer(ResumableRun):

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from esnlm.torch.networks.registry import network_class
-from esnlm.utils.validation import Choice, Count, Flag, Number, check_parameters
+from esnlm.utils.validation import Choice, Count, Flag, Number, check_parameters, limited
 
 
 @dataclass(frozen=True)
@@ -16,54 +16,48 @@ class Plan:
     #: ``sentences``: whole sequences in random order, padded. ``streams``: the corpus as one text
     #: cut in ``batch_size`` parallel ones, read ``length`` tokens a step, the state carried.
     #: ``windows``: pieces of ``length`` tokens in random order, each from the start state.
-    batching: str = "sentences"
-    batch_size: int = 32  #: sequences, streams or windows of a step, on each of several processes
-    length: int = 512  #: tokens read of a stream in a step, or of a window; sequences are cut
+    batching: str = limited("sentences", Choice(("sentences", "streams", "windows")))
+    #: Sequences, streams or windows of a step, on each of several processes.
+    batch_size: int = limited(32, Count())
+    #: Tokens read of a stream in a step, or of a window; sequences are cut.
+    length: int = limited(512, Count())
     #: With streams: the pieces' lengths are drawn, normal about ``length`` or, one in twenty,
     #: about half of it, in another order in each pass; the learning rate of a step is in
     #: proportion to its length (Merity et al. 2018, section 4.1).
-    vary_length: bool = False
-    stride: int | None = None  #: from one window's beginning to the next's; None: ``length``
-    last_only: bool = False  #: of a window, predict only the token after its last
+    vary_length: bool = limited(False, Flag())
+    #: From one window's beginning to the next's; None: ``length``.
+    stride: int | None = limited(None, Count(none=True))
+    last_only: bool = limited(False, Flag())  #: of a window, predict only the token after its last
     #: Sequences of ``pool`` batches are sorted by length and cut anew into as many batches, of
     #: about equally many tokens, which saves padding.
-    pool: int = 1
-    epochs: int = 1
-    optimizer: str = "adamw"
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.01
+    pool: int = limited(1, Count())
+    epochs: int = limited(1, Count())
+    optimizer: str = limited("adamw", Choice(("adamw", "sgd")))
+    learning_rate: float = limited(1e-3, Number(0, open="low"))
+    weight_decay: float = limited(0.01, Number(0))
     betas: tuple[float, float] = (0.9, 0.999)  #: of AdamW
     #: With SGD: weights are averaged over the steps once a held-out loss is above the least of
     #: those more than ``patience`` losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). From
     #: then on the averages are scored, and they are the result. None: never.
-    patience: int | None = None
-    schedule: str = "constant"  #: of the learning rate; ``cosine`` falls from the first step on
+    patience: int | None = limited(None, Count(none=True))
+    #: Of the learning rate; ``cosine`` falls from the first step on.
+    schedule: str = limited("constant", Choice(("constant", "cosine", "warmup-hold-cosine")))
     #: Shares of the steps: the rate rises linearly, then stays (Köster et al. 2025: 0.01, 0.10).
-    warmup: float = 0.0
-    hold: float = 0.0
-    final: float = 0.0  #: share of the learning rate at the end of a cosine
-    clip: float | None = None  #: largest norm of the gradient
-    accumulate: int = 1  #: batches whose gradients make one step
-    bf16: bool = False  #: compute in bfloat16 where autocast does; weights stay in float32
+    warmup: float = limited(0.0, Number(0, 1))
+    hold: float = limited(0.0, Number(0, 1))
+    final: float = limited(0.0, Number(0, 1))  #: share of the learning rate at the end of a cosine
+    #: Largest norm of the gradient.
+    clip: float | None = limited(None, Number(0, open="low", none=True))
+    accumulate: int = limited(1, Count())  #: batches whose gradients make one step
+    #: Compute in bfloat16 where autocast does; weights stay in float32.
+    bf16: bool = limited(False, Flag())
     #: Steps from one held-out loss to the next. None: a tenth of all; 0: the end alone.
-    score_every: int | None = None
-    held_out_tokens: int = 1 << 15  #: about this many are scored, taken evenly
+    score_every: int | None = limited(None, Count(0, none=True))
+    held_out_tokens: int = limited(1 << 15, Count())  #: about this many are scored, taken evenly
     seed: int = 0  #: of the order, and of dropout
 
-    CONSTRAINTS: ClassVar[dict[str, Any]] = {
-        "batching": Choice(("sentences", "streams", "windows")), "batch_size": Count(),
-        "length": Count(), "vary_length": Flag(), "stride": Count(none=True), "last_only": Flag(),
-        "pool": Count(), "epochs": Count(), "optimizer": Choice(("adamw", "sgd")),
-        "learning_rate": Number(0, open="low"), "weight_decay": Number(0),
-        "patience": Count(none=True),
-        "schedule": Choice(("constant", "cosine", "warmup-hold-cosine")), "warmup": Number(0, 1),
-        "hold": Number(0, 1), "final": Number(0, 1), "clip": Number(0, open="low", none=True),
-        "accumulate": Count(), "bf16": Flag(), "score_every": Count(0, none=True),
-        "held_out_tokens": Count(),
-    }  # fmt: skip
-
     def __post_init__(self) -> None:
-        check_parameters(self, self.CONSTRAINTS)
+        check_parameters(self)
         if self.vary_length and self.batching != "streams":
             raise ValueError(f"vary_length needs the batching streams, got {self.batching}")
         if self.patience is not None and self.optimizer != "sgd":
