@@ -278,6 +278,17 @@ def test_frequency_bins(n_classes, exponent):
     assert mass.max() <= counts.sum() / n_classes + counts.max()
 
 
+def test_words_that_never_occurred_add_no_mass_to_a_bin():
+    classes = frequency_classes(np.repeat([1, 0], 20), 2)
+    assert classes.tolist() == [0] * 10 + [1] * 30
+
+
+def test_words_of_no_class_are_refused():
+    for word_class in ([], [-1], [0, 2], [0, 5]):
+        with pytest.raises(ValueError, match="numbered from 0, and none of them empty"):
+            ClassLayout(np.array(word_class, dtype=np.intp))
+
+
 def test_mappings_of_the_caller(rows):
     X, y = rows
     labels = np.array(list("abcdefghi"))

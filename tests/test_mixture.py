@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp, softmax
+from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from esnlm import MixtureOfExpertsReadout
@@ -280,6 +280,33 @@ def test_early_stopping_helps_where_the_penalty_does_not() -> None:
     assert loss(stopped, y[700:]) < loss(full.predict_proba(X[700:]), y[700:]) - 0.1
 
 
+@both
+@pytest.mark.parametrize("given", [False, True])
+def test_history_tells_how_likely_training_and_held_out_rows_are(experts: str, given: bool) -> None:
+    X, y, _ = mixed(n=3500)
+    readout = MixtureOfExpertsReadout(3, experts=experts, max_iter=2, random_state=0)
+    if given:
+        out = np.arange(3500) >= 3200
+        train, held_out = ArrayBlocks(X[~out], y[~out]), ArrayBlocks(X[out], y[out])
+        readout.fit_blocks(train, np.arange(4), held_out)
+    else:
+        out = np.arange(3500) // 64 % 10 == 9  # a tenth, in stretches of 64 rows
+        readout.fit(X, y)
+    monitor, P = readout.monitor_, readout.predict_proba(X)
+    assert len(monitor.held_out) == len(monitor.log_likelihood) == readout.n_iter_ + 1
+    assert monitor.held_out[monitor.best] == pytest.approx(-loss(P[out], y[out]))
+    Z = np.c_[(X - readout.whitening_mean_) @ readout.whitening_map_, np.ones(len(X))]
+    joint = np.log(softmax(Z @ readout.gate_coef_.T, axis=1))
+    outputs = np.einsum("nd,kvd->nkv", Z, readout.expert_coef_)
+    if experts == "softmax":
+        joint += log_softmax(outputs, axis=2)[np.arange(len(y)), :, y]
+    else:
+        squared = np.square(np.eye(4)[y][:, None] - outputs).sum(axis=2)
+        joint -= squared / (2 * readout.variance) + 2 * np.log(2 * np.pi * readout.variance)
+    expected = logsumexp(joint, axis=1)[~out].mean()
+    assert monitor.log_likelihood[monitor.best] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(("buffer_size", "once"), [(100, True), (99, False)])
 def test_held_out_rows_are_read_once_where_they_fit(buffer_size: int, once: bool) -> None:
     X, y, _ = mixed(n=700)
@@ -347,6 +374,8 @@ def test_monitor_warns_when_the_likelihood_falls() -> None:
         monitor.report(-2.5, -2.5)
     with pytest.raises(FloatingPointError, match="became nan"):
         monitor.report(float("nan"), 0.0)
+    with pytest.raises(FloatingPointError, match="became nan"):
+        ConvergenceMonitor(tol=1e-3, max_iter=5, patience=2).report(-2.0, -2.0, float("nan"))
 
 
 def test_monitor_stops_by_patience() -> None:
@@ -355,6 +384,14 @@ def test_monitor_stops_by_patience() -> None:
         monitor.report(float(step), float(step), held_out)
     assert (monitor.done, monitor.stopped_early, monitor.best) == (True, True, 1)
     assert monitor.score == -2.0
+
+
+def test_monitor_keeps_the_last_of_equally_good_iterations() -> None:
+    monitor = ConvergenceMonitor(tol=0.0, max_iter=50, patience=2)
+    for step, held_out in enumerate([-2.0, -1.0, -1.0, -1.5]):
+        monitor.report(float(step), float(step), held_out)
+        assert monitor.is_best == (step < 3)
+    assert (monitor.done, monitor.best) == (False, 2)
 
 
 def test_verbose_logs_every_iteration(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,18 +26,17 @@ class ConvergenceMonitor:
     penalised: list[float] = field(default_factory=list)
     log_likelihood: list[float] = field(default_factory=list)
     held_out: list[float] = field(default_factory=list)
-    best: int = 0
     converged: bool = False
-    stopped_early: bool = False
 
     def report(
         self, penalised: float, log_likelihood: float, held_out: float | None = None
     ) -> None:
         """Add the values of an iteration; warns where the penalised one fell."""
-        if not math.isfinite(penalised):
-            raise FloatingPointError(
-                f"the log-likelihood became {penalised}: check the states for huge values"
-            )
+        for value in (penalised, held_out):
+            if value is not None and not math.isfinite(value):
+                raise FloatingPointError(
+                    f"the log-likelihood became {value}: check the states for huge values"
+                )
         if self.penalised:
             gain = penalised - self.penalised[-1]
             if gain < 0:
@@ -52,9 +51,6 @@ class ConvergenceMonitor:
         self.log_likelihood.append(log_likelihood)
         if held_out is not None:
             self.held_out.append(held_out)
-        if not self.held_out or self.held_out[-1] >= max(self.held_out):
-            self.best = self.n_iter
-        self.stopped_early = self.n_iter - self.best >= self.patience
         if self.verbose:
             held = f"  held out {self.held_out[-1]:.5f}" if self.held_out else ""
             line = f"EM {self.n_iter:4d}  penalised {penalised:.5f}  training {log_likelihood:.5f}"
@@ -64,6 +60,16 @@ class ConvergenceMonitor:
     def n_iter(self) -> int:
         """Iterations made."""
         return max(len(self.penalised) - 1, 0)
+
+    @property
+    def best(self) -> int:
+        if not self.held_out:
+            return self.n_iter
+        return max(range(len(self.held_out)), key=lambda i: (self.held_out[i], i))
+
+    @property
+    def stopped_early(self) -> bool:
+        return self.n_iter - self.best >= self.patience
 
     @property
     def is_best(self) -> bool:
