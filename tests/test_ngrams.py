@@ -182,10 +182,41 @@ def test_arrays_hold_the_whole_model(kind):
     )
 
 
-@pytest.mark.parametrize("starts", [[], [1, 2], [0, 3, 2]])
+@pytest.mark.parametrize("starts", [[], [1, 2], [0, 3, 2], np.array([0, 3, 2], dtype=np.uint16)])
 def test_starts_that_do_not_rise_from_zero_are_refused(starts):
     with pytest.raises(ValueError, match="starts must begin at 0 and rise"):
         KneserNey(2).fit(np.array([0, 1, 2, 3]), starts=starts)
+
+
+@pytest.mark.parametrize("starts", [[0.0, 1.5], [[0, 2]], 0, ["0"]])
+def test_starts_that_are_no_list_of_integers_are_refused(starts):
+    with pytest.raises(ValueError, match="starts must be a 1-D array of integers"):
+        KneserNey(2).fit(np.array([0, 1, 2, 3]), starts=starts)
+
+
+def test_starts_may_be_of_any_integer_type():
+    tokens = np.random.default_rng(0).integers(0, 5, 300)
+    model = KneserNey(4).fit(tokens, starts=[0, 255])
+    expected = model.log_probabilities(tokens, [0, 255])
+    narrow = np.array([0, 255], dtype=np.uint8)
+    np.testing.assert_array_equal(model.log_probabilities(tokens, narrow), expected)
+    np.testing.assert_array_equal(
+        KneserNey(4).fit(tokens, starts=narrow).log_probabilities(tokens, narrow), expected
+    )
+
+
+def test_n_grams_that_do_not_rise_within_a_context_are_refused():
+    # Nothing follows token 0: its context ends where the table begins.
+    model = Counted(2, n_tokens=4, discounts="single").fit([[1, 0], [1, 3], [1, 2]])
+    arrays = model.state_dict()
+    assert arrays["children.2"].tolist() == [0, 3, 0, 0]
+    assert arrays["tokens.2"].tolist() == [0, 2, 3]
+    for tokens in ([0, 3, 2], [2, 0, 3], [0, 2, 2], [0, 0, 2]):
+        wrong = arrays | {"tokens.2": np.array(tokens, dtype=np.uint16)}
+        with pytest.raises(ValueError, match=r"tokens\.2 must rise within each context"):
+            KneserNey(2, n_tokens=4).load_state_dict(wrong)
+    falling = {"tokens.2": np.array([2, 1, 3]), "children.2": np.array([0, 1, 0, 2])}
+    KneserNey(2, n_tokens=4).load_state_dict(arrays | falling)
 
 
 def test_contexts_do_not_cross_documents():
@@ -229,7 +260,9 @@ def test_bad_tokens(tokens, message):
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        ({"order": 0}, "order must"),
+        ({"order": 0}, "order must be an integer of at least 1, got 0"),
+        ({"order": 2.5}, "order must be an integer of at least 1, got 2.5"),
+        ({"order": 1001}, "order must be at most 1000, got 1001"),
         ({"discounts": "none"}, "discounts must"),
         ({"n_tokens": 0}, "n_tokens must"),
     ],
@@ -244,3 +277,13 @@ def test_use_before_fit():
         KneserNey().log_probabilities([0, 1])
     with pytest.raises(ValueError, match="call fit first"):
         KneserNey().next_token_distribution([])
+
+
+@pytest.mark.parametrize(
+    ("context", "message"),
+    [([0.7], "must be integers"), ([5], "below 5"), ([-1], "at least 0"), ([[0]], "1-D array")],
+)
+def test_contexts_that_are_no_tokens_are_refused(context, message):
+    model = KneserNey(2, n_tokens=5).fit([0, 1, 2])
+    with pytest.raises(ValueError, match=message):
+        model.next_token_distribution(context)

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from esnlm.ngrams.counts import Floats, Ints, Table, estimate_discounts, find, next_order, places
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.state_dict import Arrays, Stateful
-from esnlm.utils.validation import Choice, Count, Number, check_parameters, checked_tokens, limited
+from esnlm.utils.validation import Choice, Count, check_parameters, checked_tokens, limited
 
 _SCORED_AT_ONCE = 1 << 20
 
@@ -47,7 +47,7 @@ class KneserNey(Stateful, BaseEstimator):
     """
 
     # Places in a document are kept in 16 bits up to the order.
-    order: int = limited(5, Number(1, 1_000))
+    order: int = limited(5, Count(most=1_000))
     _: KW_ONLY
     n_tokens: int | None = limited(None, Count(none=True))
     discounts: str = limited("modified", Choice(("modified", "single")))
@@ -147,7 +147,7 @@ class KneserNey(Stateful, BaseEstimator):
     def next_token_distribution(self, context: ArrayLike) -> Floats:
         """Probabilities (n_tokens,) of the token after ``context``, seen or not, empty or not."""
         self._fitted()
-        history = checked_tokens(np.asarray(context, dtype=np.int64), self.n_tokens_)
+        history = checked_tokens(context, self.n_tokens_).astype(np.int64)
         table = self._tables[0]
         result = np.full(self.n_tokens_, table.left_over[0] / self.n_tokens_)
         self._add_own(result, table, 0)
@@ -240,6 +240,11 @@ def _check_tables(arrays: Arrays, order: int, n_tokens: int) -> None:
 def _checked_starts(starts: ArrayLike | None, tokens: Ints) -> Ints:
     """Positions (n,) at which documents begin in the tokens."""
     where = np.asarray([0] if starts is None else starts)
+    if where.ndim != 1 or (len(where) and where.dtype.kind not in "iu"):
+        raise ValueError(
+            f"starts must be a 1-D array of integers, got {where.dtype} of shape {where.shape}"
+        )
+    where = where.astype(np.int64)  # what is added to narrow integers would wrap around
     if len(tokens) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
         raise ValueError(f"starts must begin at 0 and rise, got {where[:5].tolist()} and on")
     return where
