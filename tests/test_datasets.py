@@ -93,6 +93,11 @@ def test_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     parts = datasets.tiny_shakespeare(test_share=0.2)
     assert parts["train"] + parts["test"] == "input.txt aa" * 10
     assert len(parts["test"]) == 24
+    for share, empty in ((0, "test"), (1, "train")):
+        assert datasets.tiny_shakespeare(test_share=share)[empty] == ""
+    for share in (-0.1, 1.1):
+        with pytest.raises(ValueError, match=r"test_share must lie in \[0, 1\]"):
+            datasets.tiny_shakespeare(test_share=share)
     assert sorted(datasets.penn_treebank()) == ["test", "train", "valid"]
 
 

@@ -115,6 +115,15 @@ def template(text: str) -> processors.TemplateProcessing:
     return processors.TemplateProcessing(single=text, special_tokens=special)
 
 
+def test_reads_a_file_that_does_not_cut_text_before_its_pairs(tmp_path: Path):
+    model = models.BPE({"a": 0, "b": 1, "ab": 2, "?": 3}, [("a", "b")], unk_token="?")
+    Backend(model).save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json")
+    assert tokenizer.encode("abba c").tolist() == [2, 1, 0, 3, 3]
+    assert tokenizer.unk_id == 3
+    assert tokenizer.bos is tokenizer.eos is None
+
+
 @pytest.mark.parametrize(
     "steps",
     [
@@ -158,7 +167,8 @@ def test_tokenizer_pickles_for_worker_processes():
         (lambda: Tokenizer.train_words(["a"], vocab_size=3), "vocab_size must be larger"),
         (lambda: Tokenizer.train_characters(["a"], vocab_size=0), "vocab_size must be larger"),
         (lambda: Tokenizer(byte_level(), bos="<bos>"), "bos='<bos>' is not in the vocabulary"),
-        (lambda: Tokenizer.train_words(["a"]).decode([9]), "token ids must lie in"),
+        (lambda: Tokenizer.train_words(["a"]).decode([4]), r"must lie in \[0, 4\), got 4, 4"),
+        (lambda: Tokenizer.train_words(["a"]).decode([3, -1]), "must lie in .*, got -1, 3"),
         (lambda: Tokenizer.from_json("{}", bos=None, eos=None), "not a tokenizer.json"),
     ],
 )

@@ -116,6 +116,20 @@ def test_gpt2_from_any_form_of_its_files(tmp_path: Path, published, form: str):
     )
 
 
+@pytest.mark.parametrize("lone", ["vocab.json", "merges.txt", "encoder.json", "vocab.bpe"])
+def test_gpt2_needs_both_of_its_files(tmp_path: Path, published, lone: str):
+    pairs = ("vocab.json merges.txt", "encoder.json vocab.bpe")
+    form = next(pair for pair in pairs if lone in pair)
+    write_gpt2(tmp_path, *published, form)
+    for name in {*form.split()} - {lone}:
+        (tmp_path / name).unlink()
+    with pytest.raises(TokenizerError, match=r"neither tokenizer\.json, nor vocab\.json"):
+        gpt2(tmp_path)
+    for other in {*pairs} - {form}:
+        write_gpt2(tmp_path, *published, other)
+    assert len(gpt2(tmp_path)) == 259
+
+
 def test_files_that_are_not_gpt2s(tmp_path: Path, published):
     with pytest.raises(TokenizerError, match=r"neither tokenizer\.json, nor vocab\.json"):
         gpt2(tmp_path)

