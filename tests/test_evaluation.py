@@ -15,6 +15,7 @@ from esnlm.evaluation.interpolation import InterpolatedModel, interpolation_weig
 from esnlm.evaluation.measures import Evaluation
 from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, UNITS, SurprisalRows
 from esnlm.models.ngram import NgramLanguageModel
+from esnlm.storage.model_folder import ModelFormatError
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.prepare import prepare_shards
 from esnlm.text.tokenizers import Tokenizer
@@ -289,3 +290,12 @@ def test_the_interpolated_model_is_a_model():
     assert isinstance(both.sample(5, "the", random_state=0), str)
     with pytest.raises(ValueError, match="different tokenizers"):
         InterpolatedModel(one, ngrams("word"))
+
+
+def test_an_interpolated_model_is_saved_and_loaded_as_its_parts():
+    with pytest.raises(NotImplementedError, match="cannot be saved: save its parts"):
+        InterpolatedModel(ngrams(), ngrams()).save("model")
+    assert not Path("model").exists()
+    LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), "word").fit(DOCS).save("model")
+    with pytest.raises(ModelFormatError, match=r"^no folder holds .* InterpolatedModel: load its"):
+        InterpolatedModel.load("model")

@@ -67,6 +67,16 @@ def test_degree_is_the_number_of_entries_of_a_row():
         assert (np.diff(full.indptr) == 20).all()
 
 
+@pytest.mark.parametrize(
+    ("n_units", "degree", "expected"),
+    [(30, 1, 2), (30, 2, 2), (30, 8, 8), (30, 9, 8), (10, 64, 8), (11, 64, 10)],
+)
+def test_a_small_world_has_an_even_number_of_entries_a_row_on_average(n_units, degree, expected):
+    matrix, _ = made("small_world", n_units, degree)
+    assert np.count_nonzero(matrix.toarray()) == n_units * expected
+    assert not matrix.diagonal().any()
+
+
 def test_same_seed_same_weights():
     for topology in TOPOLOGIES:
         first, second = made(topology)[0], made(topology)[0]

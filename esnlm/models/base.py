@@ -80,7 +80,7 @@ class SequenceModel(BaseEstimator, ABC):
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
         """The model; KeyError, TypeError or IndexError where something is missing."""
-        raise NotImplementedError(f"no folder holds a {cls.__name__}: load its parts")
+        raise ModelFormatError(f"no folder holds models of class {cls.__name__}: load its parts")
 
     def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
         """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
