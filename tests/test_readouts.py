@@ -193,6 +193,17 @@ def test_a_fit_forgets_the_last(readout: Any) -> None:
 
 
 @every_readout
+def test_a_fit_that_fails_leaves_nothing_of_the_last(readout: Any) -> None:
+    X, y = pairs(80)
+    fitted = clone(readout).fit(X, y)
+    with pytest.raises(ValueError, match="blocks have no rows"):
+        fitted.fit_blocks([], np.arange(5))
+    assert not vars(fitted).keys() & set(fitted._parameters)
+    with pytest.raises((AttributeError, AssertionError)):
+        fitted.predict_proba(X)
+
+
+@every_readout
 def test_arrays_restore_the_readout(readout: Any) -> None:
     X, y = pairs(80)
     fitted = clone(readout).fit(X, y)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.blocks import ArrayBlocks, exhaust, rows_within
+from esnlm.readouts.base.blocks import ArrayBlocks, rows_within
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.base.rows import Rows
 
@@ -62,7 +62,7 @@ class BufferedReadout(StreamingReadout):
             self._update(X, codes)
         else:
             self._start()
-            exhaust(self._solve(ArrayBlocks(X, codes), None))
+            self._solve(ArrayBlocks(X, codes), None)
         self._waiting, self._streaming, self._stale = Rows("X", "codes"), True, False
 
     def _settle(self) -> None:

@@ -127,7 +127,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
             if passes.rows is None:
                 yield from self._stream(passes, held_out)
             else:
-                yield from self._solve(passes.rows, held_out)
+                self._solve(passes.rows, held_out)
         for name in self._parameters:
             if not np.isfinite(getattr(self, name)).all():
                 raise DivergenceError(_DIVERGED.format(name))
@@ -300,6 +300,8 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     def _forget(self, *, fitted: bool) -> None:
         """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
         self._can_learn = True
+        for name in self._arrays():
+            self.__dict__.pop(name, None)
         self._start()
 
     @abstractmethod
@@ -309,10 +311,10 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
         """Prepare for passes of n_rows rows, with counts (V,) of the classes or None."""
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         """`train` from scratch on re-iterable blocks of (X, codes)."""
         self._plan(blocks_rows(blocks) or sum(len(codes) for _, codes in blocks), None)
-        yield from self._stream(SamePasses(blocks), held_out)
+        exhaust(self._stream(SamePasses(blocks), held_out))
 
     @abstractmethod
     def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:

@@ -1,6 +1,6 @@
 """Class-factored readout: P(w|x) = P(class(w)|x) P(w|class(w), x) (Rachez eq. 35)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from esnlm.readouts.base.blocks import Blocks, Progress
+from esnlm.readouts.base.blocks import Blocks
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.factored.separate import SeparateFactors, fits_memory
@@ -245,11 +245,11 @@ class ClassFactoredReadout(TwoLevelReadout):
         n_clusters = max(1, n_classes - n_single)
         return frequent_words_and_clusters(counts, vectors, n_single, n_clusters, self._seed())
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         if self.solver == "joint" or (
             self._may_be_joint and (len(self.classes_) > _MANY_WORDS or not fits_memory(blocks))
         ):
-            yield from super()._solve(blocks, held_out)
+            super()._solve(blocks, held_out)
             return
         moments = Moments(self.n_features_in_, len(self.classes_))
         for X, codes in blocks:
@@ -263,9 +263,7 @@ class ClassFactoredReadout(TwoLevelReadout):
                 directions, _ = canonical_directions(moments, CLUSTERED_DIRECTIONS)
                 vectors = word_vectors(moments, directions)
             word_class = self._assign(moments.counts, vectors)
-        yield Progress(0, ended=True)
         self._begin_separate(word_class).fit(blocks, held_out)
-        yield Progress(1, ended=True)
 
     def _begin_separate(self, word_class: NDArray[np.intp]) -> SeparateFactors:
         self._separate = SeparateFactors(word_class, self._classes, self._words)

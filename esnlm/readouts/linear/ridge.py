@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, Progress, rows_within
+from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
@@ -107,8 +107,6 @@ class RidgeReadout(StreamingReadout):
                 Number(0).check("a penalty of alphas", alpha)
         if self.floor != "auto" and not (isinstance(self.floor, Real) and 0 < self.floor < 1):
             raise ValueError(f"floor must lie in (0, 1) or be 'auto', got {self.floor!r}")
-        for name in self._arrays():
-            self.__dict__.pop(name, None)
         self._moments: Moments | None = None
         self._stale = False
         self.path_: dict[str, NDArray[np.float64]] = {}
@@ -129,13 +127,12 @@ class RidgeReadout(StreamingReadout):
         self._stale = "coef_" not in self.__dict__ and rows > 0
         super()._loaded(training)
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         part = None
         if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:
             blocks, part = _split(blocks, self.validation_fraction)
         for X, codes in blocks:
             self._absorb(X, codes)
-            yield Progress(1)
         self._settle_with(part or held_out)
         if part is not None:
             alpha = self.alpha_

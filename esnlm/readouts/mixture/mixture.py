@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm.readouts.base.blocks import Blocks, Progress, rows_within
+from esnlm.readouts.base.blocks import Blocks, rows_within
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.mixture.convergence import ConvergenceMonitor
 from esnlm.readouts.mixture.experts import Experts, Prior
@@ -156,11 +156,11 @@ class MixtureOfExpertsReadout(BufferedReadout):
 
     def _start(self) -> None:
         check_parameters(self)
-        for name in (*self._arrays(), "monitor_", "monitors_"):
+        for name in ("monitor_", "monitors_"):
             self.__dict__.pop(name, None)
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
-        """Expectation-maximisation, from several random starts; yields after each iteration."""
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        """Expectation-maximisation, from several random starts."""
         with self._workers() as over:
             rows = prepare(
                 blocks,
@@ -186,7 +186,6 @@ class MixtureOfExpertsReadout(BufferedReadout):
                     monitor.report(*experts.scores(rows, weights, expected))
                     if monitor.is_best:
                         best, curvature = weights, expected.curvature
-                    yield Progress(monitor.n_iter, ended=True)
                 if not self.monitors_ or monitor.score > self.monitor_.score:
                     self.monitor_: ConvergenceMonitor = monitor
                     self._keep(best, curvature)

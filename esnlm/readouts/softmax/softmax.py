@@ -1,13 +1,13 @@
 """Multinomial logistic readout: Newton-CG on data that fits in memory, streaming beyond."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.readouts.base.blocks import Blocks, Progress, SamePasses, blocks_rows, in_memory
+from esnlm.readouts.base.blocks import Blocks, SamePasses, blocks_rows, exhaust, in_memory
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
@@ -167,7 +167,7 @@ class SoftmaxReadout(BufferedReadout):
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> IncrementalSolver:
         return IncrementalSolver.restored(arrays, momentum=self.momentum)
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         n_units = self.n_features_in_
         rows: Blocks | None = blocks
         if self.solver == "auto":
@@ -175,7 +175,7 @@ class SoftmaxReadout(BufferedReadout):
             rows = in_memory(blocks, n_rows, _AUTO_BYTES)
         if self.solver == "incremental" or rows is None:
             self._plan(blocks_rows(blocks), None)
-            yield from self._stream(SamePasses(interleaved(blocks, n_units)), held_out)
+            exhaust(self._stream(SamePasses(interleaved(blocks, n_units)), held_out))
             self._n_seen //= self.n_passes
             return
         sizes = n_units, len(self.classes_)
@@ -184,7 +184,6 @@ class SoftmaxReadout(BufferedReadout):
         )
         self.n_iter_ = max(1, len(self.history_) - 1)
         self._set(weights, intercept)
-        yield Progress(self.n_iter_, ended=True)
 
     def _set(self, weights: NDArray[Any], intercept: NDArray[np.float64]) -> None:
         self.coef_ = np.ascontiguousarray(weights.T, dtype=np.float64)

@@ -1,7 +1,7 @@
 """Base class of readouts that train a `TwoLevelLearner`."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +13,9 @@ from esnlm.readouts.base.blocks import (
     Block,
     Blocks,
     Interleaved,
-    Progress,
     SamePasses,
     blocks_rows,
+    exhaust,
     in_memory,
 )
 from esnlm.readouts.base.buffer import BUFFER, BufferedReadout
@@ -106,7 +106,7 @@ class TwoLevelReadout(BufferedReadout):
         assert self._learner is not None, "no rows were learned"
         return self._learner
 
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> Iterator[Progress]:
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         blocks = in_memory(blocks, self._capacity(np.float64)) or blocks
         n_rows, counts = blocks_rows(blocks), None
         if isinstance(blocks, ArrayBlocks):
@@ -115,7 +115,7 @@ class TwoLevelReadout(BufferedReadout):
         elif not n_rows:
             n_rows = sum(len(codes) for _, codes in blocks)
         self._plan(n_rows, counts)
-        yield from self._stream(SamePasses(blocks), held_out)
+        exhaust(self._stream(SamePasses(blocks), held_out))
 
     def _seed(self) -> int:
         """A seed for the clustering, drawn anew."""
