@@ -88,6 +88,28 @@ def test_local_files_that_are_not_the_text(tmp_path: Path):
         load("a.txt", tmp_path)
 
 
+def test_a_packed_text_has_bytes_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(TEXT))
+    monkeypatch.setattr(datasets, "LARGEST_ARCHIVE", len(TEXT))
+    assert load("a.txt", tmp_path) == TEXT.decode()
+    monkeypatch.setattr(datasets, "LARGEST_ARCHIVE", len(TEXT) - 1)
+    with pytest.raises(CorpusError, match=f"holds more than {len(TEXT) - 1} bytes"):
+        load("a.txt", tmp_path)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_archive_may_say_that_it_holds_256_mebibytes(tmp_path: Path, first: int):
+    path = tmp_path / "a.tar"
+    for total, message in ((2**28, "not a whole archive"), (2**28 + 1, "at most 268435456: unp")):
+        with tarfile.open(path, "w") as tar:
+            for name, size in (("a", first), ("b", total - first)):
+                member = tarfile.TarInfo(name)
+                member.size = size
+                tar.addfile(member, io.BytesIO(b"x") if name == "a" else None)
+        with pytest.raises(CorpusError, match=message):
+            list(unpacked(path))
+
+
 def test_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(datasets, "load", lambda name, place=None, also=(): f"{name} Aa" * 10)
     parts = datasets.tiny_shakespeare(test_share=0.2)

@@ -56,12 +56,21 @@ def test_held_out_text_chooses_the_penalty_that_is_best_on_it() -> None:
     held_out = model.tokenize(HELD_OUT)
     losses = chosen_penalty(model, stream, held_out)
     best = next(iter(losses))
-    assert best > 0.01
+    assert best > 0.01 == min(losses)
     assert losses[best] == min(losses.values())
     assert model.readout.alpha == 0.01
     weak = -model.fit(TEXT).score(HELD_OUT)
     model.readout.set_params(alpha=best)
     assert -model.fit(TEXT).score(HELD_OUT) < weak
+
+
+def test_less_of_a_penalty_is_tried_where_more_is_worse() -> None:
+    model = overfitting()
+    model.readout.set_params(alpha=1e6)
+    losses = chosen_penalty(model, model.read(TEXT), model.tokenize(HELD_OUT))
+    assert {1e5, 1e6, 1e7} <= set(losses)
+    assert losses[1e7] >= losses[1e6] > losses[1e5]
+    assert next(iter(losses)) < 1e6
 
 
 def train(folder: Path, *options: str) -> int:

@@ -4,12 +4,14 @@ import json
 import numpy as np
 import pytest
 import reservoirpy.nodes
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from esnlm import Reservoir
+from esnlm.reservoir.recurrence import cyclic_offsets
 from esnlm.reservoir.weights import TOPOLOGIES
 from esnlm.utils.validation import DivergenceError
 
@@ -40,6 +42,21 @@ def by_hand(reservoir, inputs, starts=(), state=None):
         h = (1 - a) * h + a * f(W @ h + drive)
         states.append(h)
     return np.array(states)
+
+
+@pytest.mark.parametrize("n_units", [5, 4095, 4096, 4097, 8192, 10_000])
+def test_cyclic_connections_are_recognised_in_matrices_of_any_size(n_units):
+    units, shifts = np.arange(n_units)[:, None], np.array([0, 2, 3])
+    columns = np.sort((units + shifts) % n_units, axis=1).ravel()
+    ends = np.arange(0, 3 * n_units + 1, 3)
+    W = scipy.sparse.csr_matrix((np.ones(3 * n_units), columns, ends), (n_units, n_units))
+    assert cyclic_offsets(W).tolist() == shifts.tolist()
+    for row in {1, n_units // 2, n_units - 1}:
+        other = W.copy()
+        free = set(range(n_units)) - set(W[[row]].indices.tolist())
+        other.indices[3 * row] = min(free)
+        other.sort_indices()
+        assert cyclic_offsets(other) is None
 
 
 def gathered(blocks):

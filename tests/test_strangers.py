@@ -248,6 +248,10 @@ def broken_merges(parts: str) -> dict:
         (layout() | {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}}, "'?'"),
         ([], "no model"),
         (layout() | {"added_tokens": [{"content": "a", "id": 2}]}, "'a' has two ids, 1 and 2"),
+        (layout(c=5) | {"added_tokens": [{"content": "c", "id": 3}]}, "'c' has two ids, 5 and 3"),
+        (layout() | {"added_tokens": [{"id": 3}]}, "objects with a content"),
+        (layout() | {"added_tokens": [{"content": "c", "id": 3}, "d"]}, "objects with a content"),
+        (layout() | {"added_tokens": {"content": "c"}}, "objects with a content"),
     ],
 )
 def test_tokenizers_that_the_library_trusts_are_refused(tokenizer, message, tmp_path, text, capsys):
