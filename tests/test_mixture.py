@@ -433,6 +433,31 @@ def test_conjugate_gradient_solves_every_system() -> None:
     np.testing.assert_allclose(product(found), gradient, atol=1e-8)
 
 
+def test_steps_of_em_are_remembered_with_the_fall_of_the_gradient() -> None:
+    model, source, _, _, weights = problem()
+    memory = QuasiNewtonMemory(10)
+    before = model.e_step(source, weights)
+    for _ in range(2):
+        moved, after = model.iterate(source, weights, before, memory)
+        fall = before.gradient - after.gradient
+        step = memory.direction(fall, lambda gradient: 0.1 * gradient)
+        np.testing.assert_allclose(step, moved - weights, atol=1e-8)
+        weights, before = moved, after
+
+
+def test_memory_of_two_steps_forgets_those_before() -> None:
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(5, 9))
+    steps = rng.normal(size=(4, 5))
+    found = []
+    for kept in (steps, steps[2:]):
+        memory = QuasiNewtonMemory(2)
+        for step in kept:
+            memory.update(step, root @ root.T @ step)
+        found.append(memory.direction(np.arange(1.0, 6.0), lambda g: 0.1 * g))
+    np.testing.assert_array_equal(*found)
+
+
 def test_memory_satisfies_the_secant_equation() -> None:
     rng = np.random.default_rng(0)
     root = rng.normal(size=(5, 9))

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import LanguageModel, Reservoir
 from esnlm.models.resumable_run import StoppedError
 from esnlm.models.training import Trainer, TrainingPlan
+from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of, with_token_code
 from esnlm.readouts.token_gated.token_gated import TokenGatedReadout
 from esnlm.reservoir.recurrence import CyclicRecurrence
@@ -69,6 +71,53 @@ def test_reaches_the_optimum_of_a_regression_for_each_token(tokens):
     np.testing.assert_allclose(readout.predict_proba(states[:99]).sum(axis=1), 1, rtol=1e-5)
     logs = readout.predict_log_proba(states)[np.arange(len(following)), following]
     np.testing.assert_allclose(logs, ours, rtol=1e-5)
+
+
+def test_steps_are_those_of_their_formula_however_rows_are_cut():
+    rng = np.random.default_rng(0)
+    n_units, alpha, momentum, rate = 5, 2.0, 0.9, 0.3
+    mixing = rng.standard_normal((n_units, n_units))
+    X = (rng.standard_normal((1200, n_units)) @ mixing + 0.5).astype(np.float32)
+    codes, gates = rng.integers(3, size=1200), rng.integers(3, size=1200)
+    sampled = np.concatenate([np.flatnonzero(gates == g)[:n] for g, n in enumerate([0, 1, 20])])
+    frequencies = np.array([0.6, 0.3, 0.1])
+    rows = np.array([100, 4000, 10**6])
+    moments = GateMoments(3, n_units)
+    moments.add(X[sampled], gates[sampled])
+    passes = GatedPasses(moments, rows, frequencies, alpha, momentum)
+    for part in np.split(np.arange(1200), [1, 50, 333, 800]):
+        passes.learn(X[part], gates[part], codes[part], rate)
+
+    sample = [X[sampled][gates[sampled] == g].astype(float) for g in range(3)]
+    centred = [x - x.sum(axis=0) / max(len(x), 1) for x in sample]
+    scatter = [x.T @ x for x in centred]
+    for gate, batch in enumerate([32, 80, 128]):
+        x = sample[gate] if len(sample[gate]) else np.concatenate(sample)
+        n = len(sample[gate])
+        centre = x.mean(axis=0)
+        own = scatter[gate] / max(n, 1) * n / (n + n_units)
+        covariance = own + sum(scatter) / len(sampled) * n_units / (n + n_units)
+        ridge = alpha / rows[gate] / np.mean(frequencies * (1 - frequencies))
+        ridge += 1e-3 * np.trace(covariance) / n_units
+        weights, offset = np.zeros((n_units, 3)), np.log(frequencies)
+        velocity, offset_velocity, variances = 0.0, 0.0, frequencies * (1 - frequencies)
+        mine = np.flatnonzero(gates == gate)
+        for step in range(len(mine) // batch):
+            part = mine[step * batch : (step + 1) * batch]
+            P = softmax((X[part] - centre) @ weights + offset, axis=1)
+            wrong = P - np.eye(3)[codes[part]]
+            gradient = (X[part] - centre).T @ wrong / batch + alpha / rows[gate] * weights
+            memory = max(0.05, 1 / (step + 2))
+            variances = (1 - memory) * variances + memory * (P * (1 - P)).mean(axis=0)
+            sizes = rate * min(1, (step + 1) / 20) / np.sqrt(variances)
+            move = np.linalg.solve(covariance + ridge * np.eye(n_units), gradient) * sizes
+            velocity = momentum * velocity - move
+            offset_velocity = momentum * offset_velocity - wrong.mean(axis=0) * sizes
+            weights, offset = weights + velocity, offset + offset_velocity
+        np.testing.assert_allclose(passes.weights[gate], weights, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(
+            passes.intercept[gate], offset - centre @ weights, rtol=1e-3, atol=1e-5
+        )
 
 
 def test_saved_and_loaded_it_says_the_same(tokens, tmp_path):
