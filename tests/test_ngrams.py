@@ -205,18 +205,62 @@ def test_starts_may_be_of_any_integer_type():
     )
 
 
-def test_n_grams_that_do_not_rise_within_a_context_are_refused():
+def changed_table(**changes):
+    """A model of bigrams loaded from arrays of which some were changed."""
+    arrays = {
+        "discounts": np.array([[0.5, 0.5, 0.5], [0.5, 0.5, 0.5]]),
+        "tokens.1": np.array([0, 2, 3]),
+        "counts.1": np.array([1, 1, 1]),
+        "children.1": np.array([3]),
+        "tokens.2": np.array([0, 2, 3]),
+        "counts.2": np.array([1, 1, 1]),
+        "children.2": np.array([0, 3, 0, 0]),
+    }
+    given = {name.replace("_", "."): np.array(value) for name, value in changes.items()}
+    return KneserNey(2, n_tokens=4).load_state_dict(arrays | given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("tokens_2", [0, 2, 4], r"must lie in \[0, 4\), got 0 to 4"),
+        ("tokens_2", [-1, 2, 3], r"must lie in \[0, 4\), got -1 to 3"),
+        ("tokens_1", [0, 2, 4], r"must lie in \[0, 4\), got 0 to 4"),
+        ("counts_2", [1, 0, 1], r"must lie in \[1, 2\^31\), got 0 to 1"),
+        ("counts_2", [1, 2**31, 1], r"must lie in \[1, 2\^31\), got 1 to 2147483648"),
+        ("children_2", [0, 3, 0, 1], "must add up to the 3 n-grams"),
+        ("children_2", [0, 2, 0, 0], "must add up to the 3 n-grams"),
+        ("children_2", [0, 4, -1, 0], "must add up to the 3 n-grams"),
+        ("children_2", [0, 3, 0], "must have shape"),
+        ("discounts", [[0.5] * 3, [0.0, 0.5, 0.5]], "discounts must lie between 0"),
+        ("discounts", [[1.0, 0.5, 0.5], [0.5] * 3], "discounts must lie between 0"),
+        ("discounts", [[0.5, 0.5, 3.0], [0.5] * 3], "discounts must lie between 0"),
+    ],
+)
+def test_tables_that_no_text_has_are_refused(name, value, message):
+    with pytest.raises(ValueError, match=message):
+        changed_table(**{name: value})
+
+
+def test_tables_at_their_limits_are_taken():
+    last = np.nextafter([1.0, 2.0, 3.0], 0)
+    model = changed_table(counts_2=[1, 2**31 - 1, 1], discounts=[last, np.full(3, 1e-9)])
+    assert model.next_token_distribution([1]).sum() == pytest.approx(1)
+    assert changed_table().next_token_distribution([1])[2] == pytest.approx(
+        (1 - 0.5) / 3 + 0.5 * ((1 - 0.5) / 3 + 0.5 / 4)
+    )
+
+
+@pytest.mark.parametrize("tokens", [[0, 3, 2], [2, 0, 3], [0, 2, 2], [0, 0, 2]])
+def test_n_grams_that_do_not_rise_within_a_context_are_refused(tokens):
     # Nothing follows token 0: its context ends where the table begins.
-    model = Counted(2, n_tokens=4, discounts="single").fit([[1, 0], [1, 3], [1, 2]])
-    arrays = model.state_dict()
-    assert arrays["children.2"].tolist() == [0, 3, 0, 0]
-    assert arrays["tokens.2"].tolist() == [0, 2, 3]
-    for tokens in ([0, 3, 2], [2, 0, 3], [0, 2, 2], [0, 0, 2]):
-        wrong = arrays | {"tokens.2": np.array(tokens, dtype=np.uint16)}
-        with pytest.raises(ValueError, match=r"tokens\.2 must rise within each context"):
-            KneserNey(2, n_tokens=4).load_state_dict(wrong)
-    falling = {"tokens.2": np.array([2, 1, 3]), "children.2": np.array([0, 1, 0, 2])}
-    KneserNey(2, n_tokens=4).load_state_dict(arrays | falling)
+    with pytest.raises(ValueError, match=r"tokens\.2 must rise within each context"):
+        changed_table(tokens_2=tokens)
+
+
+def test_n_grams_may_fall_from_one_context_to_the_next():
+    changed_table(tokens_2=[2, 1, 3], children_2=[0, 1, 0, 2])
+    changed_table(tokens_2=[3, 2, 1], children_2=[1, 1, 0, 1])
 
 
 def test_contexts_do_not_cross_documents():

@@ -224,9 +224,11 @@ def _check_tables(arrays: Arrays, order: int, n_tokens: int) -> None:
         check_arrays(arrays, layouts, C=n_contexts)
         tokens, counts, children = (arrays[name] for name in layouts)
         if len(tokens) and not (tokens.min() >= 0 and tokens.max() < n_tokens):
-            raise ValueError(f"tokens.{k} must lie in [0, {n_tokens}), got {tokens.max()}")
+            found = f"{tokens.min()} to {tokens.max()}"
+            raise ValueError(f"tokens.{k} must lie in [0, {n_tokens}), got {found}")
         if len(counts) and not (counts.min() > 0 and counts.max() < 2**31):
-            raise ValueError(f"counts.{k} must lie in [1, 2^31), got {counts.min()}")
+            found = f"{counts.min()} to {counts.max()}"
+            raise ValueError(f"counts.{k} must lie in [1, 2^31), got {found}")
         ends = np.cumsum(children, dtype=np.float64)  # floats: no sum wraps around
         if not len(ends) or (children < 0).any() or ends[-1] != len(tokens):
             raise ValueError(f"children.{k} must add up to the {len(tokens)} n-grams")
