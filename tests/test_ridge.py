@@ -1,5 +1,6 @@
 """RidgeReadout against scikit-learn's Ridge and against cross-validation done by hand."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from esnlm import RidgeReadout
+from esnlm.readouts.base.blocks import exhaust
 from esnlm.readouts.base.readout import ArrayBlocks
 
 
@@ -28,13 +30,15 @@ def test_coefficients_are_those_of_scikit_learn(alpha: float, selection: Any) ->
     np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-10)
 
 
-def test_no_penalty_on_singular_states_is_least_squares() -> None:
+@pytest.mark.parametrize("apart", [0.0, 7e-8])
+def test_no_penalty_on_singular_states_is_least_squares(apart: float) -> None:
     X, y = pairs()
-    X = np.hstack([X, X[:, :2], np.zeros((len(X), 1))])
+    noise = np.random.default_rng(0).normal(size=(len(X), 2))
+    X = np.hstack([X, X[:, :2] + apart * noise] + [np.zeros((len(X), 1))] * (apart == 0))
     ours = RidgeReadout(0.0, selection=None).fit(X, y)
     outputs = X @ ours.coef_.T + ours.intercept_
     design = np.hstack([X, np.ones((len(X), 1))])
-    best = design @ np.linalg.lstsq(design, np.eye(5)[y], rcond=None)[0]
+    best = design @ np.linalg.lstsq(design, np.eye(5)[y], rcond=1e-6)[0]
     np.testing.assert_allclose(outputs, best, atol=1e-6)
 
 
@@ -74,6 +78,58 @@ def test_a_fraction_of_the_rows_may_be_held_out() -> None:
     whole = RidgeReadout(ours.alpha_, selection=None).fit(X, y)
     np.testing.assert_allclose(ours.coef_, whole.coef_, atol=1e-9)
     assert RidgeReadout(selection="held_out").fit(X[:5], y[:5]).alpha_ > 0
+
+
+@pytest.mark.parametrize(("fraction", "period"), [(0.1, 10), (0.4, 2), (0.9, 2)])
+def test_the_last_row_of_each_run_is_held_out(fraction: float, period: int) -> None:
+    X, y = pairs(200)
+    alphas = [0.1, 10.0, 1e4]
+    held = np.arange(200) % period == period - 1
+    ours = RidgeReadout(alphas=alphas, selection="held_out", validation_fraction=fraction).fit(X, y)
+    apart = RidgeReadout(alphas=alphas).fit_blocks(
+        ArrayBlocks(X[~held], y[~held]), np.arange(5), ArrayBlocks(X[held], y[held])
+    )
+    np.testing.assert_allclose(ours.path_["scores"], apart.path_["scores"], rtol=1e-9)
+
+
+def test_held_out_rows_beyond_what_a_choice_may_cost_are_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("esnlm.readouts.linear.ridge._JUDGING_WORK", 0)
+    X, y = pairs(1100)
+
+    class Chunks:
+        first, rows = 0, None  # never all at hand
+
+        def read(self, number: int, n_rows: int | None = None) -> Iterator[Any]:
+            yield [(X[:200], y[:200])]
+
+    def held_out() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        yield X[200:500], y[200:500]
+        yield X[500:800], y[500:800]
+        raise AssertionError("512 rows are enough")
+
+    streamed = RidgeReadout().begin(np.arange(5), 12, n_rows=200)
+    exhaust(streamed.train(Chunks(), held_out()))
+    few = RidgeReadout().fit_blocks(
+        ArrayBlocks(X[:200], y[:200]), np.arange(5), ArrayBlocks(X[200:712], y[200:712])
+    )
+    np.testing.assert_allclose(streamed.path_["scores"], few.path_["scores"], rtol=1e-9)
+
+
+def test_one_held_out_row_is_enough_and_none_is_too_few() -> None:
+    X, y = pairs()
+    blocks = ArrayBlocks(X, y)
+    assert RidgeReadout().fit_blocks(blocks, np.arange(5), [(X[:1], y[:1])]).alpha_ > 0
+    with pytest.raises(ValueError, match="held_out has no rows"):
+        RidgeReadout().fit_blocks(blocks, np.arange(5), [])
+
+
+def test_cross_validation_refuses_a_fit_that_passes_through_every_row() -> None:
+    X, y = pairs(10, 20)
+    ours = RidgeReadout(alphas=[0.0, 1e-12, 1.0]).fit(X, y)
+    assert ours.path_["scores"][:2].tolist() == [np.inf, np.inf]
+    assert ours.alpha_ == 1.0
 
 
 def test_outputs_below_the_floor_are_raised_to_it() -> None:
@@ -117,6 +173,8 @@ def test_a_loaded_readout_says_that_it_cannot_learn_more() -> None:
         ({"alphas": []}, "alphas is empty"),
         ({"selection": "aic"}, "got 'aic'"),
         ({"floor": 2.0}, "floor must lie in"),
+        ({"floor": 1.0}, "floor must lie in"),
+        ({"floor": 0.0}, "floor must lie in"),
         ({"validation_fraction": 1.0}, r"must lie in \(0, 1\), got 1.0"),
     ],
 )
