@@ -182,6 +182,13 @@ def test_arrays_hold_the_whole_model(kind):
     )
 
 
+@pytest.mark.parametrize(("last", "bits"), [(3, 16), (2**16 - 1, 16), (2**16, 32)])
+def test_tokens_are_kept_in_16_bits_where_they_fit(last, bits):
+    arrays = KneserNey(1).fit([0, last, last]).state_dict()
+    assert arrays["tokens.1"].dtype == np.dtype(f"uint{bits}")
+    assert arrays["tokens.1"].tolist() == [last]
+
+
 @pytest.mark.parametrize("starts", [[], [1, 2], [0, 3, 2], np.array([0, 3, 2], dtype=np.uint16)])
 def test_starts_that_do_not_rise_from_zero_are_refused(starts):
     with pytest.raises(ValueError, match="starts must begin at 0 and rise"):
