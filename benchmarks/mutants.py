@@ -10,7 +10,7 @@ an addition has eleven mutants, a comparison seven, and each place counts once. 
 test can notice: annotations, and ``==`` for ``is`` (and back). A mutant meets the tests that ran
 its lines: of each function of tests the quickest case, then the next, for ``--budget`` seconds in
 all. The first that fails, or that takes far too long, kills it. The rows go to
-``reports/mutants.csv``; ``--again`` meets those that lived with today's tests.
+``reports/mutants.csv``; ``--again`` meets the others once more.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of tests a mutant")
-    parser.add_argument("--again", action="store_true", help="those alone that lived")
+    parser.add_argument("--again", action="store_true", help="those not killed yet")
     parser.add_argument("--out", type=Path, default=ROOT / "reports" / "mutants.csv")
     args = parser.parse_args()
     mutants = draw(args.mutants, args.seed)
@@ -76,8 +76,8 @@ def main() -> None:
     if args.again:
         known = pd.read_csv(args.out, keep_default_na=False)
         rows = known[known["killed"]].to_dict("records")  # type: ignore[assignment]
-        lived = {tuple(row) for row in known.loc[~known["killed"], list(KEY)].to_numpy()}
-        mutants = [mutant for mutant in mutants if mutant[:3] in lived]
+        killed = {tuple(row[name] for name in KEY) for row in rows}
+        mutants = [mutant for mutant in mutants if mutant[:3] not in killed]
     lock = threading.Lock()
     copies = [copy_of_the_code() for _ in range(args.workers)]
     found = pytest(copies[0], sorted(tests.seconds), 600, "--collect-only")
