@@ -89,7 +89,8 @@ class NetworkTrainer(ResumableRun):
             self.optimizer = torch.optim.SGD(groups, lr=rate)
         else:
             # One pass over weights and moments, where torch's default makes a dozen.
-            self.optimizer = torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)
+            fused = True if network.device.type in ("cpu", "cuda") else None
+            self.optimizer = torch.optim.AdamW(groups, lr=rate, betas=betas, fused=fused)
         self.averaging = Averaging(network, self.plan.patience)
         if self.plan.patience is not None and self.held_out is None:
             raise ValueError("patience needs a held-out text, whose loss it watches")
