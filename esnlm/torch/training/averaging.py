@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch.optim.swa_utils import AveragedModel
 
 from esnlm.torch.networks.network import Network
@@ -50,9 +51,11 @@ class Averaging:
         if self._mean is not None:
             self._mean.update_parameters(self._network)
 
+    @torch.no_grad()
     def finish(self) -> None:
         """Set the network's weights to the mean, if it has begun."""
-        set_parameters(self._network, parameter_arrays(self.network))
+        for name, mean in self.network.trained_parameters().items():
+            self._network.get_parameter(name).copy_(mean)
 
     def facts(self) -> dict[str, Any]:
         """JSON-compatible part of the state; the means are in `arrays`."""
