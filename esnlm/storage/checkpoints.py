@@ -98,6 +98,8 @@ class Checkpoints:
         """Remove every checkpoint, and the folder if nothing else is in it."""
         self._discard(self._steps())
         self._sweep()
+        for lock in self.folder.glob(".step-*.esnlm-lock"):  # of a process killed as it wrote
+            lock.unlink(missing_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
