@@ -10,6 +10,11 @@ from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
 from esnlm.readouts.two_level.class_softmax import ClassSoftmax
+from esnlm.readouts.two_level.unigrams import (
+    discounted_unigrams,
+    interpolate,
+    with_likeliest_share,
+)
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
 from esnlm.utils.threads import tile_map
 
@@ -266,6 +271,30 @@ def test_unigrams_take_the_share_that_is_likeliest_on_held_out_rows(data, held):
         losses.append(-readout.predict_log_proba_of(*apart).mean())
     assert losses[1] == min(losses)
     assert readout.history_[-1] == pytest.approx(losses[1], rel=0.05)
+
+
+def test_held_out_rows_that_follow_from_nothing_leave_finite_probabilities(data):
+    X, y = data
+    apart = X, np.random.default_rng(1).integers(0, 3, len(y))  # states say nothing of these
+    sure = LowRankReadout(8, alpha=1e-6, learning_rate=1.0, n_passes=4, random_state=0)
+    sure.fit_blocks([(X, y)], classes=np.unique(y), held_out=[apart])
+    assert np.isfinite(sure.history_).all()
+    assert 0 < sure.unigram_.sum(dtype=np.float64) < 1
+    of_one = sure.predict_log_proba_of(*apart)
+    every = sure.predict_log_proba(X)
+    assert np.isfinite(of_one).all()
+    assert np.isfinite(every).all()
+    np.testing.assert_allclose(np.exp(every).sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(every[np.arange(len(X)), apart[1]], of_one, rtol=1e-4)
+
+
+def test_unigrams_keep_the_least_of_the_other_share_where_they_are_always_likelier():
+    unigrams = discounted_unigrams(np.array([5, 3, 1, 0]))
+    words = np.array([0, 1, 2, 3])
+    share = with_likeliest_share(unigrams, np.full(4, -700.0), words).sum(dtype=np.float64)
+    assert share == pytest.approx(1 - 1e-6, abs=1e-7)
+    mixed = interpolate(np.full(4, -700.0), np.float32(share) * unigrams / unigrams.sum(), words)
+    assert np.isfinite(mixed).all()
 
 
 def test_no_word_is_dearer_than_its_share_of_the_unigrams(fitted, held):

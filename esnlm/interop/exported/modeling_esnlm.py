@@ -314,8 +314,8 @@ class LowRank(nn.Module):
                 components = components + self.pair_direct[rows] * known[..., None]
         logs = self.inner(components)
         if self.unigram is not None:
-            unigram = self.unigram.to(logs.dtype)
-            logs = torch.logaddexp(logs + torch.log1p(-unigram.sum()), unigram.log())
+            kept = torch.log1p(-self.unigram.sum(dtype=torch.float64)).to(logs.dtype)
+            logs = torch.logaddexp(logs + kept, self.unigram.to(logs.dtype).log())
         return logs
 
 

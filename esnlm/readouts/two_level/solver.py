@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.ngrams.counts import estimate_discounts
 from esnlm.readouts.base.blocks import Block
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.rows import Rows
@@ -19,10 +18,17 @@ from esnlm.readouts.two_level.direct_connections import (
     split_last_tokens,
 )
 from esnlm.readouts.two_level.pilot_sample import LEAST_SCALE, Assignment, PilotSample, Schedule
+from esnlm.readouts.two_level.unigrams import (
+    discounted_unigrams,
+    discounts,
+    interpolate,
+    interpolate_all,
+    with_likeliest_share,
+)
+from esnlm.readouts.two_level.version_0_1_0 import from_version_0_1_0
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
 from esnlm.readouts.two_level.word_softmax import WordSoftmax
-from esnlm.utils.interpolation import interpolated, likeliest_weight
-from esnlm.utils.state_dict import Arrays, Stateful, saved, under_prefix, with_prefix
+from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 
 # Learning rates of rows after the passes, relative to those of the first ones.
@@ -31,26 +37,9 @@ _LATER_RATE = 0.1
 _WORD_BATCHES, _WORD_RATE = 4, 6.0
 # Added to the occurrences of each word: classes of rare words have many.
 _DOUBT = 0.5
-# Share of unigrams in every distribution, where no held-out rows say which is likeliest.
-_UNIGRAM_SHARE, _LEAST_SHARE = 1e-3, 1e-6
 # Products of fewer operations are not worth threads.
 _WORTH_THREADS = 1 << 22
 _TILE = 1024
-# What names of arrays in training states begin with: in those of version 0.1.0, and today.
-_OLD_NAMES = {
-    "survey.": "pilot.moments.",
-    "pair_counts": "pair_counts.totals",
-    "solver.word_coef": "word_solver.coef",
-    "solver.word_offset": "word_solver.intercept",
-    "solver.curvature": "word_solver.curvature",
-    "solver.variances": "class_solver.variances",
-    "solver.n_steps": "class_solver.n_steps",
-    "solver.": "",
-}
-_OLD_PARTS = {
-    "class_solver.weights": ("class_coef", "class_offset"),
-    "class_solver.velocity": ("class_velocity", "class_offset_velocity"),
-}
 
 
 class _Rates(NamedTuple):
@@ -69,7 +58,7 @@ class TwoLevelSettings(NamedTuple):
     None chooses them by cross-validation). ``rate(share, n_rows, n_components, n_steps)`` is the
     learning rate of the classes when a ``share`` of all rows is left, for batches of ``n_rows``
     rows. ``prior`` rows of mean length are in the squared gradients that a word starts with.
-    ``discounted``: targets are those of `_discounts`; for softmax over classes without a gate.
+    ``discounted``: targets are those of `discounts`; for softmax over classes without a gate.
     """
 
     n_components: int
@@ -180,7 +169,7 @@ class TwoLevelLearner(Stateful):
         """
         settings, n_components = self.settings, len(shift)
         if settings.discounted and counts is not None:
-            self.unigrams = _UNIGRAM_SHARE * _discounted_shares(counts)
+            self.unigrams = discounted_unigrams(counts)
         scale = np.ones(n_components) if scale is None else scale
         counts = np.zeros(self.n_words) if counts is None else counts
         self.directions, self.shift, self.word_class = directions, shift, word_class
@@ -200,7 +189,7 @@ class TwoLevelLearner(Stateful):
                 seed=settings.seed,
             )
         if settings.discounted:
-            self.discounts = _discounts(counts)
+            self.discounts = discounts(counts)
         if settings.softmax_words:
             self.words = self.word_solver = WordSoftmax(
                 layout,
@@ -256,19 +245,13 @@ class TwoLevelLearner(Stateful):
         Z = self.components(X)
         logs = self.words.log_probabilities(Z, self.classes.log_probabilities(Z))
         if self.unigrams is not None:
-            np.exp(logs, out=logs)
-            logs *= 1 - self.unigrams.sum()
-            logs += self.unigrams
-            np.log(logs, out=logs)
+            interpolate_all(logs, self.unigrams)
         return logs
 
     def log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
         """log P(w | x) (n,) of one word a row; computes only that word's class."""
         logs = self._log_probability_of(X, words)
-        if self.unigrams is not None:
-            kept = np.log1p(-self.unigrams.sum())
-            logs = np.logaddexp(logs + kept, np.log(self.unigrams[words]), dtype=logs.dtype)
-        return logs
+        return logs if self.unigrams is None else interpolate(logs, self.unigrams, words)
 
     def judge(self, blocks: Iterable[Block]) -> float:
         """Mean nats of held-out rows, with the share of the unigrams that is likeliest on them."""
@@ -278,11 +261,8 @@ class TwoLevelLearner(Stateful):
             return float("nan")
         logs, words = (np.concatenate(parts) for parts in zip(*rows, strict=True))
         if self.unigrams is not None:
-            shares = self.unigrams / self.unigrams.sum()
-            known = np.log(shares[words], dtype=np.float64)
-            share = max(likeliest_weight(known, logs), _LEAST_SHARE)
-            self.unigrams[:] = share * shares
-            logs = interpolated(known, logs, share)
+            self.unigrams[:] = with_likeliest_share(self.unigrams, logs, words)
+            logs = interpolate(logs, self.unigrams, words)
         return -float(logs.mean(dtype=np.float64))
 
     def _log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
@@ -303,37 +283,14 @@ class TwoLevelLearner(Stateful):
         return out
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        arrays = arrays if "n_word_rows" in arrays else self._of_version_0_1_0(arrays)
+        if "n_word_rows" not in arrays:
+            arrays = from_version_0_1_0(arrays, self.schedule.batch, self.pair_counts is not None)
         if "directions" in arrays:
             self.begin(*(arrays[name] for name in ("directions", "shift", "word_class")))
         return arrays
 
     def _loaded(self, training: bool) -> None:
         self.ridge_behind = self.moments is not None
-
-    def _of_version_0_1_0(self, arrays: Arrays) -> Arrays:
-        """Arrays of a training state of that version, under the names of today."""
-        out: Arrays = {}
-        for name, array in arrays.items():
-            old = next((old for old in _OLD_NAMES if name.startswith(old)), "")
-            out[_OLD_NAMES.get(old, "") + name.removeprefix(old)] = array
-        for name, parts in _OLD_PARTS.items():
-            if parts[0] in out:
-                out[name] = np.vstack([out.pop(part) for part in parts])
-        if self.pair_counts is None:
-            out.pop("pair_counts.totals", None)
-        found = under_prefix("word_rows", arrays) or under_prefix("class_rows", arrays)
-        cut = 0
-        if found:  # those that waited for the words held those for the classes
-            Z, words = found["Z"], found["codes"].astype(np.intp)
-            last = np.empty((len(Z), 0), dtype=np.int64)
-            cut = len(Z) - len(Z) % self.schedule.batch
-            word_class = arrays["word_class"].astype(np.intp)
-            kept = np.flatnonzero(np.bincount(word_class)[word_class[words[:cut]]] > 1)
-            for name, part in (("rows", slice(cut, None)), ("word_rows", kept)):
-                rows = {"Z": Z[part], "words": words[part], "last": last[part]}
-                out |= with_prefix(name, rows) if len(Z[part]) else {}
-        return out | {"n_word_rows": np.array(cut)}
 
     def _split(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
         return split_last_tokens(X, self.settings.n_direct, self.n_words)
@@ -409,25 +366,6 @@ class TwoLevelLearner(Stateful):
         worth = n_rows * width * len(self.shift) >= _WORTH_THREADS
         with one_blas_thread(), tile_map(None if worth else 1) as over:
             yield over
-
-
-def _discounts(counts: NDArray[Any]) -> NDArray[np.float32]:
-    """Of the target of a row, by its word (V,), the share that goes to all words alike.
-
-    Each word gives D of its n occurrences, by absolute discounting as in Kneser-Ney's unigrams
-    (Chen & Goodman 1998): words that never occurred are likely where rare ones are.
-    """
-    seen = np.maximum(counts, 1).astype(np.int64)
-    taken = np.array(estimate_discounts(seen[counts > 0], "modified"))
-    return np.asarray(taken[np.minimum(seen, 3) - 1] / seen, dtype=np.float32)
-
-
-def _discounted_shares(counts: NDArray[Any]) -> NDArray[np.float32]:
-    """Unigram probabilities (V,): shares of the counts, discounted in favour of all words alike."""
-    kept = counts * (1 - _discounts(counts).astype(np.float64))
-    total = max(float(counts.sum()), 1.0)
-    left = 1 - kept.sum() / total
-    return np.asarray(kept / total + left / len(counts), dtype=np.float32)
 
 
 def _waiting() -> Rows:

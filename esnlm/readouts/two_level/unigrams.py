@@ -1,0 +1,65 @@
+"""Discounted unigrams: targets of rare words, and a share of every distribution.
+
+Unigrams here are an array (V,) float32 of probabilities times their share; the rest is the share
+of what they are interpolated with (Jelinek & Mercer 1980).
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from esnlm.ngrams.counts import estimate_discounts
+from esnlm.utils.interpolation import interpolated, likeliest_weight
+
+# Share of the unigrams where no held-out rows say which is likeliest, and the least share of each
+# side: no word is ever impossible.
+_SHARE, _LEAST_SHARE = 1e-3, 1e-6
+
+
+def discounts(counts: NDArray[Any]) -> NDArray[np.float32]:
+    """Of the target of a row, by its word (V,), the share that goes to all words alike.
+
+    Each word gives D of its n occurrences, by absolute discounting as in Kneser-Ney's unigrams
+    (Chen & Goodman 1998): words that never occurred are likely where rare ones are.
+    """
+    seen = np.maximum(counts, 1).astype(np.int64)
+    taken = np.array(estimate_discounts(seen[counts > 0], "modified"))
+    return np.asarray(taken[np.minimum(seen, 3) - 1] / seen, dtype=np.float32)
+
+
+def discounted_unigrams(counts: NDArray[Any]) -> NDArray[np.float32]:
+    """Unigrams of words that occurred ``counts`` (V,) times, with the share they begin with."""
+    kept = counts * (1 - discounts(counts).astype(np.float64))
+    total = max(float(counts.sum()), 1.0)
+    left = 1 - kept.sum() / total
+    return np.asarray(_SHARE * (kept / total + left / len(counts)), dtype=np.float32)
+
+
+def with_likeliest_share(
+    unigrams: NDArray[np.float32], logs: NDArray[Any], words: NDArray[np.intp]
+) -> NDArray[np.float32]:
+    """Unigrams with the share that makes ``words`` (n,) likeliest.
+
+    ``logs`` (n,) are the words' log-probabilities by what the unigrams are interpolated with.
+    """
+    p = unigrams / unigrams.sum(dtype=np.float64)
+    share = likeliest_weight(np.log(p[words]), logs)
+    return np.asarray(min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE) * p, dtype=np.float32)
+
+
+def interpolate_all(logs: NDArray[Any], unigrams: NDArray[np.float32]) -> None:
+    """Interpolate log-probabilities (n, V) of all words with the unigrams, in place."""
+    np.exp(logs, out=logs)
+    logs *= 1 - unigrams.sum(dtype=np.float64)
+    logs += unigrams
+    np.log(logs, out=logs)
+
+
+def interpolate(
+    logs: NDArray[Any], unigrams: NDArray[np.float32], words: NDArray[np.intp]
+) -> NDArray[Any]:
+    """Log-probabilities (n,) of ``words`` (n,), interpolated with the unigrams; in logs' dtype."""
+    share = float(unigrams.sum(dtype=np.float64))
+    known = np.log(unigrams[words] / share)
+    return interpolated(known, logs, share).astype(logs.dtype, copy=False)
