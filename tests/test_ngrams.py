@@ -266,8 +266,13 @@ def test_n_grams_that_do_not_rise_within_a_context_are_refused(tokens):
 
 
 def test_n_grams_may_fall_from_one_context_to_the_next():
-    changed_table(tokens_2=[2, 1, 3], children_2=[0, 1, 0, 2])
-    changed_table(tokens_2=[3, 2, 1], children_2=[1, 1, 0, 1])
+    # Token 2 follows 1; 1 and 3 follow 3.
+    model = changed_table(tokens_2=[2, 1, 3], children_2=[0, 1, 0, 2])
+    of_1, of_2, of_3 = (model.next_token_distribution([context]) for context in (1, 2, 3))
+    assert of_1[2] > of_2[2] > of_3[2]
+    assert min(of_3[1] - of_2[1], of_3[3] - of_2[3]) > 0
+    model = changed_table(tokens_2=[3, 2, 1], children_2=[1, 1, 0, 1])
+    assert [model.next_token_distribution([context]).argmax() for context in (0, 1, 3)] == [3, 2, 1]
 
 
 def test_contexts_do_not_cross_documents():

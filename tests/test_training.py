@@ -289,6 +289,8 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path):
     store.save(1, {}, {"a": np.zeros(1)})
     (store.folder / ".new.abc").mkdir()
     (store.folder / ".old.0").mkdir()
+    (store.folder / ".step-0000000000.esnlm-lock").write_text("process 1")
+    (store.folder / ".step-0000000000.esnlm-abcdefgh").mkdir()
     store.save(2, {}, {"a": np.ones(1)})
     assert [path.name for path in store.folder.iterdir()] == ["step-0000000002"]
 

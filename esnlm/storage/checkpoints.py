@@ -2,20 +2,19 @@
 
 import errno
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esnlm.storage.atomic import folder_aside
+from esnlm.storage.atomic import folder_aside, remove
 from esnlm.storage.model_folder import CONFIG, ModelFormatError, read_files, restoring, write_files
 from esnlm.storage.sealed_json import FolderFormat
 from esnlm.storage.tensor_file import Arrays
 
 _ARRAYS = "training.safetensors"
 _NAME = re.compile(r"step-(\d{10})")
-# What a killed process leaves: half written, or half removed.
+# What a killed process leaves: half written, its lock, or half removed.
 _LEFT = re.compile(r"\.(new|old|step)[.-].*")
 _CHECKPOINT = FolderFormat(
     "esnlm-checkpoint", CONFIG, ModelFormatError, "resume it with the esnlm that wrote it"
@@ -98,8 +97,6 @@ class Checkpoints:
         """Remove every checkpoint, and the folder if nothing else is in it."""
         self._discard(self._steps())
         self._sweep()
-        for lock in self.folder.glob(".step-*.esnlm-lock"):  # of a process killed as it wrote
-            lock.unlink(missing_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
@@ -116,10 +113,9 @@ class Checkpoints:
     def _sweep(self) -> None:
         for path in list(self.folder.iterdir()) if self.folder.is_dir() else []:
             if _LEFT.fullmatch(path.name):
-                shutil.rmtree(path, ignore_errors=True)
+                remove(path)
 
     def _discard(self, steps: list[int]) -> None:
         """Remove checkpoints, each out of sight before it is no longer whole."""
         for step in steps:
-            away = self._place(step).rename(self.folder / f".old.{step}")
-            shutil.rmtree(away, ignore_errors=True)
+            remove(self._place(step).rename(self.folder / f".old.{step}"))
