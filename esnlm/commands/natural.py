@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from sklearn.base import clone
 
 from esnlm.commands.options.common import ChunkOptions, Folder, given, group
 from esnlm.commands.options.grid import Sizes, results_folder
@@ -227,6 +226,8 @@ def planned(
     That are descriptions of the parts that `rebuild` makes again, and the plan of training.
     Settings that cannot be made are refused.
     """
+    from sklearn.base import clone
+
     from esnlm.models.saving import describe
     from esnlm.models.training import TrainingPlan
     from esnlm.text.shards import Shards

@@ -12,11 +12,11 @@ from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train_network import train_network
 from esnlm.commands.training_run import PassOptions, Running
 from esnlm.storage.atomic import locked
-from esnlm.text.corpus import TokenStream
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.models.reservoir import LanguageModel
+    from esnlm.text.corpus import TokenStream
 
 # Readouts whose penalty held-out text chooses in trials, for texts of at most so many tokens: in
 # longer ones the readout's own hardly matters, and trials would cost more than training.
@@ -101,7 +101,7 @@ def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, options: TrainO
 
 def _read(
     model: "LanguageModel", docs: Any, held_out: Any, options: TrainOptions
-) -> tuple[TokenStream, TokenStream | None]:
+) -> "tuple[TokenStream, TokenStream | None]":
     """Tokens of both texts; the penalty, where it is left open, is chosen by the held-out one."""
     stream = model.read(docs)
     readout, kind = options.readout, type(model.readout).__name__
@@ -122,7 +122,7 @@ def _read(
     return stream, held
 
 
-def _compare(loss: float, stream: TokenStream, held_out: TokenStream, n_tokens: int) -> None:
+def _compare(loss: float, stream: "TokenStream", held_out: "TokenStream", n_tokens: int) -> None:
     """Say how the model compares with n-grams of the same text."""
     from esnlm.models.baselines import ORDER, baselines
 

@@ -8,7 +8,6 @@ from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.options.values import nested
 from esnlm.commands.training_run import Running
-from esnlm.text.corpus import TokenStream
 from esnlm.torch.optional import require_torch
 
 if TYPE_CHECKING:
@@ -123,5 +122,5 @@ def _stream(docs: Any, model: Any) -> Any:
     """Documents as the model reads them; shards as one text where its state never returns."""
     stream = model.tokenize(docs)
     if model.reset == "never" and stream.starts is not None:
-        return TokenStream(stream.tokens, None, stream.bounds)
+        return type(stream)(stream.tokens, None, stream.bounds)
     return stream

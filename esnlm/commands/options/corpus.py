@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Documents, group
 from esnlm.commands.options.values import integer
 from esnlm.storage.atomic import put_back
-from esnlm.text.corpus import TextCorpus
-from esnlm.text.shards import Shards
-from esnlm.text.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from esnlm.text.tokenizers import Tokenizer
 
 Corpus = Annotated[
     tuple[str, ...],
@@ -53,8 +53,11 @@ class CorpusOptions:
         reset = self.reset or ("never" if self.tokenizer == "char" else "sentence")
         return replace(self, reset=reset)
 
-    def read(self, names: Sequence[str], tokenizer: Tokenizer) -> Any:
+    def read(self, names: Sequence[str], tokenizer: "Tokenizer") -> Any:
         """A stream of shards, or documents of text."""
+        from esnlm.text.corpus import TextCorpus
+        from esnlm.text.shards import Shards
+
         if not is_shards(names):
             return TextCorpus(names, self.documents or _usual_split(tokenizer, self.reset))
         shards = Shards(names[0])
@@ -62,8 +65,12 @@ class CorpusOptions:
             raise ValueError(f"the tokenizer of {names[0]} is not the one of the training text")
         return shards.stream()
 
-    def make_tokenizer(self, names: Sequence[str]) -> Tokenizer:
+    def make_tokenizer(self, names: Sequence[str]) -> "Tokenizer":
         """The tokenizer of shards, that of a file, or one trained on the text."""
+        from esnlm.text.corpus import TextCorpus
+        from esnlm.text.shards import Shards
+        from esnlm.text.tokenizers import Tokenizer
+
         if is_shards(names):
             return Shards(names[0], verify=False).tokenizer
         name = self.tokenizer or "word"
@@ -92,6 +99,7 @@ def is_shards(names: Sequence[str]) -> bool:
 def model_and_stream(folder: Path, text: Sequence[str], documents: str | None) -> tuple[Any, Any]:
     """The model of a folder, and the tokens of text as it reads them."""
     from esnlm.loading import load_model
+    from esnlm.text.corpus import TextCorpus
 
     model = load_model(folder)
     return model, model.tokenize(TextCorpus(text, split_of(model, documents)))
@@ -104,5 +112,5 @@ def split_of(model: Any, documents: str | None) -> str:
     return documents or _usual_split(model.tokenizer_, model.reset)
 
 
-def _usual_split(tokenizer: Tokenizer, reset: str) -> str:
+def _usual_split(tokenizer: "Tokenizer", reset: str) -> str:
     return "file" if tokenizer.keeps_newlines and reset == "never" else "blank_line"

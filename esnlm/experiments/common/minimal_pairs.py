@@ -6,10 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from esnlm.evaluation.minimal_pairs.pairs import read_pairs
-from esnlm.evaluation.minimal_pairs.scores import score_pairs
-from esnlm.evaluation.minimal_pairs.table import tabulate
-
 PHENOMENA = (
     "anaphor_agreement", "argument_structure", "binding", "control_raising",
     "determiner_noun_agreement", "ellipsis", "filler_gap_dependency", "irregular_forms",
@@ -23,6 +19,10 @@ def accuracies(model: Any, data: str | Path | None) -> dict[str, float | None]:
 
     Phenomena that are not BLiMP's have no column.
     """
+    from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+    from esnlm.evaluation.minimal_pairs.scores import score_pairs
+    from esnlm.evaluation.minimal_pairs.table import tabulate
+
     found: dict[str, float | None] = dict.fromkeys(COLUMNS)
     if data is not None:
         pairs = read_pairs(data)
@@ -35,6 +35,8 @@ def accuracies(model: Any, data: str | Path | None) -> dict[str, float | None]:
 
 def digest(data: str | Path | None) -> str | None:
     """SHA-256 of the pairs, shared by rows that judged the same ones."""
+    from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+
     if data is None:
         return None
     pairs = [(p.paradigm, p.phenomenon, p.name, p.good, p.bad) for p in read_pairs(data)]
