@@ -344,6 +344,8 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: model(tokenizer="syllable").fit(["a"]), "tokenizer must be"),
         (lambda: model(tokenizer="word").fit(["a b", [1, 2]]), "must be strings .* one of list"),
         (lambda: LanguageModel(Reservoir(5), None).fit(TRAIN), "readout must be a readout"),
+        (lambda: LanguageModel(Reservoir(5), "forest").fit(TRAIN), "readout must be a readout"),
+        (lambda: model(n_streams=(1 << 20) + 1).fit(TRAIN), "n_streams must be at most 1048576"),
         (lambda: LanguageModel(RidgeReadout(), None).fit(TRAIN), "reservoir must be a Reservoir"),
         (lambda: model(features=2).fit(TRAIN), "features must be WordFeatures or None, got 2"),
         (lambda: model("daily").fit(TRAIN), "reset must be one of"),

@@ -131,6 +131,13 @@ def test_frequent_words_stand_alone_and_no_class_is_overfull():
     np.testing.assert_array_equal(classes, again)
 
 
+def test_numbers_of_classes_are_multiples_of_the_root_of_the_vocabulary(fitted, data):
+    sizes = np.bincount(fitted.word_class_)
+    assert len(sizes) == round(3 * np.sqrt(N_WORDS)) + round(1.5 * np.sqrt(N_WORDS))
+    frequent = np.argsort(-np.bincount(data[1]), kind="stable")[: round(3 * np.sqrt(N_WORDS))]
+    assert (sizes[fitted.word_class_[frequent]] == 1).all()
+
+
 def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
     monkeypatch.setattr("esnlm.readouts.two_level.solver._WORTH_THREADS", 0)
     monkeypatch.setattr("esnlm.readouts.two_level.class_softmax._TILE", 100)

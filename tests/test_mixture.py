@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from esnlm import MixtureOfExpertsReadout
 from esnlm.readouts.base.readout import ArrayBlocks
 from esnlm.readouts.mixture.convergence import ConvergenceMonitor
-from esnlm.readouts.mixture.experts import Prior
+from esnlm.readouts.mixture.experts import Prior, softmax_in_place
 from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
 from esnlm.readouts.mixture.whitening import Source, in_held_out
@@ -218,6 +218,13 @@ def test_curvature_products_by_differences() -> None:
     np.testing.assert_allclose(product, (slope(-1e-3) - slope(1e-3)) / 2e-3, atol=1e-4)
 
 
+def test_no_share_falls_below_a_hundred_billionth() -> None:
+    logits = np.array([[3.0, 2.0, -900.0], [0.0, -np.inf, 0.0]])
+    shares = softmax_in_place(logits.copy(), axis=1)
+    np.testing.assert_allclose(shares, softmax(logits, axis=1), atol=2e-11)
+    assert 1e-11 < 2 * shares[1, 1] < 2e-11
+
+
 def test_prior_is_the_least_energy_over_what_experts_share() -> None:
     prior = Prior.of_weights(3, 2, np.ones(2), alpha=0.5, common_alpha=0.2, gate_alpha=0.1)
     weights = np.random.default_rng(0).normal(size=(9, 3))
@@ -370,8 +377,9 @@ def test_rows_past_the_buffer_are_learned(experts: str) -> None:
 def test_monitor_warns_when_the_likelihood_falls() -> None:
     monitor = ConvergenceMonitor(tol=1e-3, max_iter=5, patience=2)
     monitor.report(-2.0, -2.0)
-    with pytest.warns(ConvergenceWarning, match="fell by 0.5"):
+    with pytest.warns(ConvergenceWarning, match="fell by 0.5") as caught:
         monitor.report(-2.5, -2.5)
+    assert caught[0].filename == __file__
     with pytest.raises(FloatingPointError, match="became nan"):
         monitor.report(float("nan"), 0.0)
     with pytest.raises(FloatingPointError, match="became nan"):
@@ -467,7 +475,7 @@ def test_memory_satisfies_the_secant_equation() -> None:
         step = rng.normal(size=5)
         memory.update(step, curved @ step)
     np.testing.assert_allclose(memory.direction(curved @ step, lambda g: 0.1 * g), step, atol=1e-8)
-    assert np.array_equal(QuasiNewtonMemory(0).direction(step, lambda g: 2 * g), 2 * step)
+    assert np.array_equal(QuasiNewtonMemory(3).direction(step, lambda g: 2 * g), 2 * step)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from esnlm import LanguageModel, LowRankReadout, NgramLanguageModel, Reservoir, 
 from esnlm.__main__ import main
 from esnlm.models.baselines import baselines
 from esnlm.models.penalty import chosen_penalty
+from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.storage.tensor_file import write_tensors
 from esnlm.utils.validation import DivergenceError
 
@@ -59,6 +60,10 @@ def test_held_out_text_chooses_the_penalty_that_is_best_on_it() -> None:
     assert best > 0.01 == min(losses)
     assert losses[best] == min(losses.values())
     assert model.readout.alpha == 0.01
+    whole = Trainer(overfitting(), stream, held_out, TrainingPlan(score_every=0))
+    whole.model.read(TEXT)
+    whole.run()
+    assert losses[0.01] == whole.last_score  # a short text is read whole in every trial
     weak = -model.fit(TEXT).score(HELD_OUT)
     model.readout.set_params(alpha=best)
     assert -model.fit(TEXT).score(HELD_OUT) < weak

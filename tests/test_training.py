@@ -163,6 +163,23 @@ def test_held_out_loss_is_that_of_the_saved_model(tmp_path: Path):
     assert float(rows_of(tmp_path / "log.csv")[-1][3]) == run.last_score
 
 
+@pytest.mark.parametrize("readout", READOUTS)
+def test_held_out_text_is_scored_ten_times_a_pass_where_that_solves_nothing(readout: str, tmp_path):
+    run = trainer(readout, plan=TrainingPlan(chunk_tokens=100))
+    run.run(log=TrainingLog(tmp_path / "log.csv"))
+    rows = rows_of(tmp_path / "log.csv")[1:]
+    cheap = readout != "mixture" and "ridge" not in readout
+    assert len(rows) == (10 if cheap else 1) * run.readout.training_passes
+    assert run._bar.postfix == f"held-out {float(rows[-1][3]):.4f} nats"
+
+
+def test_seconds_of_a_run_are_those_it_took(tmp_path: Path):
+    began = time.monotonic()
+    run = trainer()
+    run.run(log=TrainingLog(tmp_path / "log.csv"))
+    assert 0 < run.seconds < time.monotonic() - began
+
+
 def test_a_saved_model_learns_on_as_the_one_in_memory(tmp_path: Path):
     docs = [np.arange(n, n + 6) % V for n in range(200)]
     for name, readout in READOUTS.items():
@@ -229,6 +246,7 @@ def test_evenly_spaced_sequences():
     ("change", "message"),
     [
         ({"readout": "softmax"}, "readout is"),
+        ({"features": WordFeatures(2)}, "features is"),
         ({"corpus": stream(seed=5)}, "the corpus is another one"),
         ({"held_out": None}, "the held-out text is another one"),
         ({"plan": TrainingPlan(chunk_tokens=301, seed=3)}, "chunk_tokens is 301, but was 300"),

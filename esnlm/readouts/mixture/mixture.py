@@ -201,7 +201,9 @@ class MixtureOfExpertsReadout(BufferedReadout):
         with self._workers() as over:
             batch = Source([(Z, codes)], len(Z), over)
             expected = experts.e_step(batch, weights)
-            weights, expected = experts.iterate(batch, weights, expected, QuasiNewtonMemory(0))
+            weights, expected = experts.iterate(
+                batch, weights, expected, QuasiNewtonMemory(_MEMORY)
+            )
         self._keep(weights, self.curvature_ + expected.curvature)
 
     def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:

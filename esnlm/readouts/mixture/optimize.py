@@ -37,12 +37,10 @@ def conjugate_gradient(
     scaled = inverse_diagonal * residual
     search = scaled
     old = inner(residual, scaled)
-    for step in range(n_steps):
+    for _ in range(n_steps):
         image = product(search)
         length = by_row(old / np.maximum(inner(search, image), _TINY))
         direction += length * search
-        if step + 1 == n_steps:
-            break
         residual -= length * image
         scaled = inverse_diagonal * residual
         new = inner(residual, scaled)
@@ -67,7 +65,7 @@ class QuasiNewtonMemory:
     def update(self, step: Floats, drop: Floats) -> None:
         """Remember that the gradient fell by ``drop`` along ``step``."""
         product = float(np.vdot(step, drop))
-        if self.size and product > 1e-10 * float(np.vdot(step, step)):
+        if product > 1e-10 * float(np.vdot(step, step)):
             self._pairs = [*self._pairs, (step, drop, 1.0 / product)][-self.size :]
 
     def direction(self, gradient: Floats, solve: Callable[[Floats], Floats]) -> Floats:
