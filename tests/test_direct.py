@@ -183,6 +183,19 @@ def test_pieces_of_one_text_are_learned_as_one():
     np.testing.assert_array_equal(pieces._carried[1], text[:-4:-1])
 
 
+def test_pieces_of_one_text_have_the_columns_of_the_whole():
+    text = second_order_text(60, 0)
+    fitted = model(n_direct=3).set_params(n_streams=1).fit([text])
+    rows = [
+        (states[:, -3:].astype(int).tolist(), following.tolist())
+        for part in np.split(text, [1, 2, 20, 21, 40])
+        for states, following in fitted._continued(fitted.tokenize([part]))
+    ]
+    last = [row for columns, _ in rows for row in columns]
+    assert last == [[*text[:t][::-1][:3], *[NO_TOKEN] * (3 - t)] for t in range(1, 60)]
+    assert [token for _, tokens in rows for token in tokens] == text[1:].tolist()
+
+
 def test_a_saved_model_reads_directly_too(tmp_path):
     fitted = model(n_direct=2, n_pairs=20).fit([second_order_text(2000, 0)])
     fitted.save(tmp_path / "model", training=True)

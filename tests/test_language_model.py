@@ -377,6 +377,18 @@ def test_a_reservoir_of_another_vocabulary_is_refused():
         LanguageModel(reservoir, RidgeReadout()).fit(TRAIN)
 
 
+def test_sizes_that_memory_does_not_hold_are_refused_before_the_weights_are_drawn(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    # Two Gram matrices of 30 units, and the sums of their states by token.
+    needed = 8 * (2 * 30**2 + 30 * 6)
+    monkeypatch.setattr("esnlm.utils.memory.available_memory", lambda: needed - 1)
+    with pytest.raises(ValueError, match="a readout of 30 units and 6 tokens would take"):
+        model().fit(TRAIN)
+    monkeypatch.setattr("esnlm.utils.memory.available_memory", lambda: needed)
+    model().fit(TRAIN)
+
+
 def test_a_tokenizer_given_is_used_as_it_is():
     tokenizer = Tokenizer.train_words(spelled(TRAIN))
     fitted = model(tokenizer=tokenizer, n_tokens=20).fit(spelled(TRAIN))

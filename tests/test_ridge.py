@@ -10,7 +10,9 @@ from sklearn.linear_model import Ridge
 
 from esnlm import RidgeReadout
 from esnlm.readouts.base.blocks import exhaust
+from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
+from esnlm.readouts.linear.ridge import _Spectrum
 
 
 def pairs(n: int = 150, n_units: int = 12, n_classes: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -40,6 +42,13 @@ def test_no_penalty_on_singular_states_is_least_squares(apart: float) -> None:
     design = np.hstack([X, np.ones((len(X), 1))])
     best = design @ np.linalg.lstsq(design, np.eye(5)[y], rcond=1e-6)[0]
     np.testing.assert_allclose(outputs, best, atol=1e-6)
+
+
+def test_no_variance_is_below_zero_however_singular_the_states() -> None:
+    X, y = pairs()
+    moments = Moments(36, 5).add(np.hstack([X, X, X]), y)
+    assert np.linalg.eigvalsh(moments.centred_gram()).min() < 0  # by rounding
+    assert _Spectrum(moments).values.min() == 0
 
 
 def test_generalised_cross_validation_equals_its_definition() -> None:

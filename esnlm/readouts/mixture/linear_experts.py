@@ -108,8 +108,8 @@ class LinearExperts(Experts):
 
     def _closed_form(self, statistics: _Statistics, old: Floats) -> Floats:
         """Ridge regression of every expert towards what they share: (n_experts * V, width)."""
-        K, V = self.n_experts, self.n_classes
-        precision = self.prior.precision[: K * V].reshape(K, V, -1)[:, 0]
+        K, V, width = self.n_experts, self.n_classes, old.shape[1]
+        precision = self.prior.precision[: K * V].reshape(K, V, width)[:, 0]
         factors = []
         for gram, diagonal in zip(statistics.grams, precision, strict=True):
             system = gram.copy()
@@ -117,7 +117,7 @@ class LinearExperts(Experts):
             factors.append(cho_factor(system))
         weights = old.copy()
         for _ in range(_COMMON_ROUNDS):
-            centre = self.prior.centre(weights)[: K * V].reshape(K, V, -1)
+            centre = self.prior.centre(weights)[: K * V].reshape(K, V, width)
             solved = [
                 cho_solve(factor, (cross + diagonal * towards).T).T
                 for factor, cross, diagonal, towards in zip(

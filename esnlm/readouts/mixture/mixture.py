@@ -255,8 +255,9 @@ class MixtureOfExpertsReadout(BufferedReadout):
         return SoftmaxExperts(*sizes, prior, n_conjugate=self.n_conjugate)
 
     def _keep(self, weights: NDArray[Any], curvature: NDArray[np.float64]) -> None:
+        shape = self.n_experts, len(self.classes_), weights.shape[1]
         n_rows = self.n_experts * len(self.classes_)
-        self.expert_coef_ = weights[:n_rows].reshape(self.n_experts, -1, weights.shape[1])
+        self.expert_coef_ = weights[:n_rows].reshape(shape)
         self.gate_coef_ = weights[n_rows:]
         self.curvature_ = curvature
 
