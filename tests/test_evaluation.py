@@ -11,7 +11,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
-from esnlm.evaluation.interpolation import InterpolatedModel, interpolation_weight
+from esnlm.evaluation.interpolation import InterpolatedModel
 from esnlm.evaluation.measures import Evaluation
 from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, UNITS, SurprisalRows
 from esnlm.models.ngram import NgramLanguageModel
@@ -19,7 +19,7 @@ from esnlm.storage.model_folder import ModelFormatError
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.prepare import prepare_shards
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.interpolation import interpolated
+from esnlm.utils.interpolation import interpolated, likeliest_weight
 
 DOCS = [
     "the boy sees  the dog .\nthe naïve dog walks — 日本語 .",
@@ -252,7 +252,7 @@ def test_the_weight_is_the_one_a_minimiser_finds():
     rng = np.random.default_rng(0)
     for scale in (0.1, 1.0, 20.0):
         left, right = -rng.gamma(2.0, scale, size=(2, 500))
-        found = interpolation_weight(left, right)
+        found = likeliest_weight(left, right)
         best = minimize_scalar(
             lambda w, p=left, q=right: -interpolated(p, q, w).mean(),
             bounds=(0, 1),
@@ -264,15 +264,16 @@ def test_the_weight_is_the_one_a_minimiser_finds():
 
 def test_the_weight_at_its_bounds():
     left = np.log([0.5, 0.5])
-    assert interpolation_weight(left, left - 1) == 1
-    assert interpolation_weight(left - 1, left) == 0
+    assert likeliest_weight(left, left - 1) == 1
+    assert likeliest_weight(left - 1, left) == 0
     impossible = np.array([-np.inf, 0.0])
-    assert 0 < interpolation_weight(impossible, np.log([0.5, 0.1])) < 1
-    assert interpolation_weight([left, left - 1], [left - 1, left]) == pytest.approx(0.5)
+    assert 0 < likeliest_weight(impossible, np.log([0.5, 0.1])) < 1
+    both = np.append(left, left - 1)
+    assert likeliest_weight(both, np.append(left - 1, left)) == pytest.approx(0.5)
     with pytest.raises(ValueError, match="impossible to both"):
-        interpolation_weight(impossible, impossible)
-    with pytest.raises(ValueError, match="same tokens, got 2 and 1"):
-        interpolation_weight(left, left[:1])
+        likeliest_weight(impossible, impossible)
+    with pytest.raises(ValueError, match="hold no token"):
+        likeliest_weight(left[:0], left[:0])
     with pytest.raises(ValueError, match="weight must lie"):
         interpolated(left, left, 1.5)
 

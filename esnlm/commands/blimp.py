@@ -63,15 +63,14 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
                 f"the model reads {100 * unknown / total:.1f} % of the tokens as the unknown token,"
                 " so some pairs look alike to it"
             )
-        reading: dict[str, Any] = {"bos": options.bos, "reduction": options.reduction}
-        scores = score_pairs(judge, pairs, **reading, verbose=True)
+        scores = score_pairs(
+            judge, pairs, bos=options.bos, reduction=options.reduction, verbose=True
+        )
         rows = table.tabulate(pairs, scores, name)
         _show(rows, others)
-        if options.csv is not None:
-            write_rows(options.csv, table.COLUMNS, rows, overwrite=replace)
-        if options.pairs_csv is not None:
-            found = table.pair_rows(pairs, scores, name)
-            write_rows(options.pairs_csv, table.PAIR_COLUMNS, found, overwrite=replace)
+        write_rows(options.csv, table.COLUMNS, rows, overwrite=replace)
+        found = table.pair_rows(pairs, scores, name)
+        write_rows(options.pairs_csv, table.PAIR_COLUMNS, found, overwrite=replace)
         if options.plot is not None:
             plot_accuracies(rows, others, options.plot)
     return 0

@@ -75,21 +75,14 @@ def evaluate(
             bins = _Bins(evaluation, options.bins) if options.bins else None
             if bins is not None:
                 watchers.append(bins.add)
-
-            def watch(path: str, part: "Scored") -> None:
-                for watcher in watchers:
-                    watcher(path, part)
-
-            rows = evaluation.rows(text, watch)
+            rows = evaluation.rows(text, *watchers)
         for name, value in ((name, row[name]) for row in rows for name in COLUMNS):
             if value != "":
                 shown = f"{value:.6g}" if isinstance(value, float) else value
                 print(f"{name:20}  {shown}")
         of_bins = [] if bins is None else bins.shown()
-        if options.csv is not None:
-            write_rows(options.csv, COLUMNS, rows, overwrite=replace)
-        if options.bins_csv is not None:
-            write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
+        write_rows(options.csv, COLUMNS, rows, overwrite=replace)
+        write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
     return 0
 
 

@@ -83,12 +83,8 @@ def tables(
             for layer, found, fixed in zip(count(1), times, assigned, strict=False)
             for unit, time in enumerate(found.tolist())
         ]
-        for path, names, found in (
-            (options.csv, columns, rows),
-            (options.units_csv, of_units, units),
-        ):
-            if path is not None:
-                write_rows(path, names, found, overwrite=options.overwrite)
+        write_rows(options.csv, columns, rows, overwrite=options.overwrite)
+        write_rows(options.units_csv, of_units, units, overwrite=options.overwrite)
 
     with results(files, text, overwrite=options.overwrite):
         yield write

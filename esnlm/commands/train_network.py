@@ -59,11 +59,10 @@ def _train(
     network = home(len(tokenizer), **settings).to(device)
     reset = "never" if plan.batching != "sentences" else corpus.reset
     model = TorchLanguageModel(network, tokenizer, reset)
-    stream, held = (
-        _stream(corpus.read(names, tokenizer), model) if names else None
-        for names in (text, options.held_out)
-    )
-    assert stream is not None
+    stream = _stream(corpus.read(text, tokenizer), model)
+    held = None
+    if options.held_out:
+        held = _stream(corpus.read(options.held_out, tokenizer), model)
     plan = _scored_every(plan, options.passes.score_every, stream, processes.size)
     trainer = NetworkTrainer(network, stream, held, plan, processes)
 

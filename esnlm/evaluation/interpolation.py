@@ -1,12 +1,10 @@
 """Linear interpolation of two models: the weighted mean of their probabilities."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from esnlm.evaluation.metrics import pooled
 from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import TokenStream
 from esnlm.utils.interpolation import interpolated, likeliest_weight
@@ -31,9 +29,8 @@ class InterpolatedModel(SequenceModel):
     def choose_weight(self, docs: Any) -> "InterpolatedModel":
         """Set the weight that is likeliest on held-out ``docs``."""
         stream = self.tokenize(docs)
-        self.weight = interpolation_weight(
-            self.first.log_likelihood(stream), self.second.log_likelihood(stream)
-        )
+        scores = (np.concatenate(m.log_likelihood(stream)) for m in (self.first, self.second))
+        self.weight = likeliest_weight(*scores)
         return self
 
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
@@ -59,24 +56,3 @@ def check_alike(first: SequenceModel, second: SequenceModel) -> None:
             f"the two models must read sequences alike, got reset={first.reset!r} with"
             f" {first.n_tokens_} tokens and reset={second.reset!r} with {second.n_tokens_}"
         )
-
-
-def interpolation_weight(
-    log_p: ArrayLike | Sequence[ArrayLike], log_q: ArrayLike | Sequence[ArrayLike]
-) -> float:
-    """The w in [0, 1] for which ``w * p + (1 - w) * q`` is likeliest, from held-out tokens.
-
-    ``log_p`` and ``log_q``: natural-log probabilities of the same tokens, (T,) or one array per
-    document. Raises ValueError for different lengths, none, NaN, or a token impossible to both.
-
-    >>> round(interpolation_weight(np.log([0.6, 0.2]), np.log([0.2, 0.5])), 6)
-    0.583333
-    """
-    left, right = pooled(log_p), pooled(log_q)
-    if left.shape != right.shape:
-        raise ValueError(
-            f"both must score the same tokens, got {len(left)} and {len(right)} log-probabilities"
-        )
-    if np.any(np.maximum(left, right) == -np.inf):
-        raise ValueError("a token is impossible to both models, so no weight makes it likely")
-    return likeliest_weight(left, right)

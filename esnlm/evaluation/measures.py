@@ -4,17 +4,17 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.evaluation.interpolation import interpolation_weight
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.shards import MANIFEST, Shards
 from esnlm.text.tokenizers import in_batches
-from esnlm.utils.interpolation import interpolated
+from esnlm.utils.interpolation import interpolated, likeliest_weight
 from esnlm.utils.progress import progress_bar
 
 COLUMNS = (
@@ -66,7 +66,7 @@ class Evaluation:
         self.n_texts = 0  # that of the part that is watched
 
     def rows(
-        self, paths: Sequence[str], watch: Callable[[str, Scored], None] | None = None
+        self, paths: Sequence[str], *watchers: Callable[[str, Scored], None]
     ) -> list[dict[str, Any]]:
         """Rows of `COLUMNS` for each path (text, folder, shards), and for all if there are more.
 
@@ -76,18 +76,18 @@ class Evaluation:
         among them. ``unknown_share`` is the part of predicted tokens that are the unknown token:
         tokenizers compare fairly only where it is small.
 
-        ``watch`` is called with the path and each scored part as it comes; the last scores are
-        those of the last row.
+        Each of ``watchers`` is called with the path and each scored part as it comes; the last
+        scores are those of the last row.
         """
         found: list[dict[str, Any]] = []
         together: Any = Counter()
         for self.n_texts, path in enumerate(paths, start=1):
-            sums = self._sums(path, watch)
+            sums = self._sums(path, watchers)
             together.update(sums)
             found += self._measures(path, sums)
         return found + (self._measures("all", together) if len(paths) > 1 else [])
 
-    def _sums(self, path: str, watch: Callable[[str, Scored], None] | None) -> Any:
+    def _sums(self, path: str, watchers: Sequence[Callable[[str, Scored], None]]) -> Any:
         """Counts of a text, and its negative log-likelihood (n_models,) in nats."""
         sums: Any = Counter()
         tokenizer = self.models[0].tokenizer_
@@ -104,7 +104,7 @@ class Evaluation:
                     n_unknown=int(np.count_nonzero(predicted == unk_id)),
                     nll=-np.array([scores.sum() for scores in part.scores]),
                 )
-                if watch is not None:
+                for watch in watchers:
                     watch(path, part)
                 bar.update(len(part.stream.tokens))
         if is_shards(path):
@@ -141,12 +141,9 @@ class Evaluation:
 
     def best_weight(self, paths: Sequence[str]) -> float:
         """Share of the first model that makes the interpolation likeliest on held-out texts."""
-        left, right = [], []
-        for path in paths:
-            for part in self.parts(path):
-                left.append(part.scores[0][part.predicted])
-                right.append(part.scores[1][part.predicted])
-        return interpolation_weight(left, right)
+        parts = chain.from_iterable(map(self.parts, paths))
+        found = [np.stack(part.scores)[:, part.predicted] for part in parts]
+        return likeliest_weight(*np.concatenate(found, axis=1))
 
     def token_counts(self, paths: Sequence[str]) -> NDArray[np.int64]:
         """Count how often each token is one to predict in texts or shards: (V,)."""

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 
 def cross_entropy(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
@@ -16,20 +16,6 @@ def cross_entropy(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
     >>> round(cross_entropy([np.log([0.5, 0.25]), np.log([0.125])]), 6)
     1.386294
     """
-    return float(-pooled(log_probs).mean())
-
-
-def perplexity(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
-    """exp of the cross entropy: one array (T,) of natural-log probabilities, or one a document.
-
-    >>> round(perplexity(np.log([0.5, 0.125])), 12)
-    4.0
-    """
-    return float(np.exp(cross_entropy(log_probs)))
-
-
-def pooled(log_probs: ArrayLike | Sequence[ArrayLike]) -> NDArray[np.float64]:
-    """Log-probabilities of all documents end to end (T,), checked as `cross_entropy` says."""
     if isinstance(log_probs, np.ndarray) and log_probs.dtype != object:
         parts = [log_probs]
     else:
@@ -45,7 +31,16 @@ def pooled(log_probs: ArrayLike | Sequence[ArrayLike]) -> NDArray[np.float64]:
         raise ValueError(
             f"log_probs must be natural logs of probabilities, at most 0, got {scores.max():g}"
         )
-    return scores
+    return float(-scores.mean())
+
+
+def perplexity(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
+    """exp of the cross entropy: one array (T,) of natural-log probabilities, or one a document.
+
+    >>> round(perplexity(np.log([0.5, 0.125])), 12)
+    4.0
+    """
+    return float(np.exp(cross_entropy(log_probs)))
 
 
 def cosine_similarity(predicted: ArrayLike, true: ArrayLike) -> float:

@@ -88,12 +88,16 @@ def csv_aside(path: Path, columns: Sequence[str], *, overwrite: bool = True) -> 
 
 
 def write_rows(
-    path: Path,
+    path: Path | None,
     columns: Sequence[str],
     rows: Sequence[Mapping[str, Any]],
     *,
     overwrite: bool = True,
 ) -> None:
-    """Write rows as a CSV of these columns, a missing value as nothing; see `csv_aside`."""
-    with csv_aside(path, columns, overwrite=overwrite) as writer:
-        writer.writerows([row.get(name, "") for name in columns] for row in rows)
+    """Write rows as a CSV of these columns, if there is a path; see `csv_aside`.
+
+    A missing value is an empty field.
+    """
+    if path is not None:
+        with csv_aside(path, columns, overwrite=overwrite) as writer:
+            writer.writerows([row.get(name, "") for name in columns] for row in rows)

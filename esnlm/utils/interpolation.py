@@ -24,11 +24,16 @@ def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> NDArray[n
 def likeliest_weight(left: NDArray[Any], right: NDArray[Any]) -> float:
     """The w in [0, 1] for which ``w * p + (1 - w) * q`` is likeliest, from logs (T,) of p and q.
 
-    The log-likelihood is concave in w; the root of its derivative is bisected to 1e-12.
+    The log-likelihood is concave in w; the root of its derivative is bisected to 1e-12. Raises
+    ValueError without any token, and for one that is impossible to both.
 
     >>> round(likeliest_weight(np.log([0.6, 0.2]), np.log([0.2, 0.5])), 6)
     0.583333
     """
+    if not len(left):
+        raise ValueError("log_probs hold no token: nothing to average")
+    if np.any(np.maximum(left, right) == -np.inf):
+        raise ValueError("a token is impossible to both models, so no weight makes it likely")
     gap = left - right
     smaller = np.exp(-np.abs(gap))  # of the two probabilities, over the larger
     step = np.sign(gap) * (1 - smaller)

@@ -1,7 +1,6 @@
 """Checks of what callers give, with messages that say what was got and what was expected."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import field, fields
 from numbers import Real
 from typing import Any, Literal, NamedTuple
@@ -100,10 +99,8 @@ def limited(default: Any, constraint: Any) -> Any:
     return field(default=default, metadata={"constraint": constraint})
 
 
-def check_parameters(owner: Any, table: Mapping[str, Any] | None = None) -> None:
-    """Raise ValueError unless each attribute of ``owner`` is what its constraint allows.
-
-    Constraints are those of a table, or of the fields of the dataclass that are `limited`.
+def check_parameters(owner: Any) -> None:
+    """Raise ValueError unless each `limited` field of a dataclass is what its constraint allows.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -113,11 +110,10 @@ def check_parameters(owner: Any, table: Mapping[str, Any] | None = None) -> None
     Traceback (most recent call last):
     ValueError: alpha must not be negative, got -1.0
     """
-    if table is None:
-        found = ((field.name, field.metadata.get("constraint")) for field in fields(owner))
-        table = {name: constraint for name, constraint in found if constraint is not None}
-    for name, constraint in table.items():
-        constraint.check(name, getattr(owner, name))
+    for each in fields(owner):
+        constraint = each.metadata.get("constraint")
+        if constraint is not None:
+            constraint.check(each.name, getattr(owner, each.name))
 
 
 class Float(NamedTuple):

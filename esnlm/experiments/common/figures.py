@@ -97,7 +97,9 @@ def legend(figure: "Figure", axis: "Axes", n_columns: int) -> None:
     )
 
 
-def save(figure: "Figure", path: Path) -> None:
-    """Write a PNG, which appears whole or not at all."""
+def save(figure: "Figure", path: Path, legend_of: "Axes | None" = None, n_columns: int = 2) -> None:
+    """Write a PNG, which appears whole or not at all, with the `legend` of a panel if given."""
+    if legend_of is not None:
+        legend(figure, legend_of, n_columns)
     with file_aside(path) as file:
         figure.savefig(file, format="png", dpi=130)

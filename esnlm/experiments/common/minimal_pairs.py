@@ -50,7 +50,7 @@ def plot_accuracies(
 
     ``others`` maps names of other models to their accuracies, as `read_published` does.
     """
-    from esnlm.experiments.common.figures import COLOURS, legend, panels, save, style
+    from esnlm.experiments.common.figures import COLOURS, panels, save, style
 
     summed = [row for row in rows if row["level"] != "paradigm"]
     ours = {row["phenomenon"]: row["accuracy"] for row in summed}
@@ -67,5 +67,4 @@ def plot_accuracies(
     axis.axhline(len(names) - 1.5, color="#BBBBBB", linewidth=0.8)
     axis.set(xlim=(0, 102), xlabel="pairs chosen rightly (%), ties counting half")
     axis.set_title("BLiMP by phenomenon", loc="left")
-    legend(figure, axis, n_columns=3)
-    save(figure, path)
+    save(figure, path, legend_of=axis, n_columns=3)

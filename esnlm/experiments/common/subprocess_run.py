@@ -6,7 +6,7 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -62,10 +62,10 @@ def run_apart(
     with given_environment(environment), interrupts_blocked():
         process.start()
     theirs.close()
+    found: Any = None
     try:
-        found = ours.recv()
-    except EOFError:
-        found = None
+        with suppress(EOFError):
+            found = ours.recv()
     except BaseException:
         ours.close()
         try:
@@ -82,8 +82,7 @@ def run_apart(
     if process.exitcode or found is None:
         status = process.exitcode
         raise ChildProcessError(f"a run ended with status {status}; its message is above")
-    measured: dict[str, Any] = found
-    return measured
+    return found
 
 
 def _measure(module: str, setting: dict[str, Any], parent: Connection) -> None:

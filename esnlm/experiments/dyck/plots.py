@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from esnlm.experiments.common.figures import BLUE, GREEN, ORANGE, band, legend, panels, save
+from esnlm.experiments.common.figures import BLUE, GREEN, ORANGE, band, panels, save
 from esnlm.experiments.common.grid import Row
 from esnlm.experiments.dyck.run import QUANTILES
 
@@ -55,8 +55,7 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
     axes[3].set(ylabel="Kolmogorov-Smirnov distance", ylim=(0, None))
     title = f"To inverse gamma {shown['alpha'].iloc[0]:g} (hollow) and the closest one (full)"
     axes[3].set_title(title, loc="left", fontsize=10)
-    legend(figure, axes[0], n_columns=3)
-    save(figure, path)
+    save(figure, path, legend_of=axes[0], n_columns=3)
 
 
 def _shares(bins: "pd.Series[str]") -> pd.DataFrame:

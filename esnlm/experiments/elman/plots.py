@@ -49,8 +49,7 @@ def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> N
     figures.levels(axis, [("oracle", oracle), *_ngram_levels(ngrams, "perplexity")])
     axis.set_ylabel("perplexity on the second corpus")
     axis.set_title("Perplexity of the readouts by reservoir size", loc="left")
-    figures.legend(figure, axis, n_columns=2)
-    figures.save(figure, path)
+    figures.save(figure, path, legend_of=axis)
 
 
 def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
@@ -74,8 +73,7 @@ def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
         figures.levels(axis, _ngram_levels(ngrams, "cosine"))
     for axis in axes[::2]:
         axis.set_ylabel("cosine to the oracle, 0 to 100")
-    figures.legend(figure, axes[0], n_columns=2)
-    figures.save(figure, path)
+    figures.save(figure, path, legend_of=axes[0])
 
 
 def _lines(table: Any) -> Iterator[tuple[str, dict[str, str], str, pd.DataFrame]]:
@@ -119,8 +117,7 @@ def plot_states(settings: Settings, n_units: int, features: int, path: Path) -> 
         name = f"{n_features} learned word features" if n_features else "one-hot words"
         axis.set_title(f"{n_units} units driven by {name}", loc="left")
         axis.grid(False)
-    figures.legend(figure, axes[0], n_columns=4)
-    figures.save(figure, path)
+    figures.save(figure, path, legend_of=axes[0], n_columns=4)
 
 
 def principal_components(states: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.ticker import EngFormatter
 
 from esnlm.experiments.common import minimal_pairs
-from esnlm.experiments.common.figures import band, legend, panels, save, style
+from esnlm.experiments.common.figures import band, panels, save, style
 from esnlm.experiments.common.grid import Row
 from esnlm.experiments.common.markdown import markdown_table
 from esnlm.text.corpus import TokenStream
@@ -149,8 +149,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     axes[0].xaxis.set_major_formatter(EngFormatter(sep=""))
     axes[0].set_xlabel("trained parameters")
     axes[1].set_xlabel("seconds of training")
-    legend(figure, axes[0], min(series.ngroups, 3))
-    save(figure, path)
+    save(figure, path, legend_of=axes[0], n_columns=min(series.ngroups, 3))
 
 
 def lines_of(rows: pd.DataFrame, column: str) -> list[pd.DataFrame]:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from esnlm.experiments.common.figures import BLUE, GREEN, GREY, ORANGE, SKY, legend, panels, save
+from esnlm.experiments.common.figures import BLUE, GREEN, GREY, ORANGE, SKY, panels, save
 from esnlm.experiments.common.grid import read_rows
 
 #: Köster & Uchida, section III.1: test cross-entropy of their largest models, about 155 000
@@ -54,8 +54,7 @@ def plot_study(csv_path: Path, path: Path) -> None:
     times.set_title(title, loc="left", fontsize=10)
     for axis in (loss, overlap, times):
         axis.set(xscale="log", xlabel="trained parameters")
-    legend(figure, loss, n_columns=4)
-    save(figure, path)
+    save(figure, path, legend_of=loss, n_columns=4)
 
 
 def _draw(axis: Axes, table: pd.DataFrame, column: str, **style: Any) -> None:

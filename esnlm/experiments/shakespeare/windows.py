@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from esnlm.models.reservoir import LanguageModel
 from esnlm.models.sampling import Choice
 from esnlm.reservoir.reservoir import Reservoir
+from esnlm.text.boundaries import needed
+from esnlm.text.corpus import TokenStream
 
 #: Characters read before each prediction, from a zero state.
 WINDOW = 32
@@ -63,13 +65,10 @@ def by_windows(
     for first in range(0, len(ends), _WINDOWS_AT_ONCE):
         part = ends[first : first + _WINDOWS_AT_ONCE]
         pieces = np.concatenate([tokens[end - WINDOW : end + 1] for end in part])
-        blocks = model.reservoir_.harvest(
-            pieces,
-            starts=np.arange(len(part)) * (WINDOW + 1),
-            washout=WINDOW - 1,
-            return_positions=True,
-        )
-        for states, following, positions in blocks:
+        starts = np.arange(len(part)) * (WINDOW + 1)
+        stream = TokenStream(pieces, starts, np.array([0, len(pieces)]))
+        blocks = model.states_of(stream, washout=WINDOW - 1)
+        for states, following, positions in blocks.with_positions():
             rows = first + positions // (WINDOW + 1)
             logs[rows] = model.readout_.predict_log_proba_of(states, following)
             known = ends[rows] <= len(carried)
@@ -81,8 +80,7 @@ def by_windows(
 
 def drawn_by_windows(model: LanguageModel, prompt: str, n_tokens: int, seed: int) -> str:
     """Sample ``n_tokens`` characters, reading the window before each from a zero state."""
-    tokenizer = model.tokenizer_
-    assert tokenizer is not None
+    tokenizer = needed(model.tokenizer_)
     read = [int(token) for token in tokenizer.encode(prompt)]
     before, choice = len(read), Choice(random_state=seed)
     for _ in range(n_tokens):

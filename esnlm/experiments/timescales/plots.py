@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from esnlm.experiments.common.figures import COLOURS, legend, panels, save
+from esnlm.experiments.common.figures import COLOURS, panels, save
 from esnlm.reservoir.timescales import closest_inverse_gamma, inverse_gamma_timescales
 
 
@@ -42,8 +42,7 @@ def plot_timescales(
             xscale="log", xlim=limits, xlabel="timescale, in tokens", ylabel="share of units below"
         )
     right.legend(frameon=False, fontsize=9, loc="lower right")
-    legend(figure, left, n_columns=3)
-    save(figure, path)
+    save(figure, path, legend_of=left, n_columns=3)
 
 
 def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

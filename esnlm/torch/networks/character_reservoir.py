@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from esnlm.torch.device import full_precision
 from esnlm.torch.networks.network import Settings, WindowedNetwork
+from esnlm.utils.validation import Count, limited
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -24,9 +25,9 @@ class CharacterReservoir(WindowedNetwork):
     authors' published code; the paper's text gives none. Trained parameters: V (N + 1).
     """
 
-    n_units: int = 750  #: size N of the reservoir
-    n_dims: int = 16  #: dimensions of the embedding
-    context: int = 32  #: characters that a prediction reads
+    n_units: int = limited(750, Count())  #: size N of the reservoir
+    n_dims: int = limited(16, Count())  #: dimensions of the embedding
+    context: int = limited(32, Count())  #: characters that a prediction reads
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,8 +74,7 @@ class CharacterReservoir(WindowedNetwork):
             yield state
 
     def head(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.readout(hidden)
-        return logits
+        return self.readout(hidden)
 
     def frozen_weights(self) -> list[Any]:
         return [self.recurrent, self.inputs, self.embedding]
@@ -93,8 +93,9 @@ class AttentionReservoir(CharacterReservoir):
         for n, h in ((75, 13), (75, 19), (100, 20), (150, 25), (160, 30))
     )
 
-    n_units: int = 75
-    n_hidden: int = 13  #: size H of the readout's hidden layer and of its projection
+    n_units: int = limited(75, Count())
+    #: Size H of the readout's hidden layer and of its projection.
+    n_hidden: int = limited(13, Count())
 
     def _new_readout(self) -> nn.Module:
         return AttentionReadout(self.n_units, self.n_hidden, self.n_tokens)
@@ -132,5 +133,4 @@ class AttentionReadout(nn.Module):
         bias = self.attention.bias.view(self.n_hidden, self.n_units)
         products = (state @ weight.movedim(1, 0).flatten(1)).unflatten(-1, (self.n_hidden, -1))
         projected = (products @ units.unsqueeze(-1)).squeeze(-1) + state @ bias.T
-        logits: Tensor = self.output(projected)
-        return logits
+        return self.output(projected)

@@ -66,14 +66,12 @@ class DyckLSTM(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens (B, T) int64 -> scores (B, T, 2) in (0, 1): whether each closer may come next."""
         outputs, _ = self.layer(self._one_hot(tokens))
-        scores: Tensor = self.output(outputs).sigmoid()
-        return scores
+        return self.output(outputs).sigmoid()
 
     def forget_gates(self, tokens: Tensor) -> Tensor:
         """Forget gates (B, T, H) on tokens (B, T)."""
         inputs = self._one_hot(tokens)
-        gates: Tensor = self.layer.gates(inputs, self.layer(inputs)[0])[1]
-        return gates
+        return self.layer.gates(inputs, self.layer(inputs)[0])[1]
 
     def _one_hot(self, tokens: Tensor) -> Tensor:
         return functional.one_hot(tokens, len(BRACKETS)).to(self.output.weight.dtype)

@@ -17,9 +17,9 @@ from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.device import on_device
-from esnlm.torch.networks.network import Network, Settings, State
+from esnlm.torch.networks.network import SHARE, Network, Settings, State
 from esnlm.torch.networks.recurrence import Recurrence, TokenInputs, packed
-from esnlm.utils.validation import Count
+from esnlm.utils.validation import Count, limited
 
 #: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
 _CORE_NAMES = {
@@ -33,7 +33,6 @@ class EchoStateNetwork(Network):
     """A frozen `esnlm.Reservoir` and a trained softmax of low rank (Ueda et al. 2025, eq. 1-4)."""
 
     reads_ahead: ClassVar[bool] = True
-    CONSTRAINTS: ClassVar[dict[str, Any]] = {**Network.CONSTRAINTS, "rank": Count(none=True)}
     RESERVOIR: ClassVar[Settings] = {
         "n_units": 4096, "degree": 32, "input_degree": 32, "spectral_radius": 0.99,
         "leak_rate": ("uniform", 0.0, 1.0),
@@ -42,8 +41,10 @@ class EchoStateNetwork(Network):
     #: A `Reservoir` with weights for ``n_tokens`` inputs is used as it is; otherwise weights are
     #: drawn. A mapping holds parameters that differ from the paper's, which are ``RESERVOIR``.
     reservoir: Any = None
-    rank: int | None = 512  #: of the output matrix, at most the units; None: a full matrix
-    dropout: float = 0.0  #: share of a state's units dropped before the output, in training
+    #: Of the output matrix, at most the units; None: a full matrix.
+    rank: int | None = limited(512, Count(none=True))
+    #: Share of a state's units dropped before the output, in training.
+    dropout: float = limited(0.0, SHARE)
 
     def __post_init__(self) -> None:
         if not isinstance(self.reservoir, Reservoir):
@@ -105,8 +106,7 @@ class EchoStateNetwork(Network):
         return self.recurrence.harvest_packed(drive, restart, target, len(tokens))
 
     def head(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.output(self.drop(hidden))
-        return logits
+        return self.output(self.drop(hidden))
 
     def frozen_weights(self) -> list[Any]:
         return [self.reservoir.W_, self.reservoir.W_in_, self.reservoir.leak_rate_]
@@ -147,13 +147,10 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         "n_units": 512, "spectral_radius": 0.993, "leak_rate": 0.8, "activation": "relu",
     }  # fmt: skip
 
-    CONSTRAINTS: ClassVar[dict[str, Any]] = {
-        **EchoStateNetwork.CONSTRAINTS, "truncate": Count(none=True),
-    }  # fmt: skip
-
-    rank: int | None = None
-    dropout: float = 0.1  #: after the embedding and before the output
-    truncate: int | None = None  #: the gradient is cut at every step that is a multiple of it
+    rank: int | None = limited(None, Count(none=True))
+    dropout: float = limited(0.1, SHARE)  #: after the embedding and before the output
+    #: The gradient is cut at every step that is a multiple of it.
+    truncate: int | None = limited(None, Count(none=True))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from esnlm.torch.networks.network import Network, Settings, State
+from esnlm.torch.networks.network import SHARE, Network, Settings, State
 from esnlm.torch.optional import require_transformers
+from esnlm.utils.validation import Count, limited
 
 #: Our names of settings -> transformers'.
 SIZES = {"n_units": "n_embd", "n_layers": "n_layer", "n_heads": "n_head", "context": "n_positions"}
@@ -23,11 +24,14 @@ class GPT2(Network):
 
     PUBLISHED: ClassVar[tuple[Settings, ...]] = ({"n_units": 768, "n_heads": 12, "n_layers": 12},)
 
-    n_units: int = 768  #: width D of the layers, a multiple of ``n_heads``
-    n_layers: int = 12
-    n_heads: int = 12
-    context: int = 1024  #: positions: the most tokens that a prediction reads
-    dropout: float = 0.1  #: of embeddings, attention weights and the outputs of layers' halves
+    #: Width D of the layers, a multiple of ``n_heads``.
+    n_units: int = limited(768, Count())
+    n_layers: int = limited(12, Count())
+    n_heads: int = limited(12, Count())
+    #: Positions: the most tokens that a prediction reads.
+    context: int = limited(1024, Count())
+    #: Of embeddings, attention weights and the outputs of layers' halves.
+    dropout: float = limited(0.1, SHARE)
 
     def __post_init__(self) -> None:
         self.require()

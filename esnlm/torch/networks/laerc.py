@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from esnlm.reservoir.weights import measured_spectral_radius
 from esnlm.torch.device import full_precision
 from esnlm.torch.networks.network import Network, Settings, State
-from esnlm.utils.validation import Choice, Count, Flag, Number
+from esnlm.utils.validation import Choice, Count, Flag, Number, limited
 
 #: Measures of the recurrent matrix that ``radius`` sets: its largest singular value, as in the
 #: authors' code, or its largest eigenvalue, as in the paper. Gaussian matrices have half the
@@ -38,24 +38,20 @@ class LayeredReservoirs(Network):
         "learning_rate": 4e-4, "weight_decay": 0.1, "schedule": "warmup-hold-cosine",
         "warmup": 0.01, "hold": 0.1, "final": 0.1, "clip": 1.0,
     }  # fmt: skip
-    CONSTRAINTS: ClassVar[dict[str, Any]] = {
-        **Network.CONSTRAINTS, "expansion": Count(), "measure": Choice(MEASURES),
-        "radius": Number(0, open="low"), "last_radius": Number(0, open="low", none=True),
-        "reservoir_gradient": Flag(),
-    }  # fmt: skip
 
-    n_dims: int = 512  #: dimensions D of the embedding
-    n_layers: int = 16  #: number of blocks
-    expansion: int = 4  #: a reservoir has ``expansion`` D units
-    radius: float = 0.9  #: ``measure`` of the recurrent matrix in the first block
+    n_dims: int = limited(512, Count())  #: dimensions D of the embedding
+    n_layers: int = limited(16, Count())  #: number of blocks
+    expansion: int = limited(4, Count())  #: a reservoir has ``expansion`` D units
+    #: ``measure`` of the recurrent matrix in the first block.
+    radius: float = limited(0.9, Number(0, open="low"))
     #: That in the last block, linear in between. None: the same in all, as in the authors' code.
     #: The paper increases it slightly and does not give the values.
-    last_radius: float | None = None
-    measure: str = "norm"  #: one of `MEASURES`
+    last_radius: float | None = limited(None, Number(0, open="low", none=True))
+    measure: str = limited("norm", Choice(MEASURES))
     #: Let gradients pass the reservoirs to the blocks below, as the authors' code does. The paper
     #: says that they do not: then they pass beside the reservoirs alone, and the LayerNorm before
     #: each has no parameters.
-    reservoir_gradient: bool = False
+    reservoir_gradient: bool = limited(False, Flag())
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from esnlm.torch.networks.lstm_layer import GatedLayer
-from esnlm.torch.networks.network import Network, State
+from esnlm.torch.networks.network import SHARE, Network, State
+from esnlm.utils.validation import Count, limited
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -18,9 +19,9 @@ class LSTM(Network):
     table 1 of paper 001 as 53 million.
     """
 
-    n_units: int = 512
-    n_layers: int = 1
-    dropout: float = 0.1
+    n_units: int = limited(512, Count())
+    n_layers: int = limited(1, Count())
+    dropout: float = limited(0.1, SHARE)
 
     def __post_init__(self) -> None:
         super().__post_init__()

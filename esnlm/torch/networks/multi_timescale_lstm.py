@@ -13,10 +13,8 @@ from torch.nn import functional
 
 from esnlm.reservoir.timescales import inverse_gamma_timescales
 from esnlm.torch.networks.lstm_layer import GatedLayer
-from esnlm.torch.networks.network import Network, Settings, State
-from esnlm.utils.validation import Count, Number
-
-_SHARE = Number(0, 1, open="high")
+from esnlm.torch.networks.network import SHARE, Network, Settings, State
+from esnlm.utils.validation import Count, Number, limited
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -39,25 +37,21 @@ class AWDLSTM(Network):
         "batching": "streams", "batch_size": 20, "length": 70, "clip": 0.25,
         "weight_decay": 1.2e-6, "schedule": "cosine",
     }  # fmt: skip
-    CONSTRAINTS: ClassVar[dict[str, Any]] = {
-        **Network.CONSTRAINTS, "n_layers": Count(2), "hidden_dropout": _SHARE,
-        "input_dropout": _SHARE, "word_dropout": _SHARE, "weight_drop": _SHARE,
-        "activation_penalty": Number(0), "slowness_penalty": Number(0),
-    }  # fmt: skip
 
-    n_units: int = 1150  #: units of all layers but the last, which has ``n_dims``
-    n_dims: int = 400  #: dimensions of the embedding
-    n_layers: int = 3
-    dropout: float = 0.4  #: dropped share of the last layer's outputs
-    hidden_dropout: float = 0.25  #: of the outputs of other layers
-    input_dropout: float = 0.4  #: of the embedded words' dimensions
-    word_dropout: float = 0.1  #: of whole words of the vocabulary
-    weight_drop: float = 0.5  #: of recurrent weights
+    #: Units of all layers but the last, which has ``n_dims``.
+    n_units: int = limited(1150, Count())
+    n_dims: int = limited(400, Count())  #: dimensions of the embedding
+    n_layers: int = limited(3, Count(2))
+    dropout: float = limited(0.4, SHARE)  #: dropped share of the last layer's outputs
+    hidden_dropout: float = limited(0.25, SHARE)  #: of the outputs of other layers
+    input_dropout: float = limited(0.4, SHARE)  #: of the embedded words' dimensions
+    word_dropout: float = limited(0.1, SHARE)  #: of whole words of the vocabulary
+    weight_drop: float = limited(0.5, SHARE)  #: of recurrent weights
     #: Added to the training loss: these multiples of the mean squared outputs of the last layer
     #: after dropout, and of the mean squared differences of successive ones before it (Merity et
     #: al., section 4.6, whose code takes these means where the text has norms).
-    activation_penalty: float = 2.0
-    slowness_penalty: float = 1.0
+    activation_penalty: float = limited(2.0, Number(0))
+    slowness_penalty: float = limited(1.0, Number(0))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,9 +130,7 @@ class MultiTimescaleLSTM(AWDLSTM):
     paper, and this class, those of the forget and input gates.
     """
 
-    CONSTRAINTS: ClassVar[dict[str, Any]] = {**AWDLSTM.CONSTRAINTS, "alpha": Number(0, open="low")}
-
-    alpha: float = 0.56
+    alpha: float = limited(0.56, Number(0, open="low"))
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:

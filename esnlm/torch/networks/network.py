@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 State = Any
 Settings = dict[str, Any]
 
+#: What may be dropped out.
+SHARE = Number(0, 1, open="high")
+
 _LOGITS_AT_ONCE = 1 << 26
 _WINDOWS_AT_ONCE = 4096
 
@@ -46,7 +49,7 @@ class Network(nn.Module, ABC):
     """Tokens to distributions of the next one: `encode` to hidden vectors, `head` to logits.
 
     A subclass is a dataclass whose fields are its settings, given by keyword after ``n_tokens`` and
-    checked against ``CONSTRAINTS``; its ``__post_init__`` makes the layers. Names are those of the
+    `limited` to what they may be; its ``__post_init__`` makes the layers. Names are those of the
     command line's options where there is one: ``n_units``, ``n_layers``, ``n_heads``, ``rank``,
     ``dropout``. Weights are drawn from torch's global generator, which the caller seeds. Padding
     after the end of a sequence must not change the hidden vectors before it.
@@ -54,17 +57,12 @@ class Network(nn.Module, ABC):
 
     #: The training settings of the paper that differ from `esnlm.torch.training.plan.Plan`'s.
     RECIPE: ClassVar[Settings] = {}
-    CONSTRAINTS: ClassVar[Mapping[str, Any]] = {
-        "n_tokens": Count(), "n_units": Count(), "n_dims": Count(), "n_layers": Count(),
-        "n_heads": Count(), "n_hidden": Count(), "context": Count(),
-        "dropout": Number(0, 1, open="high"),
-    }  # fmt: skip
     #: Settings of the sizes in the paper.
     PUBLISHED: ClassVar[tuple[Settings, ...]] = ()
     #: Hidden vectors take no gradient, and `harvest` computes those of many sequences at once.
     reads_ahead: ClassVar[bool] = False
 
-    n_tokens: int  #: size of the vocabulary V
+    n_tokens: int = field(metadata={"constraint": Count()})  #: size of the vocabulary V
     output: nn.Module = field(init=False)
     #: Most tokens that `encode` reads, in all pieces of a text together; None: any number. Longer
     #: text is read in overlapping windows, each ``stride`` tokens after the one before; the last
@@ -74,8 +72,7 @@ class Network(nn.Module, ABC):
 
     def __post_init__(self) -> None:
         super().__init__()
-        known = self.CONSTRAINTS.items()
-        check_parameters(self, {name: check for name, check in known if hasattr(self, name)})
+        check_parameters(self)
         settings = self.settings()
         n_weights = self.count(**settings) + self.count_frozen(**settings)
         what = f"the {n_weights} weights of {type(self).__name__} with {self.n_tokens} tokens"
@@ -140,8 +137,7 @@ class Network(nn.Module, ABC):
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V) of the token that follows, by the layer ``output``."""
-        logits: Tensor = self.output(hidden)
-        return logits
+        return self.output(hidden)
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood (n,) float32, in nats, of targets (n,) after hidden (n, D).

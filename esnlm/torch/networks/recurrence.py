@@ -106,8 +106,7 @@ class Recurrence(nn.Module):
         With ``truncate``, the gradient from a state to the one before it is dropped every
         ``truncate`` steps, as if the text were read in pieces of that length.
         """
-        states: Tensor = _Run.apply(drives, state, self, truncate)
-        return states
+        return _Run.apply(drives, state, self, truncate)
 
 
 class _Run(torch.autograd.Function):

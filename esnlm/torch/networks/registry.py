@@ -28,8 +28,7 @@ def network_class(name: str) -> "type[Network]":
     if name not in NETWORKS:
         raise ValueError(f"model must be one of {', '.join(NETWORKS)}, got {name!r}")
     module, class_name = NETWORKS[name]
-    found: type[Network] = getattr(import_module(f"esnlm.torch.networks.{module}"), class_name)
-    return found
+    return getattr(import_module(f"esnlm.torch.networks.{module}"), class_name)
 
 
 def name_of(network: "Network") -> str:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from esnlm.torch.networks.network import Settings, WindowedNetwork
+from esnlm.torch.networks.network import SHARE, Settings, WindowedNetwork
+from esnlm.utils.validation import Count, limited
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -32,12 +33,13 @@ class CharacterTransformer(WindowedNetwork):
         )
     )  # fmt: skip
 
-    n_hidden: int = 64  #: size F of the feed-forward nets
-    n_heads: int = 4
-    n_layers: int = 4
-    n_dims: int = 16  #: dimensions D of the embedding, a multiple of ``n_heads`` and of 2
-    dropout: float = 0.1
-    context: int = 32  #: characters that a prediction reads
+    n_hidden: int = limited(64, Count())  #: size F of the feed-forward nets
+    n_heads: int = limited(4, Count())
+    n_layers: int = limited(4, Count())
+    #: Dimensions D of the embedding, a multiple of ``n_heads`` and of 2.
+    n_dims: int = limited(16, Count())
+    dropout: float = limited(0.1, SHARE)
+    context: int = limited(32, Count())  #: characters that a prediction reads
 
     def __post_init__(self) -> None:
         super().__post_init__()
