@@ -7,7 +7,7 @@ from math import log
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from esnlm.evaluation.measures import Scored
 from esnlm.text.boundaries import text_pieces
@@ -90,35 +90,24 @@ class _Piece:
     unk_id: int | None
 
     def __post_init__(self) -> None:
-        text, offsets, end = self.text, self.offsets, self.end
-        words = [match.span() for match in re.finditer(r"\S+", text)]
         unk_id = -1 if self.unk_id is None else self.unk_id
         self.unknown = self.predicted & (self.tokens == unk_id)
-        self.strings = [text[low:high] for low, high in words]
-        self.words = words
-        breaks = [match.start() for match in re.finditer("\n", text)]
-        raw = np.searchsorted(breaks, [low for low, _ in words])
-        lines = np.unique(raw, return_inverse=True)[1]  # lines without words are no sentences
-        self.n_lines = int(lines[-1]) + 1 if words else 0
-        self.firsts = np.searchsorted(lines, np.arange(self.n_lines + 1))
-        # A token's word is the first that ends after the token begins.
-        ends = np.array([high for _, high in words], dtype=np.int64)
-        owners = np.searchsorted(ends, [low for low, _ in offsets], side="right")
-        self.owners = np.minimum(owners, max(len(words) - 1, 0))
-        if end is not None:
-            self.owners = np.append(self.owners, len(words))
-            lines = np.append(lines, lines[-1:])
-            self.strings.append(end)
-            offsets.append((len(text), len(text)))
-        self.lines = lines
+        self.sentences, ends_of_sentences = _found(r"\S(?:.*\S)?", self.text)
+        self.strings, ends_of_words = _found(r"\S+", self.text)
+        self.n_lines = len(self.sentences)
+        self.lines = _first_after(ends_of_words - 1, ends_of_sentences)
+        self.firsts = np.searchsorted(self.lines, np.arange(self.n_lines + 1))
+        self.owners = _first_after([low for low, _ in self.offsets], ends_of_words)
+        if self.end is not None:
+            self.owners = np.append(self.owners, len(self.strings))
+            self.lines = np.append(self.lines, self.lines[-1:])
+            self.strings.append(self.end)
 
     def sentence_rows(self) -> Iterator[tuple[Any, ...]]:
         """Line, string, n_words, n_characters, and `_sums`."""
         sums = self._sums(self.lines[self.owners], self.n_lines)
-        for line, values in enumerate(sums):
-            first, last = int(self.firsts[line]), int(self.firsts[line + 1]) - 1
-            string = self.text[self.words[first][0] : self.words[last][1]]
-            yield (line, string, last - first + 1, len(string), *values)
+        for line, (string, values) in enumerate(zip(self.sentences, sums, strict=True)):
+            yield (line, string, len(string.split()), len(string), *values)
 
     def word_rows(self) -> Iterator[tuple[Any, ...]]:
         """Line, word, string, and `_sums`."""
@@ -130,8 +119,8 @@ class _Piece:
         inside = self.lines[self.owners]
         order = np.arange(len(inside)) - np.searchsorted(inside, inside) + 1
         for t in np.flatnonzero(self.predicted).tolist():
-            word, (low, high) = int(self.owners[t]), self.offsets[t]
-            string = self.text[low:high] if word < len(self.words) else self.strings[-1]
+            word = int(self.owners[t])
+            string = self.text[slice(*self.offsets[t])] if t < len(self.offsets) else self.end
             values = (int(order[t]), string, int(self.tokens[t]), float(self.bits[t]))
             yield (*self._place(word), *values)
 
@@ -148,3 +137,14 @@ class _Piece:
             np.bincount(groups, weights=self.bits * self.predicted, minlength=n_groups),
         )
         return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _found(pattern: str, text: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Strings of a pattern, and the places where they end."""
+    found = list(re.finditer(pattern, text))
+    return [match[0] for match in found], np.array([match.end() for match in found], dtype=int)
+
+
+def _first_after(places: ArrayLike, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number of the first string that ends after each place, or else the last."""
+    return np.minimum(np.searchsorted(ends, places, side="right"), max(len(ends) - 1, 0))

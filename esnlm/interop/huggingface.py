@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from esnlm.interop.huggingface_parts import Described, describe_readout, describe_reservoir
 from esnlm.models.reservoir import LanguageModel
 from esnlm.storage.atomic import folder_aside
-from esnlm.text.tokenizers import Tokenizer
+from esnlm.text.tokenizers import Tokenizer, adding_nothing
 from esnlm.utils.state_dict import with_prefix
 from esnlm.utils.version import __version__
 
@@ -134,7 +134,7 @@ def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[st
     layout["truncation"] = layout["padding"] = None
     bos = config.get("bos_token_id")
     if bos is None:
-        layout["post_processor"] = _without_template(layout.get("post_processor"))
+        layout["post_processor"] = adding_nothing(layout)
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", "attention_mask"],
@@ -179,14 +179,6 @@ def _special_ids(model: LanguageModel) -> dict[str, Any]:
     own = eos is not None and "bos_token_id" in ids and eos != bos
     ids["padding"] = eos if own else len(tokenizer)
     return ids
-
-
-def _without_template(processor: Any) -> Any:
-    """A post-processor that adds no tokens."""
-    if processor is None:
-        return None
-    parts = processor["processors"] if processor["type"] == "Sequence" else [processor]
-    return next((part for part in parts if part["type"] == "ByteLevel"), None)
 
 
 def _json(value: Any) -> str:

@@ -66,9 +66,7 @@ class Shards:
         for name in (TOKENIZER, TOKENS, STARTS, BOUNDS):
             self._check_file(name, verify)
         self.tokenizer = Tokenizer.from_json(
-            read_text(self.folder / TOKENIZER),
-            bos=self.manifest["bos"],
-            eos=self.manifest["eos"],
+            read_text(self.folder / TOKENIZER), bos=self.manifest["bos"], eos=self.manifest["eos"]
         )
         totals = self.manifest["totals"]
         self.n_tokens_vocab = int(self.manifest["n_tokens_vocab"])

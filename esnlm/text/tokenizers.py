@@ -8,7 +8,7 @@ appended by `esnlm.text.boundaries`, so that a scored prefix does not end by its
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -164,14 +164,10 @@ class Tokenizer:
             pair=f"{self.bos} $A {self.bos} $B",
             special_tokens=[(self.bos, self.bos_id)],
         )
-        # Trimming of offsets, where the tokenizer has it, is the one step that adds no tokens.
-        found = self._layout.get("post_processor") or {}
-        for step in found.get("processors", [found]):
-            if step.get("type") == "ByteLevel":
-                names = ("add_prefix_space", "trim_offsets", "use_regex")
-                trimming = processors.ByteLevel(**{n: step[n] for n in names if n in step})
-                template = processors.Sequence([trimming, template])
-                break
+        if step := adding_nothing(self._layout):
+            names = ("add_prefix_space", "trim_offsets", "use_regex")
+            trimming = processors.ByteLevel(**{n: step[n] for n in names if n in step})
+            template = processors.Sequence([trimming, template])
         self.backend.post_processor = template
         self._layout = json.loads(self.backend.to_str())
         return self
@@ -265,6 +261,13 @@ class Tokenizer:
             text = self.backend.normalizer.normalize_str(text)
         codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
         return self._characters[np.minimum(codes, len(self._characters) - 1)]
+
+
+def adding_nothing(layout: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The step after tokenizing that adds no tokens, if there is one: it trims offsets."""
+    found = layout.get("post_processor") or {}
+    steps = found.get("processors", [found])
+    return next((step for step in steps if step.get("type") == "ByteLevel"), None)
 
 
 def _backend_of(data: bytes, name: str) -> Backend:

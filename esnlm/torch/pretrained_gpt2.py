@@ -29,34 +29,31 @@ def pretrained(folder: str | Path) -> TorchLanguageModel:
     with ``<|endoftext|>``. ModelFormatError if the folder holds no GPT-2 that `GPT2` computes.
     """
     require_transformers(f"the model {folder}")
-    place = Path(folder)
-    with restoring(place):
-        return _pretrained(place)
-
-
-def _pretrained(place: Path) -> TorchLanguageModel:
     from transformers import GPT2Config
 
-    config, default = _config(place), GPT2Config()
-    for name in _FIXED:
-        if config.get(name, getattr(default, name)) != getattr(default, name):
+    place = Path(folder)
+    with restoring(place):
+        config, default = _config(place), GPT2Config()
+        for name in _FIXED:
+            if config.get(name, getattr(default, name)) != getattr(default, name):
+                raise ModelFormatError(
+                    f"{place} has {name} = {config[name]!r}, expected {getattr(default, name)!r}"
+                )
+        files = list(place.glob("*.safetensors"))
+        if not files:
+            raise ModelFormatError(f"{place} has no weights in safetensors: convert them first")
+        sizes = {name: config.get(key, getattr(default, key)) for name, key in SIZES.items()}
+        n_parameters = GPT2.count(config.get("vocab_size", default.vocab_size), **sizes)
+        if n_parameters > (n_bytes := sum(path.stat().st_size for path in files)):
             raise ModelFormatError(
-                f"{place} has {name} = {config[name]!r}, expected {getattr(default, name)!r}"
+                f"{place} is not a whole model: {n_parameters} parameters in {n_bytes} bytes of"
+                " weights"
             )
-    files = list(place.glob("*.safetensors"))
-    if not files:
-        raise ModelFormatError(f"{place} has no weights in safetensors: convert them first")
-    sizes = {name: config.get(key, getattr(default, key)) for name, key in SIZES.items()}
-    n_parameters = GPT2.count(config.get("vocab_size", default.vocab_size), **sizes)
-    if n_parameters > (n_bytes := sum(path.stat().st_size for path in files)):
-        raise ModelFormatError(
-            f"{place} is not a whole model: {n_parameters} parameters in {n_bytes} bytes of weights"
-        )
-    loaded = _loaded(place)
-    sizes = {name: getattr(loaded.config, key) for name, key in SIZES.items()}
-    network = GPT2(loaded.config.vocab_size, dropout=loaded.config.resid_pdrop, **sizes)
-    network.transformer.load_state_dict(loaded.transformer.state_dict())
-    return TorchLanguageModel(network.eval(), _tokenizer(place, network.n_tokens), "sentence")
+        loaded = _loaded(place)
+        sizes = {name: getattr(loaded.config, key) for name, key in SIZES.items()}
+        network = GPT2(loaded.config.vocab_size, dropout=loaded.config.resid_pdrop, **sizes)
+        network.transformer.load_state_dict(loaded.transformer.state_dict())
+        return TorchLanguageModel(network.eval(), _tokenizer(place, network.n_tokens), "sentence")
 
 
 def _loaded(folder: Path) -> Any:

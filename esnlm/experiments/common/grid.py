@@ -91,8 +91,7 @@ def run_grid(
                 bar.set_postfix_str(" ".join(str(setting[name]) for name in key), refresh=False)
                 bar.update()
         ordered = table.order(key, wanted)
-    rows = dict(zip(_keys(ordered, key), _rows(ordered), strict=True))
-    return [rows[name] for name in wanted]
+    return _rows(ordered.head(len(wanted)))
 
 
 def run_grid_apart(

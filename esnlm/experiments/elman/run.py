@@ -24,6 +24,7 @@ from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.reservoir.word_features import WordFeatures
+from esnlm.utils.validation import Choice
 from esnlm.utils.version import __version__
 
 Tokens: TypeAlias = NDArray[np.integer[Any]]
@@ -118,18 +119,18 @@ def make_corpora(settings: Settings, seed: int) -> Corpora:
 
 def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
     """Unfitted readouts of a name in `READOUTS`, one for each penalty to choose from."""
-    if name == "ridge":
-        return [RidgeReadout()]
-    if name == "softmax":
-        return [SoftmaxReadout(alpha) for alpha in PENALTIES]
-    if name == "moe":
-        return [MixtureOfExpertsReadout(settings.experts, random_state=seed)]
-    if name == "factored":
-        return [
+    Choice(READOUTS).check("readout", name)
+    softmax = [SoftmaxReadout(alpha) for alpha in PENALTIES]
+    kinds: dict[str, list[Any]] = {
+        "ridge": [RidgeReadout()],
+        "softmax": softmax,
+        "moe": [MixtureOfExpertsReadout(settings.experts, random_state=seed)],
+        "factored": [
             ClassFactoredReadout(class_readout=part, word_readout=part, random_state=seed)
-            for part in map(SoftmaxReadout, PENALTIES)
-        ]
-    raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {name!r}")
+            for part in softmax
+        ],
+    }
+    return kinds[name]
 
 
 @lru_cache(maxsize=1)

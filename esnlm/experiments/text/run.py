@@ -38,8 +38,7 @@ def measure(setting: Mapping[str, Any], _: Lifeline) -> dict[str, Any]:
     held_out, test = {}, streams["test"]
     if setting["model"] == "kneser-ney":
         model = NgramLanguageModel(setting["size"], n_tokens=len(tokenizer), reset=reset)
-        starts = [0] if test.starts is None else test.starts
-        test = TokenStream(test.tokens, test.starts, np.append(starts, len(test.tokens)))
+        test = TokenStream(test.tokens, test.starts, np.append(0, np.cumsum(test.lengths)))
     else:
         options = json.loads(setting["settings"])
         reservoir = esnlm.Reservoir(setting["size"], random_state=0, **options["reservoir"])

@@ -78,8 +78,7 @@ def ablation_windows(
     [[3, 4, 5, 6], [7, 8, 9, 10]]
     """
     length = context + 1 + n_lags
-    starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
-    lengths = np.diff(np.append(starts, len(stream.tokens)))
+    lengths = stream.lengths
     held = lengths // length
     if not held.sum():
         longest = int(lengths.max(initial=0))
@@ -87,9 +86,8 @@ def ablation_windows(
             f"no sequence of the text has {length} tokens, context, word and lags: the longest has"
             f" {longest}"
         )
-    first = np.repeat(starts, held)
-    number = np.arange(len(first)) - np.repeat(np.cumsum(held) - held, held)
-    first = first + number * length
+    number = np.arange(held.sum()) - np.repeat(np.cumsum(held) - held, held)
+    first = np.repeat(np.cumsum(lengths) - lengths, held) + number * length
     chosen = first[:: max(1, -(-len(first) // n_windows))]
     return np.asarray(stream.tokens[chosen[:, None] + np.arange(length)]).astype(np.int64)
 

@@ -10,7 +10,8 @@ a softmax over 50 000 of them in float32 is wrong by some 1e-5 nats a token.
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -51,18 +52,18 @@ class EsnlmConfig(PretrainedConfig):
         super().__init__(**kwargs)
 
 
+@dataclass
 class StateCache:
     """What generation continues from: ``states`` (batch, n_units) and ``n_seen`` tokens.
 
     ``last`` (batch, n_direct): the newest tokens, or None where no readout reads them.
     """
 
-    is_compileable = False
+    is_compileable: ClassVar[bool] = False
 
-    def __init__(self, states: Any, last: Tensor | None, n_seen: int) -> None:
-        self.states = states
-        self.last = last
-        self.n_seen = n_seen
+    states: Any
+    last: Tensor | None
+    n_seen: int
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Tokens read so far, padding included."""
@@ -196,8 +197,9 @@ def _normalised(outputs: Tensor, floor: Tensor | None) -> Tensor:
 class Linear(nn.Module):
     """Ridge or softmax: states (..., n_units) to log-probabilities (..., n_outputs)."""
 
-    def __init__(self, n_units: int, n_outputs: int, n_floors: int) -> None:
+    def __init__(self, n_units: int, kind: dict[str, Any]) -> None:
         super().__init__()
+        n_outputs, n_floors = kind["n_outputs"], kind["n_floors"]
         self.coef = nn.Parameter(torch.zeros(n_outputs, n_units))
         self.intercept = nn.Parameter(torch.zeros(n_outputs))
         self.register_buffer("floor", torch.zeros(n_floors) if n_floors else None)
@@ -213,9 +215,9 @@ class Linear(nn.Module):
 class Uniform(nn.Module):
     """The same probability for every output."""
 
-    def __init__(self, n_outputs: int) -> None:
+    def __init__(self, n_units: int, kind: dict[str, Any]) -> None:
         super().__init__()
-        self.n_outputs = n_outputs
+        self.n_outputs = kind["n_outputs"]
 
     def forward(self, states: Tensor) -> Tensor:
         return _normalised(states.new_zeros(*states.shape[:-1], self.n_outputs), None)
@@ -224,8 +226,9 @@ class Uniform(nn.Module):
 class Mixture(nn.Module):
     """A softmax gate over softmax experts, or over linear ones whose mean is floored."""
 
-    def __init__(self, n_units: int, n_outputs: int, n_experts: int, n_floors: int) -> None:
+    def __init__(self, n_units: int, kind: dict[str, Any]) -> None:
         super().__init__()
+        n_outputs, n_experts, n_floors = (kind[f"n_{n}"] for n in ("outputs", "experts", "floors"))
         self.register_buffer("mean", torch.zeros(n_units))
         self.register_buffer("map", torch.zeros(n_units, n_units))
         self.experts = nn.Parameter(torch.zeros(n_experts, n_outputs, n_units + 1))
@@ -322,17 +325,15 @@ class LowRank(nn.Module):
 def build_readout(n_units: int, kind: dict[str, Any]) -> nn.Module:
     """The module that a description in ``config.json`` stands for."""
     name = kind["kind"]
-    if name == "linear":
-        return Linear(n_units, kind["n_outputs"], kind["n_floors"])
-    if name == "uniform":
-        return Uniform(kind["n_outputs"])
-    if name == "mixture":
-        return Mixture(n_units, kind["n_outputs"], kind["n_experts"], kind["n_floors"])
-    if name == "factored":
-        return Factored(n_units, kind)
-    if name == "low_rank":
-        return LowRank(n_units, kind)
-    raise ValueError(f"config.json names the readout {name!r}: export the model again")
+    if name not in _READOUTS:
+        raise ValueError(f"config.json names the readout {name!r}: export the model again")
+    return _READOUTS[name](n_units, kind)
+
+
+_READOUTS = {
+    "linear": Linear, "uniform": Uniform, "mixture": Mixture, "factored": Factored,
+    "low_rank": LowRank,
+}  # fmt: skip
 
 
 class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):

@@ -69,8 +69,7 @@ class Averaging:
         """Set the state that `facts` and `arrays` returned."""
         self._losses = list(facts["losses"])
         if facts["begun"]:
-            self.begin()
-            assert self._mean is not None
+            self._mean = AveragedModel(self._network)
             self._mean.n_averaged.fill_(facts["n_steps"])
             if facts["n_steps"]:
                 set_parameters(self.network, under_prefix("average", arrays))

@@ -49,8 +49,7 @@ class PieceBatches:
             self.first = np.arange(0, end, plan.stride or plan.length, dtype=np.int64)
             self.length = np.full(len(self.first), plan.length, dtype=np.int64)
         else:
-            starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
-            self.first, self.length = _parts(np.asarray(starts), len(stream.tokens), plan.length)
+            self.first, self.length = _parts(stream.lengths, plan.length)
         self.n_batches = -(-len(self.first) // rows)
         self.n_read = int(self.length.sum())
         self.n_predicted = len(self.first) if self.last_only else self.n_read
@@ -129,9 +128,9 @@ def batches_of(stream: TokenStream, plan: Plan, n_processes: int = 1) -> Batches
     return batches
 
 
-def _parts(starts: Places, n_tokens: int, most: int) -> tuple[Places, Places]:
+def _parts(lengths: Places, most: int) -> tuple[Places, Places]:
     """First places and lengths (of tokens read) of sequences, cut into parts of ``most``."""
-    lengths = np.diff(np.append(starts, n_tokens)) - 1
+    starts, lengths = np.cumsum(lengths) - lengths, lengths - 1
     n_parts = -(-lengths // most)
     part = np.arange(int(n_parts.sum())) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
     first = np.repeat(starts, n_parts) + part * most

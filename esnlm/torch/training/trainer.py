@@ -83,7 +83,6 @@ class NetworkTrainer(ResumableRun):
             what = f"the gradients of {n_trained} trained parameters"
             check_memory(what, a_weight * n_trained, "lower one of the network's sizes")
         groups = network.parameter_groups(self.plan.weight_decay)
-        self.optimizer: torch.optim.Optimizer
         rate, betas = self.plan.learning_rate, self.plan.betas
         if self.plan.optimizer == "sgd":
             self.optimizer = torch.optim.SGD(groups, lr=rate)
