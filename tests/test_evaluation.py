@@ -13,7 +13,7 @@ from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
 from esnlm.evaluation.interpolation import InterpolatedModel
 from esnlm.evaluation.measures import Evaluation
-from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, UNITS, SurprisalRows
+from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, surprisal_rows
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.text.corpus import TextCorpus
@@ -94,12 +94,11 @@ def test_parts_of_a_text_add_up_to_the_whole(kind, reset, monkeypatch):
 def test_surprisals_of_every_unit_sum_to_the_same(kind, reset, split):
     model = ngrams(kind, reset)
     evaluation = Evaluation([model], ["m"], split)
-    for unit in UNITS:
-        columns = SURPRISAL_COLUMNS[unit]
-        writer = SurprisalRows(model.tokenizer_, reset, unit, "text")
+    for unit, columns in SURPRISAL_COLUMNS.items():
         found = []
+        options = model.tokenizer_, reset, unit, "text"
         (row,) = evaluation.rows(
-            ["text"], lambda _, part, to=found, w=writer: to.extend(w.rows(part))
+            ["text"], lambda _, part, to=found, o=options: to.extend(surprisal_rows(part, *o))
         )
         table = [dict(zip(columns, values, strict=True)) for values in found]
         bits = sum(entry["surprisal_bits"] for entry in table)
@@ -117,12 +116,12 @@ def test_surprisals_of_every_unit_sum_to_the_same(kind, reset, split):
 
 def test_a_words_surprisal_is_that_of_its_pieces_after_what_came_before():
     model = ngrams(order=4)
-    writer = SurprisalRows(model.tokenizer_, "sentence", "word", "text")
+    options = model.tokenizer_, "sentence", "word", "text"
     found = []
     text = "the naïve dogs walks ."
     Path("one").write_text(text + "\n")
     Evaluation([model], ["m"], "blank_line").rows(
-        ["one"], lambda _, part: found.extend(writer.rows(part))
+        ["one"], lambda _, part: found.extend(surprisal_rows(part, *options))
     )
     before = [model.tokenizer_.bos_id]
     cut = 0
@@ -142,11 +141,11 @@ def test_a_words_surprisal_is_that_of_its_pieces_after_what_came_before():
 
 def test_tokens_name_the_characters_that_they_are_part_of():
     model = ngrams()
-    writer = SurprisalRows(model.tokenizer_, "sentence", "token", "text")
+    options = model.tokenizer_, "sentence", "token", "text"
     found = []
     Path("one").write_text("naïve 日\n")
     Evaluation([model], ["m"], "line").rows(
-        ["one"], lambda _, part: found.extend(writer.rows(part))
+        ["one"], lambda _, part: found.extend(surprisal_rows(part, *options))
     )
     strings = [row[5] for row in found]
     assert strings[2:4] == ["ï", "ï"]  # two bytes, each its own token

@@ -122,19 +122,15 @@ def _surprisal(
 ) -> Callable[[str, Any], None]:
     """A function that writes the surprisals of each part."""
     from esnlm.evaluation.measures import is_shards
-    from esnlm.evaluation.surprisal import SurprisalRows
+    from esnlm.evaluation.surprisal import surprisal_rows
 
     for each in text:
         if is_shards(each):
             raise ValueError(f"{each} holds tokens, not text: give --surprisal-csv the text itself")
     model, unit = evaluation.models[0], options.unit or "word"
-    made: dict[int, SurprisalRows] = {}
 
     def write(path: str, part: "Scored") -> None:
-        number = evaluation.n_texts
-        if number not in made:
-            made[number] = SurprisalRows(model.tokenizer_, model.reset, unit, path)
-        writer.writerows(made[number].rows(part))
+        writer.writerows(surprisal_rows(part, model.tokenizer_, model.reset, unit, path))
 
     return write
 

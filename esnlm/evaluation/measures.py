@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,16 +30,19 @@ _OVERLAP = 4096
 class Scored:
     """Some documents with the scores of their tokens.
 
-    ``docs``: the texts; empty for shards. ``stream``: their T tokens. ``predicted`` (T,) bool.
-    ``scores``: one array (T,) float64 a model, natural logs, 0 where nothing is predicted.
+    ``docs``: the texts; empty for shards. ``n_before``: documents of the text before them.
+    ``stream``: their T tokens. ``predicted`` (T,) bool. ``scores``: one array (T,) float64 a model,
+    natural logs, 0 where nothing is predicted.
     """
 
     docs: Sequence[str]
+    n_before: int
     stream: TokenStream
     predicted: NDArray[np.bool_]
     scores: list[NDArray[np.float64]]
 
 
+@dataclass
 class Evaluation:
     """Measures of texts under one model, or under two and their interpolation.
 
@@ -49,21 +52,16 @@ class Evaluation:
     progress on standard error if it is a terminal.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Any],
-        names: Sequence[str],
-        split: str,
-        *,
-        weight: float | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.models = models
-        self.weight = weight
-        self.names = list(names) if weight is None else [*names, " + ".join(names)]
-        self.split = split
-        self.verbose = verbose
-        self.n_texts = 0  # that of the part that is watched
+    models: Sequence[Any]
+    names: Sequence[str]
+    split: str
+    _: KW_ONLY
+    weight: float | None = None
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        if self.weight is not None:
+            self.names = [*self.names, " + ".join(self.names)]
 
     def rows(
         self, paths: Sequence[str], *watchers: Callable[[str, Scored], None]
@@ -81,7 +79,7 @@ class Evaluation:
         """
         found: list[dict[str, Any]] = []
         together: Any = Counter()
-        for self.n_texts, path in enumerate(paths, start=1):
+        for path in paths:
             sums = self._sums(path, watchers)
             together.update(sums)
             found += self._measures(path, sums)
@@ -121,6 +119,7 @@ class Evaluation:
         sentences.
         """
         before: NDArray[Any] | None = None
+        n_before = 0
         for docs, stream in self._streams(path):
             predicted, tokens = stream.predicted(), stream.tokens
             if before is not None:
@@ -135,7 +134,8 @@ class Evaluation:
             if self.weight is not None:
                 mixed = interpolated(scores[0], scores[1], self.weight)
                 scores.append(np.where(predicted, mixed, 0.0))
-            yield Scored(docs, stream, predicted, scores)
+            yield Scored(docs, n_before, stream, predicted, scores)
+            n_before += len(docs)
             if stream.starts is None:
                 before = tokens[-_OVERLAP:]
 

@@ -21,11 +21,12 @@ SURPRISAL_COLUMNS = {
     "word": (*_PLACE, "word", "string", *_SUMS),
     "token": (*_PLACE, "word", "token", "string", "id", "surprisal_bits"),
 }
-UNITS = tuple(SURPRISAL_COLUMNS)
 
 
-class SurprisalRows:
-    """Rows of `SURPRISAL_COLUMNS`, in the order of the text.
+def surprisal_rows(
+    part: Scored, tokenizer: Tokenizer, reset: str, unit: str, name: str
+) -> Iterator[tuple[Any, ...]]:
+    """Rows of `SURPRISAL_COLUMNS` of a part of a text, under its last model.
 
     Words are separated by white space; a word's surprisal is the sum over its tokens, and white
     space belongs to the word after it, as in the vocabulary of GPT-2. The end of a sentence (EOS)
@@ -35,41 +36,23 @@ class SurprisalRows:
 
     ``tokenizer`` and ``reset`` are the model's, ``name`` is the text's, for the first column.
     """
-
-    def __init__(self, tokenizer: Tokenizer, reset: str, unit: str, name: str) -> None:
-        self.tokenizer = tokenizer
-        self.reset = reset
-        self.unit = unit
-        self.name = name
-        self.n_documents = 0
-
-    def rows(self, part: Scored) -> Iterator[tuple[Any, ...]]:
-        """Rows of the next part of the text, under its last model."""
-        bits = part.scores[-1] / -log(2)
-        for index, doc in enumerate(part.docs):
-            self.n_documents += 1
-            inside = slice(*part.stream.bounds[index : index + 2])
-            columns = (part.stream.tokens[inside], part.predicted[inside], bits[inside])
-            yield from self._document(doc, *columns)
-
-    def _document(
-        self, doc: str, tokens: NDArray[Any], predicted: NDArray[np.bool_], bits: NDArray[Any]
-    ) -> Iterator[tuple[Any, ...]]:
-        pieces, ends = text_pieces(doc, self.tokenizer, self.reset)
-        encodings = self.tokenizer.backend.encode_batch(pieces, add_special_tokens=False)
-        has_bos = self.tokenizer.bos_id is not None and self.reset != "never"
-        end = self.tokenizer.eos if ends else None
-        place = n_sentences = 0
-        for index, (text, encoding) in enumerate(zip(pieces, encodings, strict=True)):
-            place += has_bos and (index == 0 or self.reset == "sentence")
+    tokens, bits = part.stream.tokens, part.scores[-1] / -log(2)
+    has_bos = tokenizer.bos_id is not None and reset != "never"
+    for index, doc in enumerate(part.docs):
+        pieces, ends = text_pieces(doc, tokenizer, reset)
+        encodings = tokenizer.backend.encode_batch(pieces, add_special_tokens=False)
+        end = tokenizer.eos if ends else None
+        place, n_sentences = int(part.stream.bounds[index]), 0
+        for number, (text, encoding) in enumerate(zip(pieces, encodings, strict=True)):
+            place += has_bos and (number == 0 or reset == "sentence")
             after = place + len(encoding.ids)
             if tokens[place:after].tolist() != encoding.ids:
-                raise ValueError(f"{self.name}: its tokens differ from those that were scored")
+                raise ValueError(f"{name}: its tokens differ from those that were scored")
             inside = slice(place, after + (end is not None))
-            columns = (tokens[inside], predicted[inside], bits[inside])
-            piece = _Piece(text, encoding.offsets, end, *columns, self.tokenizer.unk_id)
-            for line, *values in getattr(piece, self.unit + "_rows")():
-                yield (self.name, self.n_documents, n_sentences + line + 1, *values)
+            columns = (tokens[inside], part.predicted[inside], bits[inside])
+            piece = _Piece(text, encoding.offsets, end, *columns, tokenizer.unk_id)
+            for line, *values in getattr(piece, unit + "_rows")():
+                yield (name, part.n_before + index + 1, n_sentences + line + 1, *values)
             n_sentences += piece.n_lines
             place = inside.stop
 
