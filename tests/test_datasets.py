@@ -112,14 +112,9 @@ def test_an_archive_may_say_that_it_holds_256_mebibytes(tmp_path: Path, first: i
 
 def test_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(datasets, "load", lambda name, place=None, also=(): f"{name} Aa" * 10)
-    parts = datasets.tiny_shakespeare(test_share=0.2)
+    parts = datasets.tiny_shakespeare()
     assert parts["train"] + parts["test"] == "input.txt aa" * 10
-    assert len(parts["test"]) == 24
-    for share, empty in ((0, "test"), (1, "train")):
-        assert datasets.tiny_shakespeare(test_share=share)[empty] == ""
-    for share in (-0.1, 1.1):
-        with pytest.raises(ValueError, match=r"test_share must lie in \[0, 1\]"):
-            datasets.tiny_shakespeare(test_share=share)
+    assert len(parts["test"]) == 12
     assert sorted(datasets.penn_treebank()) == ["test", "train", "valid"]
 
 

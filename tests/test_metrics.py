@@ -9,8 +9,8 @@ from esnlm.evaluation.frequency_bins import FrequencyBins
 from esnlm.evaluation.metrics import cosine_similarity, cross_entropy, ngram_overlap, perplexity
 
 
-def binned(scores, counts, edges=(100, 1000, 10_000), block_size=100, **settings):
-    bins = FrequencyBins(edges, block_size)
+def binned(scores, counts, block_size=100, **settings):
+    bins = FrequencyBins(block_size)
     bins.add(np.asarray(scores), np.asarray(counts))
     return bins.rows(**settings)
 
@@ -137,7 +137,6 @@ def test_same_seed_same_interval():
     ("counts", "settings", "message"),
     [
         ([1], {}, "of one length"),
-        ([1, 2], {"edges": (10, 5)}, "rise"),
         ([1, 2], {"n_resamples": 0}, "at least 1"),
         ([1, 2], {"block_size": 0}, "at least 1"),
         ([1, 2], {"confidence": 1.0}, "confidence"),

