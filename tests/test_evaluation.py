@@ -285,7 +285,8 @@ def test_the_interpolated_model_is_a_model():
     ):
         np.testing.assert_allclose(np.exp(mixed), 0.3 * np.exp(log_p) + 0.7 * np.exp(log_q))
     assert both.predict_proba("the boy").sum() == pytest.approx(1, abs=1e-12)
-    best = both.choose_weight(DOCS)
+    scores = (np.concatenate(model.log_likelihood(DOCS)) for model in (one, two))
+    best = InterpolatedModel(one, two, likeliest_weight(*scores))
     assert best.perplexity(DOCS) <= min(one.perplexity(DOCS), two.perplexity(DOCS)) + 1e-9
     assert isinstance(both.sample(5, "the", random_state=0), str)
     with pytest.raises(ValueError, match="different tokenizers"):

@@ -4,7 +4,6 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,8 +15,6 @@ from esnlm.commands.options.grid import Sizes, results_folder
 from esnlm.commands.options.values import integer, nested, pair, separate
 from esnlm.experiments.common.grid import read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole
-from esnlm.text.boundaries import framed
-from esnlm.text.corpus import TokenStream, join_sequences
 from esnlm.torch.optional import require_torch
 
 
@@ -57,6 +54,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
 
     from esnlm.experiments.common import minimal_pairs
     from esnlm.experiments.networks import compare as study
+    from esnlm.text.boundaries import joined
     from esnlm.torch.device import chosen_device
 
     chosen_device(options.device)
@@ -69,8 +67,10 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     with results_folder(options.out), tempfile.TemporaryDirectory() as folder:
         tokenizer = corpus.make_tokenizer(text)
         rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
-        read = partial(_stream, tokenizer=tokenizer, corpus=corpus)
-        streams = {"train": read(text), "held_out": read(options.held_out)}
+        streams = {
+            name: joined(corpus.read(names, tokenizer), tokenizer, corpus.reset, len(tokenizer))
+            for name, names in (("train", text), ("held_out", options.held_out))
+        }
         judged = minimal_pairs.digest(options.blimp)
         given = {
             "corpus_file": f"{folder}/corpus",
@@ -102,15 +102,6 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
         judgement = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"
         print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token{judgement}")
     return 0
-
-
-def _stream(names: Sequence[str], tokenizer: Any, corpus: CorpusOptions) -> Any:
-    """Shards or text as one stream of tokens."""
-    found: Any = corpus.read(names, tokenizer)
-    if isinstance(found, TokenStream):
-        return found
-    sequences = framed(found, tokenizer, corpus.reset)
-    return join_sequences(sequences, n_tokens=len(tokenizer), reset=corpus.reset != "never")
 
 
 def _entry(text: str) -> tuple[str, dict[str, Any]]:

@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import TokenStream
-from esnlm.utils.interpolation import interpolated, likeliest_weight
+from esnlm.utils.interpolation import interpolated
 
 
 class InterpolatedModel(SequenceModel):
     """``weight * first + (1 - weight) * second``, of fitted models with the same tokens.
 
-    ``weight`` is the share of the first, in [0, 1]; `choose_weight` finds the best on held-out
+    ``weight`` is the share of the first, in [0, 1]; `likeliest_weight` finds the best on held-out
     text. Raises ValueError where the models differ in tokenizer, vocabulary or ``reset``.
     """
 
@@ -25,13 +25,6 @@ class InterpolatedModel(SequenceModel):
         self.tokenizer_ = first.tokenizer_
         self.n_tokens_ = first.n_tokens_
         self.reset = first.reset
-
-    def choose_weight(self, docs: Any) -> "InterpolatedModel":
-        """Set the weight that is likeliest on held-out ``docs``."""
-        stream = self.tokenize(docs)
-        scores = (np.concatenate(m.log_likelihood(stream)) for m in (self.first, self.second))
-        self.weight = likeliest_weight(*scores)
-        return self
 
     def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
         left, right = (m._log_probabilities(stream) for m in (self.first, self.second))

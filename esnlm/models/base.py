@@ -24,8 +24,8 @@ from esnlm.storage.model_folder import (
     write_files,
 )
 from esnlm.storage.tensor_file import Arrays
-from esnlm.text.boundaries import as_documents, framed, framed_prefix, trained_tokenizer
-from esnlm.text.corpus import CorpusError, TokenStream, join_sequences
+from esnlm.text.boundaries import as_documents, framed_prefix, joined, trained_tokenizer
+from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.validation import Count, check_count
 from esnlm.utils.version import __version__
@@ -256,22 +256,17 @@ class SequenceModel(BaseEstimator, ABC):
             )
         n_tokens = n_tokens or least
         if n_tokens is None:
-            if not isinstance(docs, TokenStream):
-                docs = self._joined(docs, None)
+            docs = joined(docs, tokenizer, self.reset, None)
             n_tokens = int(docs.tokens.max(initial=0)) + 1
         self.n_tokens_ = n_tokens
         return self._tokens(docs, n_tokens)
 
     def _tokens(self, docs: Any, n_tokens: int | None, name: str = "docs") -> TokenStream:
         """Documents -> a stream that holds a token at least."""
-        stream = docs if isinstance(docs, TokenStream) else self._joined(docs, n_tokens)
+        stream = joined(docs, self.tokenizer_, self.reset, n_tokens)
         if len(stream.bounds) < 2 or not len(stream.tokens):
             raise CorpusError(f"{name} hold no tokens: the corpus is empty")
         return stream
-
-    def _joined(self, docs: Any, n_tokens: int | None) -> TokenStream:
-        sequences = framed(as_documents(docs), self.tokenizer_, self.reset)
-        return join_sequences(sequences, n_tokens=n_tokens, reset=self.reset != "never")
 
 
 def _checked_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:

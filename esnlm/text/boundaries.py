@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from esnlm.text.corpus import TokenStream, join_sequences
 from esnlm.text.tokenizers import Ids, Tokenizer
 
 RESETS = ("sentence", "document", "never")
@@ -52,6 +53,17 @@ def framed(
                 yield [np.concatenate([before, *pair]) for pair in ended]
             else:
                 yield [np.concatenate([before, *chain.from_iterable(ended)])]
+
+
+def joined(docs: Any, tokenizer: Tokenizer | None, reset: str, n_tokens: int | None) -> TokenStream:
+    """Documents, `framed`, as one stream, whose sequences have starts unless ``reset="never"``.
+
+    A stream is returned as it is. See `esnlm.text.corpus.join_sequences` for ``n_tokens``.
+    """
+    if isinstance(docs, TokenStream):
+        return docs
+    sequences = framed(as_documents(docs), tokenizer, reset)
+    return join_sequences(sequences, n_tokens=n_tokens, reset=reset != "never")
 
 
 def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: str) -> NDArray[Any]:

@@ -11,8 +11,8 @@ import numpy as np
 import esnlm
 from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib
 from esnlm.models.ngram import NgramLanguageModel
-from esnlm.text.boundaries import framed
-from esnlm.text.corpus import TokenStream, join_sequences
+from esnlm.text.boundaries import joined
+from esnlm.text.corpus import TokenStream
 from esnlm.text.datasets import penn_treebank, tiny_shakespeare
 from esnlm.text.tokenizers import Tokenizer
 
@@ -28,12 +28,7 @@ def measure(setting: Mapping[str, Any], _: Lifeline) -> dict[str, Any]:
     else:
         limit = _WORDS[setting["dataset"]]
         tokenizer, reset = Tokenizer.train_words([texts["train"]], limit), "sentence"
-    streams = {
-        part: join_sequences(
-            framed([text], tokenizer, reset), n_tokens=len(tokenizer), reset=reset == "sentence"
-        )
-        for part, text in texts.items()
-    }
+    streams = {part: joined(text, tokenizer, reset, len(tokenizer)) for part, text in texts.items()}
     model: Any
     held_out, test = {}, streams["test"]
     if setting["model"] == "kneser-ney":

@@ -364,11 +364,9 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
 
     def get_input_embeddings(self) -> None:
         """None: tokens are columns of W_in."""
-        return None
 
     def get_output_embeddings(self) -> None:
         """None: readouts are of several kinds."""
-        return None
 
     def forward(
         self,
