@@ -127,12 +127,10 @@ def _low_rank(readout: Any) -> Described:
     classes = _linear(arrays["class_coef_"].T, arrays["class_intercept_"])
     words = _linear(arrays["word_coef_"], arrays["word_intercept_"])
     kind, described = _on_components(arrays, classes, words)
-    if len(arrays["direct_coef_"]):
-        described["direct"] = arrays["direct_coef_"]
-    if len(arrays["pairs_"]):
-        described |= {"pairs": arrays["pairs_"], "pair_direct": arrays["pair_coef_"]}
-    if "unigram_" in arrays:
-        described["unigram"] = arrays["unigram_"]
+    further = {"direct": "direct_coef_", "pairs": "pairs_", "pair_direct": "pair_coef_",
+               "unigram": "unigram_"}  # fmt: skip
+    found = {ours: arrays.get(theirs, ()) for ours, theirs in further.items()}
+    described |= {name: array for name, array in found.items() if len(array)}
     sizes = {"n_direct": len(arrays["direct_coef_"]), "n_pairs": len(arrays["pairs_"])}
     sizes["unigram"] = "unigram_" in arrays
     return kind | sizes | {"n_tokens": len(readout.classes_)}, described

@@ -56,7 +56,7 @@ def prepare_shards(
     rules: Rules = AS_IT_IS,
     lower: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = lambda read, total, tokens: None,
     checkpoint_characters: int = 1 << 22,
 ) -> Shards:
     """Tokenize text files into a folder of shards; see `esnlm.text.shards`.
@@ -204,15 +204,14 @@ def _tokenizer(
     tokenizer: Tokenizer | str,
     stream: SentenceStream,
     lower: bool,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Tokenizer:
     """The tokenizer given, or trained, or trained before the run was interrupted."""
 
     def sentences() -> Iterator[str]:
         for batch in stream.batches():
             yield from batch.texts
-            if progress:
-                progress(batch.bytes_read, stream.n_bytes, 0)
+            progress(batch.bytes_read, stream.n_bytes, 0)
 
     if isinstance(tokenizer, str):
         found = unsealed(folder / _TRAINED)
@@ -232,7 +231,7 @@ def _write_shards(
     stream: SentenceStream,
     rules: Rules,
     checkpoint_characters: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Sentences to growing files, from the last checkpoint to the end of the text; the state."""
     state: dict[str, Any] = unsealed(folder / _PROGRESS) or {
@@ -272,8 +271,7 @@ def _write_shards(
             found["documents"] = len(bounds)
             for name, count in found.items():
                 counts[name] += count
-            if progress:
-                progress(batch.bytes_read, stream.n_bytes, counts["tokens"])
+            progress(batch.bytes_read, stream.n_bytes, counts["tokens"])
             fresh += sum(map(len, batch.texts))
             if fresh >= checkpoint_characters:
                 checkpoint()

@@ -35,7 +35,7 @@ def tabulate(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]
     before each sentence.
     """
     sums: Any = {"n_pairs": "sum", "accuracy": _mean, "ties": "sum"}
-    table = _of_pairs(pairs).assign(n_pairs=1, accuracy=scores.credit, ties=scores.ties)
+    table = pd.DataFrame(list(pairs)).assign(n_pairs=1, accuracy=scores.credit, ties=scores.ties)
     paradigms = table.groupby(["phenomenon", "paradigm", "field"], as_index=False).agg(sums)
     phenomena = paradigms.groupby("phenomenon", as_index=False).agg(sums | {"field": _common})
     overall = paradigms.assign(phenomenon=_OVERALL).groupby("phenomenon", as_index=False).agg(sums)
@@ -50,7 +50,7 @@ def tabulate(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]
 
 def pair_rows(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]:
     """Rows of `PAIR_COLUMNS`: the log-probabilities of both sentences of each pair."""
-    rows = _of_pairs(pairs).rename(columns={"name": "pair"})
+    rows = pd.DataFrame(list(pairs)).rename(columns={"name": "pair"})
     rows = rows.assign(model=model, good=scores.good, bad=scores.bad, credit=scores.credit)
     return rows[list(PAIR_COLUMNS)].to_dict("records")
 
@@ -105,11 +105,6 @@ def _accuracies(table: pd.DataFrame, column: str, term: str) -> Accuracies:
     for level in ("phenomenon", _OVERALL):
         found |= at[level].groupby(phenomena).first().to_dict()
     return {str(name): float(value) for name, value in found.items()}
-
-
-def _of_pairs(pairs: Sequence[Pair]) -> pd.DataFrame:
-    names = ["paradigm", "field", "phenomenon", "name"]
-    return pd.DataFrame([[getattr(pair, name) for name in names] for pair in pairs], columns=names)
 
 
 def _mean(values: Any) -> float:

@@ -41,11 +41,10 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
             (place, runs["ks_closest_alpha"].iloc[0]), xytext=(8, 0),
             textcoords="offset points", va="center", fontsize=8,
         )  # fmt: skip
-    for axis, label in (
-        (axes[0], "longest distance of a pair in the sequence"),
-        (axes[1], "brackets in the sequence"),
-    ):
-        axis.set(xlabel=label, ylabel="share of sequences right", ylim=(-0.02, 1.02))
+    axes[0].set_xlabel("longest distance of a pair in the sequence")
+    axes[1].set_xlabel("brackets in the sequence")
+    for axis in axes[:2]:
+        axis.set(ylabel="share of sequences right", ylim=(-0.02, 1.02))
     axes[0].set_title(f"Test sequences right, {n_units} units", loc="left")
     axes[2].set(
         xscale="log", xlabel="timescale of a unit, in brackets", ylabel="share of units below"

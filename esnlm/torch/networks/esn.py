@@ -100,6 +100,7 @@ class EchoStateNetwork(Network):
         return self.recurrence.start(len(tokens)) if state is None else state.t().contiguous()
 
     def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
+        """Hidden (n, D) after each of tokens (n,), sequences beginning at ``starts`` (n_seq,)."""
         source, *rest = packed(starts, len(tokens))
         ids, restart, target = (on_device(array, self.device) for array in (tokens[source], *rest))
         drive = self.inputs.drive(ids)

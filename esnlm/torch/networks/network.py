@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -130,10 +128,6 @@ class Network(nn.Module, ABC):
     def last(self, tokens: Tensor) -> Tensor:
         """Tokens (n, T) int64 -> hidden (n, D) after the last of each row, read from the start."""
         return self.encode(tokens)[0][:, -1]
-
-    def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
-        """Hidden (n, D) after each of tokens (n,), sequences beginning at ``starts`` (n_seq,)."""
-        raise NotImplementedError(f"{type(self).__name__} does not read ahead")
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V) of the token that follows, by the layer ``output``."""
