@@ -78,13 +78,9 @@ class FrequencyBins:
         return self._named(sizes, _perplexity(losses, sizes), intervals)
 
     def differences(
-        self,
-        other: "FrequencyBins",
-        n_resamples: int = 10_000,
-        confidence: float = 0.95,
-        random_state: int | None = None,
+        self, other: "FrequencyBins", n_resamples: int = 10_000, random_state: int | None = None
     ) -> list[FrequencyBin]:
-        """Perplexity of these tokens minus that under another model, by bin.
+        """Perplexity of these tokens minus that under another model, by bin, with 95 % intervals.
 
         Both models are resampled by the same blocks (Mahto et al., table 1: the difference is
         significant where the interval leaves out zero).
@@ -95,7 +91,7 @@ class FrequencyBins:
         seed = int(np.random.default_rng(random_state).integers(1 << 62))
         drawn = [np.exp(_resampled(x, sizes, n_resamples, seed)) for x in (first, second)]
         found = _perplexity(first, sizes) - _perplexity(second, sizes)
-        return self._named(sizes, found, _intervals(drawn[0] - drawn[1], confidence))
+        return self._named(sizes, found, _intervals(drawn[0] - drawn[1], 0.95))
 
     def _named(self, sizes: Floats, values: Floats, intervals: Floats) -> list[FrequencyBin]:
         bounds = [*pairwise([-np.inf, *FREQUENCY_EDGES, np.inf]), (-np.inf, np.inf)]

@@ -34,6 +34,7 @@ class Decay(NamedTuple):
     share: NDArray[np.float64]
     by_unit: NDArray[np.float64]
 
+    @np.errstate(divide="ignore", invalid="ignore")
     def timescales(self) -> NDArray[np.float64]:
         """Timescale (n_units,) of the exponential nearest to the decay of each unit.
 
@@ -46,23 +47,20 @@ class Decay(NamedTuple):
         [2.0, 20.0]
         """
         first = self.by_unit[0]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = self.by_unit / first
-            logs = np.log(shares)
+        shares = self.by_unit / first
         # Lags from the first on, to the one at which noise begins.
         used = np.logical_and.accumulate(shares > _LEAST_SHARE, axis=0)
         n = used.sum(axis=0)
         lags = np.arange(len(shares))[:, None]
-        values = np.where(used, logs, 0.0)
+        values = np.where(used, np.log(shares), 0.0)
         mean = np.where(used, lags, 0).sum(axis=0) / np.maximum(n, 1)
         apart = np.where(used, lags - mean, 0.0)
         spread = (apart**2).sum(axis=0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope = (apart * values).sum(axis=0) / spread
-            times = np.where(slope < 0, -1 / slope, np.inf)
-            # A unit that forgets at the next token has no slope, but a bound on its time.
-            gone = (n == 1) & (first > 0)
-            times = np.where(gone, -1 / np.log(_LEAST_SHARE), times)
+        slope = (apart * values).sum(axis=0) / spread
+        times = np.where(slope < 0, -1 / slope, np.inf)
+        # A unit that forgets at the next token has no slope, but a bound on its time.
+        gone = (n == 1) & (first > 0)
+        times = np.where(gone, -1 / np.log(_LEAST_SHARE), times)
         return np.where(first > 0, times, np.nan)
 
 
