@@ -194,8 +194,7 @@ def _shard_streams(model: Any, shards: Shards) -> Iterator[TokenStream]:
     if model.reset != "sentence":
         raise ValueError(f"shards hold sentences, but the model has reset={model.reset!r}")
     whole = shards.stream()
-    assert whole.starts is not None
-    starts = np.append(whole.starts, len(whole.tokens))
+    starts = np.append(0, np.cumsum(whole.lengths))
     first, last = 0, len(starts) - 1
     while first < last:
         end = int(np.searchsorted(starts, starts[first] + _PART_TOKENS))

@@ -60,7 +60,7 @@ class Tokenizer:
         self._size = n_ids(self._layout)
         unknown = self._layout["model"].get("unk_token")
         self.unk_id = None if unknown is None else backend.token_to_id(unknown)
-        self._characters = self._character_table()
+        self._characters: Any = self._character_table()
         #: Whether a line end is itself a token, so that text need not be cut in lines.
         self.keeps_newlines = len(self.encode("\n")) > 0
 
@@ -256,7 +256,6 @@ class Tokenizer:
         return table
 
     def _encode_characters(self, text: str) -> Ids:
-        assert self._characters is not None
         if self.backend.normalizer is not None:
             text = self.backend.normalizer.normalize_str(text)
         codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)

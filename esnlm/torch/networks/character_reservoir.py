@@ -22,7 +22,7 @@ class CharacterReservoir(WindowedNetwork):
     1); logits ``W_out LayerNorm(r) + b`` after its last character (equation 2). Embedding ``e``,
     ``W`` and ``W_in`` are drawn once and stay: normal, of standard deviation 1, 1/(0.9 √n_units)
     and 1/(0.9 √n_dims); the normalisation has no parameters. These are the settings of the
-    authors' published code; the paper's text gives none. Trained parameters: V (N + 1).
+    authors' published code; the paper's text gives none.
     """
 
     n_units: int = limited(750, Count())  #: size N of the reservoir
@@ -82,10 +82,7 @@ class CharacterReservoir(WindowedNetwork):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class AttentionReservoir(CharacterReservoir):
-    """The character reservoir with an `AttentionReadout` (AERC).
-
-    Trained parameters: N H + H + H² N + H N + H V + V.
-    """
+    """The character reservoir with an `AttentionReadout` (AERC)."""
 
     #: Of paper 004, from about 15 000 to 155 000 trained parameters.
     PUBLISHED: ClassVar[tuple[Settings, ...]] = tuple(

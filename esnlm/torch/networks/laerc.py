@@ -26,11 +26,7 @@ _INITIAL_SCALE = 0.02
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LayeredReservoirs(Network):
-    """Blocks of a frozen reservoir, a gate and a feed-forward net between tied embeddings.
-
-    Trained parameters, with ``expansion=4``: n_layers (16 D² + 25 D + 2) + 2 D + V D, less 2 D a
-    layer without ``reservoir_gradient``.
-    """
+    """Blocks of a frozen reservoir, a gate and a feed-forward net between tied embeddings."""
 
     #: Of the paper's appendix A and the authors' code: 65 536 tokens a step.
     RECIPE: ClassVar[Settings] = {

@@ -21,8 +21,6 @@ class CharacterTransformer(WindowedNetwork):
     last position's vector to logits. Nothing is masked: a window serves one prediction. A shorter
     text takes the last positions, so that distances to the predicted character are those of
     training.
-
-    Trained parameters, with D dimensions: n_layers (4 D² + 9 D + 2 D F + F) + 2 D V + V.
     """
 
     #: Of paper 004, from about 15 000 to 155 000 trained parameters.
