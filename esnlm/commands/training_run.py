@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +33,7 @@ class PassOptions(ChunkOptions):
     """Between held-out losses; 0: after passes (default: a tenth of a pass, or a pass)."""
 
 
+@dataclass
 class Running:
     """A training run's folder of checkpoints, log and pace of saving.
 
@@ -44,26 +46,22 @@ class Running:
         A checkpoint exists, and the options ask neither to resume from it nor to replace it.
     """
 
-    def __init__(
-        self,
-        out: Path,
-        options: PassOptions,
-        further: Sequence[str] = (),
-        *,
-        overwrite: bool,
-        speaks: bool = True,
-    ) -> None:
+    out: Path
+    options: PassOptions
+    further: Sequence[str] = ()
+    _: KW_ONLY
+    overwrite: bool
+    speaks: bool = True
+
+    def __post_init__(self) -> None:
         from esnlm.models.training_log import TrainingLog
         from esnlm.storage.checkpoints import Checkpoints
 
-        minutes = 10.0 if options.checkpoint_every is None else options.checkpoint_every
-        self.out, self.save_every = out, 60 * minutes
-        self.resume, self.speaks = options.resume, speaks
-        self.log = TrainingLog(options.log, further, overwrite=overwrite)
+        self.log = TrainingLog(self.options.log, self.further, overwrite=self.overwrite)
         self.log.check()
-        self.checkpoints = Checkpoints(Path(f"{out}.checkpoints"))
-        if speaks and self.checkpoints.exists() and not options.resume:
-            if not overwrite:
+        self.checkpoints = Checkpoints(Path(f"{self.out}.checkpoints"))
+        if self.speaks and self.checkpoints.exists() and not self.options.resume:
+            if not self.overwrite:
                 raise FileExistsError(
                     f"{self.checkpoints.folder} holds a checkpoint of a run that did not end: pass"
                     " --resume to continue it, or --overwrite to start again"
@@ -74,7 +72,8 @@ class Running:
         """Train, then save the model; the exit status. ``save`` returns a summary of the model."""
         from esnlm.models.resumable_run import StoppedError
 
-        if self.resume and not self.checkpoints.exists() and self._is_done(trainer):
+        resume, minutes = self.options.resume, self.options.checkpoint_every
+        if resume and not self.checkpoints.exists() and self._is_done(trainer):
             if self.speaks:
                 self.checkpoints.remove()  # what is left of them where their removal was killed
                 print(f"{self.out} is whole: there is nothing to resume")
@@ -83,8 +82,8 @@ class Running:
             try:
                 trainer.run(
                     self.checkpoints,
-                    resume=self.resume,
-                    save_every=self.save_every,
+                    resume=resume,
+                    save_every=600.0 if minutes is None else 60 * minutes,
                     log=self.log,
                     stop=stop,
                     verbose=True,
