@@ -153,8 +153,7 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     embedding = None
     if features:
         words = WordFeatures(features, random_state=seed)
-        words.fit(corpora.train, reservoir=reservoir, n_tokens=n_tokens)
-        embedding = words.embedding_
+        embedding = words.fit(corpora.train, reservoir=reservoir, n_tokens=n_tokens).embedding_
     train = reservoir.transform(corpora.train, features=embedding)[:-1]
     trained_at = time.perf_counter()
     test = reservoir.transform(corpora.test, features=embedding)[:-1]
@@ -231,9 +230,8 @@ def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _test_scores(predicted: NDArray[Any], corpora: Corpora) -> dict[str, Any]:
-    scores = _scores(predicted, corpora.test[1:], corpora.test_oracle)
-    lengths = {"train": len(corpora.train), "test": len(corpora.test)}
-    return scores | {f"n_{part}_tokens": length - 1 for part, length in lengths.items()}
+    n_tokens = {"n_train_tokens": len(corpora.train) - 1, "n_test_tokens": len(corpora.test) - 1}
+    return n_tokens | _scores(predicted, corpora.test[1:], corpora.test_oracle)
 
 
 def _scores(
