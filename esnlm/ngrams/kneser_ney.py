@@ -116,9 +116,8 @@ class KneserNey(Stateful, BaseEstimator):
             end = min(first + _SCORED_AT_ONCE, len(words))
             early = max(first - reach, 0)
             low, high = np.searchsorted(where, [early, end])
-            # Documents that began before ``early`` count from there, which is far enough back.
-            near = np.union1d([early], where[low:high]) if first else where[low:high]
-            offsets = places(near - early, end - early, self.order)
+            # No context that is scored reaches past ``early``: documents from before just go on.
+            offsets = places(where[low:high] - early, end - early, self.order)
             scored = np.log(self._probabilities(words[early:end], offsets))
             result[first:end] = scored[first - early :]
         return result
