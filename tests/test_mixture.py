@@ -14,12 +14,13 @@ from scipy.special import log_softmax, logsumexp, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from esnlm import MixtureOfExpertsReadout
+from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
 from esnlm.readouts.mixture.convergence import ConvergenceMonitor
 from esnlm.readouts.mixture.experts import Prior, softmax_in_place
 from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
-from esnlm.readouts.mixture.whitening import Source, in_held_out
+from esnlm.readouts.mixture.whitening import Source, Whitening, in_held_out
 
 both = pytest.mark.parametrize("experts", ["softmax", "linear"])
 
@@ -344,6 +345,19 @@ def test_held_out_rows_come_in_stretches() -> None:
         np.concatenate([in_held_out(0, 700, 10), in_held_out(700, 5700, 10)]), out
     )
     assert not in_held_out(0, 1000, 0).any()
+
+
+def test_whitened_states_are_of_unit_covariance_and_shares_are_their_variances_before() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 4)) @ rng.normal(size=(4, 4)) + 3
+    whitening = Whitening.from_moments(Moments(4, 1).add(X, np.zeros(2000, dtype=int)), np.float64)
+    Z = whitening(X)
+    np.testing.assert_allclose(np.cov(Z[:, :-1].T, bias=True), np.eye(4), atol=5e-3)
+    np.testing.assert_allclose(Z.mean(axis=0), [0, 0, 0, 0, 1], atol=1e-9)
+    directions = whitening.map / np.linalg.norm(whitening.map, axis=0)
+    variances = np.var(X @ directions, axis=0)
+    np.testing.assert_allclose(whitening.shares, variances / variances.mean(), rtol=5e-3)
+    np.testing.assert_allclose(variances, np.linalg.eigvalsh(np.cov(X.T, bias=True)), rtol=1e-6)
 
 
 def test_restarts_keep_the_best() -> None:
