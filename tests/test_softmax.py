@@ -12,7 +12,7 @@ from esnlm import SoftmaxReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
 from esnlm.readouts.softmax.loss import MultinomialLoss, log_softmax, softmax
-from esnlm.readouts.softmax.newton import GramPreconditioner, newton_steps
+from esnlm.readouts.softmax.newton import GramPreconditioner, _truncated_cg, newton_steps
 
 
 def pairs(
@@ -125,6 +125,7 @@ def test_newton_steps_are_the_same_on_blocks_in_reused_memory() -> None:
 
 def test_held_out_rows_stop_newton_at_its_best_step() -> None:
     X, y = pairs(420, n_units=30)
+    X += 3
     held_out = ArrayBlocks(X[120:], y[120:], block_size=70)
     X, y = X[:120], y[:120]
     readout = SoftmaxReadout(1e-6, solver="newton-cg", tol=1e-12)
@@ -134,9 +135,29 @@ def test_held_out_rows_stop_newton_at_its_best_step() -> None:
         return -float(logs.mean())
 
     readout.fit_blocks(ArrayBlocks(X, y), np.arange(5), held_out=held_out)
-    stopped = loss()
-    readout.fit(X, y)
-    assert stopped < loss()
+    stopped, n_steps = loss(), len(readout.history_) - 1
+    losses = []
+    for k in range(1, n_steps + 1):
+        readout.set_params(max_iter=k).fit(X, y)
+        losses.append(loss())
+    assert 0 < np.argmin(losses) == n_steps - 3  # two steps were worse
+    assert stopped == pytest.approx(min(losses), abs=1e-9)
+
+
+def test_conjugate_gradient_stops_at_a_fifth_of_the_first_residual() -> None:
+    X, y = pairs(500)
+    moments = Moments(8, 5).add(X, y)
+    loss = MultinomialLoss([(X, y)], 1.0, moments.mean, moments.counts == 0)
+    _, gradient = loss.evaluate(np.random.default_rng(0).normal(size=(9, 5)))
+    preconditioner = GramPreconditioner(moments)
+
+    def length(residual: np.ndarray) -> float:
+        return float(np.sum(residual * preconditioner.apply(residual, loss.curvature, 1.0 / 500)))
+
+    step = _truncated_cg(loss, gradient, preconditioner)
+    left = gradient + loss.hessian_product(step)
+    assert 0 < length(left) <= 0.2**2 * length(gradient)
+    assert length(gradient + loss.hessian_product(step / 2)) > 0.2**2 * length(gradient)
 
 
 def test_streams_past_the_buffer_do_not_depend_on_the_cut() -> None:

@@ -46,6 +46,9 @@ def test_last_units_hold_the_token(tokens, dtype, topology):
     assert n_code_units(N_TOKENS) == 3
     np.testing.assert_array_equal(token_of(states, 3), tokens[:500])
     np.testing.assert_allclose(np.abs(states[:, -3:]), 1, atol=1e-6)
+    np.testing.assert_allclose(coded.leak_rate_, [0.3] * 27 + [1] * 3)
+    assert coded.bias_[:-3].all()
+    assert not coded.bias_[-3:].any()
     assert (topology == "offsets") == isinstance(coded._recurrence, CyclicRecurrence)
 
 
