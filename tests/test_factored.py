@@ -62,9 +62,10 @@ def readout(request):
     return ClassFactoredReadout(random_state=0, **KINDS[request.param])
 
 
-def test_scikit_learn_accepts_it(readout):
+@pytest.mark.parametrize("kind", ["ridge", "joint, both kinds"])  # the others: test_readouts.py
+def test_scikit_learn_accepts_it(kind):
     with pytest.warns(SkipTestWarning):
-        check_estimator(readout)
+        check_estimator(ClassFactoredReadout(random_state=0, **KINDS[kind]))
 
 
 def test_rows_are_distributions(readout, rows):

@@ -407,6 +407,18 @@ def test_line_ends_of_a_prefix_are_those_of_a_document(reset: str, end: str):
     assert ended.tolist() == {"sentence": [1], "document": [1, 3, 2], "never": [3, 2]}[reset]
 
 
+def test_a_prefix_without_tokens_is_the_beginning_of_a_text():
+    tokenizer = Tokenizer.train_words(["a b"])
+    assert framed_prefix([], tokenizer, "sentence").tolist() == [tokenizer.bos_id]
+    assert framed_prefix([3, 4], tokenizer, "sentence").tolist() == [3, 4]
+    assert framed_prefix([], tokenizer, "never").tolist() == []
+
+
+def test_a_document_of_one_word_is_a_text():
+    fitted = model(tokenizer="word").fit([["the"], ["the", "boy"]])
+    assert fitted.score([["the"]]) == fitted.score(["the"])
+
+
 def test_an_array_of_texts_is_as_many_documents():
     texts = ["the boy walks", "the dog walks", "the boy sees the dog"]
     fitted = model(tokenizer="word").fit(np.array(texts))

@@ -12,6 +12,7 @@ from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
 from esnlm.readouts.two_level.class_softmax import ClassSoftmax
 from esnlm.readouts.two_level.unigrams import (
     discounted_unigrams,
+    discounts,
     interpolate,
     with_likeliest_share,
 )
@@ -62,6 +63,14 @@ def test_directions_are_canonical_correlation_analysis(monkeypatch):
     theirs = CCA(2, scale=False, max_iter=5000, tol=1e-10).fit(X, np.eye(4)[y][:, :3])
     correlation = np.corrcoef(ours.T, theirs.transform(X).T)[:2, 2:]
     np.testing.assert_allclose(np.abs(correlation), np.eye(2), atol=0.02)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1, 100])
+def test_the_largest_weight_of_a_direction_is_positive(scale):
+    X, y = rows(2000)
+    moments = Moments(N_UNITS, N_WORDS).add(scale * X.astype(np.float64), y)
+    directions = canonical_directions(moments, 6)[0]
+    assert (directions.max(axis=0) == np.abs(directions).max(axis=0)).all()
 
 
 def test_few_directions_of_many_units_tell_as_much_as_the_exact_ones(data, monkeypatch):
@@ -219,6 +228,25 @@ def test_discounted_targets_have_the_gradient_of_finite_differences():
     np.testing.assert_allclose(in_z, wanted, atol=1e-5)
 
 
+def test_experts_on_classes_learn_what_one_softmax_cannot():
+    random = np.random.default_rng(0)
+    Z = random.standard_normal((512, 2)).astype(np.float32)
+    classes = (Z[:, 0] * Z[:, 1] > 0).astype(np.intp)  # exclusive or
+    losses = []
+    for n_experts in (None, 1, 4):
+        every = np.ones(2, dtype=bool)
+        solver = ClassSoftmax(
+            2, n_experts, np.ones(2), momentum=0.9, penalty=0.0, informative=every, seed=0
+        )
+        with tile_map(1) as over:
+            for _ in range(400):
+                solver.step(Z, classes, 1.0, over)
+        losses.append(-solver.log_probabilities(Z)[np.arange(512), classes].mean())
+    assert losses[0] > 0.68
+    assert losses[1] > 0.68
+    assert losses[2] < 0.4
+
+
 def test_rare_words_may_share_their_sums(monkeypatch, held):
     X, y = rows(6000)
     monkeypatch.setattr("esnlm.readouts.two_level.pilot_sample._SUM_BYTES", 8 * N_UNITS * 20)
@@ -293,6 +321,14 @@ def test_held_out_rows_that_follow_from_nothing_leave_finite_probabilities(data)
     assert np.isfinite(every).all()
     np.testing.assert_allclose(np.exp(every).sum(axis=1), 1, rtol=1e-5)
     np.testing.assert_allclose(every[np.arange(len(X)), apart[1]], of_one, rtol=1e-4)
+
+
+def test_words_that_never_occurred_do_not_change_what_the_others_give():
+    counts = np.array([1, 1, 1, 2, 2, 3, 4, 9])
+    with_others = discounts(np.append(counts, np.zeros(20, dtype=int)))
+    np.testing.assert_array_equal(with_others[:8], discounts(counts))
+    # Y = n1 / (n1 + 2 n2), D1 = 1 - 2 Y n2 / n1 (Chen & Goodman 1998, equation 4.33).
+    assert discounts(counts)[0] == pytest.approx(1 - 2 * (3 / 7) * 2 / 3)
 
 
 def test_unigrams_keep_the_least_of_the_other_share_where_they_are_always_likelier():

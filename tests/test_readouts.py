@@ -70,6 +70,11 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
 
 
 @every_readout
+def test_a_readout_is_equal_to_itself_alone(readout: Any) -> None:
+    assert len({readout, readout, clone(readout)}) == 2
+
+
+@every_readout
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_rows_are_distributions_in_the_dtype_of_the_states(

@@ -318,6 +318,9 @@ def test_bad_calls(call, message):
         ({"topology": "star"}, "topology must be one of random, offsets, .* got 'star'"),
         ({"dtype": "int32"}, "dtype must be one of float32, float64, got 'int32'"),
         ({"leak_rate": 1.7}, r"leak_rate must lie in \(0, 1\], got 1.7"),
+        ({"leak_rate": ("gamma", 0.5)}, "leak_rate must be .*, got .*gamma"),
+        ({"leak_rate": ("normal", 0.2, 0.5)}, "leak_rate must be .*, got .*normal"),
+        ({"leak_rate": ("weibull", 0.2, 0.5)}, "leak_rate must be .*, got .*weibull"),
     ],
 )
 def test_bad_parameters(parameters, message):

@@ -71,9 +71,11 @@ def test_fast_characters_agree_with_the_backend(text, lower):
 
 
 def test_rare_characters_become_unknown_where_the_size_is_given():
-    tokenizer = Tokenizer.train_characters(["aaab"], vocab_size=2)
-    assert tokenizer.vocabulary == ["<unk>", "a"]
-    assert tokenizer.encode("ab").tolist() == [1, 0]
+    tokenizer = Tokenizer.train_characters(["abbbcc"], vocab_size=3)
+    assert tokenizer.vocabulary == ["<unk>", "b", "c"]
+    assert tokenizer.encode("abc").tolist() == [0, 1, 2]
+    whole = Tokenizer.train_characters(["cabbbcc"])
+    assert whole.vocabulary == ["<unk>", "a", "b", "c"]
 
 
 def test_lines_get_both_boundaries_and_batches_none():
