@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 from toy_readout import GaussianReadout
@@ -67,6 +67,23 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check(estimator)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        *READOUTS.values(),
+        esnlm.TokenGatedReadout(3),
+        esnlm.LanguageModel(),
+        esnlm.NgramLanguageModel(),
+        esnlm.Reservoir(5),
+        esnlm.WordFeatures(2),
+    ],
+    ids=repr,
+)
+def test_an_estimator_equals_itself_alone_and_is_shown_as_those_of_scikit_learn(made: Any) -> None:
+    assert len({made, made, clone(made)}) == 2
+    assert repr(made) == BaseEstimator.__repr__(made)  # parameters that are not the default
 
 
 @every_readout

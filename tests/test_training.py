@@ -180,6 +180,25 @@ def test_seconds_of_a_run_are_those_it_took(tmp_path: Path):
     assert 0 < run.seconds < time.monotonic() - began
 
 
+def test_a_log_goes_on_after_the_rows_of_the_checkpoint(tmp_path: Path):
+    path = tmp_path / "log.csv"
+    log = TrainingLog(path)
+    log.begin()
+    log.add(1, 100, 1000, 2.0, 1.0)
+    digest = log.digest()
+    log.add(1, 200, 1000, 1.5, 2.0)  # was not yet in the checkpoint
+    with pytest.raises(ValueError, match="was altered since the checkpoint"):
+        TrainingLog(path).resume(2, digest)
+    again = TrainingLog(path)
+    again.resume(1, digest)
+    assert (again.n_rows, again.digest()) == (1, digest)
+    again.add(1, 300, 1000, 1.0, 3.0)
+    assert [row[1] for row in rows_of(path)[1:]] == ["100", "300"]
+    nowhere = TrainingLog(None)
+    nowhere.resume(7, None)
+    assert (nowhere.n_rows, nowhere.digest()) == (7, None)
+
+
 def test_a_saved_model_learns_on_as_the_one_in_memory(tmp_path: Path):
     docs = [np.arange(n, n + 6) % V for n in range(200)]
     for name, readout in READOUTS.items():
