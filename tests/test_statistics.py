@@ -33,21 +33,19 @@ def test_moments_equal_their_formulas(order: str, dtype: str, tolerance: float) 
 @settings(max_examples=30, deadline=None)
 @given(
     cuts=st.lists(st.integers(0, 300), max_size=6).map(sorted),
-    split=st.integers(0, 7),
     dtype=st.sampled_from(["float32", "float64"]),
 )
-def test_cuts_and_merges_do_not_matter(cuts: list[int], split: int, dtype: str) -> None:
+def test_cuts_do_not_matter(cuts: list[int], dtype: str) -> None:
     X, codes = rows(300, 9, 4)
     X = X.astype(dtype)
     whole = Moments(9, 4).add(X, codes)
-    first, second = Moments(9, 4), Moments(9, 4)
-    for k, part in enumerate(np.split(np.arange(300), cuts)):
-        (first if k < split else second).add(X[part], codes[part])
-    merged = first.merge(second)
-    assert merged.n == whole.n
+    added = Moments(9, 4)
+    for part in np.split(np.arange(300), cuts):
+        added.add(X[part], codes[part])
+    assert added.n == whole.n
     tolerance = 1e-6 if dtype == "float32" else 1e-13
-    np.testing.assert_allclose(merged.gram(), whole.gram(), rtol=tolerance)
-    np.testing.assert_allclose(merged.sums, whole.sums, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(added.gram(), whole.gram(), rtol=tolerance)
+    np.testing.assert_allclose(added.sums, whole.sums, rtol=1e-12, atol=1e-12)
 
 
 def test_many_pieces_flow_through_both_precisions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +81,6 @@ def test_bad_shapes_are_named() -> None:
         moments.add(np.zeros((1, 3)), np.array([2]))
     with pytest.raises(ValueError, match="2 rows and codes 1"):
         moments.add(np.zeros((2, 3)), np.array([0]))
-    with pytest.raises(ValueError, match="cannot merge moments of 4 units"):
-        moments.merge(Moments(4, 2))
 
 
 @pytest.mark.parametrize("name", ["sums", "counts", "gram", "gram_sum", "part", "staged"])

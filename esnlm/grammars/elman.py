@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from esnlm.grammars.elman_rules import END, LEXICON, lexical_shares, productions
 from esnlm.grammars.pushdown import PushdownProcess, RandomState, uniforms
+from esnlm.utils.array_shapes import checked_tokens
 from esnlm.utils.memory import check_memory
-from esnlm.utils.validation import Number, check_count, checked_tokens
+from esnlm.utils.validation import Number, check_count
 
 Floats: TypeAlias = NDArray[np.float64]
 Tokens: TypeAlias = NDArray[np.integer[Any]]
@@ -21,6 +22,11 @@ PAPER_LENGTHS: Mapping[int, float] = {3: 150, 4: 350, 5: 250, 6: 1250, 7: 2250, 
 #: Sentences of each length in the set of Rachez: 5 300 sentences, mean 6.76 words. It differs from
 #: the paper's 5 500 and 6.7 by exactly the 200 sentences of five words that it lacks.
 AUTHOR_LENGTHS: Mapping[int, float] = {**PAPER_LENGTHS, 5: 50}
+_DEFAULTS: Mapping[str, Mapping[str, float]] = {
+    "noun_phrase": {"proper": 0.2, "noun": 0.4, "relative": 0.4},
+    "relative_clause": {"subject": 0.5, "object": 0.5},
+    "verb": {"required": 1 / 3, "optional": 1 / 3, "none": 1 / 3},
+}
 
 
 class ElmanGrammar:
@@ -106,15 +112,9 @@ class ElmanGrammar:
         min_length: int = 3,
         max_length: int = 9,
     ) -> None:
-        self.noun_phrase = _distribution(
-            "noun_phrase", noun_phrase, {"proper": 0.2, "noun": 0.4, "relative": 0.4}
-        )
-        self.relative_clause = _distribution(
-            "relative_clause", relative_clause, {"subject": 0.5, "object": 0.5}
-        )
-        self.verb = _distribution(
-            "verb", verb, {"required": 1 / 3, "optional": 1 / 3, "none": 1 / 3}
-        )
+        self.noun_phrase = _distribution("noun_phrase", noun_phrase)
+        self.relative_clause = _distribution("relative_clause", relative_clause)
+        self.verb = _distribution("verb", verb)
         self.object_probability = _probability("object_probability", object_probability)
         self.plural_probability = _probability("plural_probability", plural_probability)
         self.gaps = gaps
@@ -263,10 +263,9 @@ def _check_quotas(quotas: Mapping[int, float], free: Floats, min_length: int) ->
         raise ValueError("length_quotas must hold at least one positive weight, got none")
 
 
-def _distribution(
-    name: str, given: Mapping[str, float] | None, default: Mapping[str, float]
-) -> dict[str, float]:
+def _distribution(name: str, given: Mapping[str, float] | None) -> dict[str, float]:
     """The given probabilities, complete, named as the default's and summing to one."""
+    default = _DEFAULTS[name]
     if given is None:
         return dict(default)
     unknown = set(given) - set(default)

@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from esnlm.ngrams.counts import Floats, Ints, Table, estimate_discounts, find, next_order, places
-from esnlm.utils.array_shapes import check_arrays
+from esnlm.utils.array_shapes import check_arrays, checked_positions, checked_tokens
 from esnlm.utils.state_dict import Arrays, Stateful
-from esnlm.utils.validation import Choice, Count, check_parameters, checked_tokens, limited
+from esnlm.utils.validation import Choice, Count, check_parameters, limited
 
 _SCORED_AT_ONCE = 1 << 20
 
@@ -240,12 +240,7 @@ def _check_tables(arrays: Arrays, order: int, n_tokens: int) -> None:
 
 def _checked_starts(starts: ArrayLike | None, tokens: Ints) -> Ints:
     """Positions (n,) at which documents begin in the tokens."""
-    where = np.asarray([0] if starts is None else starts)
-    if where.ndim != 1 or (len(where) and where.dtype.kind not in "iu"):
-        raise ValueError(
-            f"starts must be a 1-D array of integers, got {where.dtype} of shape {where.shape}"
-        )
-    where = where.astype(np.int64)  # what is added to narrow integers would wrap around
+    where = checked_positions([0] if starts is None else starts)
     if len(tokens) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
         raise ValueError(f"starts must begin at 0 and rise, got {where[:5].tolist()} and on")
     return where

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from esnlm.utils.array_shapes import checked_positions
+
 
 @dataclass(frozen=True)
 class Step:
@@ -88,14 +90,7 @@ def checked_starts(starts: ArrayLike | None, n_tokens: int) -> NDArray[np.int64]
     """Starts of sequences as sorted positions (n_sequences,) with 0 among them; None stays None."""
     if starts is None:
         return None
-    given = np.asarray(starts)
-    if given.size == 0:
-        given = given.astype(np.int64)
-    if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise ValueError(
-            f"starts must be a 1-D array of integers, got {given.dtype} of shape {given.shape}"
-        )
-    given = given.astype(np.int64)
+    given = checked_positions(starts)
     if (np.diff(given) <= 0).any() or (given.size and not 0 <= given[0] <= given[-1] < n_tokens):
         raise ValueError(f"starts must increase strictly and lie in [0, {n_tokens}), got {given}")
     return given if given.size and given[0] == 0 else np.concatenate(([0], given))

@@ -15,7 +15,7 @@ from esnlm.reservoir import weights as _weights
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import recurrence_of
-from esnlm.utils.array_shapes import check_pointers
+from esnlm.utils.array_shapes import check_pointers, checked_tokens, checked_vectors, counted_inputs
 from esnlm.utils.linking import Linkable
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, Stateful, saved
@@ -28,9 +28,6 @@ from esnlm.utils.validation import (
     Number,
     check_count,
     check_parameters,
-    checked_tokens,
-    checked_vectors,
-    counted_inputs,
     limited,
 )
 

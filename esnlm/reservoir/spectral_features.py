@@ -12,8 +12,9 @@ from threadpoolctl import threadpool_limits
 
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.word_features import LearnedFeatures
+from esnlm.utils.array_shapes import checked_tokens
 from esnlm.utils.state_dict import saved
-from esnlm.utils.validation import check_count, checked_tokens
+from esnlm.utils.validation import check_count
 
 # Pairs that are counted at once, and iterations of the randomised decomposition.
 _PIECE = 1 << 22

@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.kernels import features as kernels
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.recurrence import ACTIVATIONS
-from esnlm.utils.array_shapes import check_arrays
+from esnlm.utils.array_shapes import check_arrays, checked_tokens
 from esnlm.utils.state_dict import Arrays, Stateful, saved
-from esnlm.utils.validation import Count, Number, check_parameters, checked_tokens, limited
+from esnlm.utils.validation import Count, Number, check_parameters, limited
 
 _descend: Any = kernels.descend  # compiled functions carry no types of their own
 

@@ -6,7 +6,6 @@ from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 
 class Count(NamedTuple):
@@ -131,47 +130,3 @@ class Float(NamedTuple):
 def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise ValueError unless ``value`` is an integer of at least ``least``."""
     Count(least).check(name, value)
-
-
-def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> NDArray[Any]:
-    """Tokens (T,) as they are, or ValueError unless they are integers in [0, n_tokens)."""
-    tokens = np.asarray(tokens)
-    if tokens.ndim != 1:
-        raise ValueError(f"tokens must be a 1-D array of integers, got shape {tokens.shape}")
-    if not len(tokens):
-        return tokens.astype(np.int64)
-    if tokens.dtype.kind not in "iu":
-        raise ValueError(
-            f"tokens must be integers, got {tokens.dtype}; encode text with a tokenizer,"
-            " or give vectors as a 2-D array"
-        )
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or (n_tokens is not None and high >= n_tokens):
-        bound = "" if n_tokens is None else f" and below {n_tokens}, the size of the vocabulary"
-        raise ValueError(f"tokens must be at least 0{bound}, got {low if low < 0 else high}")
-    return tokens
-
-
-def counted_inputs(X: ArrayLike | None) -> int:
-    """Columns of vectors (T, n_inputs), or the largest of tokens (T,) and one."""
-    if X is None:
-        raise ValueError("fit needs tokens, input vectors or n_inputs, got none of them")
-    inputs = np.asarray(X)
-    if inputs.ndim == 2:
-        return int(inputs.shape[1])
-    tokens = checked_tokens(inputs, None)
-    if not len(tokens):
-        raise ValueError("X must hold at least one token to count inputs, got none; give n_inputs")
-    return int(tokens.max()) + 1
-
-
-def checked_vectors(name: str, values: ArrayLike, n_columns: int) -> NDArray[Any]:
-    """Vectors (n, n_columns) as they are, once they are finite."""
-    vectors = np.asarray(values)
-    if vectors.ndim != 2 or vectors.shape[1] != n_columns:
-        raise ValueError(
-            f"{name} must have {n_columns} columns, one for each input, got shape {vectors.shape}"
-        )
-    if not np.isfinite(np.asarray(vectors, dtype=np.float64)).all():
-        raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
-    return vectors

@@ -1,4 +1,4 @@
-"""Mergeable sufficient statistics of (state, next token) pairs, from which ridge is solved."""
+"""Additive sufficient statistics of (state, next token) pairs, from which ridge is solved."""
 
 from typing import Any, Self
 
@@ -7,12 +7,7 @@ from numpy.typing import NDArray
 from scipy.linalg import blas
 from scipy.sparse import csr_array
 
-from esnlm.kernels.moments import (
-    add_grouped_columns,
-    add_grouped_rows,
-    add_upper_triangle,
-    mirror_upper_triangle,
-)
+from esnlm.kernels import moments as kernels
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays, Stateful
@@ -42,7 +37,7 @@ class Moments(Stateful):
     ``gram_rows``; ``n_gram`` rows are in it.
 
     >>> X, codes = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.array([0, 1, 0])
-    >>> moments = Moments(2, 2).add(X[:1], codes[:1]).merge(Moments(2, 2).add(X[1:], codes[1:]))
+    >>> moments = Moments(2, 2).add(X[:1], codes[:1]).add(X[1:], codes[1:])
     >>> bool(np.array_equal(moments.gram(), X.T @ X)), moments.sums.tolist()
     (True, [[6.0, 8.0], [3.0, 4.0]])
     """
@@ -85,22 +80,6 @@ class Moments(Stateful):
             self._add_products(X)
         return self
 
-    def merge(self, other: "Moments") -> Self:
-        """Absorb the statistics of other rows of the same shapes; returns self."""
-        if (other.n_units, other.n_classes) != (self.n_units, self.n_classes):
-            raise ValueError(
-                f"cannot merge moments of {other.n_units} units and {other.n_classes} classes "
-                f"into moments of {self.n_units} and {self.n_classes}"
-            )
-        self._gram += other.gram()
-        if self._gram_sum is not None or other._gram_sum is not None:
-            self._gram_sum = self._sum_in_gram() + other._sum_in_gram()
-        self.n += other.n
-        self.n_gram += other.n_gram
-        self.counts += other.counts
-        self.sums += other.sums
-        return self
-
     @property
     def mean(self) -> NDArray[np.float64]:
         """Mean state (n_units,)."""
@@ -110,14 +89,15 @@ class Moments(Stateful):
         """XᵀX (n_units, n_units) of the ``n_gram`` rows that entered it."""
         self._empty_stage()
         self._empty_part()
-        mirror_upper_triangle(self._gram)
+        kernels.mirror_upper_triangle(self._gram)
         return self._gram
 
     def centred_gram(self) -> NDArray[np.float64]:
         """(X - mean)ᵀ(X - mean) (n_units, n_units); of a sample, scaled to all n rows."""
         if self.n_gram == 0:
             return np.zeros((self.n_units, self.n_units))
-        total = self._sum_in_gram()
+        # Kept apart once rows are left out of the Gram matrix.
+        total = self.sums.sum(axis=0) if self._gram_sum is None else self._gram_sum
         centred = self.gram() - np.outer(total, total / self.n_gram)
         if self.n_gram != self.n:
             centred *= self.n / self.n_gram
@@ -177,13 +157,9 @@ class Moments(Stateful):
             self._staged[: len(staged)] = staged
         return self
 
-    def _sum_in_gram(self) -> NDArray[np.float64]:
-        """Sum (n_units,) of the states in the Gram matrix, kept apart once it leaves rows out."""
-        return self.sums.sum(axis=0) if self._gram_sum is None else self._gram_sum
-
     def _add_sums(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
         by_columns = not X.flags.c_contiguous and self.n_classes <= len(X)
-        add = add_grouped_columns if by_columns else add_grouped_rows
+        add = kernels.add_grouped_columns if by_columns else kernels.add_grouped_rows
 
         def part(first: int) -> None:
             add(self.sums, X, codes, first, min(first + _UNITS, self.n_units))
@@ -235,7 +211,7 @@ class Moments(Stateful):
 
     def _empty_part(self) -> None:
         if self._part is not None and self._rows_in_part:
-            add_upper_triangle(self._gram, self._part.T)
+            kernels.add_upper_triangle(self._gram, self._part.T)
             self._rows_in_part = 0
 
 

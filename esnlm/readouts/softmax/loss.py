@@ -13,12 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from esnlm.kernels.multinomial import (
-    add_class_variances,
-    curvature_rows,
-    normalise_rows,
-    shift_rows,
-)
+from esnlm.kernels import multinomial as kernels
 from esnlm.readouts.base.blocks import Blocks, rows_within
 
 Float = NDArray[np.float64]
@@ -32,9 +27,9 @@ _NEVER = -1e4
 
 def softmax(Z: NDArray[Any]) -> NDArray[Any]:
     """Logits Z (n, V) -> probabilities, in place; returns Z."""
-    shift_rows(Z)
+    kernels.shift_rows(Z)
     np.exp(Z, out=Z)
-    normalise_rows(Z, np.empty(len(Z), dtype=Z.dtype))
+    kernels.normalise_rows(Z, np.empty(len(Z), dtype=Z.dtype))
     return Z
 
 
@@ -75,12 +70,12 @@ def residuals(Z: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], ...
     These are probabilities P (n, V) in Z's memory, and the residuals ``P - t`` (n, V) for targets
     t given as columns (n,).
     """
-    shift_rows(Z)
+    kernels.shift_rows(Z)
     sums = np.empty(len(Z), dtype=Z.dtype)
     at = np.arange(len(Z)), targets
     chosen = np.maximum(Z[at], _NEVER)
     np.exp(Z, out=Z)
-    normalise_rows(Z, sums)
+    kernels.normalise_rows(Z, sums)
     R = Z.copy()
     R[at] -= 1
     return np.log(sums) - chosen, Z, R
@@ -130,7 +125,7 @@ class MultinomialLoss:
                 loss += float(np.dot(losses.astype(np.float64), np.ones(len(X))))
                 gradient[:-1] += (R.T @ X).T
                 gradient[-1] += R.sum(axis=0, dtype=np.float64)
-                add_class_variances(variance, P)
+                kernels.add_class_variances(variance, P)
                 self.n_rows += len(X)
                 self._keep(X, P)
         self.curvature = variance[: len(self.fixed)] / self.n_rows
@@ -152,7 +147,7 @@ class MultinomialLoss:
         product = np.zeros((len(direction), len(offset)))
         for X, P in self._sample:
             U = logits(X, padded, offset)
-            curvature_rows(P, U)
+            kernels.curvature_rows(P, U)
             product[:-1] += (U.T @ X).T
             product[-1] += U.sum(axis=0, dtype=np.float64)
         product = product[:, : len(self.fixed)]

@@ -73,13 +73,12 @@ def newton_solution(
 
 def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Float:
     """Frequencies alone; with many rows, the parameters after cheap passes of the other solver."""
-    n_units, n_classes = moments.n_units, moments.n_classes
-    theta = np.zeros((n_units + 1, n_classes))
+    n_units = moments.n_units
+    theta = np.zeros((n_units + 1, moments.n_classes))
     theta[-1] = np.log(frequencies_of(moments.counts))
     if moments.n < 16 * batch_rows(n_units):
         return theta
-    passes = SoftmaxPasses(n_units, n_classes, blocks_rows(blocks), _WARM_PASSES, None, rates)
-    passes.survey = moments
+    passes = SoftmaxPasses(moments, blocks_rows(blocks), _WARM_PASSES, None, rates)
     passes.end_sample()
     shuffled = interleaved(blocks, n_units)
     for _ in range(_WARM_PASSES):

@@ -1,5 +1,6 @@
 """Stochastic gradient for softmax regression, preconditioned by the Gram matrix of the states."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,8 +177,9 @@ class Rates(NamedTuple):
     momentum: float
 
 
+@dataclass(eq=False)
 class SoftmaxPasses(Stateful):
-    """Pilot sample, learning rates and best pass of an `IncrementalSolver`.
+    """Pilot sample ``survey``, learning rates and best pass of an `IncrementalSolver`.
 
     The rate falls linearly to zero over all passes. In a first pass over an unknown number of
     rows (``n_rows`` 0) it falls as the root of the rows seen, and then linearly. ``counts``
@@ -189,27 +191,18 @@ class SoftmaxPasses(Stateful):
         "best.offset": "best_offset",
     }
 
-    def __init__(
-        self,
-        n_units: int,
-        n_classes: int,
-        n_rows: int,
-        n_passes: int,
-        counts: NDArray[Any] | None,
-        rates: Rates,
-    ) -> None:
-        self.n_rows = n_rows
-        self.n_passes = n_passes
-        self.counts = counts
-        self.rates = rates
-        self.n_seen = 0
-        self.survey: Moments | None = Moments(n_units, n_classes)
-        self.solver: Any = None
-        self.best_score = np.inf
-        self.best_weights: NDArray[Any] | None = None
-        self.best_offset: NDArray[Any] | None = None
-        self._unplanned = 0
-        self._first_rate = 1.0
+    survey: Moments | None
+    n_rows: int
+    n_passes: int
+    counts: NDArray[Any] | None
+    rates: Rates
+    n_seen: int = 0
+    solver: Any = None
+    best_score: float = np.inf
+    best_weights: NDArray[Any] | None = None
+    best_offset: NDArray[Any] | None = None
+    _unplanned: int = 0
+    _first_rate: float = 1.0
 
     @property
     def sample_rows(self) -> int:

@@ -119,8 +119,8 @@ class SoftmaxReadout(BufferedReadout):
                 "solver 'newton-cg' reads every row at each step, got a corpus in passes: choose"
                 " 'incremental' or 'auto'"
             )
-        sizes = self.n_features_in_, len(self.classes_), n_rows, self.n_passes
-        self._passes = SoftmaxPasses(*sizes, counts, self._rates())
+        survey = Moments(self.n_features_in_, len(self.classes_))
+        self._passes = SoftmaxPasses(survey, n_rows, self.n_passes, counts, self._rates())
         self._streaming = True
 
     def _sample(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
