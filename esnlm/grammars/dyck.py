@@ -2,17 +2,14 @@
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import KW_ONLY, astuple, dataclass
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.grammars.elman_rules import END
 from esnlm.grammars.pushdown import RandomState, uniforms
+from esnlm.utils.arrays import Bools, Floats, Ints64
 from esnlm.utils.memory import check_memory
-from esnlm.utils.validation import check_count
-
-Floats: TypeAlias = NDArray[np.float64]
+from esnlm.utils.validation import Count, Number, check_parameters, limited
 
 #: Kind of bracket -> its opener and its closer.
 PAIRS = ("()", "[]")
@@ -20,6 +17,7 @@ PAIRS = ("()", "[]")
 BRACKETS = "".join(PAIRS)
 #: Opener -> the kind of its bracket.
 _OPENERS = {pair[0]: kind for kind, pair in enumerate(PAIRS)}
+_SHARE = Number(0, 1, open="both")
 
 
 @dataclass(eq=False, repr=False)
@@ -46,22 +44,19 @@ class DyckGrammar:
     [0.3537, 0.0, 0.3537, 0.2927, 0.0]
     """
 
-    p1: float = 0.25
-    p2: float = 0.25
-    q: float = 0.25
+    p1: float = limited(0.25, _SHARE)
+    p2: float = limited(0.25, _SHARE)
+    q: float = limited(0.25, _SHARE)
     _: KW_ONLY
-    min_length: int = 2
+    min_length: int = limited(2, Count(0))
     max_length: int = 200
 
     def __post_init__(self) -> None:
+        check_parameters(self)
         p1, p2, q, min_length, max_length = astuple(self)
-        for name, value in (("p1", p1), ("p2", p2), ("q", q)):
-            if not 0 < value < 1:
-                raise ValueError(f"{name} must lie in (0, 1), got {value}")
         if not p1 + p2 + q < 1:
             raise ValueError(f"p1 + p2 + q must be below 1, got {p1 + p2 + q:g}")
-        check_count("min_length", min_length, least=0)
-        check_count("max_length", max_length, least=max(2, min_length))
+        Count(max(2, min_length)).check("max_length", max_length)
         if min_length == max_length and max_length % 2:
             raise ValueError(f"brackets come in pairs: no sequence has {max_length}")
         self.vocabulary: tuple[str, ...] = (*BRACKETS, END)
@@ -108,7 +103,7 @@ class DyckGrammar:
         >>> DyckGrammar(max_length=8).sample(3, random_state=5)
         ['[]', '()', '[()]']
         """
-        check_count("n_sequences", n_sequences, least=0)
+        Count(0).check("n_sequences", n_sequences)
         check_memory(f"{n_sequences} sequences", 100 * n_sequences, "draw fewer")
         numbers = uniforms(random_state)
         drawn: dict[str, None] = {}
@@ -210,7 +205,7 @@ class _Level:
     kind: int | None
 
 
-def allowed_closers(sequence: Sequence[str]) -> NDArray[np.bool_]:
+def allowed_closers(sequence: Sequence[str]) -> Bools:
     """Which closer may come next after each bracket, that of the innermost open pair: (T, 2).
 
     >>> allowed_closers("([])").astype(int).tolist()
@@ -228,7 +223,7 @@ def allowed_closers(sequence: Sequence[str]) -> NDArray[np.bool_]:
     return allowed
 
 
-def bracket_distances(sequence: Sequence[str]) -> NDArray[np.int64]:
+def bracket_distances(sequence: Sequence[str]) -> Ints64:
     """Steps from each opener to its closer, in the order of the closers: the timescales.
 
     >>> bracket_distances("([])()").tolist()

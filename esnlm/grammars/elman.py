@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from esnlm.grammars.elman_rules import END, LEXICON, lexical_shares, productions
 from esnlm.grammars.pushdown import PushdownProcess, RandomState, uniforms
 from esnlm.utils.array_shapes import checked_tokens
+from esnlm.utils.arrays import Floats
 from esnlm.utils.memory import check_memory
-from esnlm.utils.validation import Number, check_count
+from esnlm.utils.validation import Count, Number
 
-Floats: TypeAlias = NDArray[np.float64]
 Tokens: TypeAlias = NDArray[np.integer[Any]]
 
 #: Sentences of each length in a corpus of 5 500 whose mean is 6.70 words, the corpus that the
@@ -155,7 +155,7 @@ class ElmanGrammar:
         >>> len(words), words[-1]
         (4, '.')
         """
-        check_count("n_sentences", n_sentences, least=0)
+        Count(0).check("n_sentences", n_sentences)
         check_memory(f"{n_sentences} sentences", 100 * n_sentences, "draw fewer")
         numbers = uniforms(random_state)
         return [self._process.draw(numbers) for _ in range(n_sentences)]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
+from esnlm.utils.arrays import Floats
+
 Stack: TypeAlias = tuple[str, ...]
 RandomState: TypeAlias = "int | np.random.Generator | np.random.RandomState | None"
 

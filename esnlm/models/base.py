@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
@@ -27,7 +27,8 @@ from esnlm.storage.tensor_file import Arrays
 from esnlm.text.boundaries import as_documents, framed_prefix, joined, trained_tokenizer
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.validation import Count, check_count
+from esnlm.utils.arrays import Array, Floats
+from esnlm.utils.validation import Count
 from esnlm.utils.version import __version__
 
 #: Entries of a vocabulary, at most: ids fit in 32 bits, and a distribution in memory.
@@ -56,18 +57,18 @@ class SequenceModel(BaseEstimator, ABC):
     run_: str | None
 
     @abstractmethod
-    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+    def _log_probabilities(self, stream: TokenStream) -> Floats:
         """Natural logs at predicted tokens, zero elsewhere: (T,) float64."""
 
     @abstractmethod
-    def _read(self, ids: NDArray[Any], state: Any = None) -> Any:
+    def _read(self, ids: Array, state: Any = None) -> Any:
         """The state after tokens ids (n,)."""
 
     @abstractmethod
-    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]:
+    def _next_log_probabilities(self, state: Any) -> Floats:
         """Natural logs (V,) of the next token's probabilities."""
 
-    def _next_probabilities(self, state: Any) -> NDArray[np.float64]:
+    def _next_probabilities(self, state: Any) -> Floats:
         """The next token's probabilities (V,)."""
         return np.exp(self._next_log_probabilities(state))
 
@@ -82,7 +83,7 @@ class SequenceModel(BaseEstimator, ABC):
         """The model; KeyError, TypeError or IndexError where something is missing."""
         raise ModelFormatError(f"no folder holds models of class {cls.__name__}: load its parts")
 
-    def predict_proba(self, prefix: str | ArrayLike = ()) -> NDArray[np.float64]:
+    def predict_proba(self, prefix: str | ArrayLike = ()) -> Floats:
         """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
 
         A string is read after BOS where sentences or documents have one. Without any token a
@@ -92,7 +93,7 @@ class SequenceModel(BaseEstimator, ABC):
         ids = framed_prefix(prefix, self.tokenizer_, self.reset)
         return self._next_probabilities(self._read(ids))
 
-    def log_likelihood(self, docs: Any) -> list[NDArray[np.float64]]:
+    def log_likelihood(self, docs: Any) -> list[Floats]:
         """Natural-log probability of each predicted token: one array (n_predicted,) a document."""
         stream = self.tokenize(docs)
         return stream.by_document(self._scores(stream))
@@ -109,7 +110,7 @@ class SequenceModel(BaseEstimator, ABC):
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
         return float(self._scores(stream)[stream.predicted()].mean())
 
-    def _scores(self, stream: TokenStream) -> NDArray[np.float64]:
+    def _scores(self, stream: TokenStream) -> Floats:
         """`_log_probabilities`, once they are probabilities."""
         return _checked_scores(self._log_probabilities(stream))
 
@@ -144,11 +145,11 @@ class SequenceModel(BaseEstimator, ABC):
     ) -> Iterator[int]:
         """The tokens of `sample`, one by one, as they are drawn."""
         self._check_fitted()
-        check_count("n_tokens", n_tokens, least=0)
+        Count(0).check("n_tokens", n_tokens)
         before = framed_prefix(prompt, self.tokenizer_, self.reset)
         return self._draw(int(n_tokens), before, choice or Choice())
 
-    def _draw(self, n_tokens: int, prompt: NDArray[Any], choice: Choice) -> Iterator[int]:
+    def _draw(self, n_tokens: int, prompt: Array, choice: Choice) -> Iterator[int]:
         """BOS is never drawn; after EOS a new sentence begins with ``reset="sentence"``."""
         bos = None if self.tokenizer_ is None else self.tokenizer_.bos_id
         eos = None if self.tokenizer_ is None else self.tokenizer_.eos_id
@@ -269,7 +270,7 @@ class SequenceModel(BaseEstimator, ABC):
         return stream
 
 
-def _checked_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+def _checked_scores(scores: Floats) -> Floats:
     """Logarithms of probabilities as they are; ValueError where one is NaN, or above zero."""
     if len(scores) and not scores.max() <= _ROUNDING:
         raise ValueError(

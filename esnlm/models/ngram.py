@@ -4,7 +4,6 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel, check_no_labels
@@ -14,7 +13,7 @@ from esnlm.storage.model_folder import WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.state_dict import Arrays
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.validation import Choice, Count, check_parameters, limited
 
 #: The kind of model in the configuration of a saved one.
@@ -99,14 +98,14 @@ class NgramLanguageModel(SequenceModel):
         model.ngrams_ = ngrams.load_state_dict(arrays[WEIGHTS])
         return model
 
-    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+    def _log_probabilities(self, stream: TokenStream) -> Floats:
         return self.ngrams_.log_probabilities(stream.tokens, stream.starts)
 
-    def _read(self, ids: NDArray[Any], state: Any = None) -> NDArray[np.int64]:
+    def _read(self, ids: Array, state: Any = None) -> Ints64:
         """The last tokens (at most order - 1), which are all that a distribution depends on."""
         before = np.empty(0, dtype=np.int64) if state is None else state
         read = np.concatenate([before, ids]).astype(np.int64)
         return read[max(0, len(read) - self.order + 1) :]
 
-    def _next_log_probabilities(self, state: Any) -> NDArray[np.float64]:
+    def _next_log_probabilities(self, state: Any) -> Floats:
         return np.log(self.ngrams_.next_token_distribution(state))

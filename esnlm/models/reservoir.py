@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,8 +20,9 @@ from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.memory import check_memory
-from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import Choice, Count, Flag, check_parameters, limited
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
@@ -189,7 +189,7 @@ class LanguageModel(SequenceModel):
 
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
-        self._carried: tuple[Any, NDArray[np.int64]] | None = None
+        self._carried: tuple[Any, Ints64] | None = None
         given = self.features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
         reservoir = self.given_reservoir
@@ -330,7 +330,7 @@ class LanguageModel(SequenceModel):
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
         return self.states_of(stream, verbose=self.verbose)
 
-    def _continued(self, stream: TokenStream) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def _continued(self, stream: TokenStream) -> Iterator[tuple[Array, Array]]:
         """Blocks of (states, next tokens); without resets the state is carried over calls."""
         if stream.starts is not None:
             yield from self._harvest(stream)
@@ -352,7 +352,7 @@ class LanguageModel(SequenceModel):
             state = before_last
         self._carried = (state, read_on(last, stream.tokens[-len(last) :]))
 
-    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+    def _log_probabilities(self, stream: TokenStream) -> Floats:
         check_is_fitted(self, "readout_")
         scores = np.zeros(len(stream.tokens))
         if not stream.n_predicted:
@@ -361,7 +361,7 @@ class LanguageModel(SequenceModel):
             scores[positions + 1] = self.readout_.predict_log_proba_of(states, following)
         return scores
 
-    def _read(self, ids: NDArray[Any], state: Any = None) -> NDArray[Any]:
+    def _read(self, ids: Array, state: Any = None) -> Array:
         """The columns of the readout (n_columns,) after ids (n,) were read from ``state``."""
         check_is_fitted(self, "readout_")
         n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
@@ -375,8 +375,8 @@ class LanguageModel(SequenceModel):
         last = read_on(state[n_units:].astype(np.int64), ids)
         return np.concatenate([after, last.astype(dtype)])
 
-    def _next_probabilities(self, state: NDArray[Any]) -> NDArray[np.float64]:
+    def _next_probabilities(self, state: Array) -> Floats:
         return np.asarray(self.readout_.predict_proba(state[None])[0], dtype=np.float64)
 
-    def _next_log_probabilities(self, state: NDArray[Any]) -> NDArray[np.float64]:
+    def _next_log_probabilities(self, state: Array) -> Floats:
         return np.asarray(self.readout_.predict_log_proba(state[None])[0], dtype=np.float64)

@@ -9,12 +9,12 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.models.training_log import TrainingLog
 from esnlm.storage.checkpoints import Checkpoint, CheckpointError, Checkpoints
 from esnlm.storage.model_folder import MISFITS, restoring
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.arrays import Array
 from esnlm.utils.progress import progress_bar
 
 
@@ -52,7 +52,7 @@ class ResumableRun(ABC):
         """Make the steps that are left, yielding where a checkpoint may be saved."""
 
     @abstractmethod
-    def _snapshot(self) -> tuple[dict[str, Any], Mapping[str, NDArray[Any]]]:
+    def _snapshot(self) -> tuple[dict[str, Any], Mapping[str, Array]]:
         """Facts and arrays for `_begin`, beside settings, step, tokens and seconds."""
 
     @abstractmethod

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.arrays import Floats, Ints64
 from esnlm.utils.validation import Count, Number, check_parameters, limited
 
 
@@ -48,7 +49,7 @@ class Choice:
         place = int(np.searchsorted(total, self.rng.random() * total[-1], side="right"))
         return int(candidates[min(place, len(candidates) - 1)])
 
-    def _candidates(self, weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _candidates(self, weights: Floats) -> Ints64:
         """Tokens to draw among: all, or the most probable, of equal ones the lower number."""
         found = np.arange(len(weights))
         if self.top_k is None and self.top_p is None:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.last_tokens import last_tokens
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.progress import progress_bar
 
 _LEAST_WARMUP = 256
@@ -36,7 +36,7 @@ class StateBlocks:
     def __post_init__(self) -> None:
         self.n_rows = self.stream.n_predicted  # lets a readout schedule its first pass
 
-    def __iter__(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    def __iter__(self) -> Iterator[tuple[Array, Array]]:
         options: dict[str, Any] = {"total": self.n_rows, "unit": "tok", "unit_scale": True}
         with progress_bar(self.verbose, leave=False, **options) as bar:
             for states, following, _ in self.with_positions():
@@ -44,8 +44,8 @@ class StateBlocks:
                 bar.update(len(following))
 
     def with_positions(
-        self, state: Any = None, before: NDArray[np.int64] | None = None
-    ) -> Iterator[tuple[NDArray[Any], ...]]:
+        self, state: Any = None, before: Ints64 | None = None
+    ) -> Iterator[tuple[Array, ...]]:
         """Blocks of (states, next tokens, positions read) after ``state``.
 
         ``before`` (n_last,) are the tokens before the first one, the newest first.

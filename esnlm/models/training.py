@@ -17,7 +17,8 @@ from esnlm.readouts.base.readout import Block
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced, target_counts
-from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
+from esnlm.utils.arrays import Arrays
+from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import Count, check_parameters, limited
 from esnlm.utils.version import __version__
 

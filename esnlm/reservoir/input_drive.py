@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
+
+from esnlm.utils.arrays import Array, Ints64
 
 _TABLE_BYTES = 256 << 20
 
@@ -16,14 +17,14 @@ class Drive:
     (n_tokens, n_inputs) are input vectors of tokens; without them a token is a column of W_in.
     """
 
-    def __init__(self, W_in: Any, bias: NDArray[Any], features: NDArray[Any] | None = None) -> None:
+    def __init__(self, W_in: Any, bias: Array, features: Array | None = None) -> None:
         self._W_in, self._bias = W_in, bias
         self._features = features
         self.n_tokens = W_in.shape[1] if features is None else len(features)
         self._sparse = scipy.sparse.issparse(W_in)
         self._table = self._whole_table()
 
-    def rows(self, tokens: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def rows(self, tokens: Array) -> tuple[Array, Ints64]:
         """A table (n_rows, n_units) and the row of each token, in the shape of tokens.
 
         Compiled code reads rows without checks, and the array of tokens may have changed since it
@@ -37,7 +38,7 @@ class Drive:
         distinct, inverse = np.unique(rows, return_inverse=True)
         return self._of(distinct), inverse.reshape(tokens.shape)
 
-    def _whole_table(self) -> NDArray[Any] | None:
+    def _whole_table(self) -> Array | None:
         if self._features is None and not self._sparse and not self._bias.any():
             # Compiled code takes a read-only array for another type.
             return np.require(self._W_in.T, requirements=["C", "W"])
@@ -45,7 +46,7 @@ class Drive:
             return None
         return self._of(np.arange(self.n_tokens))
 
-    def _of(self, tokens: NDArray[Any]) -> NDArray[Any]:
+    def _of(self, tokens: Array) -> Array:
         if self._features is not None:
             vectors = self._features[tokens].astype(self._bias.dtype, copy=False)
             return np.ascontiguousarray((self._W_in @ vectors.T).T + self._bias)

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from esnlm.utils.array_shapes import checked_positions
+from esnlm.utils.arrays import Bools, Ints64
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,9 @@ class Step:
     ``keep`` where the pair (state after the token, next token) is yielded.
     """
 
-    positions: NDArray[np.int64]
-    restart: NDArray[np.bool_]
-    keep: NDArray[np.bool_]
+    positions: Ints64
+    restart: Bools
+    keep: Bools
 
 
 class StreamPlan:
@@ -31,12 +32,7 @@ class StreamPlan:
     """
 
     def __init__(
-        self,
-        n_tokens: int,
-        starts: NDArray[np.int64] | None,
-        n_streams: int,
-        warmup: int,
-        washout: int,
+        self, n_tokens: int, starts: Ints64 | None, n_streams: int, warmup: int, washout: int
     ) -> None:
         origin = np.zeros(1, dtype=np.int64) if starts is None else starts
         self.first_pairs = origin - np.arange(len(origin), dtype=np.int64)
@@ -86,7 +82,7 @@ class StreamPlan:
         self.emit = self.begin
 
 
-def checked_starts(starts: ArrayLike | None, n_tokens: int) -> NDArray[np.int64] | None:
+def checked_starts(starts: ArrayLike | None, n_tokens: int) -> Ints64 | None:
     """Starts of sequences as sorted positions (n_sequences,) with 0 among them; None stays None."""
     if starts is None:
         return None

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.kernels import recurrence as kernels
 from esnlm.kernels.activations import IDENTITY, RELU, TANH
 from esnlm.kernels.llvm_vectors import LINE_BYTES
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import Step
+from esnlm.utils.arrays import Array, Bools, Ints64
 from esnlm.utils.threads import TileMap
 
 #: Activation -> its code in compiled functions.
@@ -21,22 +21,22 @@ _CYCLIC_TILE = 4
 _CYCLIC_UNITS = 4
 _CYCLIC_UNITS_ALONE = 8
 
-BlockRun = Callable[[Drive, NDArray[Any], Step, TileMap], tuple[NDArray[Any], NDArray[np.int64]]]
+BlockRun = Callable[[Drive, Array, Step, TileMap], tuple[Array, Ints64]]
 
 
 class Recurrence(ABC):
     """W and leak rates in the form that the kernels of one pattern of connections read."""
 
-    def __init__(self, W: Any, leak: NDArray[Any], activation: str) -> None:
+    def __init__(self, W: Any, leak: Array, activation: str) -> None:
         self._leak, self._n_units, self._code = leak.copy(), W.shape[0], ACTIVATIONS[activation]
         self._count = LINE_BYTES // leak.itemsize
 
     @abstractmethod
-    def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+    def run(self, drive: Drive, tokens: Array, state: Array) -> Array:
         """States (T, n_units) of one stream from ``state`` (n_units,)."""
 
     @abstractmethod
-    def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
+    def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
         """A function that advances streams by a block of at most ``n_steps`` steps.
 
         It returns the states kept (n, n_units), a view into memory that the next call overwrites,
@@ -44,7 +44,7 @@ class Recurrence(ABC):
         """
 
 
-def recurrence_of(W: Any, leak: NDArray[Any], activation: str) -> Recurrence:
+def recurrence_of(W: Any, leak: Array, activation: str) -> Recurrence:
     """The fastest form of W (n_units, n_units) CSR with sorted indices."""
     offsets = cyclic_offsets(W)
     if offsets is None:
@@ -52,7 +52,7 @@ def recurrence_of(W: Any, leak: NDArray[Any], activation: str) -> Recurrence:
     return CyclicRecurrence(W, offsets, leak, activation)
 
 
-def cyclic_offsets(W: Any) -> NDArray[np.int64] | None:
+def cyclic_offsets(W: Any) -> Ints64 | None:
     """Offsets s (degree,) if every unit i is connected to units (i + s_k) mod n_units alone."""
     n = W.shape[0]
     degree = int(W.indptr[1])
@@ -70,12 +70,12 @@ def cyclic_offsets(W: Any) -> NDArray[np.int64] | None:
 class GatheredRecurrence(Recurrence):
     """Any sparse W: rows of a (n_units, 16 streams) state are gathered, a cache line each."""
 
-    def __init__(self, W: Any, leak: NDArray[Any], activation: str) -> None:
+    def __init__(self, W: Any, leak: Array, activation: str) -> None:
         super().__init__(W, leak, activation)
         narrow = np.uint16 if W.shape[0] <= 1 << 16 else np.uint32
         self._W = (W.indptr.astype(np.uint32), W.indices.astype(narrow), W.data.copy())
 
-    def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+    def run(self, drive: Drive, tokens: Array, state: Array) -> Array:
         out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
         if len(tokens):
             table, rows = drive.rows(tokens)
@@ -84,7 +84,7 @@ class GatheredRecurrence(Recurrence):
             kernels.run_rows(*self._W, table, rows, leak, self._code, old, work, out)
         return out
 
-    def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
+    def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
         width, dtype, n_units = kernels.TILE, self._leak.dtype, self._n_units
         n_tiles = -(-n_streams // width)
         state = aligned((n_tiles, n_units * width), dtype)
@@ -95,9 +95,7 @@ class GatheredRecurrence(Recurrence):
         out = aligned((n_units, n_tiles * width * n_steps + self._count), dtype)
         like = (0,) * (width // self._count)
 
-        def run(
-            drive: Drive, text: NDArray[Any], step: Step, over: TileMap
-        ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        def run(drive: Drive, text: Array, step: Step, over: TileMap) -> tuple[Array, Ints64]:
             positions, keep, carry = _tiled(step, n_tiles, width, dtype)
             table, rows = drive.rows(text[positions])
 
@@ -121,17 +119,15 @@ class GatheredRecurrence(Recurrence):
 class CyclicRecurrence(Recurrence):
     """W[i, (i + s_k) mod n_units]: every read is contiguous and sums run over units."""
 
-    def __init__(
-        self, W: Any, offsets: NDArray[np.int64], leak: NDArray[Any], activation: str
-    ) -> None:
+    def __init__(self, W: Any, offsets: Ints64, leak: Array, activation: str) -> None:
         super().__init__(W, leak, activation)
         self._offsets = offsets
         units = np.arange(W.shape[0])[:, None]
         order = np.argsort((W.indices.reshape(len(units), -1) - units) % len(units), axis=1)
         self._weights = np.take_along_axis(W.data.reshape(order.shape), order, axis=1)
-        self._blocked: dict[int, NDArray[Any]] = {}
+        self._blocked: dict[int, Array] = {}
 
-    def run(self, drive: Drive, tokens: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+    def run(self, drive: Drive, tokens: Array, state: Array) -> Array:
         out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
         table, rows = drive.rows(tokens)
         carry = np.ones(len(tokens) + 1, dtype=out.dtype)
@@ -141,7 +137,7 @@ class CyclicRecurrence(Recurrence):
         self._advance(1, table, rows, carry, old, work, out, np.arange(len(tokens)))
         return out
 
-    def streams(self, n_streams: int, n_steps: int, initial_state: NDArray[Any] | None) -> BlockRun:
+    def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
         width = 1 if n_streams == 1 else _CYCLIC_TILE
         dtype, n_tiles = self._leak.dtype, -(-n_streams // width)
         size = self._lanes(width) * self._count
@@ -150,9 +146,7 @@ class CyclicRecurrence(Recurrence):
             self._begin(states[0][0], initial_state, size)
         out = aligned((n_streams * n_steps, self._n_units), dtype)
 
-        def run(
-            drive: Drive, text: NDArray[Any], step: Step, over: TileMap
-        ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        def run(drive: Drive, text: Array, step: Step, over: TileMap) -> tuple[Array, Ints64]:
             positions, keep, carry = _tiled(step, n_tiles, width, dtype)
             table, rows = drive.rows(text[positions])
             targets = np.where(keep, np.cumsum(keep).reshape(keep.shape) - 1, -1)
@@ -179,17 +173,17 @@ class CyclicRecurrence(Recurrence):
     def _lanes(width: int) -> int:
         return _CYCLIC_UNITS_ALONE if width == 1 else _CYCLIC_UNITS
 
-    def _states(self, width: int, size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _states(self, width: int, size: int) -> tuple[Array, Array]:
         pitch = (-(-self._n_units // size) + 1) * size
         # Pitches of a power of two would put all streams into the same cache sets.
         pitch += self._count if pitch * self._leak.itemsize % 1024 == 0 else 0
         shape = (width * pitch,)
         return aligned(shape, self._leak.dtype), aligned(shape, self._leak.dtype)
 
-    def _begin(self, states: NDArray[Any], state: NDArray[Any], size: int) -> None:
+    def _begin(self, states: Array, state: Array, size: int) -> None:
         states[: self._n_units + size] = np.resize(state, self._n_units + size)
 
-    def _in_blocks(self, lanes: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _in_blocks(self, lanes: int) -> tuple[Array, Array]:
         """Weights block of units by block, and leak rates, padded with zeros."""
         if lanes not in self._blocked:
             size = lanes * self._count
@@ -203,7 +197,7 @@ class CyclicRecurrence(Recurrence):
         return weights, _padded(self._leak, len(weights) // len(self._offsets))
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Zeros that begin at a cache line, so that no aligned group of lanes straddles two."""
     n_bytes = int(np.prod(shape)) * dtype.itemsize
     memory = np.zeros(n_bytes + LINE_BYTES, dtype=np.uint8)
@@ -211,7 +205,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return memory[skip : skip + n_bytes].view(dtype).reshape(shape)
 
 
-def _padded(vector: NDArray[Any], size: int) -> NDArray[Any]:
+def _padded(vector: Array, size: int) -> Array:
     out = aligned((size,), vector.dtype)
     out[: len(vector)] = vector
     return out
@@ -219,14 +213,14 @@ def _padded(vector: NDArray[Any], size: int) -> NDArray[Any]:
 
 def _tiled(
     step: Step, n_tiles: int, width: int, dtype: np.dtype[Any]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[Any]]:
+) -> tuple[Ints64, Bools, Array]:
     """Positions and keep (n_tiles, steps * width) of a step, and the carry of its states.
 
     The last is the factor of the state before each step and after the last, 0 or 1,
     (n_tiles, (steps + 1) * width). Streams that do not exist are zeros.
     """
 
-    def by_tile(array: NDArray[Any]) -> NDArray[Any]:
+    def by_tile(array: Array) -> Array:
         padded = np.zeros((n_tiles * width, array.shape[1]), dtype=array.dtype)
         padded[: len(array)] = array
         return padded.reshape(n_tiles, width, -1).transpose(0, 2, 1).reshape(n_tiles, -1)

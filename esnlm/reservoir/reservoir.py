@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,9 +16,10 @@ from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import recurrence_of
 from esnlm.utils.array_shapes import check_pointers, checked_tokens, checked_vectors, counted_inputs
+from esnlm.utils.arrays import Array, Arrays, Ints64
 from esnlm.utils.linking import Linkable
 from esnlm.utils.memory import check_memory
-from esnlm.utils.state_dict import Arrays, Stateful, saved
+from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import tile_map
 from esnlm.utils.validation import (
     Choice,
@@ -26,7 +27,6 @@ from esnlm.utils.validation import (
     DivergenceError,
     Float,
     Number,
-    check_count,
     check_parameters,
     limited,
 )
@@ -129,7 +129,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         check_parameters(self)
         if n_inputs is None:
             n_inputs = counted_inputs(X)
-        check_count("n_inputs", n_inputs)
+        Count().check("n_inputs", n_inputs)
         dtype = np.dtype(self.dtype)
         dense = self.n_units if self.topology == "orthogonal" else min(self.degree, self.n_units)
         driven = self.n_units if self.input_degree is None else self.input_degree
@@ -157,7 +157,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         *,
         initial_state: ArrayLike | None = None,
         features: ArrayLike | None = None,
-    ) -> NDArray[Any]:
+    ) -> Array:
         """States of one sequence: tokens (T,) or vectors (T, n_inputs) -> (T, n_units).
 
         Parameters
@@ -180,13 +180,11 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         self._check_states(states)
         return states
 
-    def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[Any]:
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
         """Draw the weights for X and return its states."""
         return self.fit(X).transform(X)
 
-    def advance(
-        self, state: ArrayLike, token: int, *, features: ArrayLike | None = None
-    ) -> NDArray[Any]:
+    def advance(self, state: ArrayLike, token: int, *, features: ArrayLike | None = None) -> Array:
         """State (n_units,) after one more token."""
         check_is_fitted(self, "W_")
         return self.transform([token], initial_state=state, features=features)[0]
@@ -204,7 +202,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         n_threads: int | None = None,
         return_positions: bool = False,
         initial_state: ArrayLike | None = None,
-    ) -> Iterator[tuple[NDArray[Any], ...]]:
+    ) -> Iterator[tuple[Array, ...]]:
         """Blocks of (states (n, n_units), next tokens (n,)) of a whole corpus, in parallel streams.
 
         Every pair is yielded once, in an order of the streams', not of the text. A block is a view
@@ -253,11 +251,11 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         text = np.asarray(tokens)
         self._fit_on_first_use(text, features)
         text = checked_tokens(text, self._n_tokens(features))
-        check_count("n_streams", n_streams)
-        check_count("washout", washout, least=0)
-        check_count("warmup", warmup, least=0)
+        Count().check("n_streams", n_streams)
+        Count(0).check("washout", washout)
+        Count(0).check("warmup", warmup)
         if block_size is not None:
-            check_count("block_size", block_size)
+            Count().check("block_size", block_size)
         plan = StreamPlan(len(text), checked_starts(starts, len(text)), n_streams, warmup, washout)
         if block_size is None:
             row = self.n_units * self.W_.dtype.itemsize
@@ -269,12 +267,12 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
     def _blocks(
         self,
         drive: Drive,
-        text: NDArray[Any],
+        text: Array,
         plan: StreamPlan,
         block_size: int,
-        initial_state: NDArray[Any] | None,
+        initial_state: Array | None,
         n_threads: int | None,
-    ) -> Iterator[tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64]]]:
+    ) -> Iterator[tuple[Array, Ints64, Ints64]]:
         """Blocks of states (n, n_units), next tokens (n,) and positions (n,) of the tokens read."""
         if plan.n_pairs < 1:
             return
@@ -300,12 +298,12 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         self.W_in_ = weights
 
     @property
-    def _input_columns(self) -> NDArray[Any] | None:
+    def _input_columns(self) -> Array | None:
         """Dense W_in as it lies in memory, input by input: (n_inputs, n_units)."""
         return None if scipy.sparse.issparse(self.W_in_) else self.W_in_.T
 
     @_input_columns.setter
-    def _input_columns(self, columns: NDArray[Any]) -> None:
+    def _input_columns(self, columns: Array) -> None:
         self.W_in_ = np.ascontiguousarray(columns).T
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Any:
@@ -353,9 +351,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
 
         return node_from_reservoir(self)
 
-    def set_weights(
-        self, W: Any, W_in: Any, bias: NDArray[Any], leak_rate: NDArray[Any]
-    ) -> "Reservoir":
+    def set_weights(self, W: Any, W_in: Any, bias: Array, leak_rate: Array) -> "Reservoir":
         """Take given weights instead of drawn ones; cast to ``dtype``."""
         check_parameters(self)
         dtype = np.dtype(self.dtype)
@@ -378,7 +374,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self._token_drive: Drive | None = None
 
-    def _fit_on_first_use(self, inputs: NDArray[Any], features: ArrayLike | None) -> None:
+    def _fit_on_first_use(self, inputs: Array, features: ArrayLike | None) -> None:
         if hasattr(self, "W_"):
             return
         self.fit(n_inputs=None if features is None else np.shape(features)[1], X=inputs)
@@ -394,7 +390,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
             self._token_drive = Drive(self.W_in_, self.bias_)
         return self._token_drive
 
-    def _initial(self, state: ArrayLike | None) -> NDArray[Any]:
+    def _initial(self, state: ArrayLike | None) -> Array:
         if state is None:
             return np.zeros(self.n_units, dtype=self.W_.dtype)
         given = np.array(state, dtype=self.W_.dtype)
@@ -404,7 +400,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
             raise ValueError("initial_state must hold finite numbers, got NaN or infinity")
         return given
 
-    def _check_states(self, states: NDArray[Any]) -> None:
+    def _check_states(self, states: Array) -> None:
         if self.activation == "tanh":  # always of reasonable size where drives are finite
             return
         if states.size and not -_LIMIT <= states.min() <= states.max() <= _LIMIT:

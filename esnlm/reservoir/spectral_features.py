@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import randomized_svd
 from threadpoolctl import threadpool_limits
@@ -13,8 +13,9 @@ from threadpoolctl import threadpool_limits
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.word_features import LearnedFeatures
 from esnlm.utils.array_shapes import checked_tokens
+from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.state_dict import saved
-from esnlm.utils.validation import check_count
+from esnlm.utils.validation import Count
 
 # Pairs that are counted at once, and iterations of the randomised decomposition.
 _PIECE = 1 << 22
@@ -100,7 +101,7 @@ class SpectralWordFeatures(LearnedFeatures):
             For tokens outside the vocabulary, no two neighbouring ones, or more features than
             words.
         """
-        check_count("n_features", self.n_features)
+        Count().check("n_features", self.n_features)
         ids = checked_tokens(tokens, n_tokens)
         size = int(ids.max(initial=0)) + 1 if n_tokens is None else int(n_tokens)
         if self.n_features > size:
@@ -131,7 +132,7 @@ class SpectralWordFeatures(LearnedFeatures):
 
 
 def pair_counts(
-    tokens: NDArray[Any], n_tokens: int, starts: NDArray[np.int64] | None = None
+    tokens: Array, n_tokens: int, starts: Ints64 | None = None
 ) -> scipy.sparse.csr_matrix:
     """Count how often v follows u: tokens (T,) -> (n_tokens, n_tokens) float64, row u, column v.
 

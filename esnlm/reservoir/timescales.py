@@ -8,14 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import gammaincc, ndtr
 from scipy.stats import ks_1samp
 
 from esnlm.reservoir.weights import inverse_gamma_decay
+from esnlm.utils.arrays import Floats
 
 
-def forget_bias(timescales: ArrayLike) -> NDArray[np.float64]:
+def forget_bias(timescales: ArrayLike) -> Floats:
     """Bias of a forget gate that keeps exp(-1/T): ``-log(exp(1/T) - 1)`` (equation 5).
 
     >>> forget_bias([0.5, 3.0, 1000.0]).round(4).tolist()
@@ -25,7 +26,7 @@ def forget_bias(timescales: ArrayLike) -> NDArray[np.float64]:
     return -rates - np.log(-np.expm1(-rates))
 
 
-def estimated_timescales(mean_forget_gate: ArrayLike) -> NDArray[np.float64]:
+def estimated_timescales(mean_forget_gate: ArrayLike) -> Floats:
     """``-1 / log f``, of forget gates averaged over a text, in (0, 1) (equation 3).
 
     >>> estimated_timescales([np.exp(-1 / 20)]).round(9).tolist()
@@ -37,7 +38,7 @@ def estimated_timescales(mean_forget_gate: ArrayLike) -> NDArray[np.float64]:
     return -1 / np.log(gates)
 
 
-def inverse_gamma_timescales(alpha: float, n_units: int) -> NDArray[np.float64]:
+def inverse_gamma_timescales(alpha: float, n_units: int) -> Floats:
     """The quantiles (i + 1/2) / n_units of InverseGamma(alpha, 1), rising, (n_units,).
 
     A mixture of exponential decays whose timescales follow this law decays as t^-alpha
@@ -88,11 +89,11 @@ def closest_gaussian(timescales: ArrayLike) -> tuple[float, float]:
     return round(mean, 2), distance
 
 
-def _ks(times: NDArray[np.float64], law: Callable[[Any], Any]) -> float:
+def _ks(times: Floats, law: Callable[[Any], Any]) -> float:
     return float(ks_1samp(times.ravel(), law, method="asymp").statistic)
 
 
-def _positive(name: str, values: ArrayLike) -> NDArray[np.float64]:
+def _positive(name: str, values: ArrayLike) -> Floats:
     array = np.asarray(values, dtype=np.float64)
     wrong = array[~(np.isfinite(array) & (array > 0))]
     if wrong.size:

@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 import scipy.special
-from numpy.typing import NDArray
 
 from esnlm.utils.array_shapes import check_pointers
+from esnlm.utils.arrays import Array, Floats
 
 reservoirpy = lazy_loader.load("reservoirpy")  # slow to import
 
@@ -110,9 +110,7 @@ def input_weights(
     return scipy.sparse.csc_matrix(made, dtype=dtype)
 
 
-def check_shapes(
-    n_units: int, W: Any, W_in: Any, bias: NDArray[Any], leak_rate: NDArray[Any]
-) -> None:
+def check_shapes(n_units: int, W: Any, W_in: Any, bias: Array, leak_rate: Array) -> None:
     """Raise ValueError unless all shapes and indices fit: compiled code reads without checks."""
     parts: tuple[tuple[str, Any, tuple[int, ...]], ...] = (
         ("W", W, (n_units, n_units)),
@@ -139,14 +137,14 @@ def check_shapes(
 
 def leak_rates(
     leak_rate: Any, n_units: int, dtype: np.dtype[Any], rng: np.random.Generator
-) -> NDArray[Any]:
+) -> Array:
     """Leak rate of every unit (n_units,), each in (0, 1]: given, or drawn from a named law."""
     if isinstance(leak_rate, tuple | list) and leak_rate and isinstance(leak_rate[0], str):
         leak_rate = _named_leak(leak_rate, n_units, rng)
     return given_leak_rates(leak_rate, n_units, dtype)
 
 
-def given_leak_rates(leak_rate: Any, n_units: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def given_leak_rates(leak_rate: Any, n_units: int, dtype: np.dtype[Any]) -> Array:
     """Leak rate of every unit (n_units,), each in (0, 1], from a number or from an array."""
     try:
         rates = np.asarray(leak_rate, dtype=np.float64)
@@ -164,17 +162,17 @@ def given_leak_rates(leak_rate: Any, n_units: int, dtype: np.dtype[Any]) -> NDAr
     return np.maximum(rates, np.finfo(dtype).eps).astype(dtype)
 
 
-def inverse_gamma_decay(alpha: float, n_units: int) -> NDArray[np.float64]:
+def inverse_gamma_decay(alpha: float, n_units: int) -> Floats:
     """1 / T at the quantiles (i + 1/2) / n_units of T ~ InverseGamma(alpha, beta=1), falling.
 
     1 / T ~ Gamma(alpha, 1), here at the quantiles from the top.
     """
     quantiles = (np.arange(n_units) + 0.5) / n_units
-    rates: NDArray[np.float64] = scipy.special.gammaincinv(alpha, 1 - quantiles)
+    rates: Floats = scipy.special.gammaincinv(alpha, 1 - quantiles)
     return rates
 
 
-def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> Floats:
     name, parameters = law[0], [float(value) for value in law[1:]]
     if name == "uniform" and len(parameters) == 2:
         low, high = parameters

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -14,7 +14,8 @@ from esnlm.kernels import features as kernels
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.recurrence import ACTIVATIONS
 from esnlm.utils.array_shapes import check_arrays, checked_tokens
-from esnlm.utils.state_dict import Arrays, Stateful, saved
+from esnlm.utils.arrays import Array, Arrays
+from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.validation import Count, Number, check_parameters, limited
 
 _descend: Any = kernels.descend  # compiled functions carry no types of their own
@@ -27,9 +28,9 @@ _LARGEST_STEP = 0.1
 class LearnedFeatures(Stateful, TransformerMixin, BaseEstimator):
     """A table of word vectors, ``embedding_`` (n_tokens, n_features), that drives a reservoir."""
 
-    embedding_: NDArray[Any]
+    embedding_: Array
 
-    def transform(self, tokens: ArrayLike) -> NDArray[Any]:
+    def transform(self, tokens: ArrayLike) -> Array:
         """The features of tokens (T,) int, as an array (T, n_features)."""
         check_is_fitted(self, "embedding_")
         return self.embedding_[checked_tokens(tokens, len(self.embedding_))]

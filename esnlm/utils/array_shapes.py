@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from esnlm.utils.arrays import Array, Ints64
 
 _KINDS = {"f": "float32 or float64", "i": "integers", "b": "booleans"}
 
 
-def check_arrays(
-    arrays: Mapping[str, NDArray[Any]], layouts: Mapping[str, str], **lengths: int
-) -> None:
+def check_arrays(arrays: Mapping[str, Array], layouts: Mapping[str, str], **lengths: int) -> None:
     """Raise ValueError unless each array that is there is of the kind and shape of its layout.
 
     A layout is a kind, f(loat), i(nteger) or b(ool), and letters for the lengths of the axes. A
@@ -62,7 +62,7 @@ def check_pointers(name: str, indptr: Any, indices: Any, data: Any, n_rows: int,
         )
 
 
-def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> NDArray[Any]:
+def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> Array:
     """Tokens (T,) as they are, or ValueError unless they are integers in [0, n_tokens)."""
     tokens = np.asarray(tokens)
     if tokens.ndim != 1:
@@ -81,7 +81,7 @@ def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> NDArray[Any]:
     return tokens
 
 
-def checked_positions(starts: ArrayLike) -> NDArray[np.int64]:
+def checked_positions(starts: ArrayLike) -> Ints64:
     """Positions (n,) where sequences begin, or ValueError unless they are integers."""
     where = np.asarray(starts)
     if where.ndim != 1 or (len(where) and where.dtype.kind not in "iu"):
@@ -104,7 +104,7 @@ def counted_inputs(X: ArrayLike | None) -> int:
     return int(tokens.max()) + 1
 
 
-def checked_vectors(name: str, values: ArrayLike, n_columns: int) -> NDArray[Any]:
+def checked_vectors(name: str, values: ArrayLike, n_columns: int) -> Array:
     """Vectors (n, n_columns) as they are, once they are finite."""
     vectors = np.asarray(values)
     if vectors.ndim != 2 or vectors.shape[1] != n_columns:

@@ -4,12 +4,13 @@ from typing import Any
 
 import numpy as np
 import reservoirpy.nodes
-from numpy.typing import NDArray
 from reservoirpy.activationsfunc import identity, relu, tanh
 from reservoirpy.model import Model
 from reservoirpy.node import Node, OnlineNode
 from reservoirpy.ops import link as link_nodes
 from reservoirpy.utils.data_validation import check_node_input
+
+from esnlm.utils.arrays import Array, Floats, Ints64
 
 _ACTIVATIONS = {tanh: "tanh", relu: "relu", identity: "identity"}
 
@@ -30,10 +31,10 @@ class _EstimatorNode(_Labelled):
     output_dim: Any
     _outputs: Any
 
-    def _step(self, state: Any, x: NDArray[Any]) -> Any:
+    def _step(self, state: Any, x: Array) -> Any:
         return self._run(state, x[None])[0]
 
-    def _run(self, state: Any, x: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
+    def _run(self, state: Any, x: Array) -> tuple[Any, Array]:
         if not len(x):
             return state, np.empty((0, self.output_dim))
         out = self._outputs(state, x)
@@ -62,7 +63,7 @@ class ReservoirNode(_EstimatorNode, Node):
         self.state = {"out": np.zeros(self.output_dim)}
         self.initialized = True
 
-    def _outputs(self, state: Any, x: NDArray[Any]) -> NDArray[Any]:
+    def _outputs(self, state: Any, x: Array) -> Array:
         return np.asarray(self.reservoir.transform(x, initial_state=state["out"]))
 
 
@@ -102,7 +103,7 @@ class ReadoutNode(_EstimatorNode, OnlineNode):
         self.state = {"out": np.zeros(self.output_dim)}
         return self
 
-    def partial_fit(self, x: Any, y: Any = None) -> NDArray[np.float64]:
+    def partial_fit(self, x: Any, y: Any = None) -> Floats:
         """Learn from one more series; the probabilities of its steps, once they are learned.
 
         The first call needs targets whose width says how many classes there are.
@@ -133,10 +134,10 @@ class ReadoutNode(_EstimatorNode, OnlineNode):
             self.initialize(x, y)
         return y
 
-    def _learning_step(self, x: NDArray[Any], y: NDArray[Any] | None) -> NDArray[np.float64]:
+    def _learning_step(self, x: Array, y: Array | None) -> Floats:
         return self.partial_fit(x[None], None if y is None else y[None])[0]
 
-    def _outputs(self, state: Any, x: NDArray[Any]) -> NDArray[np.float64]:
+    def _outputs(self, state: Any, x: Array) -> Floats:
         out = np.zeros((len(x), self.output_dim))
         classes = np.asarray(self.readout.classes_, dtype=np.int64)
         out[:, classes] = self.readout.predict_proba(x)
@@ -186,7 +187,7 @@ def as_columns(y: Any) -> Any:
     return y[:, None] if isinstance(y, np.ndarray) and y.ndim == 1 else y
 
 
-def _labels(targets: NDArray[Any]) -> NDArray[np.int64]:
+def _labels(targets: Array) -> Ints64:
     """Classes (T,) of targets (T, n_classes) or (T, 1); ValueError for real numbers."""
     if targets.shape[1] == 1:
         labels = targets[:, 0]
@@ -249,6 +250,6 @@ def node_from_reservoir(reservoir: Any) -> reservoirpy.nodes.Reservoir:
     return node
 
 
-def _joined(series: Any, warmup: int) -> NDArray[Any]:
+def _joined(series: Any, warmup: int) -> Array:
     several = isinstance(series, list | tuple) or series.ndim == 3
     return np.concatenate([part[warmup:] for part in (series if several else [series])])

@@ -6,9 +6,8 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
-Arrays = dict[str, NDArray[Any]]
+from esnlm.utils.arrays import Array, Arrays
 
 
 def with_prefix(prefix: str, arrays: Arrays) -> Arrays:
@@ -27,7 +26,7 @@ def saved(*names: str, **renamed: str) -> dict[str, str]:
     return {name: name for name in names} | renamed
 
 
-def array_of(arrays: Arrays, name: str) -> NDArray[Any] | None:
+def array_of(arrays: Arrays, name: str) -> Array | None:
     """The array saved under a name, or the labels saved as JSON; None where there is neither."""
     if name + "json" in arrays:
         return np.asarray(json.loads(bytes(arrays[name + "json"])))

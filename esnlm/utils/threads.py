@@ -9,7 +9,7 @@ from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any
 
-from esnlm.utils.validation import check_count
+from esnlm.utils.validation import Count
 
 #: Applies a function to every tile, results in the order of the tiles.
 TileMap = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
@@ -31,7 +31,7 @@ def n_threads(requested: int | None = None) -> int:
                 " unset it"
             )
         return int(text)
-    check_count("n_threads", requested)
+    Count().check("n_threads", requested)
     return requested
 
 

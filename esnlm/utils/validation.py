@@ -125,8 +125,3 @@ class Float(NamedTuple):
         except TypeError:
             known = value
         Choice(("float32", "float64")).check(name, known)
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raise ValueError unless ``value`` is an integer of at least ``least``."""
-    Count(least).check(name, value)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from esnlm.text.corpus import CorpusError
 from esnlm.text.datasets import shakespeare
-from esnlm.utils.validation import check_count
+from esnlm.utils.validation import Count
 
 
 class Opening(NamedTuple):
@@ -126,7 +126,7 @@ def equal_parts(
     >>> [[work.title for work in part] for part in parts]
     [['a'], ['b', 'c']]
     """
-    check_count("n_parts", n_parts)
+    Count().check("n_parts", n_parts)
     together = {title: min(titles) for titles in kin for title in titles}
     groups: dict[str, list[Work]] = {}
     for work in works:

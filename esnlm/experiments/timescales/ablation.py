@@ -14,7 +14,7 @@ from sklearn.utils import gen_batches
 
 from esnlm.models.reservoir import LanguageModel
 from esnlm.text.corpus import TokenStream
-from esnlm.utils.validation import check_count
+from esnlm.utils.validation import Count
 
 #: Windows (n, T) of tokens -> states (n, T, units) of each layer after each token.
 Reader = Callable[[NDArray[np.int64]], list[NDArray[Any]]]
@@ -100,7 +100,7 @@ def word_ablation(
     reservoir's, or the cells of an LSTM's layers.
     """
     for name, value in (("context", context), ("n_lags", n_lags), ("n_windows", n_windows)):
-        check_count(name, value)
+        Count().check(name, value)
     read, width = _reader(model)
     windows = ablation_windows(stream, context, n_lags, n_windows)
     at_once = max(1, _STATE_BYTES // (4 * width * windows.shape[1]))

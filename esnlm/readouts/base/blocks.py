@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+
+from esnlm.utils.arrays import Array, Ints
 
 #: States X (n, n_units), and their labels or the columns of these (n,).
-Block = tuple[NDArray[Any], NDArray[Any]]
+Block = tuple[Array, Array]
 #: Each ``iter()`` is a fresh pass, in memory that the next block may use again.
 Blocks = Iterable[Block]
 
@@ -73,7 +74,7 @@ class ArrayBlocks:
     ([2, 2, 1], [2, 2, 1])
     """
 
-    def __init__(self, X: NDArray[Any], y: NDArray[Any], block_size: int | None = None) -> None:
+    def __init__(self, X: Array, y: Array, block_size: int | None = None) -> None:
         if len(X) != len(y):
             raise ValueError(f"X has {len(X)} rows and y {len(y)}: give one target a row")
         if block_size is not None and block_size < 1:
@@ -130,7 +131,7 @@ def in_memory(blocks: Blocks, n_rows: int, n_bytes: float = np.inf) -> ArrayBloc
 class Interleaved:
     """Arrays as blocks of rows far apart, ``k, k + m, k + 2m ...``: a fixed kind of shuffle."""
 
-    def __init__(self, X: NDArray[Any], codes: NDArray[np.intp], rows: int) -> None:
+    def __init__(self, X: Array, codes: Ints, rows: int) -> None:
         self.X = X
         self.codes = codes
         self.n_blocks = max(1, len(X) // rows)

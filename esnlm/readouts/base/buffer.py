@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.blocks import ArrayBlocks, rows_within
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.base.rows import Rows
+from esnlm.utils.arrays import Array, Ints
 
 _BUFFER_BYTES = 1 << 28
 #: Saved names of waiting rows, and their attributes.
@@ -32,7 +32,7 @@ class BufferedReadout(StreamingReadout):
     _stale = False
 
     @abstractmethod
-    def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _update(self, X: Array, codes: Ints) -> None:
         """One incremental step from the present parameters on X (n, n_units), codes (n,)."""
 
     def _batch_rows(self) -> int:
@@ -46,7 +46,7 @@ class BufferedReadout(StreamingReadout):
         self._waiting, self._streaming, self._stale = Rows("X", "codes"), fitted, False
         super()._forget(fitted=fitted)
 
-    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _absorb(self, X: Array, codes: Ints) -> None:
         while len(X):
             size = self._batch_rows() if self._streaming else self._capacity(X.dtype)
             room = max(0, size - self._waiting.n)

@@ -1,21 +1,20 @@
 """The last tokens read, as columns beside a state: the input of direct connections."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+
+from esnlm.utils.arrays import Array, Ints64
 
 #: In place of a token before the beginning of a text.
 NO_TOKEN = -1
 
 
 def last_tokens(
-    tokens: NDArray[Any],
-    positions: NDArray[np.int64],
-    starts: NDArray[np.int64] | None,
+    tokens: Array,
+    positions: Ints64,
+    starts: Ints64 | None,
     n_last: int,
-    before: NDArray[np.int64] | None = None,
-) -> NDArray[np.int64]:
+    before: Ints64 | None = None,
+) -> Ints64:
     """Tokens read last at positions (n,), the newest first: (n, n_last), `NO_TOKEN` for none.
 
     Tokens before a start (sorted positions where a sequence begins; None: 0 alone) do not belong
@@ -35,7 +34,7 @@ def last_tokens(
     return out
 
 
-def read_on(last: NDArray[np.int64], ids: NDArray[Any]) -> NDArray[np.int64]:
+def read_on(last: Ints64, ids: Array) -> Ints64:
     """The last tokens (n_last,), the newest first, after more tokens ids (n,).
 
     >>> read_on(np.array([3, -1]), np.array([4]))

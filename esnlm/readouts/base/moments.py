@@ -1,16 +1,16 @@
 """Additive sufficient statistics of (state, next token) pairs, from which ridge is solved."""
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import blas
 from scipy.sparse import csr_array
 
 from esnlm.kernels import moments as kernels
 from esnlm.utils.array_shapes import check_arrays
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints
 from esnlm.utils.memory import check_memory
-from esnlm.utils.state_dict import Arrays, Stateful
+from esnlm.utils.state_dict import Stateful
 from esnlm.utils.threads import tile_map
 
 # Rows whose products are summed in the states' own precision before float64 takes over.
@@ -53,13 +53,13 @@ class Moments(Stateful):
         self.counts = np.zeros(n_classes, dtype=np.int64)
         self.sums = np.zeros((n_classes, n_units))
         self._gram = np.zeros((n_units, n_units))
-        self._gram_sum: NDArray[np.float64] | None = None
-        self._part: NDArray[Any] | None = None
+        self._gram_sum: Floats | None = None
+        self._part: Array | None = None
         self._rows_in_part = 0
-        self._staged: NDArray[Any] | None = None
+        self._staged: Array | None = None
         self._n_staged = 0
 
-    def add(self, X: NDArray[Any], codes: NDArray[np.intp]) -> Self:
+    def add(self, X: Array, codes: Ints) -> Self:
         """Absorb states X (n, n_units), C or F order, and their columns (n,); returns self."""
         if X.ndim != 2 or X.shape[1] != self.n_units:
             raise ValueError(f"X must be (n, {self.n_units}), got {X.shape}")
@@ -81,18 +81,18 @@ class Moments(Stateful):
         return self
 
     @property
-    def mean(self) -> NDArray[np.float64]:
+    def mean(self) -> Floats:
         """Mean state (n_units,)."""
         return self.sums.sum(axis=0) / max(self.n, 1)
 
-    def gram(self) -> NDArray[np.float64]:
+    def gram(self) -> Floats:
         """XᵀX (n_units, n_units) of the ``n_gram`` rows that entered it."""
         self._empty_stage()
         self._empty_part()
         kernels.mirror_upper_triangle(self._gram)
         return self._gram
 
-    def centred_gram(self) -> NDArray[np.float64]:
+    def centred_gram(self) -> Floats:
         """(X - mean)ᵀ(X - mean) (n_units, n_units); of a sample, scaled to all n rows."""
         if self.n_gram == 0:
             return np.zeros((self.n_units, self.n_units))
@@ -103,11 +103,11 @@ class Moments(Stateful):
             centred *= self.n / self.n_gram
         return centred
 
-    def centred_sums(self) -> NDArray[np.float64]:
+    def centred_sums(self) -> Floats:
         """(Y - mean)ᵀ(X - mean) (n_classes, n_units) for one-hot Y."""
         return self.sums - np.outer(self.counts, self.mean)
 
-    def pooled(self, groups: NDArray[np.intp]) -> Self:
+    def pooled(self, groups: Ints) -> Self:
         """Moments of the same rows whose targets are groups (n_classes,) of classes.
 
         The Gram matrix is shared with this one, not copied.
@@ -157,7 +157,7 @@ class Moments(Stateful):
             self._staged[: len(staged)] = staged
         return self
 
-    def _add_sums(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _add_sums(self, X: Array, codes: Ints) -> None:
         by_columns = not X.flags.c_contiguous and self.n_classes <= len(X)
         add = kernels.add_grouped_columns if by_columns else kernels.add_grouped_rows
 
@@ -167,7 +167,7 @@ class Moments(Stateful):
         with tile_map(1 if X.size < _WORTH_THREADS else None) as over:
             over(part, range(0, self.n_units, _UNITS))
 
-    def _add_products(self, X: NDArray[Any]) -> None:
+    def _add_products(self, X: Array) -> None:
         """Add XᵀX; small blocks are staged so that each product has many rows."""
         if len(X) >= _STAGED:
             for start in range(0, len(X), _PIECE):
@@ -190,7 +190,7 @@ class Moments(Stateful):
             rows, self._n_staged = self._n_staged, 0
             self._add_piece(self._staged[:rows])
 
-    def _add_piece(self, X: NDArray[Any]) -> None:
+    def _add_piece(self, X: Array) -> None:
         """Add XᵀX of at most ``_PIECE`` rows to the part that is summed in X's precision."""
         if self._part is not None and self._part.dtype != X.dtype:
             self._empty_part()

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -25,8 +25,9 @@ from esnlm.readouts.base.blocks import (
     rows_within,
 )
 from esnlm.utils.array_shapes import check_arrays
+from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.linking import Linkable
-from esnlm.utils.state_dict import Arrays, Stateful, array_of, saved
+from esnlm.utils.state_dict import Stateful, array_of, saved
 from esnlm.utils.validation import DivergenceError
 
 _WITHOUT_STATE = (
@@ -42,7 +43,7 @@ _DIVERGED = (
 _PREDICTION_BYTES = 1 << 26
 
 
-def encode_labels(y: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
+def encode_labels(y: Array, classes: Array) -> Ints:
     """Labels (n,) -> their columns in sorted ``classes`` (V,): (n,) intp.
 
     >>> encode_labels(np.array(["b", "a"]), np.array(["a", "b", "c"]))
@@ -79,7 +80,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     #: Whether ``fit_blocks`` needs one pass only.
     _reads_once: ClassVar[bool] = False
 
-    classes_: NDArray[Any]
+    classes_: Array
     n_features_in_: int
     #: False where it was loaded to predict, and has no state to learn from.
     _can_learn = True
@@ -102,7 +103,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         return 0
 
     def begin(
-        self, classes: ArrayLike, n_units: int, *, n_rows: int, counts: NDArray[Any] | None = None
+        self, classes: ArrayLike, n_units: int, *, n_rows: int, counts: Array | None = None
     ) -> Self:
         """Forget any earlier fit, and prepare for `train` with passes of ``n_rows`` rows.
 
@@ -150,13 +151,13 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
                 yield Progress(number, ended=True)
         self._finish(held_out)
 
-    def _sample(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _sample(self, X: Array, codes: Ints) -> None:
         """Read a block of the pilot sample, whose rows come again in the first pass."""
 
     def _end_sample(self) -> None:
         """The pilot sample is complete."""
 
-    def _learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _learn(self, X: Array, codes: Ints) -> None:
         """Learn from the next block of the pass."""
         self._absorb(X, codes)
 
@@ -267,22 +268,22 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         exhaust(self.train(SamePasses(coded), judges))
         return self
 
-    def predict_proba(self, X: ArrayLike) -> NDArray[Any]:
+    def predict_proba(self, X: ArrayLike) -> Array:
         """Probability of every class: X (n, n_units) -> (n, V), rows sum to one."""
         return self._probabilities(self._ready(X))
 
-    def predict_log_proba(self, X: ArrayLike) -> NDArray[Any]:
+    def predict_log_proba(self, X: ArrayLike) -> Array:
         """Natural log-probability of every class: X (n, n_units) -> (n, V)."""
         return self._log_probabilities(self._ready(X))
 
-    def predict_log_proba_of(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
+    def predict_log_proba_of(self, X: ArrayLike, y: ArrayLike) -> Array:
         """Natural log-probability (n,) of label y[i] after state X[i].
 
         Equals the entries of `predict_log_proba`, without an (n, V) array in memory.
         """
         return self._log_probabilities_of(*self._ready_pairs(X, y))
 
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
+    def predict(self, X: ArrayLike) -> Array:
         """Most probable class of each row: X (n, n_units) -> (n,)."""
         best = np.argmax(self._log_probabilities(self._ready(X)), axis=1)
         return self.classes_[best]
@@ -308,30 +309,34 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     def _start(self) -> None:
         """Forget any earlier fit; ``classes_`` are known, ``n_features_in_`` maybe not yet."""
 
-    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
+    def _plan(self, n_rows: int, counts: Array | None) -> None:
         """Prepare for passes of n_rows rows, with counts (V,) of the classes or None."""
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         """`train` from scratch on re-iterable blocks of (X, codes)."""
         self._plan(blocks_rows(blocks) or sum(len(codes) for _, codes in blocks), None)
+        self._read_in_passes(blocks, held_out)
+
+    def _read_in_passes(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        """All of `_stream` over passes that are alike."""
         exhaust(self._stream(SamePasses(blocks), held_out))
 
     @abstractmethod
-    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _absorb(self, X: Array, codes: Ints) -> None:
         """Take one more chunk; may put off the solving to `_settle`."""
 
     @abstractmethod
     def _settle(self) -> None:
         """Make the parameters current with everything absorbed."""
 
-    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _probabilities(self, X: Array) -> Array:
         return np.exp(self._log_probabilities(X))
 
-    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _log_probabilities(self, X: Array) -> Array:
         with np.errstate(divide="ignore"):
             return np.log(self._probabilities(X))
 
-    def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
+    def _log_probabilities_of(self, X: Array, codes: Ints) -> Array:
         out = np.empty(len(X), dtype=X.dtype)
         rows = rows_within(_PREDICTION_BYTES, len(self.classes_), np.float64)
         predict = self._predictor(X.dtype)
@@ -341,18 +346,18 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
             out[part] = logs[np.arange(len(logs)), codes[part]]
         return out
 
-    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _predictor(self, dtype: Any) -> Callable[[Array], Array]:
         """`_log_probabilities` of many parts of one array of that dtype, made ready once."""
         return self._log_probabilities
 
-    def _ready_pairs(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    def _ready_pairs(self, X: ArrayLike, y: ArrayLike) -> tuple[Array, Ints]:
         states = self._ready(X)
         codes = encode_labels(np.asarray(y), self.classes_)
         if len(codes) != len(states):
             raise ValueError(f"X has {len(states)} rows and y {len(codes)}: give one label a row")
         return states, codes
 
-    def _ready(self, X: ArrayLike) -> NDArray[Any]:
+    def _ready(self, X: ArrayLike) -> Array:
         """X validated for prediction, after the parameters were made current."""
         check_is_fitted(self, "classes_")
         states = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
@@ -378,7 +383,7 @@ def _divergence() -> Iterator[None]:
         raise DivergenceError(_DIVERGED.format("probabilities")) from error
 
 
-def _check_labels(y: NDArray[Any]) -> None:
+def _check_labels(y: Array) -> None:
     """Refuse targets of a regression. Text has many classes a row, so only floats are suspect."""
     if y.dtype.kind not in "biuUS":
         with warnings.catch_warnings():
@@ -386,7 +391,7 @@ def _check_labels(y: NDArray[Any]) -> None:
             check_classification_targets(y)
 
 
-def _sorted_classes(classes: ArrayLike) -> NDArray[Any]:
+def _sorted_classes(classes: ArrayLike) -> Array:
     known = np.unique(np.asarray(list(classes) if isinstance(classes, Set) else classes))
     if len(known) == 0:
         raise ValueError("classes is empty: name every label")

@@ -1,11 +1,11 @@
 """Rows that wait to be learned from."""
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from esnlm.utils.state_dict import Arrays, Stateful
+from esnlm.utils.arrays import Array, Arrays
+from esnlm.utils.state_dict import Stateful
 
 
 class Rows(Stateful):
@@ -20,18 +20,18 @@ class Rows(Stateful):
 
     def __init__(self, *names: str) -> None:
         self.names = names
-        self.parts: list[tuple[NDArray[Any], ...]] = []
+        self.parts: list[tuple[Array, ...]] = []
 
     @property
     def n(self) -> int:
         """Number of rows."""
         return sum(len(first) for first, *_ in self.parts)
 
-    def add(self, *arrays: NDArray[Any]) -> None:
+    def add(self, *arrays: Array) -> None:
         """Add rows of every array."""
         self.parts.append(arrays)
 
-    def joined(self) -> tuple[NDArray[Any], ...]:
+    def joined(self) -> tuple[Array, ...]:
         """Rows one after another, in memory of their own."""
         return tuple(np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
 

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from esnlm.readouts.base.blocks import Blocks
@@ -28,7 +27,8 @@ from esnlm.readouts.two_level.word_clusters import (
     state_clusters,
 )
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors
-from esnlm.utils.state_dict import Arrays, saved
+from esnlm.utils.arrays import Array, Arrays, Ints
+from esnlm.utils.state_dict import saved
 from esnlm.utils.validation import Choice, Count, check_parameters, limited
 
 _KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpertsReadout}
@@ -234,7 +234,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         n_words = len(self.classes_)
         return min(n_words, self.n_classes or max(1, round(factor * float(np.sqrt(n_words)))))
 
-    def _assign(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:
+    def _assign(self, counts: Array, vectors: Array) -> Ints:
         kind = self._kind_of_classes
         if kind == "given":
             return given_classes(self.clustering, self.classes_)
@@ -258,14 +258,14 @@ class ClassFactoredReadout(TwoLevelReadout):
         if kind == "clusters":
             word_class = state_clusters(moments, self._number_of_classes(1.0), self._seed())
         else:
-            vectors: NDArray[Any] = np.zeros((moments.n_classes, 1))
+            vectors: Array = np.zeros((moments.n_classes, 1))
             if kind == "words":
                 directions, _ = canonical_directions(moments, CLUSTERED_DIRECTIONS)
                 vectors = word_vectors(moments, directions)
             word_class = self._assign(moments.counts, vectors)
         self._begin_separate(word_class).fit(blocks, held_out)
 
-    def _begin_separate(self, word_class: NDArray[np.intp]) -> SeparateFactors:
+    def _begin_separate(self, word_class: Ints) -> SeparateFactors:
         self._separate = SeparateFactors(word_class, self._classes, self._words)
         self._show()
         return self._separate

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.two_level.readout import TwoLevelReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
-from esnlm.utils.state_dict import Arrays
+from esnlm.utils.arrays import Array, Arrays, Floats32, Ints
 from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, limited
 
 _RATE, _RATE_POWER = 7.3, -0.84
@@ -47,10 +46,8 @@ class LowRankReadout(TwoLevelReadout):
         Rank P; at most the number of units.
     alpha : float
         Penalty on half the squared weights of the components, beside the summed loss.
-    n_frequent : int, optional
-        Words that are classes of their own. None: 3 √V.
-    n_classes : int, optional
-        Classes of the other words. None: 1.5 √V.
+    n_frequent, n_classes : int, optional
+        Words that are classes of their own, and classes of the others. None: 3 √V, 1.5 √V.
     n_passes : int
         Passes over the rows; more where rows are few (with direct connections: very few).
     learning_rate : float, optional
@@ -71,7 +68,7 @@ class LowRankReadout(TwoLevelReadout):
     direct_rate : float
         Learning rate (AdaGrad) of the direct connections; falls linearly to zero.
     buffer_size : int
-        Rows that ``partial_fit`` keeps before it learns from them and forgets them.
+        See `BufferedReadout`.
     random_state : int, RandomState instance or None
         Starts the clustering.
 
@@ -139,7 +136,7 @@ class LowRankReadout(TwoLevelReadout):
     buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
 
-    unigram_: NDArray[np.float32] | None = field(default=None, init=False)
+    unigram_: Floats32 | None = field(default=None, init=False)
 
     def _start(self) -> None:
         check_parameters(self)
@@ -168,7 +165,7 @@ class LowRankReadout(TwoLevelReadout):
             discounted=True,
         )
 
-    def _assign(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:
+    def _assign(self, counts: Array, vectors: Array) -> Ints:
         root = float(np.sqrt(len(counts)))
         n_frequent = round(3 * root) if self.n_frequent is None else self.n_frequent
         n_classes = max(1, round(1.5 * root)) if self.n_classes is None else self.n_classes

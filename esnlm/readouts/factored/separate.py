@@ -6,12 +6,12 @@ from itertools import accumulate
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks
 from esnlm.readouts.two_level.word_factors import ClassLayout
-from esnlm.utils.state_dict import Arrays, Stateful, with_prefix
+from esnlm.utils.arrays import Array, Arrays, Ints
+from esnlm.utils.state_dict import Stateful, with_prefix
 
 _MEMORY = 1 << 28
 
@@ -23,9 +23,7 @@ class SeparateFactors(Stateful):
     There is no readout for a single class, nor within classes of one word.
     """
 
-    def __init__(
-        self, word_class: NDArray[np.intp], class_template: Any, word_template: Any
-    ) -> None:
+    def __init__(self, word_class: Ints, class_template: Any, word_template: Any) -> None:
         self.class_template, self.word_template = class_template, word_template
         self.layout = ClassLayout(word_class)
         self.n_units = 0  # set before training states are loaded
@@ -59,7 +57,7 @@ class SeparateFactors(Stateful):
                 raise ValueError(f"the labels of the factor {name!r} are not those of its words")
         return self
 
-    def _labels(self, name: str) -> NDArray[np.intp]:
+    def _labels(self, name: str) -> Ints:
         if name == "class":
             return np.arange(self.layout.n_classes)
         return self.layout.words(int(name.removeprefix("word")))
@@ -88,13 +86,13 @@ class SeparateFactors(Stateful):
                 factor = self._new(f"word{c}")
                 self._readouts[f"word{c}"] = factor.fit_blocks(part, words, judges.get(c))
 
-    def learn_later(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def learn_later(self, X: Array, codes: Ints) -> None:
         """Learn from more rows."""
         if self.class_factor is not None:
             self.class_factor.partial_fit(X, self.layout.word_class[codes])
         self._learn_words(X, codes)
 
-    def log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def log_probabilities(self, X: Array) -> Array:
         """log P(w | x) of every word: X (n, n_units) -> (n, V)."""
         log_class = self._log_class(X)
         out = np.empty((len(X), len(self._column)), dtype=X.dtype)
@@ -102,16 +100,16 @@ class SeparateFactors(Stateful):
             out[:, self.layout.words(c)] = log_class[:, c, None] + self._within(c, X)
         return out
 
-    def log_probability_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
+    def log_probability_of(self, X: Array, codes: Ints) -> Array:
         """log P(w | x) (n,) of one word a row."""
         classes = self.layout.word_class[codes]
-        total: NDArray[Any] = self._log_class(X)[np.arange(len(codes)), classes]
+        total: Array = self._log_class(X)[np.arange(len(codes)), classes]
         for c, rows in self.layout.rows_by_class(classes):
             inside = self._within(c, X[rows])
             total[rows] += inside[np.arange(len(rows)), self._column[codes[rows]]]
         return total
 
-    def _learn_words(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _learn_words(self, X: Array, codes: Ints) -> None:
         for c, rows in self.layout.rows_by_class(self.layout.word_class[codes]):
             words = self.layout.words(c)
             if len(words) > 1:
@@ -119,13 +117,13 @@ class SeparateFactors(Stateful):
                 factor = self._readouts.setdefault(name, self._new(name))
                 factor.partial_fit(X[rows], codes[rows], classes=words)
 
-    def _log_class(self, X: NDArray[Any]) -> Any:
+    def _log_class(self, X: Array) -> Any:
         """log P(class | x): (n, n_classes)."""
         if self.class_factor is None:
             return np.zeros((len(X), 1), dtype=X.dtype)
         return self.class_factor.predict_log_proba(X)
 
-    def _within(self, c: int, X: NDArray[Any]) -> Any:
+    def _within(self, c: int, X: Array) -> Any:
         """log P(w | class c, x) over the words of class c, ascending; uniform if none was seen."""
         if f"word{c}" in self._readouts:
             return self._readouts[f"word{c}"].predict_log_proba(X)
@@ -143,7 +141,7 @@ class _ClassOf:
     """Blocks of (X, word) as blocks of (X, class of the word)."""
 
     blocks: Blocks
-    word_class: NDArray[np.intp]
+    word_class: Ints
 
     def __iter__(self) -> Iterator[Block]:
         for X, codes in self.blocks:

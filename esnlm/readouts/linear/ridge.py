@@ -7,14 +7,14 @@ from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
-from esnlm.utils.state_dict import Arrays, saved
+from esnlm.utils.arrays import Array, Arrays, Bools, Floats, Ints
+from esnlm.utils.state_dict import saved
 from esnlm.utils.validation import Choice, Count, Number, check_parameters, limited
 
 _PATH = np.logspace(-9, 0, 28)
@@ -109,7 +109,7 @@ class RidgeReadout(StreamingReadout):
             raise ValueError(f"floor must lie in (0, 1) or be 'auto', got {self.floor!r}")
         self._moments: Moments | None = None
         self._stale = False
-        self.path_: dict[str, NDArray[np.float64]] = {}
+        self.path_: dict[str, Floats] = {}
 
     def _finish(self, held_out: Blocks | None = None) -> None:
         """Choose the penalty and solve; of many held-out rows, as many as a minute allows."""
@@ -141,7 +141,7 @@ class RidgeReadout(StreamingReadout):
             moments = self._all_moments()
             self._set_solution(moments, alpha, _Spectrum(moments).coefficients(alpha))
 
-    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _absorb(self, X: Array, codes: Ints) -> None:
         self._all_moments().add(X, codes)
         for name in self._arrays():
             self.__dict__.pop(name, None)
@@ -184,13 +184,11 @@ class RidgeReadout(StreamingReadout):
         alpha = float(alphas[int(np.argmin(scores))])
         self._set_solution(moments, alpha, spectrum.coefficients(alpha))
 
-    def _set_solution(self, moments: Moments, alpha: float, coef: NDArray[np.float64]) -> None:
+    def _set_solution(self, moments: Moments, alpha: float, coef: Floats) -> None:
         self.alpha_, self.coef_, self._stale = alpha, coef, False
         self.intercept_ = moments.counts / moments.n - coef @ moments.mean
 
-    def _held_out_scores(
-        self, spectrum: "_Spectrum", alphas: NDArray[np.float64], held_out: Blocks
-    ) -> NDArray[np.float64]:
+    def _held_out_scores(self, spectrum: "_Spectrum", alphas: Floats, held_out: Blocks) -> Floats:
         """Mean negative log-likelihood of the held-out rows under each penalty (n_alphas,)."""
         total, n_rows = np.zeros(len(alphas)), 0
         floor = self._floor()
@@ -212,20 +210,20 @@ class RidgeReadout(StreamingReadout):
     def _floor(self) -> float:
         return least_output(len(self.classes_)) if self.floor == "auto" else float(self.floor)
 
-    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _probabilities(self, X: Array) -> Array:
         return self._distributions(X.dtype)(X)
 
-    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _predictor(self, dtype: Any) -> Callable[[Array], Array]:
         distributions = self._distributions(dtype)
         return lambda X: np.log(distributions(X))
 
-    def _distributions(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _distributions(self, dtype: Any) -> Callable[[Array], Array]:
         weights = self.coef_.T.astype(dtype, copy=False)
         intercept = self.intercept_.astype(dtype, copy=False)
         return lambda X: floor_rows(X @ weights + intercept, self._floor())
 
 
-def _coefficients(moments: Moments, alpha: float) -> NDArray[np.float64]:
+def _coefficients(moments: Moments, alpha: float) -> Floats:
     """Coefficients (V, n_units) by Cholesky, or by the spectrum where the matrix is singular."""
     gram = moments.centred_gram()
     gram.flat[:: moments.n_units + 1] += alpha
@@ -255,13 +253,13 @@ class _Spectrum:
         # tr(YᵀY) of one-hot targets is n; centring takes n_v² / n off for each class.
         self.variation = moments.n - float(np.sum(moments.counts**2.0)) / moments.n
 
-    def coefficients(self, alpha: float) -> NDArray[np.float64]:
+    def coefficients(self, alpha: float) -> Floats:
         """Coefficients (V, n_units) of one penalty."""
         shrunk = inverse_of(self.values + alpha)[:, None] * self.rotated_sums
         return np.ascontiguousarray((self.vectors @ shrunk).T)
 
 
-def inverse_of(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def inverse_of(values: Floats) -> Floats:
     """1 / value of eigenvalues, zero for those that are zero but for rounding."""
     least = np.finfo(np.float64).eps * max(float(values.max()), _LEAST_VALUE) * len(values)
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > least)
@@ -269,8 +267,8 @@ def inverse_of(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def gcv_error(
     alpha: float,
-    values: NDArray[np.float64],
-    power: NDArray[np.float64],
+    values: Floats,
+    power: Floats,
     variation: float,
     n_rows: int,
     n_intercepts: int = 1,
@@ -301,7 +299,7 @@ def _split(blocks: ArrayBlocks, fraction: float) -> tuple[ArrayBlocks, ArrayBloc
     """Every (1 / fraction)-th row apart from the others; None where that leaves no row."""
     rows = np.arange(len(blocks.y))
     period = max(2, round(1 / fraction))
-    held: NDArray[np.bool_] = rows % period == period - 1
+    held: Bools = rows % period == period - 1
     if not held.any():
         return blocks, None
     others = ArrayBlocks(blocks.X[~held], blocks.y[~held])

@@ -1,9 +1,8 @@
 """Linear outputs to distributions: values below a floor are raised to it, as in Rachez."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
+
+from esnlm.utils.arrays import Array
 
 
 def least_output(n_classes: int) -> float:
@@ -15,7 +14,7 @@ def least_output(n_classes: int) -> float:
     return 1e-3 * min(1.0, 24 / n_classes)
 
 
-def floor_rows(outputs: NDArray[Any], floor: float | NDArray[Any]) -> NDArray[Any]:
+def floor_rows(outputs: Array, floor: float | Array) -> Array:
     """Raise outputs (n, V) to ``floor``, one or one a class (V,), and divide each row by its sum.
 
     In place; returns outputs.

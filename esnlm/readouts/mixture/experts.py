@@ -6,10 +6,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from esnlm.readouts.mixture.optimize import Floats, QuasiNewtonMemory
+from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
 from esnlm.readouts.mixture.whitening import Source, TrainingRows
+from esnlm.utils.arrays import Array, Floats, Ints64
 
 _SHORTEST_STEP = 2.0**-8
 # Keeps the intercepts of classes that never occur finite; too weak to matter elsewhere.
@@ -19,7 +19,7 @@ _INTERCEPT_ALPHA = 1e-3
 _LOWEST_LOGIT = -25.0
 
 
-def softmax_in_place(logits: Floats, axis: int) -> Floats:
+def softmax_in_place(logits: Array, axis: int) -> Array:
     """Softmax along ``axis``, no share below about 1e-11."""
     logits -= logits.max(axis=axis, keepdims=True)
     np.maximum(logits, _LOWEST_LOGIT, out=logits)
@@ -38,17 +38,17 @@ class Prior:
     that of the deviations, and of the gate's weights; mean, of the same shape, is the mode.
     """
 
-    precision: NDArray[np.float64]
+    precision: Floats
     n_experts: int
     share: float = 0.0
-    mean: Floats | None = None
+    mean: Array | None = None
 
     @classmethod
     def of_weights(
         cls,
         n_experts: int,
         n_classes: int,
-        shares: NDArray[np.float64],
+        shares: Floats,
         *,
         alpha: float,
         common_alpha: float,
@@ -69,7 +69,7 @@ class Prior:
         total = n_experts * alpha + common_alpha
         return cls(precision, n_experts, n_experts * alpha / total if total else 0.0)
 
-    def centre(self, weights: Floats) -> NDArray[np.float64]:
+    def centre(self, weights: Array) -> Floats:
         """Mode of each row of ``weights`` (rows, width), given what the experts share."""
         centre = np.zeros(self.precision.shape)
         if self.mean is not None:
@@ -81,18 +81,18 @@ class Prior:
             experts[:, :, :-1] += self.share * away[:, :, :-1].mean(axis=0)
         return centre
 
-    def product(self, direction: Floats) -> NDArray[np.float64]:
+    def product(self, direction: Array) -> Floats:
         """Second derivative of the energy times ``direction``."""
         if not self.share:
             return self.precision * direction
         centre = Prior(self.precision, self.n_experts, self.share).centre(direction)
         return self.precision * (direction - centre)
 
-    def gradient(self, weights: Floats) -> NDArray[np.float64]:
+    def gradient(self, weights: Array) -> Floats:
         """Gradient of the log-density."""
         return self.precision * (self.centre(weights) - weights)
 
-    def log_density(self, weights: Floats) -> tuple[float, float]:
+    def log_density(self, weights: Array) -> tuple[float, float]:
         """Log-density of the experts' weights, and of the gate's, up to constants."""
         away = weights if self.mean is None else weights - self.mean
         energy = 0.5 * np.einsum("ij,ij->i", away, -self.gradient(weights))
@@ -102,10 +102,10 @@ class Prior:
 class Posterior(NamedTuple):
     """One tile: experts (K, V, m), gate and responsibilities (K, m), log P(y|x) (m,)."""
 
-    experts: Floats
-    gate: Floats
-    responsibilities: Floats
-    log_probability: Floats
+    experts: Array
+    gate: Array
+    responsibilities: Array
+    log_probability: Array
 
 
 class Expectation(NamedTuple):
@@ -118,8 +118,8 @@ class Expectation(NamedTuple):
 
     log_likelihood: float
     penalised: float
-    gradient: NDArray[np.float64] | None
-    curvature: NDArray[np.float64]
+    gradient: Floats | None
+    curvature: Floats
     statistics: Any
 
 
@@ -141,7 +141,7 @@ class Experts(ABC):
     _: KW_ONLY
     n_conjugate: int
 
-    def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Floats:
+    def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Array:
         """First weights: class frequencies in the intercepts, random elsewhere."""
         K, V = self.n_experts, self.n_classes
         width = rows.whitening.map.shape[0]
@@ -152,8 +152,8 @@ class Experts(ABC):
         return weights.astype(rows.whitening.map.dtype)
 
     def iterate(
-        self, source: Source, weights: Floats, expected: Expectation, memory: QuasiNewtonMemory
-    ) -> tuple[Floats, Expectation]:
+        self, source: Source, weights: Array, expected: Expectation, memory: QuasiNewtonMemory
+    ) -> tuple[Array, Expectation]:
         """M-step, halved until the penalised log-likelihood does not fall, and the next E-step."""
         step_to = self.m_step(source, weights, expected, memory)
         step = 1.0
@@ -169,11 +169,11 @@ class Experts(ABC):
         return weights, expected
 
     def scores(
-        self, rows: TrainingRows, weights: Floats, expected: Expectation
+        self, rows: TrainingRows, weights: Array, expected: Expectation
     ) -> tuple[float, float, float | None]:
         """Penalised, training and held-out log-likelihood a row (nats)."""
 
-        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> float:
+        def tile(_: int, Z: Array, codes: Array) -> float:
             return float(self._log_probability(Z, codes, weights).sum(dtype=np.float64))
 
         n, held_out = rows.train.n, None
@@ -181,21 +181,21 @@ class Experts(ABC):
             held_out = sum(rows.held_out.each(tile)) / rows.held_out.n
         return expected.penalised / n, expected.log_likelihood / n, held_out
 
-    def gate(self, Z: Floats, weights: Floats) -> Floats:
+    def gate(self, Z: Array, weights: Array) -> Array:
         """P(k | x): Z (m, width) -> (m, K)."""
         rows = weights[self.n_experts * self.n_classes :]
         return np.ascontiguousarray(softmax_in_place(rows @ Z.T, axis=0).T)
 
-    def responsibilities(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+    def responsibilities(self, Z: Array, codes: Array, weights: Array) -> Array:
         """P(k | x, y): Z (m, width), codes (m,) -> (m, K)."""
         return np.ascontiguousarray(self.posterior(Z, codes, weights).responsibilities.T)
 
-    def distribution(self, Z: Floats, weights: Floats) -> Floats:
+    def distribution(self, Z: Array, weights: Array) -> Array:
         """P(y|x): Z (m, width) -> (m, V)."""
         experts, gate = self._factors(Z, weights)
         return np.einsum("km,kvm->mv", gate, experts)
 
-    def _factors(self, Z: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    def _factors(self, Z: Array, weights: Array) -> tuple[Array, Array]:
         """Outputs of the experts (K, V, m), before any softmax, and P(k | x) (K, m)."""
         n_rows = self.n_experts * self.n_classes
         outputs = weights @ Z.T
@@ -203,23 +203,23 @@ class Experts(ABC):
         return experts, softmax_in_place(outputs[n_rows:], axis=0)
 
     @abstractmethod
-    def _intercepts(self, counts: NDArray[np.int64]) -> Floats:
+    def _intercepts(self, counts: Ints64) -> Array:
         """First intercepts (V,) of an expert, from the counts of the classes."""
 
     @abstractmethod
-    def posterior(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Posterior:
+    def posterior(self, Z: Array, codes: Array, weights: Array) -> Posterior:
         """Responsibilities of one tile, by Bayes' rule: Z (m, width), codes (m,)."""
 
     @abstractmethod
-    def _log_probability(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+    def _log_probability(self, Z: Array, codes: Array, weights: Array) -> Array:
         """Predicted log-probability of each label: (m,)."""
 
     @abstractmethod
-    def e_step(self, source: Source, weights: Floats) -> Expectation:
+    def e_step(self, source: Source, weights: Array) -> Expectation:
         """Responsibilities of every row, summed to the likelihood and the M-step's statistics."""
 
     @abstractmethod
     def m_step(
-        self, source: Source, weights: Floats, expected: Expectation, memory: QuasiNewtonMemory
-    ) -> Callable[[float], Floats]:
+        self, source: Source, weights: Array, expected: Expectation, memory: QuasiNewtonMemory
+    ) -> Callable[[float], Array]:
         """Weights for a step length in (0, 1]; Q rises for every one that is short enough."""

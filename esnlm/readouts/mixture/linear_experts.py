@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.readouts.mixture.experts import Expectation, Experts, Posterior, softmax_in_place
-from esnlm.readouts.mixture.optimize import Floats, QuasiNewtonMemory, conjugate_gradient
+from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.whitening import Source
+from esnlm.utils.arrays import Array, Ints64
 
 # Rounds of (experts given what they share, what they share given the experts).
 _COMMON_ROUNDS = 3
@@ -20,10 +20,10 @@ _COMMON_ROUNDS = 3
 class _Statistics(NamedTuple):
     """Weighted Grams (K, D, D), cross moments (K, V, D), the gate's gradient (K, D) and shares."""
 
-    grams: Floats
-    cross: Floats
-    gate_gradient: Floats
-    gate: list[Floats] | None
+    grams: Array
+    cross: Array
+    gate_gradient: Array
+    gate: list[Array] | None
 
 
 @dataclass
@@ -42,10 +42,10 @@ class LinearExperts(Experts):
 
     variance: float = field(kw_only=True)
 
-    def _intercepts(self, counts: NDArray[np.int64]) -> Floats:
+    def _intercepts(self, counts: Ints64) -> Array:
         return counts / counts.sum()
 
-    def posterior(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Posterior:
+    def posterior(self, Z: Array, codes: Array, weights: Array) -> Posterior:
         means, gate = self._factors(Z, weights)
         hit = means[:, codes, np.arange(len(Z))]
         squared = 1.0 - 2.0 * hit + np.einsum("kvm,kvm->km", means, means)
@@ -58,12 +58,12 @@ class LinearExperts(Experts):
         constant = 0.5 * self.n_classes * np.log(2 * np.pi * self.variance)
         return Posterior(means, gate, joint, np.log(total) + top - constant)
 
-    def e_step(self, source: Source, weights: Floats) -> Expectation:
+    def e_step(self, source: Source, weights: Array) -> Expectation:
         K, V = self.n_experts, self.n_classes
         width = weights.shape[1]
         keep = source.in_memory
 
-        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> Any:
+        def tile(_: int, Z: Array, codes: Array) -> Any:
             gate, r, log_density = self.posterior(Z, codes, weights)[1:]
             m = len(Z)
             targets = np.zeros((K, V, m), dtype=Z.dtype)
@@ -91,8 +91,8 @@ class LinearExperts(Experts):
         return Expectation(log_density, penalised, None, curvature, statistics)
 
     def m_step(
-        self, source: Source, weights: Floats, expected: Expectation, memory: QuasiNewtonMemory
-    ) -> Callable[[float], Floats]:
+        self, source: Source, weights: Array, expected: Expectation, memory: QuasiNewtonMemory
+    ) -> Callable[[float], Array]:
         """Experts in closed form; a Newton step for the gate, of any length."""
         statistics: _Statistics = expected.statistics
         n_rows = self.n_experts * self.n_classes
@@ -100,13 +100,13 @@ class LinearExperts(Experts):
         experts = self._closed_form(statistics, old)
         direction = self._gate_direction(source, weights, expected)
 
-        def step_to(step: float) -> Floats:
+        def step_to(step: float) -> Array:
             gate = old[n_rows:] + step * direction
             return np.concatenate([experts, gate]).astype(weights.dtype)
 
         return step_to
 
-    def _closed_form(self, statistics: _Statistics, old: Floats) -> Floats:
+    def _closed_form(self, statistics: _Statistics, old: Array) -> Array:
         """Ridge regression of every expert towards what they share: (n_experts * V, width)."""
         K, V, width = self.n_experts, self.n_classes, old.shape[1]
         precision = self.prior.precision[: K * V].reshape(K, V, width)[:, 0]
@@ -127,16 +127,16 @@ class LinearExperts(Experts):
             weights[: K * V] = np.concatenate(solved)
         return weights[: K * V]
 
-    def _gate_direction(self, source: Source, weights: Floats, expected: Expectation) -> Floats:
+    def _gate_direction(self, source: Source, weights: Array, expected: Expectation) -> Array:
         K, n_rows = self.n_experts, self.n_experts * self.n_classes
         rows = weights[n_rows:]
         precision = self.prior.precision[n_rows:]
         gates = expected.statistics.gate
 
-        def product(search: Floats) -> Floats:
+        def product(search: Array) -> Array:
             narrow = search.astype(rows.dtype)
 
-            def tile(index: int, Z: Floats, codes: NDArray[Any]) -> Floats:
+            def tile(index: int, Z: Array, codes: Array) -> Array:
                 gate = softmax_in_place(rows @ Z.T, axis=0) if gates is None else gates[index]
                 change = narrow @ Z.T
                 change -= (gate * change).sum(axis=0)
@@ -155,9 +155,9 @@ class LinearExperts(Experts):
             gradient, product, inverse, np.zeros(K, dtype=np.intp), self.n_conjugate
         )
 
-    def _log_probability(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+    def _log_probability(self, Z: Array, codes: Array, weights: Array) -> Array:
         return np.log(self.distribution(Z, weights)[np.arange(len(Z)), codes])
 
-    def distribution(self, Z: Floats, weights: Floats) -> Floats:
+    def distribution(self, Z: Array, weights: Array) -> Array:
         """P(y|x): Z (m, width) -> (m, n_classes), floored and normalised."""
         return floor_rows(super().distribution(Z, weights), least_output(self.n_classes))

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,6 +18,7 @@ from esnlm.readouts.mixture.linear_experts import LinearExperts
 from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
 from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
 from esnlm.readouts.mixture.whitening import Source, Whitening, prepare
+from esnlm.utils.arrays import Array, Floats, Ints
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters, limited
 
@@ -54,10 +55,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
     variance : float
         Of linear experts around their means. It is not estimated: a small variance, which is
         what maximum likelihood finds, lets experts specialise in outcomes instead of in states.
-    max_iter : int
-        Most EM iterations.
-    tol : float
-        Stop when an iteration gains less than this many nats a row.
+    max_iter, tol : int, float
+        Most EM iterations; one that gains less than ``tol`` nats a row is the last.
     n_conjugate : int
         Steps of conjugate gradient in each M-step.
     n_restarts : int
@@ -68,8 +67,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         it. Held-out rows are those given to `fit_blocks`, or ``validation_fraction`` of the
         training rows, taken in stretches of 64 consecutive rows; with fewer than 256 of them
         every row trains.
-    validation_fraction : float
-    patience : int
+    validation_fraction, patience : float, int
     buffer_size : int
         Rows kept in memory (1 GiB at most). More rows are streamed: every pass of EM reads the
         blocks again.
@@ -85,10 +83,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         Weights on whitened states, intercept last.
     gate_coef_ : ndarray (n_experts, n_units + 1)
     whitening_mean_ : ndarray (n_units,), whitening_map_ : ndarray (n_units, n_units)
-    monitor_ : ConvergenceMonitor
-        History of the kept run.
     monitors_ : list of ConvergenceMonitor
-        One a restart.
+        The history of each run; ``monitor_`` is that of the kept one.
     n_iter_ : int
 
     References
@@ -140,13 +136,13 @@ class MixtureOfExpertsReadout(BufferedReadout):
     random_state: Any = None
     verbose: bool = False
 
-    def gate_proba(self, X: ArrayLike) -> NDArray[Any]:
+    def gate_proba(self, X: ArrayLike) -> Array:
         """P(z|x), of the gate before the label is seen: X (n, n_units) -> (n, n_experts)."""
         states = self._ready(X)
         experts, weights = self._experts(), self._weights()
         return np.concatenate([experts.gate(Z, weights) for _, Z in self._tiles(states)])
 
-    def responsibilities(self, X: ArrayLike, y: ArrayLike) -> NDArray[Any]:
+    def responsibilities(self, X: ArrayLike, y: ArrayLike) -> Array:
         """P(z|x, y), which expert explains each label: X (n, n_units), y (n,) -> (n, n_experts)."""
         states, codes = self._ready_pairs(X, y)
         experts, weights = self._experts(), self._weights()
@@ -192,7 +188,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
                 self.monitors_.append(monitor)
         self.n_iter_ = max(self.monitor_.n_iter, 1)
 
-    def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _update(self, X: Array, codes: Ints) -> None:
         """One step of EM on new rows, the earlier weights being the prior (running Laplace)."""
         weights = self._weights()
         precision = self._prior().precision + self.curvature_[:, None]
@@ -206,7 +202,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
             )
         self._keep(weights, self.curvature_ + expected.curvature)
 
-    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _probabilities(self, X: Array) -> Array:
         experts, weights, whitening = self._experts(), self._weights(), self._whitening()
         P = np.empty((len(X), len(self.classes_)), dtype=X.dtype)
 
@@ -223,7 +219,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         step = min(1024, rows_within(_PREDICTION_BYTES, logits, np.float32))
         return [slice(start, start + step) for start in range(0, n, step)]
 
-    def _tiles(self, X: NDArray[Any]) -> Iterator[tuple[slice, NDArray[Any]]]:
+    def _tiles(self, X: Array) -> Iterator[tuple[slice, Array]]:
         return ((tile, self._whitening()(X[tile])) for tile in self._slices(len(X)))
 
     @contextmanager
@@ -254,14 +250,14 @@ class MixtureOfExpertsReadout(BufferedReadout):
             )
         return SoftmaxExperts(*sizes, prior, n_conjugate=self.n_conjugate)
 
-    def _keep(self, weights: NDArray[Any], curvature: NDArray[np.float64]) -> None:
+    def _keep(self, weights: Array, curvature: Floats) -> None:
         shape = self.n_experts, len(self.classes_), weights.shape[1]
         n_rows = self.n_experts * len(self.classes_)
         self.expert_coef_ = weights[:n_rows].reshape(shape)
         self.gate_coef_ = weights[n_rows:]
         self.curvature_ = curvature
 
-    def _weights(self) -> NDArray[Any]:
+    def _weights(self) -> Array:
         check_is_fitted(self, "expert_coef_")
         width = self.gate_coef_.shape[1]
         return np.concatenate([self.expert_coef_.reshape(-1, width), self.gate_coef_])

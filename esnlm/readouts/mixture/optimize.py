@@ -1,23 +1,21 @@
 """Directions of the M-step: truncated conjugate gradient, and a quasi-Newton memory over steps."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[Any]
+from esnlm.utils.arrays import Array, Ints
 
 _TINY = 1e-300
 
 
 def conjugate_gradient(
-    gradient: Floats,
-    product: Callable[[Floats], Floats],
-    inverse_diagonal: Floats,
-    systems: NDArray[np.intp],
+    gradient: Array,
+    product: Callable[[Array], Array],
+    inverse_diagonal: Array,
+    systems: Ints,
     n_steps: int,
-) -> Floats:
+) -> Array:
     """Approximate solution D (rows, width) of H D = gradient, from ``n_steps`` products with H.
 
     Started at zero, every truncation is a direction of ascent for the function whose negative
@@ -26,10 +24,10 @@ def conjugate_gradient(
     lengths. ``inverse_diagonal`` (rows, width) is the preconditioner.
     """
 
-    def inner(left: Floats, right: Floats) -> Floats:
+    def inner(left: Array, right: Array) -> Array:
         return np.bincount(systems, weights=np.einsum("ij,ij->i", left, right))
 
-    def by_row(values: Floats) -> Floats:
+    def by_row(values: Array) -> Array:
         return values[systems, None]
 
     direction = np.zeros(gradient.shape)
@@ -60,15 +58,15 @@ class QuasiNewtonMemory:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._pairs: list[tuple[Floats, Floats, float]] = []
+        self._pairs: list[tuple[Array, Array, float]] = []
 
-    def update(self, step: Floats, drop: Floats) -> None:
+    def update(self, step: Array, drop: Array) -> None:
         """Remember that the gradient fell by ``drop`` along ``step``."""
         product = float(np.vdot(step, drop))
         if product > 1e-10 * float(np.vdot(step, step)):
             self._pairs = [*self._pairs, (step, drop, 1.0 / product)][-self.size :]
 
-    def direction(self, gradient: Floats, solve: Callable[[Floats], Floats]) -> Floats:
+    def direction(self, gradient: Array, solve: Callable[[Array], Array]) -> Array:
         """Two-loop recursion around ``solve``, the Newton step of the M-step for a gradient."""
         remaining = np.array(gradient, dtype=np.float64)
         lengths = []

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.mixture.experts import Expectation, Experts, Posterior, softmax_in_place
-from esnlm.readouts.mixture.optimize import Floats, QuasiNewtonMemory, conjugate_gradient
+from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.whitening import Source
+from esnlm.utils.arrays import Array, Ints64
 
 # Bytes of posteriors kept from the E-step for the products of the M-step.
 _KEPT_BYTES = 1 << 28
@@ -19,20 +19,20 @@ class SoftmaxExperts(Experts):
 
     spread = 0.1
 
-    def _intercepts(self, counts: NDArray[np.int64]) -> Floats:
+    def _intercepts(self, counts: Ints64) -> Array:
         return np.log(counts + 1.0)
 
-    def posterior(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Posterior:
+    def posterior(self, Z: Array, codes: Array, weights: Array) -> Posterior:
         experts, gate = self._factors(Z, weights)
         joint = gate * experts[:, codes, np.arange(len(Z))]
         total = joint.sum(axis=0)
         joint /= total
         return Posterior(experts, gate, joint, np.log(total))
 
-    def e_step(self, source: Source, weights: Floats) -> Expectation:
+    def e_step(self, source: Source, weights: Array) -> Expectation:
         keep = source.in_memory and source.n * len(weights) * weights.itemsize <= _KEPT_BYTES
 
-        def tile(_: int, Z: Floats, codes: NDArray[Any]) -> Any:
+        def tile(_: int, Z: Array, codes: Array) -> Any:
             posterior = self.posterior(Z, codes, weights)
             gradient, curvature = self._derivatives(Z, codes, posterior)
             total = posterior.log_probability.sum(dtype=np.float64)
@@ -52,9 +52,7 @@ class SoftmaxExperts(Experts):
         kept = posteriors if keep else None
         return Expectation(log_likelihood, penalised, gradient, curvature, kept)
 
-    def _derivatives(
-        self, Z: Floats, codes: NDArray[Any], posterior: Posterior
-    ) -> tuple[Floats, Floats]:
+    def _derivatives(self, Z: Array, codes: Array, posterior: Posterior) -> tuple[Array, Array]:
         """Gradient of Q in the weights and Σ of second derivatives in each logit, of one tile."""
         K, V, m = self.n_experts, self.n_classes, len(Z)
         experts, gate, r = posterior[:3]
@@ -72,8 +70,8 @@ class SoftmaxExperts(Experts):
         return residual @ Z, curvature
 
     def m_step(
-        self, source: Source, weights: Floats, expected: Expectation, memory: QuasiNewtonMemory
-    ) -> Callable[[float], Floats]:
+        self, source: Source, weights: Array, expected: Expectation, memory: QuasiNewtonMemory
+    ) -> Callable[[float], Array]:
         """Newton step on Q for all experts and the gate, corrected by the steps before it."""
         kept: list[Posterior] | None = expected.statistics
         inverse = 1.0 / (expected.curvature[:, None] + self.prior.precision)
@@ -81,24 +79,24 @@ class SoftmaxExperts(Experts):
         systems = np.zeros(len(weights), dtype=np.intp)
         systems[-self.n_experts :] = 1
 
-        def product(search: Floats) -> Floats:
+        def product(search: Array) -> Array:
             image = self._curved(source, weights, kept, search.astype(weights.dtype))
             image += self.prior.product(search)
             return image
 
-        def solve(gradient: Floats) -> Floats:
+        def solve(gradient: Array) -> Array:
             return conjugate_gradient(gradient, product, inverse, systems, self.n_conjugate)
 
         direction = memory.direction(np.asarray(expected.gradient), solve)
         return lambda step: (weights + step * direction).astype(weights.dtype)
 
     def _curved(
-        self, source: Source, weights: Floats, kept: list[Posterior] | None, search: Floats
-    ) -> Floats:
+        self, source: Source, weights: Array, kept: list[Posterior] | None, search: Array
+    ) -> Array:
         """Product of -∂²Q/∂W² (without the penalty) with ``search``, same shape."""
         K, V = self.n_experts, self.n_classes
 
-        def tile(index: int, Z: Floats, codes: NDArray[Any]) -> Floats:
+        def tile(index: int, Z: Array, codes: Array) -> Array:
             posterior = self.posterior(Z, codes, weights) if kept is None else kept[index]
             experts, gate, r = posterior[:3]
             change = search @ Z.T
@@ -116,10 +114,10 @@ class SoftmaxExperts(Experts):
             image += part
         return image
 
-    def _log_probability(self, Z: Floats, codes: NDArray[Any], weights: Floats) -> Floats:
+    def _log_probability(self, Z: Array, codes: Array, weights: Array) -> Array:
         return self.posterior(Z, codes, weights).log_probability
 
-    def _factors(self, Z: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    def _factors(self, Z: Array, weights: Array) -> tuple[Array, Array]:
         """P(y | x, k) (K, V, m) and P(k | x) (K, m)."""
         logits, gate = super()._factors(Z, weights)
         return softmax_in_place(logits, axis=1), gate

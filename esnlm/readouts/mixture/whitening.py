@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from esnlm.readouts.base.blocks import Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
+from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 from esnlm.utils.threads import TileMap
 
 # Rows of a tile: its posteriors (n_experts * n_classes, rows) should stay in the second cache.
@@ -29,8 +29,8 @@ _KEPT_BYTES = 1 << 30
 class Whitening:
     """Affine map of states to coordinates of mean zero and (nearly) unit covariance."""
 
-    mean: NDArray[Any]  # (n_units,)
-    map: NDArray[Any]  # (n_units, n_units)
+    mean: Array  # (n_units,)
+    map: Array  # (n_units, n_units)
 
     @classmethod
     def from_moments(cls, moments: Moments, dtype: Any) -> "Whitening":
@@ -43,12 +43,12 @@ class Whitening:
         return cls(moments.mean.astype(dtype), np.ascontiguousarray(scaled, dtype=dtype))
 
     @property
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> Floats:
         """Variance of the states along each coordinate, relative to the mean one: (n_units,)."""
         variances = 1.0 / np.sum(np.square(self.map, dtype=np.float64), axis=0)
         return variances / variances.mean()
 
-    def draw(self, rng: np.random.RandomState, n_rows: int) -> NDArray[np.float64]:
+    def draw(self, rng: np.random.RandomState, n_rows: int) -> Floats:
         """Standard normal weights (n_rows, n_units) on whitened coordinates.
 
         They are drawn along the units and rotated, so that they do not depend on the signs and
@@ -57,7 +57,7 @@ class Whitening:
         directions = self.map / np.sqrt(np.sum(np.square(self.map, dtype=np.float64), axis=0))
         return rng.standard_normal((n_rows, len(self.mean))) @ directions
 
-    def __call__(self, X: NDArray[Any]) -> NDArray[Any]:
+    def __call__(self, X: Array) -> Array:
         """States X (n, n_units) -> (n, n_units + 1) C-ordered, last column one."""
         Z = np.empty((len(X), X.shape[1] + 1), dtype=self.map.dtype)
         np.matmul(X - self.mean, self.map, out=Z[:, :-1])
@@ -65,7 +65,7 @@ class Whitening:
         return Z
 
 
-def in_held_out(first: int, n: int, every: int) -> NDArray[np.bool_]:
+def in_held_out(first: int, n: int, every: int) -> Bools:
     """Which of rows first ... first + n - 1 are held out: each ``every``-th stretch of 64 rows.
 
     >>> in_held_out(126, 4, every=2).tolist()
@@ -93,7 +93,7 @@ class Source:
         """Whether every pass has the same batches."""
         return isinstance(self.batches, list)
 
-    def each(self, function: Callable[[int, NDArray[Any], NDArray[Any]], Any]) -> Iterator[Any]:
+    def each(self, function: Callable[[int, Array, Array], Any]) -> Iterator[Any]:
         """Results of ``function(index, Z, codes)`` for every tile, in order, on the threads."""
         index = 0
         for Z, codes in self.batches:
@@ -133,7 +133,7 @@ class TrainingRows:
     whitening: Whitening
     train: Source
     held_out: Source | None
-    counts: NDArray[np.int64]
+    counts: Ints64
 
 
 def prepare(
@@ -174,7 +174,7 @@ def prepare(
     return TrainingRows(whitening, train, inner if inner.n else None, moments.counts)
 
 
-def _capacity(X: NDArray[Any], buffer_size: int) -> int:
+def _capacity(X: Array, buffer_size: int) -> int:
     return min(int(buffer_size), rows_within(_KEPT_BYTES, X.shape[1], X.dtype))
 
 

@@ -1,18 +1,18 @@
 """A softmax readout on states of mean 0 and variance 1, as Köster & Uchida's."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, MappedBlocks, Passes, Progress
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.utils.arrays import Array, Ints
 
 _EPSILON = 1e-5
 
 
-def normalised(states: NDArray[Any]) -> NDArray[Any]:
+def normalised(states: Array) -> Array:
     """LayerNorm without parameters: each row (n, n_units) to mean 0 and variance 1.
 
     >>> normalised(np.array([[1.0, 3.0], [0.0, 0.0]])).round(3)
@@ -38,10 +38,10 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
         judges = None if held_out is None else _normalised_blocks(held_out)
         return super().train(_NormalisedPasses(passes), judges)
 
-    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _absorb(self, X: Array, codes: Ints) -> None:
         super()._absorb(normalised(X), codes)
 
-    def _ready(self, X: ArrayLike) -> NDArray[Any]:
+    def _ready(self, X: ArrayLike) -> Array:
         return normalised(super()._ready(X))
 
 

@@ -8,15 +8,12 @@ where it fits one column for both, ``C = 2 / penalty``).
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.kernels import multinomial as kernels
 from esnlm.readouts.base.blocks import Blocks, rows_within
-
-Float = NDArray[np.float64]
+from esnlm.utils.arrays import Array, Bools, Floats
 
 # Logits of a part of the rows stay in cache.
 _LOGIT_BYTES = 1 << 22
@@ -25,7 +22,7 @@ _COLUMNS = 8
 _NEVER = -1e4
 
 
-def softmax(Z: NDArray[Any]) -> NDArray[Any]:
+def softmax(Z: Array) -> Array:
     """Logits Z (n, V) -> probabilities, in place; returns Z."""
     kernels.shift_rows(Z)
     np.exp(Z, out=Z)
@@ -33,21 +30,21 @@ def softmax(Z: NDArray[Any]) -> NDArray[Any]:
     return Z
 
 
-def log_softmax(Z: NDArray[Any]) -> NDArray[Any]:
+def log_softmax(Z: Array) -> Array:
     """Logits Z (n, V) -> natural log-probabilities, in place; returns Z."""
     Z -= Z.max(axis=1, keepdims=True)
     Z -= np.log(np.exp(Z).sum(axis=1, keepdims=True))
     return Z
 
 
-def logits(X: NDArray[Any], weights: NDArray[Any], intercept: NDArray[Any]) -> NDArray[Any]:
+def logits(X: Array, weights: Array, intercept: Array) -> Array:
     """X (n, n_units) @ weights (n_units, V) + intercept (V,), in X's dtype."""
     Z = X @ weights.astype(X.dtype, copy=False)
     Z += intercept.astype(X.dtype, copy=False)
     return Z
 
 
-def mean_loss(blocks: Blocks, weights: NDArray[Any], intercept: NDArray[Any]) -> float:
+def mean_loss(blocks: Blocks, weights: Array, intercept: Array) -> float:
     """Mean negative log-likelihood (nats) of blocks of (X, codes)."""
     total, n_rows = 0.0, 0
     for X, codes in blocks:
@@ -64,7 +61,7 @@ def mean_loss(blocks: Blocks, weights: NDArray[Any], intercept: NDArray[Any]) ->
     return total / n_rows
 
 
-def residuals(Z: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+def residuals(Z: Array, targets: Array) -> tuple[Array, ...]:
     """Negative log-likelihoods (n,) of logits Z (n, V), and the factors of their derivatives.
 
     These are probabilities P (n, V) in Z's memory, and the residuals ``P - t`` (n, V) for targets
@@ -81,9 +78,7 @@ def residuals(Z: NDArray[Any], targets: NDArray[Any]) -> tuple[NDArray[Any], ...
     return np.log(sums) - chosen, Z, R
 
 
-def discount(
-    R: NDArray[Any], targets: NDArray[Any], shares: NDArray[Any], backoff: NDArray[Any] | float
-) -> None:
+def discount(R: Array, targets: Array, shares: Array, backoff: Array | float) -> None:
     """Make residuals R (n, V) those of targets whose ``shares`` (n,) go to ``backoff`` (V,)."""
     R[np.arange(len(R)), targets] += shares
     R -= shares[:, None] * backoff
@@ -103,20 +98,20 @@ class MultinomialLoss:
 
     blocks: Blocks
     penalty: float
-    centre: Float
-    fixed: NDArray[np.bool_]
+    centre: Floats
+    fixed: Bools
     stride: int = 1
     lasting: bool = True
-    curvature: Float = field(init=False)
+    curvature: Floats = field(init=False)
 
-    def evaluate(self, theta: Float) -> tuple[float, Float]:
+    def evaluate(self, theta: Floats) -> tuple[float, Floats]:
         """Objective and gradient (n_units + 1, V); Hessian products refer to this theta after."""
         W, intercept = theta[:-1], theta[-1] - self.centre @ theta[:-1]
         W, intercept = _padded(W, 0.0), _padded(intercept, 2 * _NEVER)
         gradient = np.zeros((len(theta), len(intercept)))
         variance = np.zeros(len(intercept))
         loss, self.n_rows = 0.0, 0
-        self._sample: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        self._sample: list[tuple[Array, Array]] = []
         for block, codes in self.blocks:
             rows = rows_within(_LOGIT_BYTES, len(self.fixed), block.dtype)
             for start in range(0, len(block), rows):
@@ -137,7 +132,7 @@ class MultinomialLoss:
         gradient[:, self.fixed] = 0.0
         return value, gradient
 
-    def hessian_product(self, direction: Float) -> Float:
+    def hessian_product(self, direction: Floats) -> Floats:
         """Hessian at the last evaluated theta times direction (n_units + 1, V).
 
         Of a sample of rows when ``stride`` > 1; exact otherwise.
@@ -157,7 +152,7 @@ class MultinomialLoss:
         product[:, self.fixed] = 0.0
         return product
 
-    def _keep(self, X: NDArray[Any], P: NDArray[Any]) -> None:
+    def _keep(self, X: Array, P: Array) -> None:
         if self.stride > 1:
             X, P = X[:: self.stride].copy(), P[:: self.stride].copy()
         elif not self.lasting:
@@ -165,7 +160,7 @@ class MultinomialLoss:
         self._sample.append((X, P))
 
 
-def _padded(columns: NDArray[Any], value: float) -> NDArray[Any]:
+def _padded(columns: Array, value: float) -> Array:
     """Columns of a value after the last axis of ``columns``, to a multiple of ``_COLUMNS``."""
     missing = -columns.shape[-1] % _COLUMNS
     if not missing:

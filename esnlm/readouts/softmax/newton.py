@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, blocks_rows, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import MultinomialLoss, mean_loss
 from esnlm.readouts.softmax.sgd import Rates, SoftmaxPasses, batch_rows, frequencies_of, interleaved
-
-Float = NDArray[np.float64]
+from esnlm.utils.arrays import Floats
 
 _HESSIAN_BYTES = 1 << 24
 # With 16 the steps overshoot, and most of the time goes into making them shorter.
@@ -31,7 +29,7 @@ def newton_solution(
     *,
     tol: float,
     max_iter: int,
-) -> tuple[Float, Float, list[float]]:
+) -> tuple[Floats, Floats, list[float]]:
     """Weights (n_units, V), intercept (V,), and the objective (nats a row) of start and steps.
 
     With held-out rows the step of the least loss on them is the solution, and the search stops
@@ -71,7 +69,7 @@ def newton_solution(
     return best[:-1], best[-1] - centre @ best[:-1], history
 
 
-def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Float:
+def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Floats:
     """Frequencies alone; with many rows, the parameters after cheap passes of the other solver."""
     n_units = moments.n_units
     theta = np.zeros((n_units + 1, moments.n_classes))
@@ -108,7 +106,7 @@ class GramPreconditioner:
         # A direction without variance gets a small positive curvature in place of none.
         self.values = np.maximum(values, 1e-10 * max(float(values[-1]), 1e-300))
 
-    def apply(self, gradient: Float, curvature: Float, ridge: float) -> Float:
+    def apply(self, gradient: Floats, curvature: Floats, ridge: float) -> Floats:
         """Preconditioned gradient (n_units + 1, V) for curvature (V,) and ridge = penalty / n."""
         least = 1e-4 * float(curvature.max()) + 1e-12
         scale = np.maximum(curvature, least)
@@ -121,8 +119,8 @@ class GramPreconditioner:
 
 
 def newton_steps(
-    loss: MultinomialLoss, theta: Float, preconditioner: GramPreconditioner, tol: float
-) -> Iterator[tuple[Float, float]]:
+    loss: MultinomialLoss, theta: Floats, preconditioner: GramPreconditioner, tol: float
+) -> Iterator[tuple[Floats, float]]:
     """Theta (n_units + 1, V) and the objective: at the start, and after each Newton step.
 
     Ends when half the Newton decrement, an estimate of the gain left, is below ``tol``
@@ -145,8 +143,8 @@ def newton_steps(
 
 
 def _truncated_cg(
-    loss: MultinomialLoss, gradient: Float, preconditioner: GramPreconditioner
-) -> Float:
+    loss: MultinomialLoss, gradient: Floats, preconditioner: GramPreconditioner
+) -> Floats:
     """Approximate -H⁻¹ gradient; stops at a fifth of the first residual."""
     ridge = loss.penalty / loss.n_rows
     step = np.zeros_like(gradient)
@@ -173,8 +171,8 @@ def _truncated_cg(
 
 
 def _line_search(
-    loss: MultinomialLoss, theta: Float, step: Float, value: float, slope: float
-) -> tuple[Float, float, Float] | None:
+    loss: MultinomialLoss, theta: Floats, step: Floats, value: float, slope: float
+) -> tuple[Floats, float, Floats] | None:
     """First of the steps 1, 1/2, 1/4 ... that lowers the objective enough (Armijo), or None."""
     rate = 1.0
     for _ in range(25):

@@ -5,10 +5,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.softmax.loss import logits
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.utils.arrays import Array
 from esnlm.utils.validation import PENALTY, Count, limited
 
 
@@ -55,19 +55,19 @@ class ReducedRankSoftmaxReadout(SoftmaxReadout):
     alpha: float = limited(1.0, PENALTY)  # the others as inherited
 
     @property
-    def coef_(self) -> NDArray[Any]:
+    def coef_(self) -> Array:
         """Weights (V, n_units): the product of the factors."""
         return (self.down_ @ self.up_).T
 
     @coef_.setter
-    def coef_(self, weights: NDArray[Any]) -> None:
+    def coef_(self, weights: Array) -> None:
         left, scale, right = np.linalg.svd(weights, full_matrices=False)
         kept = slice(0, min(self.rank, len(scale)))
         root = np.sqrt(scale[kept])
         self.down_ = np.ascontiguousarray(right[kept].T * root)
         self.up_ = np.ascontiguousarray((left[:, kept] * root).T)
 
-    def _linear(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _linear(self, dtype: Any) -> Callable[[Array], Array]:
         down, up, intercept = (
             array.astype(dtype, copy=False) for array in (self.down_, self.up_, self.intercept_)
         )

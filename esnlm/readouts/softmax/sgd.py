@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import mean_loss, residuals
-from esnlm.utils.state_dict import Arrays, Stateful, saved
+from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints
+from esnlm.utils.state_dict import Stateful, saved
 
 _LOGIT_BYTES = 1 << 24
 _GRAM_DAMPING = 1e-3
@@ -24,9 +24,7 @@ def warmed_up(rate: float, n_steps: int) -> float:
     return rate * min(1.0, (n_steps + 1) / _WARM_UP)
 
 
-def class_rates(
-    variances: NDArray[np.float64], observed: NDArray[Any], n_steps: int, size: float
-) -> NDArray[np.float32]:
+def class_rates(variances: Floats, observed: Array, n_steps: int, size: float) -> Floats32:
     """Step size of each class, ``size / sqrt(c)``: (V,) float32.
 
     ``variances`` (V,) are c, the running mean of p (1 - p), updated in place by that of a batch,
@@ -44,9 +42,7 @@ def decayed(n_seen: int, batch: int) -> float:
     return float((1 + n_seen / (20 * batch)) ** -0.5)
 
 
-def heavy_ball(
-    parameters: NDArray[Any], velocity: NDArray[Any], change: NDArray[Any], momentum: float
-) -> None:
+def heavy_ball(parameters: Array, velocity: Array, change: Array, momentum: float) -> None:
     """One step down ``change`` with heavy-ball momentum; parameters and velocity in place."""
     velocity *= np.float32(momentum)
     velocity -= change
@@ -73,7 +69,7 @@ class IncrementalSolver(Stateful):
     )  # fmt: skip
 
     def __init__(
-        self, moments: Moments, frequencies: NDArray[Any], momentum: float = 0.9, ridge: float = 0.0
+        self, moments: Moments, frequencies: Array, momentum: float = 0.9, ridge: float = 0.0
     ) -> None:
         self.momentum = momentum
         self.n_steps = 0
@@ -83,8 +79,8 @@ class IncrementalSolver(Stateful):
         covariance /= max(moments.n, 1)
         self.inverse = damped_inverse(covariance, ridge / float(self.variances.mean() + 1e-12))
         sizes = moments.n_units, len(frequencies)
-        self.weights: NDArray[Any] = np.zeros(sizes, dtype=np.float32)
-        self.offset: NDArray[Any] = np.log(frequencies).astype(np.float32)
+        self.weights: Array = np.zeros(sizes, dtype=np.float32)
+        self.offset: Array = np.log(frequencies).astype(np.float32)
         self._velocity = np.zeros_like(self.weights)
         self._offset_velocity = np.zeros_like(self.offset)
 
@@ -94,18 +90,18 @@ class IncrementalSolver(Stateful):
         return batch_rows(len(self.weights))
 
     @property
-    def intercept(self) -> NDArray[np.float64]:
+    def intercept(self) -> Floats:
         """Intercept (V,) for states that are not centred."""
         centred = self.offset.astype(np.float64)
         return centred - self.centre.astype(np.float64) @ self.weights.astype(np.float64)
 
-    def learn(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float, ridge: float) -> None:
+    def learn(self, X: Array, codes: Ints, rate: float, ridge: float) -> None:
         """Mini-batch steps over a block X (n, n_units), codes (n,): rows j, j + m, j + 2m ..."""
         n_batches = max(1, round(len(X) / self.batch))
         for j in range(n_batches):
             self._step(X[j::n_batches], codes[j::n_batches], rate, ridge)
 
-    def _step(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float, ridge: float) -> None:
+    def _step(self, X: Array, codes: Ints, rate: float, ridge: float) -> None:
         shift = self.offset - self.centre @ self.weights
         gradient, offset_gradient, variances = batch_gradient(X, codes, self.weights, shift)
         offset_gradient /= len(X)
@@ -123,8 +119,8 @@ class IncrementalSolver(Stateful):
 
 
 def batch_gradient(
-    X: NDArray[Any], codes: NDArray[np.intp], weights: NDArray[Any], intercept: NDArray[Any]
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float64]]:
+    X: Array, codes: Ints, weights: Array, intercept: Array
+) -> tuple[Floats32, Floats32, Floats]:
     """Gradients of the summed loss in weights (n_units, V) and intercept, sums of p (1 - p)."""
     gradient = np.zeros_like(weights)
     offset_gradient = np.zeros(len(intercept), dtype=np.float32)
@@ -148,7 +144,7 @@ def batch_rows(n_units: int) -> int:
     return int(np.clip(n_units, 128, 4096))
 
 
-def damped_inverse(covariance: NDArray[np.float64], ridge: float) -> NDArray[np.float32]:
+def damped_inverse(covariance: Floats, ridge: float) -> Floats32:
     """(S + (d + ridge) I)⁻¹ of a covariance S (n_units, n_units), which is overwritten."""
     n_units = len(covariance)
     scale = float(np.trace(covariance)) / n_units
@@ -156,7 +152,7 @@ def damped_inverse(covariance: NDArray[np.float64], ridge: float) -> NDArray[np.
     return np.linalg.inv(covariance).astype(np.float32)
 
 
-def frequencies_of(counts: NDArray[Any]) -> NDArray[np.float64]:
+def frequencies_of(counts: Array) -> Floats:
     """Relative frequencies (V,) of the classes, each of half an occurrence more than it had."""
     shares = (counts + 0.5) / (counts.sum() + 0.5 * len(counts))
     return np.asarray(shares, dtype=np.float64)
@@ -194,13 +190,13 @@ class SoftmaxPasses(Stateful):
     survey: Moments | None
     n_rows: int
     n_passes: int
-    counts: NDArray[Any] | None
+    counts: Array | None
     rates: Rates
     n_seen: int = 0
     solver: Any = None
     best_score: float = np.inf
-    best_weights: NDArray[Any] | None = None
-    best_offset: NDArray[Any] | None = None
+    best_weights: Array | None = None
+    best_offset: Array | None = None
     _unplanned: int = 0
     _first_rate: float = 1.0
 
@@ -219,7 +215,7 @@ class SoftmaxPasses(Stateful):
         self.solver = IncrementalSolver(sample, frequencies, self.rates.momentum, ridge)
         self.survey = None
 
-    def learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def learn(self, X: Array, codes: Ints) -> None:
         """Take steps on one block."""
         n_rows = self.n_rows
         if n_rows:

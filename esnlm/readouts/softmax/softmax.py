@@ -5,9 +5,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from esnlm.readouts.base.blocks import Blocks, SamePasses, blocks_rows, exhaust, in_memory
+from esnlm.readouts.base.blocks import Blocks, blocks_rows, in_memory
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
@@ -20,7 +19,8 @@ from esnlm.readouts.softmax.sgd import (
     frequencies_of,
     interleaved,
 )
-from esnlm.utils.state_dict import Arrays, saved, under_prefix
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints
+from esnlm.utils.state_dict import saved, under_prefix
 from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters, limited
 
 # Bytes of rows that "auto" holds for Newton's method, and operations (rows x units x classes)
@@ -54,10 +54,8 @@ class SoftmaxReadout(BufferedReadout):
         Most Newton steps.
     n_passes : int
         Passes of the incremental solver; the rate falls linearly to zero over them.
-    learning_rate : float
+    learning_rate, momentum : float
         Of the incremental solver; see `IncrementalSolver`.
-    momentum : float
-        Of the incremental solver.
     buffer_size : int
         Rows that ``partial_fit`` keeps before it streams; see `BufferedReadout`.
 
@@ -113,7 +111,7 @@ class SoftmaxReadout(BufferedReadout):
     def sample_rows(self) -> int:
         return 0 if self._passes is None else self._passes.sample_rows
 
-    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
+    def _plan(self, n_rows: int, counts: Array | None) -> None:
         if self.solver == "newton-cg":
             raise ValueError(
                 "solver 'newton-cg' reads every row at each step, got a corpus in passes: choose"
@@ -123,13 +121,13 @@ class SoftmaxReadout(BufferedReadout):
         self._passes = SoftmaxPasses(survey, n_rows, self.n_passes, counts, self._rates())
         self._streaming = True
 
-    def _sample(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _sample(self, X: Array, codes: Ints) -> None:
         self._passes.survey.add(X, codes)
 
     def _end_sample(self) -> None:
         self._passes.end_sample()
 
-    def _learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _learn(self, X: Array, codes: Ints) -> None:
         self._passes.learn(X, codes)
         self._stale = True
 
@@ -175,7 +173,7 @@ class SoftmaxReadout(BufferedReadout):
             rows = in_memory(blocks, n_rows, _AUTO_BYTES)
         if self.solver == "incremental" or rows is None:
             self._plan(blocks_rows(blocks), None)
-            exhaust(self._stream(SamePasses(interleaved(blocks, n_units)), held_out))
+            self._read_in_passes(interleaved(blocks, n_units), held_out)
             self._n_seen //= self.n_passes
             return
         sizes = n_units, len(self.classes_)
@@ -185,14 +183,14 @@ class SoftmaxReadout(BufferedReadout):
         self.n_iter_ = max(1, len(self.history_) - 1)
         self._set(weights, intercept)
 
-    def _set(self, weights: NDArray[Any], intercept: NDArray[np.float64]) -> None:
+    def _set(self, weights: Array, intercept: Floats) -> None:
         self.coef_ = np.ascontiguousarray(weights.T, dtype=np.float64)
         self.intercept_ = intercept - intercept.mean()
 
     def _batch_rows(self) -> int:
         return 4096
 
-    def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _update(self, X: Array, codes: Ints) -> None:
         if self._incremental is None:
             moments = Moments(self.n_features_in_, len(self.classes_)).add(X, codes)
             solver = IncrementalSolver(moments, frequencies_of(moments.counts), self.momentum)
@@ -205,18 +203,18 @@ class SoftmaxReadout(BufferedReadout):
         solver.learn(X, codes, rate, self.alpha / self._n_seen)
         self._set(solver.weights, solver.intercept)
 
-    def _linear(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _linear(self, dtype: Any) -> Callable[[Array], Array]:
         """Logits (n, V) of states in that dtype, which the weights are cast to once."""
         weights = self.coef_.T.astype(dtype, copy=False)
         intercept = self.intercept_.astype(dtype, copy=False)
         return lambda X: logits(X, weights, intercept)
 
-    def _probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _probabilities(self, X: Array) -> Array:
         return softmax(self._linear(X.dtype)(X))
 
-    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _log_probabilities(self, X: Array) -> Array:
         return log_softmax(self._linear(X.dtype)(X))
 
-    def _predictor(self, dtype: Any) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def _predictor(self, dtype: Any) -> Callable[[Array], Array]:
         linear = self._linear(dtype)
         return lambda X: log_softmax(linear(X))

@@ -1,9 +1,8 @@
 """Gram-preconditioned stochastic gradient of many softmax regressions, each on rows of its own."""
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import residuals
@@ -14,7 +13,8 @@ from esnlm.readouts.softmax.sgd import (
     heavy_ball,
     warmed_up,
 )
-from esnlm.utils.state_dict import Arrays, Stateful, saved, under_prefix, with_prefix
+from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints, Ints64
+from esnlm.utils.state_dict import Stateful, saved, under_prefix, with_prefix
 
 _GRAM_ROWS_A_UNIT = 6
 # Steps that a rare gate makes in a pass, and the fewest rows of one.
@@ -29,16 +29,16 @@ class GateMoments(Stateful):
         self.of = [Moments(n_units, 1, gram_rows=most) for _ in range(n_gates)]
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Ints64:
         """Rows of each gate (G,)."""
         return np.array([moments.n for moments in self.of])
 
-    def add(self, X: NDArray[Any], gates: NDArray[np.intp]) -> None:
+    def add(self, X: Array, gates: Ints) -> None:
         for gate in np.unique(gates):
             rows = X[gates == gate]
             self.of[gate].add(rows, np.zeros(len(rows), dtype=np.intp))
 
-    def means(self) -> NDArray[np.float32]:
+    def means(self) -> Floats32:
         """Mean state of each gate (G, n_units); of all rows where it has none."""
         counts = self.counts
         sums = np.concatenate([moments.sums for moments in self.of])
@@ -46,7 +46,7 @@ class GateMoments(Stateful):
         means = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], common)
         return means.astype(np.float32)
 
-    def inverses(self, ridges: NDArray[np.float64]) -> NDArray[np.float32]:
+    def inverses(self, ridges: Floats) -> Floats32:
         """Damped inverses (G, n_units, n_units) of the states' covariance within each gate.
 
         That of a gate with few rows is drawn towards the mean over gates, by as many rows as there
@@ -90,12 +90,7 @@ class GatedPasses(Stateful):
     )  # fmt: skip
 
     def __init__(
-        self,
-        moments: GateMoments,
-        counts: NDArray[Any],
-        frequencies: NDArray[Any],
-        alpha: float,
-        momentum: float,
+        self, moments: GateMoments, counts: Array, frequencies: Array, alpha: float, momentum: float
     ) -> None:
         n_gates, n_units, n_classes = len(counts), moments.of[0].n_units, len(frequencies)
         self.alpha, self.momentum = alpha, momentum
@@ -116,13 +111,11 @@ class GatedPasses(Stateful):
         self.batch = np.clip(few, _LEAST_BATCH, batch_rows(n_units))
 
     @property
-    def intercept(self) -> NDArray[np.float32]:
+    def intercept(self) -> Floats32:
         """Intercepts (G, V) for states that are not centred."""
         return self.offset - np.einsum("gn,gnv->gv", self.centre, self.weights)
 
-    def learn(
-        self, X: NDArray[Any], gates: NDArray[np.intp], codes: NDArray[np.intp], rate: float
-    ) -> None:
+    def learn(self, X: Array, gates: Ints, codes: Ints, rate: float) -> None:
         """Rows X (n, n_units), their gates (n,) and target columns (n,)."""
         order = np.argsort(gates, kind="stable")
         bounds = np.searchsorted(gates[order], np.arange(len(self.batch) + 1))
@@ -135,7 +128,7 @@ class GatedPasses(Stateful):
                 if self.waiting[gate] >= self.batch[gate]:
                     self._step(gate, rate)
 
-    def _add(self, gate: int, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _add(self, gate: int, X: Array, codes: Ints) -> None:
         weights = self.weights[gate]
         x = np.asarray(X, dtype=np.float32)
         Z = x @ weights

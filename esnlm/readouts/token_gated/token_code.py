@@ -3,8 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
+
+from esnlm.utils.arrays import Array, Ints
 
 # tanh of it is 1 - 2e-7, as near to one as compiled float32 comes.
 _DRIVE = 8.0
@@ -43,6 +44,6 @@ def with_token_code(reservoir: Any) -> Any:
     return clone(reservoir).set_weights(W, W_in, bias, leak)
 
 
-def token_of(states: NDArray[Any], n_code: int) -> NDArray[np.intp]:
+def token_of(states: Array, n_code: int) -> Ints:
     """Tokens (n,) that the last ``n_code`` units of states (n, n_units) hold; 0 of a zero state."""
     return np.asarray((states[:, -n_code:] > 0) @ (1 << np.arange(n_code)), dtype=np.intp)

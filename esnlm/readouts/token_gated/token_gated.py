@@ -1,17 +1,17 @@
 """A softmax readout for each token that may have been read last."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.readouts.softmax.sgd import batch_rows, decayed, frequencies_of
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of
-from esnlm.utils.state_dict import Arrays, Stateful, saved
+from esnlm.utils.arrays import Array, Arrays, Ints
+from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, limited
 
 _SAMPLE_ROWS_A_UNIT = 100
@@ -89,14 +89,14 @@ class TokenGatedReadout(StreamingReadout):
         wanted = max(_SAMPLE_ROWS_A_UNIT * (self.n_features_in_ - self._n_code), _LEAST_SAMPLE)
         return 0 if self._passes is not None else wanted
 
-    def _sample(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _sample(self, X: Array, codes: Ints) -> None:
         states, gates = self._split(X)
         if self._pilot is None:
             self._pilot = GateMoments(self.n_gates, states.shape[1])
         self._pilot.add(states, gates)
         self._targets += np.bincount(codes, minlength=len(self._targets))
 
-    def _learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _learn(self, X: Array, codes: Ints) -> None:
         left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
         self._take(X, codes, self.learning_rate * left)
 
@@ -110,17 +110,17 @@ class TokenGatedReadout(StreamingReadout):
         super()._loaded(training)
         self._stale = self._passes is not None
 
-    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
+    def _plan(self, n_rows: int, counts: Array | None) -> None:
         self._n_rows = n_rows
 
-    def _absorb(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _absorb(self, X: Array, codes: Ints) -> None:
         if self._passes is None:
             self._sample(X, codes)
         self._n_rows = max(self._n_rows, self._n_seen + len(X))
         part = decayed(self._n_seen, batch_rows(X.shape[1]) * self.n_gates)
         self._take(X, codes, self.learning_rate * part)
 
-    def _take(self, X: NDArray[Any], codes: NDArray[np.intp], rate: float) -> None:
+    def _take(self, X: Array, codes: Ints, rate: float) -> None:
         if self._passes is None:
             sample, self._pilot = self._pilot, None
             if sample is None:
@@ -139,7 +139,7 @@ class TokenGatedReadout(StreamingReadout):
             self.intercept_ = self._passes.intercept
             self._stale = False
 
-    def _split(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    def _split(self, X: Array) -> tuple[Array, Ints]:
         """States without the token code, and the gates (n,)."""
         if X.shape[1] <= self._n_code:
             raise ValueError(
@@ -154,7 +154,7 @@ class TokenGatedReadout(StreamingReadout):
             )
         return X[:, : -self._n_code], gates
 
-    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _log_probabilities(self, X: Array) -> Array:
         states, gates = self._split(X)
         logs = np.empty((len(X), len(self.classes_)), dtype=X.dtype)
         for gate in np.unique(gates):

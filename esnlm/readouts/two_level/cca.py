@@ -1,14 +1,13 @@
 """Canonical correlation analysis of states and next words, from moments."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 from sklearn.utils.extmath import randomized_svd
 
 from esnlm.readouts.base.moments import Moments
+from esnlm.utils.arrays import Array, Floats, Floats32, Ints
 from esnlm.utils.threads import one_blas_thread, tile_map
 
 # Of the mean variance of a unit, added to every direction's.
@@ -25,9 +24,7 @@ _TILE = 128
 _WORTH_THREADS = 1 << 24
 
 
-def canonical_directions(
-    moments: Moments, n_components: int
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+def canonical_directions(moments: Moments, n_components: int) -> tuple[Floats32, Floats]:
     """Directions (n_units, P) along which states tell the next words apart best, and how well."""
     n_units = moments.n_units
     covariance = moments.centred_gram() / max(moments.n, 1)
@@ -55,7 +52,7 @@ def canonical_directions(
     return np.ascontiguousarray(directions, dtype=np.float32), correlations
 
 
-def _leading(matrix: NDArray[Any], n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _leading(matrix: Array, n: int) -> tuple[Floats, Floats]:
     """The n largest eigenvalues (n,), falling, of a symmetric matrix; vectors as columns.
 
     Few of many by randomised subspace iteration (Halko, Martinsson & Tropp 2011).
@@ -77,9 +74,7 @@ def _leading(matrix: NDArray[Any], n: int) -> tuple[NDArray[np.float64], NDArray
     return values.astype(np.float64), np.ascontiguousarray(axes, dtype=np.float64)
 
 
-def canonical_variables(
-    X: NDArray[Any], directions: NDArray[Any], shift: NDArray[Any]
-) -> NDArray[Any]:
+def canonical_variables(X: Array, directions: Array, shift: Array) -> Array:
     """Components (n, P) of states X (n, n_units) along directions, less shift (P,); X's dtype.
 
     By tiles of rows: BLAS's own threads wait for each other, and are several times slower than
@@ -103,9 +98,7 @@ def canonical_variables(
     return Z
 
 
-def word_vectors(
-    moments: Moments, directions: NDArray[np.float32], prior_rows: float = 5.0
-) -> NDArray[np.float32]:
+def word_vectors(moments: Moments, directions: Floats32, prior_rows: float = 5.0) -> Floats32:
     """Mean state before each word along ``directions`` (n_units, P): (V, P), shrunken to zero.
 
     A mean of n rows counts n / (n + prior_rows); words without rows have zeros.
@@ -117,7 +110,7 @@ def word_vectors(
     return vectors
 
 
-def _offsets(moments: Moments) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+def _offsets(moments: Moments) -> Iterator[tuple[Ints, Floats]]:
     """Words that occurred, some at a time, and the sums (n, n_units) of their centred states."""
     mean = moments.mean
     seen = np.flatnonzero(moments.counts)

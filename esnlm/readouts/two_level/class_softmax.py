@@ -2,14 +2,13 @@
 
 from functools import reduce
 from operator import iadd
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.softmax.loss import discount, log_softmax, residuals
 from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
+from esnlm.utils.arrays import Array, Bools, Floats32, Ints
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import TileMap
 
@@ -48,11 +47,11 @@ class ClassSoftmax(Stateful):
         self,
         n_components: int,
         n_experts: int | None,
-        counts: NDArray[Any],
+        counts: Array,
         *,
         momentum: float,
         penalty: float,
-        informative: NDArray[np.bool_],
+        informative: Bools,
         seed: int,
     ) -> None:
         self.gated = n_experts is not None
@@ -72,14 +71,14 @@ class ClassSoftmax(Stateful):
             self.gate[:-1][~informative] = 0
         self.gate_velocity = np.zeros_like(self.gate)
 
-    def log_probabilities(self, Z: NDArray[Any]) -> NDArray[Any]:
+    def log_probabilities(self, Z: Array) -> Array:
         """log P(class | z): (n, C), in the dtype of Z."""
         logs = log_softmax(_linear(Z, self.weights).reshape(-1, self.n_classes))
         if self.n_experts == 1:
             return logs
-        joint: NDArray[Any] = logs.reshape(len(Z), self.n_experts, self.n_classes)
+        joint: Array = logs.reshape(len(Z), self.n_experts, self.n_classes)
         joint += log_softmax(_linear(Z, self.gate))[:, :, None]
-        most: NDArray[Any] = joint.max(axis=1)
+        most: Array = joint.max(axis=1)
         joint -= most[:, None]
         np.exp(joint, out=joint)
         most += np.log(joint.sum(axis=1))
@@ -87,12 +86,12 @@ class ClassSoftmax(Stateful):
 
     def step(
         self,
-        Z: NDArray[np.float32],
-        classes: NDArray[np.intp],
+        Z: Floats32,
+        classes: Ints,
         rate: float,
         over: TileMap,
-        in_z: NDArray[np.float32] | None = None,
-        discounts: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
+        in_z: Floats32 | None = None,
+        discounts: tuple[Floats32, Floats32] | None = None,
     ) -> None:
         """One step on rows Z (n, P), whose classes are (n,).
 
@@ -101,7 +100,7 @@ class ClassSoftmax(Stateful):
         loss with respect to Z, before the step. Both only without a gate.
         """
 
-        def tile(start: int) -> tuple[NDArray[Any], ...]:
+        def tile(start: int) -> tuple[Array, ...]:
             part = slice(start, start + rows)
             if self.gated:
                 return self._mixture_derivatives(Z[part], classes[part])
@@ -137,12 +136,8 @@ class ClassSoftmax(Stateful):
         self.n_steps += 1
 
     def _derivatives(
-        self,
-        Z: NDArray[Any],
-        classes: NDArray[np.intp],
-        discounts: tuple[NDArray[Any], NDArray[Any]] | None,
-        in_z: NDArray[Any] | None,
-    ) -> tuple[NDArray[Any], ...]:
+        self, Z: Array, classes: Ints, discounts: tuple[Array, Array] | None, in_z: Array | None
+    ) -> tuple[Array, ...]:
         """Gradient of the summed loss in the weights, and sums of p and p² by class."""
         _, P, R = residuals(_linear(Z, self.weights), classes)
         if discounts is not None:
@@ -151,9 +146,7 @@ class ClassSoftmax(Stateful):
             np.matmul(R, self.weights[:-1].T, out=in_z)
         return _gradient(Z, R), P.sum(axis=0), np.einsum("iv,iv->v", P, P)
 
-    def _mixture_derivatives(
-        self, Z: NDArray[Any], classes: NDArray[np.intp]
-    ) -> tuple[NDArray[Any], ...]:
+    def _mixture_derivatives(self, Z: Array, classes: Ints) -> tuple[Array, ...]:
         """Gradients of the summed loss in weights and gate; sums of r p (1 - p) in between."""
         n, K = len(Z), self.n_experts
         logits = _linear(Z, self.weights).reshape(-1, self.n_classes)
@@ -168,15 +161,15 @@ class ClassSoftmax(Stateful):
         return _gradient(Z, R.reshape(n, -1)), variances, _gradient(Z, of_gate)
 
 
-def _linear(Z: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
+def _linear(Z: Array, weights: Array) -> Array:
     """Z (n, P) times weights (P + 1, m), the last row added: (n, m) in the dtype of Z."""
     weights = weights.astype(Z.dtype, copy=False)
-    out: NDArray[Any] = Z @ weights[:-1]
+    out: Array = Z @ weights[:-1]
     out += weights[-1]
     return out
 
 
-def _gradient(Z: NDArray[Any], residual: NDArray[Any]) -> NDArray[Any]:
+def _gradient(Z: Array, residual: Array) -> Array:
     """Gradient (P + 1, m) of weights whose outputs have the residual (n, m)."""
     gradient = np.empty((Z.shape[1] + 1, residual.shape[1]), dtype=Z.dtype)
     np.matmul(Z.T, residual, out=gradient[:-1])

@@ -8,6 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.last_tokens import NO_TOKEN
+from esnlm.utils.arrays import Array, Ints, Ints64
 from esnlm.utils.state_dict import Stateful, saved
 
 Tokens = NDArray[np.integer[Any]]
@@ -36,11 +37,7 @@ class DirectConnections(Stateful):
     _saved = saved("coef", "squares", "pairs", "pair_coef", "pair_squares")
 
     def __init__(
-        self,
-        n_direct: int,
-        n_tokens: int,
-        n_components: int,
-        pairs: NDArray[np.int64] | None = None,
+        self, n_direct: int, n_tokens: int, n_components: int, pairs: Ints64 | None = None
     ) -> None:
         self.pairs = np.empty(0, dtype=np.int64) if pairs is None else pairs
         shape, pair_shape = (n_direct, n_tokens + 1, n_components), (len(self.pairs), n_components)
@@ -50,12 +47,12 @@ class DirectConnections(Stateful):
         self.squares = np.zeros(shape, dtype=np.float32)
         self.pair_squares = np.zeros(pair_shape, dtype=np.float32)
 
-    def add_to(self, Z: NDArray[Any], last: Tokens) -> None:
+    def add_to(self, Z: Array, last: Tokens) -> None:
         """Add the vectors of the last tokens (n, n_direct) to components Z (n, P), in place."""
         for table, _, rows, where in self._tables(last):
             Z[where] += table[rows]
 
-    def step(self, last: Tokens, gradient: NDArray[Any], rate: float) -> None:
+    def step(self, last: Tokens, gradient: Array, rate: float) -> None:
         """A step down the gradient (n, P) of the summed loss with respect to components."""
         for table, squares, rows, where in self._tables(last):
             distinct, places = np.unique(rows % len(table), return_inverse=True)
@@ -81,14 +78,14 @@ class DirectConnections(Stateful):
             where, rows = self._known_pairs(last)
             yield self.pair_coef, self.pair_squares, rows, where
 
-    def _known_pairs(self, last: Tokens) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def _known_pairs(self, last: Tokens) -> tuple[Ints, Ints]:
         keys = pair_keys(last, self.coef.shape[1] - 1)
         rows = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
         where = np.flatnonzero(self.pairs[rows] == keys)
         return where, rows[where]
 
 
-def pair_keys(last: Tokens, n_tokens: int) -> NDArray[np.int64]:
+def pair_keys(last: Tokens, n_tokens: int) -> Ints64:
     """A number for the last two tokens of each row (n, n_direct): (n,), -1 where one is missing.
 
     >>> pair_keys(np.array([[3, 1], [3, -1]]), 10)
@@ -99,9 +96,7 @@ def pair_keys(last: Tokens, n_tokens: int) -> NDArray[np.int64]:
     return np.where(missing, NO_TOKEN, before * n_tokens + newest)
 
 
-def split_last_tokens(
-    X: NDArray[Any], n_direct: int, n_tokens: int
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def split_last_tokens(X: Array, n_direct: int, n_tokens: int) -> tuple[Array, Ints64]:
     """States (n, n_units) and last tokens (n, n_direct), which are the last columns of X.
 
     >>> states, last = split_last_tokens(np.array([[0.5, 3.0, -1.0]]), 2, 10)
@@ -136,7 +131,7 @@ class PairCounts(Stateful):
         self._parts.append(np.stack([keys, np.ones_like(keys)]))
 
     @property
-    def totals(self) -> NDArray[np.int64]:
+    def totals(self) -> Ints64:
         """Keys, sorted, and how often each was met: (2, n)."""
         if len(self._parts) > 1:
             all_keys, times = np.concatenate(self._parts, axis=1)
@@ -146,10 +141,10 @@ class PairCounts(Stateful):
         return self._parts[0]
 
     @totals.setter
-    def totals(self, totals: NDArray[np.int64]) -> None:
+    def totals(self, totals: Ints64) -> None:
         self._parts = [totals]
 
-    def most_frequent(self, n: int) -> NDArray[np.int64]:
+    def most_frequent(self, n: int) -> Ints64:
         """Keys of the n most frequent pairs that were met twice at least, sorted."""
         keys, counts = self.totals
         order = np.argsort(-counts, kind="stable")[:n]

@@ -1,19 +1,19 @@
 """Moments of sampled rows, from which CCA directions and word classes are computed."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
 from esnlm.readouts.two_level.word_clusters import CLUSTERED_DIRECTIONS
+from esnlm.utils.arrays import Array, Ints
 from esnlm.utils.state_dict import Stateful, saved
 
 #: (counts (V,), vectors (V, P)) -> classes (V,).
-Assignment = Callable[[NDArray[Any], NDArray[Any]], NDArray[np.intp]]
-PilotResult = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
+Assignment = Callable[[Array, Array], Ints]
+PilotResult = tuple[Array, Array, Array, Array, Array]
 
 # Rows in the matrix of products, at least and for each unit.
 _GRAM_ROWS, _GRAM_ROWS_A_UNIT = 1 << 16, 32
@@ -40,7 +40,7 @@ class PilotSample(Stateful):
 
     _saved = saved("moments")
 
-    def __init__(self, n_units: int, n_words: int, counts: NDArray[Any] | None = None) -> None:
+    def __init__(self, n_units: int, n_words: int, counts: Array | None = None) -> None:
         self.counts = counts
         n_sums, self._rank = n_words, np.arange(n_words)
         if counts is not None:
@@ -50,7 +50,7 @@ class PilotSample(Stateful):
         gram_rows = max(_GRAM_ROWS, _GRAM_ROWS_A_UNIT * n_units)
         self.moments = Moments(n_units, n_sums, gram_rows)
 
-    def add(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def add(self, X: Array, codes: Array) -> None:
         """Add rows X (n, n_units) with words (n,)."""
         self.moments.add(X, self._rank[codes])
 

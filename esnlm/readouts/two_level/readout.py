@@ -1,26 +1,17 @@
 """Base class of readouts that train a `TwoLevelLearner`."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from esnlm.readouts.base.blocks import (
-    ArrayBlocks,
-    Block,
-    Blocks,
-    Interleaved,
-    SamePasses,
-    blocks_rows,
-    exhaust,
-    in_memory,
-)
+from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, blocks_rows, in_memory
 from esnlm.readouts.base.buffer import BUFFER, BufferedReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
-from esnlm.utils.state_dict import Arrays, saved, with_prefix
+from esnlm.utils.arrays import Array, Arrays, Ints
+from esnlm.utils.state_dict import saved, with_prefix
 
 
 class TwoLevelReadout(BufferedReadout):
@@ -38,7 +29,7 @@ class TwoLevelReadout(BufferedReadout):
         """Hyper-parameters of the learner."""
 
     @abstractmethod
-    def _assign(self, counts: NDArray[Any], vectors: NDArray[Any]) -> NDArray[np.intp]:
+    def _assign(self, counts: Array, vectors: Array) -> Ints:
         """Classes (V,) of words with these counts (V,), which follow states like vectors (V, P)."""
 
     @abstractmethod
@@ -68,33 +59,33 @@ class TwoLevelReadout(BufferedReadout):
         """Whether a `TwoLevelLearner` trains this configuration."""
         return True
 
-    def _make_learner(self, n_rows: int, counts: NDArray[Any] | None) -> TwoLevelLearner:
+    def _make_learner(self, n_rows: int, counts: Array | None) -> TwoLevelLearner:
         sizes = self.n_features_in_, len(self.classes_), n_rows
         return TwoLevelLearner(self._settings(), self._assign, *sizes, counts)
 
-    def _plan(self, n_rows: int, counts: NDArray[Any] | None) -> None:
+    def _plan(self, n_rows: int, counts: Array | None) -> None:
         if self._may_be_joint:
             self._learner = self._make_learner(n_rows, counts)
             self._streaming = True
 
-    def _sample(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _sample(self, X: Array, codes: Array) -> None:
         self._trained.survey(X, codes)
 
     def _end_sample(self) -> None:
         self._trained.end_survey()
         self._show()
 
-    def _learn(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def _learn(self, X: Array, codes: Array) -> None:
         if self._learner is None:
             super()._learn(X, codes)
             return
         self._learner.learn(X, codes)
 
-    def _end_pass(self, held_out: Iterable[Block] | None = None) -> None:
+    def _end_pass(self, held_out: Blocks | None = None) -> None:
         if self._learner is not None and held_out is not None:
             self.history_.append(self._learner.judge(held_out))
 
-    def _finish(self, held_out: Iterable[Block] | None = None) -> None:
+    def _finish(self, held_out: Blocks | None = None) -> None:
         if self._learner is None:
             super()._finish(held_out)
             return
@@ -115,13 +106,13 @@ class TwoLevelReadout(BufferedReadout):
         elif not n_rows:
             n_rows = sum(len(codes) for _, codes in blocks)
         self._plan(n_rows, counts)
-        exhaust(self._stream(SamePasses(blocks), held_out))
+        self._read_in_passes(blocks, held_out)
 
     def _seed(self) -> int:
         """A seed for the clustering, drawn anew."""
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _update(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def _update(self, X: Array, codes: Ints) -> None:
         self._trained.learn_later(X, codes)
 
     def _settle(self) -> None:
@@ -130,10 +121,10 @@ class TwoLevelReadout(BufferedReadout):
             self._learner.settle()
             self._show()
 
-    def _log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _log_probabilities(self, X: Array) -> Array:
         return self._trained.log_probabilities(X)
 
-    def _log_probabilities_of(self, X: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[Any]:
+    def _log_probabilities_of(self, X: Array, codes: Ints) -> Array:
         return self._trained.log_probability_of(X, codes)
 
     def _names(self, training: bool) -> Mapping[str, str]:

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from esnlm.readouts.base.moments import Moments
+from esnlm.utils.arrays import Array, Floats, Ints
 
 #: Directions of the states that words are compared along.
 CLUSTERED_DIRECTIONS = 64
@@ -25,7 +25,7 @@ _PRIOR_ROWS = 5.0
 _SINGLE = 1e-6
 
 
-def frequency_classes(counts: NDArray[Any], n_classes: int) -> NDArray[np.intp]:
+def frequency_classes(counts: Array, n_classes: int) -> Ints:
     """Bins of about equal probability mass, most frequent words first, none of them huge.
 
     Bins of equal mass alone would put most of a natural vocabulary, which is rare, in the last
@@ -55,7 +55,7 @@ def frequency_classes(counts: NDArray[Any], n_classes: int) -> NDArray[np.intp]:
     return classes
 
 
-def _bin_ends(mass: NDArray[np.float64], limit: float, most: int) -> NDArray[np.intp]:
+def _bin_ends(mass: Floats, limit: float, most: int) -> Ints:
     """Ends of bins that are filled in order up to a mass, or a number of words."""
     total = np.concatenate([[0.0], np.cumsum(mass)])
     ends, start = list[int](), 0
@@ -66,7 +66,7 @@ def _bin_ends(mass: NDArray[np.float64], limit: float, most: int) -> NDArray[np.
     return np.array(ends, dtype=np.intp)
 
 
-def given_classes(mapping: Any, words: NDArray[Any]) -> NDArray[np.intp]:
+def given_classes(mapping: Any, words: Array) -> Ints:
     """Classes (V,) numbered from 0 of a caller's mapping: word -> class, or one class a word."""
     if isinstance(mapping, Mapping):
         missing = [word for word in words.tolist() if word not in mapping]
@@ -85,7 +85,7 @@ def given_classes(mapping: Any, words: NDArray[Any]) -> NDArray[np.intp]:
     return np.unique(names, return_inverse=True)[1].astype(np.intp)
 
 
-def state_clusters(moments: Moments, n_classes: int, seed: int) -> NDArray[np.intp]:
+def state_clusters(moments: Moments, n_classes: int, seed: int) -> Ints:
     """Words (V,) -> clusters of words that follow similar states, at most 1.5 V / C a cluster.
 
     Spherical k-means on the mean state before each word, in the coordinates where the states'
@@ -108,8 +108,8 @@ def state_clusters(moments: Moments, n_classes: int, seed: int) -> NDArray[np.in
 
 
 def frequent_words_and_clusters(
-    counts: NDArray[Any], vectors: NDArray[Any], n_frequent: int, n_clusters: int, seed: int
-) -> NDArray[np.intp]:
+    counts: Array, vectors: Array, n_frequent: int, n_clusters: int, seed: int
+) -> Ints:
     """Classes (V,) in which frequent words stand alone and the others beside similar ones.
 
     Most rows of a text have one of a few hundred words as their target: these have classes of
@@ -143,12 +143,8 @@ def frequent_words_and_clusters(
 
 
 def _bounded_clusters(
-    means: KMeans,
-    points: NDArray[Any],
-    weights: NDArray[np.float64],
-    n_clusters: int,
-    capacity: int,
-) -> NDArray[np.intp]:
+    means: KMeans, points: Array, weights: Floats, n_clusters: int, capacity: int
+) -> Ints:
     """For unit vectors (n, P), heaviest first, the nearest cluster (n,) with room."""
     k = means.n_clusters
     distances = np.zeros((len(points), n_clusters))
@@ -169,7 +165,7 @@ def _bounded_clusters(
     return clusters
 
 
-def _directions(moments: Moments, seen: NDArray[np.intp]) -> NDArray[np.float64]:
+def _directions(moments: Moments, seen: Ints) -> Floats:
     """Unit vectors (n_seen, <= 64): shrunken mean states, along the directions that differ most."""
     counts, n = moments.counts[seen].astype(np.float64), max(moments.n, 1)
     offsets = moments.sums[seen] / counts[:, None] - moments.mean

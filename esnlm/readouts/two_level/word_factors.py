@@ -5,10 +5,8 @@ Words are laid out class by class, so that a class is a run of columns.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
 from esnlm.readouts.base.blocks import rows_within
@@ -16,6 +14,7 @@ from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.linear.ridge import gcv_error, inverse_of
 from esnlm.readouts.linear.simplex import floor_rows
 from esnlm.readouts.softmax.loss import log_softmax
+from esnlm.utils.arrays import Array, Floats, Ints
 from esnlm.utils.threads import one_blas_thread, tile_map
 
 _PATH = np.logspace(-8, 1, 28)
@@ -36,7 +35,7 @@ class ClassLayout:
     ([1, 0, 2], [slice(0, 1, None), slice(1, 3, None)])
     """
 
-    def __init__(self, word_class: NDArray[np.intp]) -> None:
+    def __init__(self, word_class: Ints) -> None:
         n_classes = int(word_class.max(initial=-1)) + 1
         if not 0 < n_classes <= len(word_class) or not (np.bincount(word_class) > 0).all():
             raise ValueError("word classes must be numbered from 0, and none of them empty")
@@ -53,11 +52,11 @@ class ClassLayout:
     def n_classes(self) -> int:
         return len(self.runs)
 
-    def words(self, c: int) -> NDArray[np.intp]:
+    def words(self, c: int) -> Ints:
         """Those of class c, ascending."""
         return self.order[self.runs[c]]
 
-    def rows_by_class(self, classes: NDArray[np.intp]) -> list[tuple[int, NDArray[np.intp]]]:
+    def rows_by_class(self, classes: Ints) -> list[tuple[int, Ints]]:
         """(class, rows of that class) for every class that occurs among the rows' classes."""
         if not len(classes):
             return []
@@ -76,13 +75,11 @@ class WordFactors:
     """
 
     layout: ClassLayout
-    coef: NDArray[Any]
-    intercept: NDArray[Any]
-    floor: NDArray[Any] | None = None
+    coef: Array
+    intercept: Array
+    floor: Array | None = None
 
-    def log_probabilities(
-        self, X: NDArray[Any], log_class: NDArray[Any] | None = None
-    ) -> NDArray[Any]:
+    def log_probabilities(self, X: Array, log_class: Array | None = None) -> Array:
         """log P(w|c, x) (n, V) in vocabulary order, plus log P(c|x) (n, n_classes) if given."""
         if log_class is None:
             log_class = np.zeros((len(X), self.layout.n_classes), dtype=X.dtype)
@@ -103,7 +100,7 @@ class WordFactors:
             over(chunk, range(0, len(X), step))
         return out
 
-    def log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
+    def log_probability_of(self, X: Array, words: Ints) -> Array:
         """log P(w|class(w), x) (n,) of one word a row: only that word's class is computed."""
         layout = self.layout
         out = np.empty(len(X), dtype=X.dtype)
@@ -122,12 +119,12 @@ class WordFactors:
             over(classes, range(n_tasks))
         return out
 
-    def _outputs(self, X: NDArray[Any], coef: NDArray[Any], run: slice) -> NDArray[Any]:
-        Z: NDArray[Any] = X @ coef
+    def _outputs(self, X: Array, coef: Array, run: slice) -> Array:
+        Z: Array = X @ coef
         Z += self.intercept[run].astype(Z.dtype, copy=False)
         return Z
 
-    def _normalise(self, Z: NDArray[Any], log_class: NDArray[Any]) -> None:
+    def _normalise(self, Z: Array, log_class: Array) -> None:
         """Outputs (n, V) -> log-probabilities, each class's by themselves, in place."""
         starts, sizes = self.layout.starts, self.layout.sizes
         if self.floor is None:
@@ -139,7 +136,7 @@ class WordFactors:
             np.log(Z, out=Z)
         Z += np.repeat(log_class - np.log(total), sizes, axis=1)
 
-    def _normalise_class(self, Z: NDArray[Any], run: slice) -> None:
+    def _normalise_class(self, Z: Array, run: slice) -> None:
         if self.floor is None:
             log_softmax(Z)
         else:
@@ -147,10 +144,7 @@ class WordFactors:
 
 
 def shared_ridge(
-    moments: Moments,
-    layout: ClassLayout,
-    alpha: float | None,
-    doubt: NDArray[np.float64] | float = 0.5,
+    moments: Moments, layout: ClassLayout, alpha: float | None, doubt: Floats | float = 0.5
 ) -> tuple[WordFactors, float]:
     """Ridge word factors of every class from one matrix of products, and the penalty used.
 

@@ -1,13 +1,11 @@
 """Softmaxes over the words of every class, trained on mini-batches by AdaGrad."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.softmax.loss import discount, residuals
 from esnlm.readouts.two_level.word_factors import TASKS, ClassLayout, WordFactors
-from esnlm.utils.state_dict import Arrays, Stateful, saved
+from esnlm.utils.arrays import Array, Arrays, Floats32, Ints
+from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import TileMap
 
 
@@ -33,7 +31,7 @@ class WordSoftmax(WordFactors, Stateful):
         self,
         layout: ClassLayout,
         n_components: int,
-        counts: NDArray[Any],
+        counts: Array,
         prior: float = 1.0,
         penalty: float = 0.0,
     ) -> None:
@@ -47,13 +45,13 @@ class WordSoftmax(WordFactors, Stateful):
 
     def step(
         self,
-        Z: NDArray[np.float32],
-        words: NDArray[np.intp],
+        Z: Floats32,
+        words: Ints,
         n_rows: int,
         rate: float,
         over: TileMap,
-        in_z: NDArray[np.float32] | None = None,
-        discounts: NDArray[np.float32] | None = None,
+        in_z: Floats32 | None = None,
+        discounts: Floats32 | None = None,
     ) -> None:
         """One step of the words of every class that occurs in rows Z (n, P), words (n,).
 
@@ -75,9 +73,7 @@ class WordSoftmax(WordFactors, Stateful):
 
         over(classes, range(min(TASKS, len(parts))))
 
-    def _residuals(
-        self, z: NDArray[Any], run: slice, words: NDArray[np.intp], discounts: NDArray[Any] | None
-    ) -> NDArray[Any]:
+    def _residuals(self, z: Array, run: slice, words: Ints, discounts: Array | None) -> Array:
         """``P(w | class) - target`` of the words of a class, in the rows (n, P) of that class."""
         logits = z @ self.coef[run].T
         logits += self.intercept[run]
@@ -87,9 +83,7 @@ class WordSoftmax(WordFactors, Stateful):
             discount(R, targets, discounts, 1 / R.shape[1])
         return R
 
-    def _move(
-        self, z: NDArray[Any], run: slice, R: NDArray[Any], rate: np.float32, decay: np.float32
-    ) -> None:
+    def _move(self, z: Array, run: slice, R: Array, rate: np.float32, decay: np.float32) -> None:
         """Step of the words of a class, whose rows (n, P) have residuals R."""
         coef, intercept, squares = self.coef[run], self.intercept[run], self.squares[run]
         gradient = R.T @ z
