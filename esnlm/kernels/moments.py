@@ -1,21 +1,15 @@
-"""Compiled sums over rows of states."""
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
+"""Compiled sums over rows of states; totals are float64, codes intp."""
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 _TILE = 32
 _UNITS = 8
 
 
 @numba.njit(nogil=True, cache=True)
-def add_grouped_rows(
-    sums: NDArray[np.float64],
-    X: NDArray[np.floating],
-    codes: NDArray[np.intp],
-    first: int,
-    last: int,
-) -> None:
+def add_grouped_rows(sums, X, codes, first, last):
     """Add units first to last of row i of X (n, n_units) to ``sums[codes[i]]`` (V, n_units)."""
     for i in range(len(X)):
         row = sums[codes[i]]
@@ -24,13 +18,7 @@ def add_grouped_rows(
 
 
 @numba.njit(nogil=True, cache=True)
-def add_grouped_columns(
-    sums: NDArray[np.float64],
-    X: NDArray[np.floating],
-    codes: NDArray[np.intp],
-    first: int,
-    last: int,
-) -> None:
+def add_grouped_columns(sums, X, codes, first, last):
     """As `add_grouped_rows`, some units at a time: for X in F order and fewer classes than rows."""
     n_classes = len(sums)
     total = np.empty((n_classes, _UNITS))
@@ -50,7 +38,7 @@ def add_grouped_columns(
 
 
 @numba.njit(nogil=True, cache=True)
-def add_upper_triangle(total: NDArray[np.float64], part: NDArray[np.floating]) -> None:
+def add_upper_triangle(total, part):
     """Add the upper triangle of ``part`` (n, n) to that of ``total`` (n, n), in place.
 
     Both are C ordered.
@@ -62,7 +50,7 @@ def add_upper_triangle(total: NDArray[np.float64], part: NDArray[np.floating]) -
 
 
 @numba.njit(nogil=True, cache=True)
-def mirror_upper_triangle(matrix: NDArray[np.float64]) -> None:
+def mirror_upper_triangle(matrix):
     """Copy the upper triangle of ``matrix`` (n, n) to its lower one, in place, by tiles."""
     n = matrix.shape[0]
     for top in range(0, n, _TILE):

@@ -1,8 +1,8 @@
+# mypy: disallow-untyped-defs=False, check-untyped-defs=False
 """Compiled row operations of softmax regression; the exponentials between them are numpy's."""
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 # Probabilities below exp(-60) count as zero: products of smaller ones would be denormal numbers,
 # on which a matrix product runs many times slower.
@@ -10,7 +10,7 @@ LEAST_LOG = -60.0
 
 
 @numba.njit(nogil=True, cache=True)
-def shift_rows(Z: NDArray[np.floating]) -> None:
+def shift_rows(Z):
     """Subtract each row's maximum from logits Z (n, V), in place; tiny ones become -inf."""
     for i in range(Z.shape[0]):
         row = Z[i]
@@ -23,7 +23,7 @@ def shift_rows(Z: NDArray[np.floating]) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def normalise_rows(E: NDArray[np.floating], sums: NDArray[np.floating]) -> None:
+def normalise_rows(E, sums):
     """Divide each row of E (n, V) by its sum, in place; sums (n,) receives those."""
     for i in range(E.shape[0]):
         row = E[i]
@@ -37,7 +37,7 @@ def normalise_rows(E: NDArray[np.floating], sums: NDArray[np.floating]) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def curvature_rows(P: NDArray[np.floating], U: NDArray[np.floating]) -> None:
+def curvature_rows(P, U):
     """U (n, V) <- (diag(p) - p pᵀ) u for each row p of P (n, V), in place."""
     for i in range(P.shape[0]):
         p, u = P[i], U[i]
@@ -49,7 +49,7 @@ def curvature_rows(P: NDArray[np.floating], U: NDArray[np.floating]) -> None:
 
 
 @numba.njit(nogil=True, cache=True)
-def add_class_variances(total: NDArray[np.float64], P: NDArray[np.floating]) -> None:
+def add_class_variances(total, P):
     """Add the sum over rows of p (1 - p) of P (n, V) to total (V,), in place."""
     for i in range(P.shape[0]):
         row = P[i]

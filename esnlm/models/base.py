@@ -23,11 +23,10 @@ from esnlm.storage.model_folder import (
     restoring,
     write_files,
 )
-from esnlm.storage.tensor_file import Arrays
 from esnlm.text.boundaries import as_documents, framed_prefix, joined, trained_tokenizer
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.arrays import Array, Floats
+from esnlm.utils.arrays import Array, Arrays, Floats
 from esnlm.utils.validation import Count
 from esnlm.utils.version import __version__
 

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 
 from esnlm.readouts.registry import BY_CLASS
 from esnlm.storage.model_folder import ModelFormatError
-from esnlm.storage.tensor_file import Arrays
+from esnlm.utils.arrays import Arrays
 
 #: What ``config.json`` says, and arrays by file.
 Contents = tuple[dict[str, Any], dict[str, Arrays]]

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.storage.growing_file import GrowingFile
 from esnlm.storage.reading import parsed_json
-
-Arrays = dict[str, NDArray[Any]]
+from esnlm.utils.arrays import Array, Arrays
 
 _DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL",
@@ -32,7 +30,7 @@ _LARGEST_INTEGER = 1 << 53
 _LONGEST_HEADER = 100 << 20  # that of the format
 
 
-def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]]) -> str:
+def write_tensors(path: Path, arrays: Mapping[str, Array]) -> str:
     """Write arrays as a safetensors file, to the disk itself; its SHA-256.
 
     The same arrays give the same bytes: widest types first, then by name. Raises TypeError for a
@@ -89,7 +87,7 @@ def read_tensors(path: Path) -> Arrays:
     return arrays
 
 
-def _check_numbers(name: str, array: NDArray[Any]) -> None:
+def _check_numbers(name: str, array: Array) -> None:
     """Refuse what no saved array holds: NaN, infinity but alone, integers past floats' digits."""
     least, most = (array.min(), array.max()) if array.size else (0, 0)
     if array.dtype.kind == "f":

@@ -15,17 +15,11 @@ from esnlm.readouts.factored.separate import SeparateFactors, fits_memory
 from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.readouts.two_level import word_clusters
 from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
 from esnlm.readouts.two_level.pilot_sample import LARGEST_BATCH
 from esnlm.readouts.two_level.readout import TwoLevelReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
-from esnlm.readouts.two_level.word_clusters import (
-    CLUSTERED_DIRECTIONS,
-    frequency_classes,
-    frequent_words_and_clusters,
-    given_classes,
-    state_clusters,
-)
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.state_dict import saved
@@ -237,13 +231,15 @@ class ClassFactoredReadout(TwoLevelReadout):
     def _assign(self, counts: Array, vectors: Array) -> Ints:
         kind = self._kind_of_classes
         if kind == "given":
-            return given_classes(self.clustering, self.classes_)
+            return word_clusters.given_classes(self.clustering, self.classes_)
         n_classes = self._number_of_classes(_CLASSES_WITH_WORDS if kind == "words" else 1.0)
         if kind == "frequency":
-            return frequency_classes(counts, n_classes)
+            return word_clusters.frequency_classes(counts, n_classes)
         n_single = round(_SINGLE_WORDS * n_classes) if kind == "words" else 0
         n_clusters = max(1, n_classes - n_single)
-        return frequent_words_and_clusters(counts, vectors, n_single, n_clusters, self._seed())
+        return word_clusters.frequent_words_and_clusters(
+            counts, vectors, n_single, n_clusters, self._seed()
+        )
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         if self.solver == "joint" or (
@@ -256,11 +252,12 @@ class ClassFactoredReadout(TwoLevelReadout):
             moments.add(X, codes)
         kind = self._kind_of_classes
         if kind == "clusters":
-            word_class = state_clusters(moments, self._number_of_classes(1.0), self._seed())
+            n_classes = self._number_of_classes(1.0)
+            word_class = word_clusters.state_clusters(moments, n_classes, self._seed())
         else:
             vectors: Array = np.zeros((moments.n_classes, 1))
             if kind == "words":
-                directions, _ = canonical_directions(moments, CLUSTERED_DIRECTIONS)
+                directions, _ = canonical_directions(moments, word_clusters.CLUSTERED_DIRECTIONS)
                 vectors = word_vectors(moments, directions)
             word_class = self._assign(moments.counts, vectors)
         self._begin_separate(word_class).fit(blocks, held_out)

@@ -7,7 +7,7 @@ import numpy as np
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.softmax.loss import mean_loss, residuals
+from esnlm.readouts.softmax.loss import logits, mean_loss, residuals
 from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints
 from esnlm.utils.state_dict import Stateful, saved
 
@@ -129,9 +129,7 @@ def batch_gradient(
     rows = rows_within(_LOGIT_BYTES, len(intercept), np.float32)
     for start in range(0, len(X), rows):
         x = np.asarray(X[start : start + rows], dtype=np.float32)
-        Z = x @ weights
-        Z += intercept
-        _, P, R = residuals(Z, codes[start : start + rows])
+        _, P, R = residuals(logits(x, weights, intercept), codes[start : start + rows])
         gradient += (R.T @ x).T
         offset_gradient += R.sum(axis=0)
         mean += P.sum(axis=0)

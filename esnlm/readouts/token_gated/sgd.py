@@ -5,7 +5,7 @@ from typing import Self
 import numpy as np
 
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.softmax.loss import residuals
+from esnlm.readouts.softmax.loss import logits, residuals
 from esnlm.readouts.softmax.sgd import (
     batch_rows,
     class_rates,
@@ -131,9 +131,8 @@ class GatedPasses(Stateful):
     def _add(self, gate: int, X: Array, codes: Ints) -> None:
         weights = self.weights[gate]
         x = np.asarray(X, dtype=np.float32)
-        Z = x @ weights
-        Z += self.offset[gate] - self.centre[gate] @ weights
-        _, P, R = residuals(Z, codes)
+        intercept = self.offset[gate] - self.centre[gate] @ weights
+        _, P, R = residuals(logits(x, weights, intercept), codes)
         self.gradient[gate] += (R.T @ x).T
         self.offset_gradient[gate] += R.sum(axis=0)
         self.waiting_variances[gate] += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)

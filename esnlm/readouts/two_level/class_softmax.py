@@ -6,7 +6,7 @@ from operator import iadd
 import numpy as np
 
 from esnlm.readouts.base.blocks import rows_within
-from esnlm.readouts.softmax.loss import discount, log_softmax, residuals
+from esnlm.readouts.softmax.loss import discount, log_softmax, logits, residuals
 from esnlm.readouts.softmax.sgd import class_rates, heavy_ball, warmed_up
 from esnlm.utils.arrays import Array, Bools, Floats32, Ints
 from esnlm.utils.state_dict import Stateful, saved
@@ -149,8 +149,8 @@ class ClassSoftmax(Stateful):
     def _mixture_derivatives(self, Z: Array, classes: Ints) -> tuple[Array, ...]:
         """Gradients of the summed loss in weights and gate; sums of r p (1 - p) in between."""
         n, K = len(Z), self.n_experts
-        logits = _linear(Z, self.weights).reshape(-1, self.n_classes)
-        losses, P, R = residuals(logits, np.repeat(classes, K))
+        of_experts = _linear(Z, self.weights).reshape(-1, self.n_classes)
+        losses, P, R = residuals(of_experts, np.repeat(classes, K))
         gate = log_softmax(_linear(Z, self.gate))
         r = np.exp(log_softmax(gate - losses.reshape(n, K))).ravel()
         variances = r @ P
@@ -163,10 +163,7 @@ class ClassSoftmax(Stateful):
 
 def _linear(Z: Array, weights: Array) -> Array:
     """Z (n, P) times weights (P + 1, m), the last row added: (n, m) in the dtype of Z."""
-    weights = weights.astype(Z.dtype, copy=False)
-    out: Array = Z @ weights[:-1]
-    out += weights[-1]
-    return out
+    return logits(Z, weights[:-1], weights[-1])
 
 
 def _gradient(Z: Array, residual: Array) -> Array:

@@ -13,7 +13,7 @@ from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.linear.ridge import gcv_error, inverse_of
 from esnlm.readouts.linear.simplex import floor_rows
-from esnlm.readouts.softmax.loss import log_softmax
+from esnlm.readouts.softmax.loss import log_softmax, logits
 from esnlm.utils.arrays import Array, Floats, Ints
 from esnlm.utils.threads import one_blas_thread, tile_map
 
@@ -89,7 +89,7 @@ class WordFactors:
 
         def chunk(start: int) -> None:
             rows = slice(start, start + step)
-            Z = self._outputs(X[rows], coef, slice(None))
+            Z = logits(X[rows], coef, self.intercept)
             self._normalise(Z, log_class[rows])
             np.take(Z, self.layout.position, axis=1, out=out[rows], mode="clip")
 
@@ -109,8 +109,7 @@ class WordFactors:
         def classes(first: int) -> None:
             for c, rows in parts[first::TASKS]:
                 run = layout.runs[c]
-                coef = self.coef[run].T.astype(X.dtype, copy=False)
-                Z = self._outputs(X[rows], coef, run)
+                Z = logits(X[rows], self.coef[run].T, self.intercept[run])
                 self._normalise_class(Z, run)
                 out[rows] = Z[np.arange(len(rows)), layout.position[words[rows]] - run.start]
 
@@ -118,11 +117,6 @@ class WordFactors:
         with one_blas_thread(), tile_map(None if len(X) >= _WORTH_THREADS else 1) as over:
             over(classes, range(n_tasks))
         return out
-
-    def _outputs(self, X: Array, coef: Array, run: slice) -> Array:
-        Z: Array = X @ coef
-        Z += self.intercept[run].astype(Z.dtype, copy=False)
-        return Z
 
     def _normalise(self, Z: Array, log_class: Array) -> None:
         """Outputs (n, V) -> log-probabilities, each class's by themselves, in place."""

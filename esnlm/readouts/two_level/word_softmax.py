@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from esnlm.readouts.softmax.loss import discount, residuals
+from esnlm.readouts.softmax.loss import discount, logits, residuals
 from esnlm.readouts.two_level.word_factors import TASKS, ClassLayout, WordFactors
 from esnlm.utils.arrays import Array, Arrays, Floats32, Ints
 from esnlm.utils.state_dict import Stateful, saved
@@ -15,10 +15,8 @@ class WordSoftmax(WordFactors, Stateful):
     Most rows say nothing of a word, so steps are AdaGrad's (Duchi et al. 2011) with one rate a
     word: its gradient g, divided by the root of the sum of |g|² |z|² over all steps so far, |z|²
     the mean over rows by their squared residuals. So the k-th row that pulls a word moves its
-    logit by ``rate / sqrt(k)`` at most, however long the row is and however often it recurs.
-    (Steps that take rows to have variance one in every direction, as online Newton ones by sums of
-    p (1 - p), are |z|² times too long where one context recurs, as the beginning of sentences
-    does with direct connections.)
+    logit by ``rate / sqrt(k)`` at most, however long the row is and however often it recurs, as
+    the beginning of sentences does with direct connections.
 
     ``counts`` (V,) are the words' occurrences, for the first intercepts; ``prior`` the rows that a
     word's sum starts with, in units of the components' variance; ``penalty`` that of half the
@@ -75,10 +73,8 @@ class WordSoftmax(WordFactors, Stateful):
 
     def _residuals(self, z: Array, run: slice, words: Ints, discounts: Array | None) -> Array:
         """``P(w | class) - target`` of the words of a class, in the rows (n, P) of that class."""
-        logits = z @ self.coef[run].T
-        logits += self.intercept[run]
         targets = self.layout.position[words] - run.start
-        _, _, R = residuals(logits, targets)
+        _, _, R = residuals(logits(z, self.coef[run].T, self.intercept[run]), targets)
         if discounts is not None:
             discount(R, targets, discounts, 1 / R.shape[1])
         return R
