@@ -238,29 +238,28 @@ def _length_weights(free: Floats, quotas: Mapping[int, float] | None, min_length
     if quotas is None:
         weights[min_length:] = 1.0
     else:
-        _check_quotas(quotas, free, min_length)
         for length, quota in quotas.items():
+            _check_quota(length, quota, free, min_length)
             if quota:
                 weights[length] = quota / free[length]
+        if not weights.any():
+            raise ValueError("length_quotas must hold at least one positive weight, got none")
     mass = float(weights @ free)
     if not mass > 0:
         raise ValueError(f"no sentence of this grammar has {min_length} to {len(free) - 1} words")
     return weights / mass
 
 
-def _check_quotas(quotas: Mapping[int, float], free: Floats, min_length: int) -> None:
-    for length, quota in quotas.items():
-        if not 0 <= quota < np.inf:
-            raise ValueError(f"the quota of length {length} must be finite and >= 0, got {quota}")
-        if quota and not min_length <= length < len(free):
-            raise ValueError(
-                f"length_quotas ask for length {length}, outside [{min_length}, {len(free) - 1}]: "
-                "change min_length or max_length"
-            )
-        if quota and not free[length] > 0:
-            raise ValueError(f"no sentence of this grammar has {length} words, got a quota for it")
-    if not sum(quotas.values()) > 0:
-        raise ValueError("length_quotas must hold at least one positive weight, got none")
+def _check_quota(length: int, quota: float, free: Floats, min_length: int) -> None:
+    if not 0 <= quota < np.inf:
+        raise ValueError(f"the quota of length {length} must be finite and >= 0, got {quota}")
+    if quota and not min_length <= length < len(free):
+        raise ValueError(
+            f"length_quotas ask for length {length}, outside [{min_length}, {len(free) - 1}]: "
+            "change min_length or max_length"
+        )
+    if quota and not free[length] > 0:
+        raise ValueError(f"no sentence of this grammar has {length} words, got a quota for it")
 
 
 def _distribution(name: str, given: Mapping[str, float] | None) -> dict[str, float]:

@@ -64,7 +64,7 @@ class PushdownProcess:
         self._end = len(self._vocabulary) - 1
         self._max_length = max_length
         self._symbol_lengths = self._count_words()
-        self._stack_lengths: dict[Stack, Floats] = {(): _no_words(max_length + 1)}
+        self._stack_lengths: dict[Stack, Floats] = {(): np.eye(1, max_length + 1)[0]}
         self._weights = np.ones(max_length + 1)
         self._states: dict[tuple[Stack, int], State] = {}
 
@@ -82,17 +82,12 @@ class PushdownProcess:
                 masses[kind] = masses.get(kind, 0.0) + rule.probability
         lengths = {symbol: np.zeros(size) for symbol in kinds}
         for _ in range(size + 1):
-            lengths = {
-                symbol: sum(
-                    (
-                        weight
-                        * _one_more(_convolve([lengths[below] for below in then], size), emits)
-                        for (emits, then), weight in of_symbol.items()
-                    ),
-                    np.zeros(size),
-                )
-                for symbol, of_symbol in kinds.items()
-            }
+            longer = {symbol: np.zeros(size) for symbol in kinds}
+            for symbol, masses in kinds.items():
+                for (emits, then), mass in masses.items():
+                    after = _convolve([lengths[below] for below in then], size)
+                    longer[symbol][int(emits) :] += mass * after[: size - emits]
+            lengths = longer
         return lengths
 
     def lengths(self, stack: Stack = ("S",)) -> Floats:
@@ -181,19 +176,9 @@ def uniforms(random_state: RandomState) -> Iterator[float]:
         yield from rng.random(4096).tolist()
 
 
-def _no_words(size: int) -> Floats:
-    lengths = np.zeros(size)
-    lengths[0] = 1.0
-    return lengths
-
-
 def _convolve(parts: Iterable[Floats], size: int) -> Floats:
     """Distribution of a sum of independent lengths, cut at ``size``."""
-    total = _no_words(size)
+    total = np.eye(1, size)[0]
     for part in parts:
         total = np.convolve(total, part)[:size]
     return total
-
-
-def _one_more(lengths: Floats, emits: bool) -> Floats:
-    return np.concatenate([[0.0], lengths[:-1]]) if emits else lengths

@@ -168,8 +168,7 @@ def inverse_gamma_decay(alpha: float, n_units: int) -> Floats:
     1 / T ~ Gamma(alpha, 1), here at the quantiles from the top.
     """
     quantiles = (np.arange(n_units) + 0.5) / n_units
-    rates: Floats = scipy.special.gammaincinv(alpha, 1 - quantiles)
-    return rates
+    return scipy.special.gammaincinv(alpha, 1 - quantiles)
 
 
 def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> Floats:
@@ -193,10 +192,6 @@ def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> Floats:
 
 def _random(n_units: int, degree: int, rng: np.random.Generator) -> Any:
     return reservoirpy.mat_gen.normal(n_units, n_units, degree=degree, direction="in", seed=rng)
-
-
-def _ring(n_units: int, degree: int, rng: np.random.Generator) -> Any:
-    return reservoirpy.mat_gen.ring(n_units, n_units)
 
 
 def _small_world(n_units: int, degree: int, rng: np.random.Generator) -> Any:
@@ -240,7 +235,7 @@ def _orthogonal_radius(weights: Any) -> float:
 _TOPOLOGIES: dict[str, Callable[[int, int, np.random.Generator], Any]] = {
     "random": _random,
     "offsets": _offsets,
-    "ring": _ring,
+    "ring": lambda n_units, degree, rng: reservoirpy.mat_gen.ring(n_units, n_units),
     "small_world": _small_world,
     "orthogonal": _orthogonal,
 }

@@ -55,16 +55,15 @@ class Number(NamedTuple):
         real = isinstance(value, Real) and not isinstance(value, bool)
         if not (real and np.isfinite(float(value))):
             raise ValueError(f"{name} must be a finite number, got {value!r}")
-        above = value > self.low if self.open in ("low", "both") else value >= self.low
-        below = value < self.high if self.open in ("high", "both") else value <= self.high
+        left = "(" if self.open in ("low", "both") else "["
+        right = ")" if self.open in ("high", "both") else "]"
+        above = value > self.low if left == "(" else value >= self.low
+        below = value < self.high if right == ")" else value <= self.high
         if above and below:
             return
+        rule = f"lie in {left}{self.low:g}, {self.high:g}{right}"
         if (self.low, self.high) == (0, math.inf):
-            rule = "be positive" if self.open in ("low", "both") else "not be negative"
-        else:
-            left = "(" if self.open in ("low", "both") else "["
-            right = ")" if self.open in ("high", "both") else "]"
-            rule = f"lie in {left}{self.low:g}, {self.high:g}{right}"
+            rule = "be positive" if left == "(" else "not be negative"
         raise ValueError(f"{name} must {rule}, got {value}")
 
 

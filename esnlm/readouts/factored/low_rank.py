@@ -180,7 +180,6 @@ class LowRankReadout(TwoLevelReadout):
 
     def _show(self) -> None:
         learner = self._trained
-        assert learner.class_solver is not None
         self.directions_, self.shift_ = learner.directions, learner.shift
         self.word_class_, self.pairs_ = learner.layout.word_class, learner.direct.pairs
         self.class_coef_ = learner.class_solver.weights[:-1]

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks
 from esnlm.readouts.two_level.word_factors import ClassLayout
 from esnlm.utils.arrays import Array, Arrays, Ints
-from esnlm.utils.state_dict import Stateful, with_prefix
+from esnlm.utils.state_dict import Stateful, under_prefix, with_prefix
 
 _MEMORY = 1 << 28
 
@@ -47,12 +47,13 @@ class SeparateFactors(Stateful):
         return arrays
 
     def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
-        for name, part in _by_prefix(arrays).items():
+        parts = dict.fromkeys(name.partition(".")[0] for name in arrays if "." in name)
+        for name in (part for part in parts if part != "buffer"):
             readout = self._readouts[name] = self._new(name)
             if training:
                 readout.classes_, readout.n_features_in_ = self._labels(name), self.n_units
                 readout._forget(fitted=False)
-            readout.load_state_dict(part, training=training)
+            readout.load_state_dict(under_prefix(name, arrays), training=training)
             if not np.array_equal(readout.classes_, self._labels(name)):
                 raise ValueError(f"the labels of the factor {name!r} are not those of its words")
         return self
@@ -159,13 +160,3 @@ def _by_class(blocks: Blocks, layout: ClassLayout) -> dict[int, ArrayBlocks]:
         X, codes = map(np.concatenate, zip(*part, strict=True))
         copied[c] = ArrayBlocks(X, codes)
     return copied
-
-
-def _by_prefix(arrays: Arrays) -> dict[str, Arrays]:
-    """Arrays by the part of their names before the first dot, where there is one."""
-    parts: dict[str, Arrays] = {}
-    for name, array in arrays.items():
-        prefix, _, rest = name.partition(".")
-        if rest and prefix != "buffer":
-            parts.setdefault(prefix, {})[rest] = array
-    return parts

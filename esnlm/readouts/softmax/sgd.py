@@ -152,8 +152,7 @@ def damped_inverse(covariance: Floats, ridge: float) -> Floats32:
 
 def frequencies_of(counts: Array) -> Floats:
     """Relative frequencies (V,) of the classes, each of half an occurrence more than it had."""
-    shares = (counts + 0.5) / (counts.sum() + 0.5 * len(counts))
-    return np.asarray(shares, dtype=np.float64)
+    return (counts + 0.5) / (counts.sum() + 0.5 * len(counts))
 
 
 def interleaved(blocks: Blocks, n_units: int) -> Blocks:

@@ -8,7 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from esnlm.readouts.base.last_tokens import NO_TOKEN
-from esnlm.utils.arrays import Array, Ints, Ints64
+from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.state_dict import Stateful, saved
 
 Tokens = NDArray[np.integer[Any]]
@@ -75,14 +75,10 @@ class DirectConnections(Stateful):
         for k, (table, squares) in enumerate(zip(self.coef, self.squares, strict=True)):
             yield table, squares, last[:, k], slice(None)
         if len(self.pairs):
-            where, rows = self._known_pairs(last)
-            yield self.pair_coef, self.pair_squares, rows, where
-
-    def _known_pairs(self, last: Tokens) -> tuple[Ints, Ints]:
-        keys = pair_keys(last, self.coef.shape[1] - 1)
-        rows = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
-        where = np.flatnonzero(self.pairs[rows] == keys)
-        return where, rows[where]
+            keys = pair_keys(last, self.coef.shape[1] - 1)
+            rows = np.minimum(np.searchsorted(self.pairs, keys), len(self.pairs) - 1)
+            where = np.flatnonzero(self.pairs[rows] == keys)
+            yield self.pair_coef, self.pair_squares, rows[where], where
 
 
 def pair_keys(last: Tokens, n_tokens: int) -> Ints64:

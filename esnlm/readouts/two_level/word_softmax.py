@@ -63,21 +63,15 @@ class WordSoftmax(WordFactors, Stateful):
         def classes(first: int) -> None:
             for c, rows in parts[first::TASKS]:
                 z, run = Z[rows], self.layout.runs[c]
-                less = None if discounts is None else discounts[rows]
-                R = self._residuals(z, run, words[rows], less)
+                targets = self.layout.position[words[rows]] - run.start
+                _, _, R = residuals(logits(z, self.coef[run].T, self.intercept[run]), targets)
+                if discounts is not None:
+                    discount(R, targets, discounts[rows], 1 / R.shape[1])
                 if in_z is not None:
                     in_z[rows] = R @ self.coef[run]
                 self._move(z, run, R, np.float32(rate), decay)
 
         over(classes, range(min(TASKS, len(parts))))
-
-    def _residuals(self, z: Array, run: slice, words: Ints, discounts: Array | None) -> Array:
-        """``P(w | class) - target`` of the words of a class, in the rows (n, P) of that class."""
-        targets = self.layout.position[words] - run.start
-        _, _, R = residuals(logits(z, self.coef[run].T, self.intercept[run]), targets)
-        if discounts is not None:
-            discount(R, targets, discounts, 1 / R.shape[1])
-        return R
 
     def _move(self, z: Array, run: slice, R: Array, rate: np.float32, decay: np.float32) -> None:
         """Step of the words of a class, whose rows (n, P) have residuals R."""
