@@ -170,12 +170,8 @@ class SequenceModel(BaseEstimator, ABC):
     def save(self, folder: str | Path) -> None:
         """Write ``config.json``, ``weights.safetensors`` and, with a tokenizer, ``tokenizer.json``.
 
-        The folder appears whole or not at all; a model that was there is replaced.
-
-        Raises
-        ------
-        FileExistsError
-            ``folder`` is a file, or a folder with anything but a model in it.
+        The folder appears whole or not at all; a model that was there is replaced. Raises
+        FileExistsError where it is a file, or a folder with anything but a model in it.
         """
         self._write(folder, *self._contents())
 
@@ -194,10 +190,8 @@ class SequenceModel(BaseEstimator, ABC):
     def load(cls, folder: str | Path) -> Self:
         """The model that `save` wrote; its probabilities are identical.
 
-        Raises
-        ------
-        ModelFormatError
-            The folder is missing, incomplete, altered, of another version, or of another kind.
+        Raises `ModelFormatError` for a folder that is missing, incomplete, altered, of another
+        version, or of another kind.
         """
         config, arrays, texts = read_files(Path(folder), MODEL)
         if config.get("kind") != cls._kind:

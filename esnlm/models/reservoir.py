@@ -109,18 +109,14 @@ class LanguageModel(SequenceModel):
     def fit(self, docs: Any, y: None = None, *, held_out: Any = None) -> Self:
         """Fit tokenizer, features and readout, in this order, where they are not given fitted.
 
+        Raises `CorpusError` where there is no token to predict, ValueError for tokens that are no
+        integers in ``[0, n_tokens)`` and parameters out of range.
+
         Parameters
         ----------
         docs : iterable of str or of int arrays, or a TokenStream
         held_out : same kind, optional
             Documents kept out of training, on which the readout chooses penalties and stops.
-
-        Raises
-        ------
-        CorpusError
-            There is no token to predict.
-        ValueError
-            Tokens are no integers in ``[0, n_tokens)``, or a parameter is out of range.
         """
         check_no_labels(y)
         stream = self.read(docs)

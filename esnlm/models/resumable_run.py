@@ -71,21 +71,11 @@ class ResumableRun(ABC):
     ) -> Any:
         """Train to the end; the trained model.
 
-        Parameters
-        ----------
-        checkpoints : Checkpoints, optional
-            Where to save them.
-        resume : bool
-            Continue from the newest checkpoint, if there is one: of the same settings and corpus,
-            otherwise CheckpointError is raised.
-        save_every : float
-            Seconds from one checkpoint to the next; 0 saves one after each step.
-        log : TrainingLog, optional
-            Gets the held-out scores.
-        stop : callable
-            Called after each step; True saves a last checkpoint and raises `StoppedError`.
-        verbose : bool
-            Show a progress bar on standard error, if it is a terminal.
+        A checkpoint is saved every ``save_every`` seconds, for 0 after each step. ``resume``
+        continues from the newest one, if there is one: of the same settings and corpus, otherwise
+        CheckpointError is raised. ``log`` gets the held-out scores. ``stop`` is called after each
+        step; True saves a last checkpoint and raises `StoppedError`. ``verbose`` shows a progress
+        bar on standard error, if it is a terminal.
         """
         self._checkpoints, self._save_every, self._stop = checkpoints, save_every, stop
         self._log = log or TrainingLog(None)

@@ -116,15 +116,10 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
     def fit(
         self, X: ArrayLike | None = None, y: Any = None, *, n_inputs: int | None = None
     ) -> "Reservoir":
-        """Draw the weights.
+        """Draw the weights for ``n_inputs``, the size of the vocabulary or of an input vector.
 
-        Parameters
-        ----------
-        X : tokens (T,) integers, or vectors (T, n_inputs), optional
-            Only their number of inputs is used: ``max + 1`` for tokens.
-        y : ignored
-        n_inputs : int, optional
-            Size of the vocabulary or of an input vector; goes before X.
+        None takes it from X: tokens (T,) integers, the largest plus one, or vectors (T, n_inputs).
+        y is ignored.
         """
         check_parameters(self)
         if n_inputs is None:
@@ -160,12 +155,8 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
     ) -> Array:
         """States of one sequence: tokens (T,) or vectors (T, n_inputs) -> (T, n_units).
 
-        Parameters
-        ----------
-        initial_state : array (n_units,), optional
-            State before the first input; zero where it is None.
-        features : array (n_tokens, n_inputs), optional
-            The row of a token is the vector that drives the reservoir.
+        ``initial_state`` (n_units,) is that before the first input, None the zero state; the row
+        of a token in ``features`` (n_tokens, n_inputs) is the vector that drives the reservoir.
         """
         inputs = np.asarray(X)
         self._fit_on_first_use(inputs, features)
@@ -206,7 +197,8 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         """Blocks of (states (n, n_units), next tokens (n,)) of a whole corpus, in parallel streams.
 
         Every pair is yielded once, in an order of the streams', not of the text. A block is a view
-        into memory that the next block uses again: absorb or copy it.
+        into memory that the next block uses again: absorb or copy it. Raises `DivergenceError`
+        where states grow without bound.
 
         Parameters
         ----------
@@ -234,11 +226,6 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
             Also yield positions (n,) int64 of the tokens just read.
         initial_state : array (n_units,), optional
             State before position 0.
-
-        Raises
-        ------
-        DivergenceError
-            Where states grow without bound.
 
         Examples
         --------

@@ -82,24 +82,11 @@ class SpectralWordFeatures(LearnedFeatures):
         n_tokens: int | None = None,
         starts: ArrayLike | None = None,
     ) -> Self:
-        """Learn the features from tokens (T,).
+        """Learn the features from integers (T,), a memory map of which is read piece by piece.
 
-        Parameters
-        ----------
-        tokens : array-like of int, shape (T,)
-            A memory map is read piece by piece.
-        y, reservoir : ignored
-            The features do not depend on what they will drive.
-        n_tokens : int, optional
-            Size of the vocabulary; default: the largest token + 1.
-        starts : sorted array-like of int, optional
-            Positions whose token follows nothing (beginnings of sentences).
-
-        Raises
-        ------
-        ValueError
-            For tokens outside the vocabulary, no two neighbouring ones, or more features than
-            words.
+        ``n_tokens`` and ``starts`` are those of `WordFeatures.fit`; y and the reservoir are
+        ignored: the features do not depend on what they will drive. Raises ValueError for tokens
+        outside the vocabulary, no two neighbouring ones, or more features than words.
         """
         Count().check("n_features", self.n_features)
         ids = checked_tokens(tokens, n_tokens)

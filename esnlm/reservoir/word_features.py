@@ -127,26 +127,21 @@ class WordFeatures(LearnedFeatures):
         n_tokens: int | None = None,
         starts: ArrayLike | None = None,
     ) -> Self:
-        """Learn the features on tokens (T,), in their order.
+        """Learn the features on integers (T,), in their order; y is ignored.
+
+        Raises ValueError for tokens outside the vocabulary, fewer than two of them, a reservoir of
+        another input size, or features that diverged.
 
         Parameters
         ----------
-        tokens : array-like of int, shape (T,)
-        y : ignored
         reservoir : Reservoir
-            The reservoir that the features will drive, with ``n_inputs_ == n_features``; one
-            without weights is fitted. It is read, not changed.
+            The one that the features will drive, with ``n_inputs_ == n_features``; one without
+            weights is fitted. It is read, not changed.
         n_tokens : int, optional
             Size of the vocabulary; default: the largest token + 1.
         starts : sorted array-like of int, optional
             Positions at which the state returns to zero, and whose token is not predicted
             (beginnings of sentences). Default: one long sequence, as in the paper.
-
-        Raises
-        ------
-        ValueError
-            For tokens outside the vocabulary, fewer than two of them, a reservoir of another
-            input size, or features that diverged.
         """
         check_parameters(self)
         # A copy: compiled code reads tokens without checks, and the caller's array may change.

@@ -21,13 +21,9 @@ def results(
 ) -> Iterator[None]:
     """Hold files of results while the block makes them.
 
-    Each has its columns, or None where it is no CSV.
-
-    Raises
-    ------
-    ValueError
-        One could not be written, is named twice, is in ``read``, holds something else and is not
-        to be overwritten, or is being written by another process.
+    Each has its columns, or None where it is no CSV. Raises ValueError where one could not be
+    written, is named twice, is in ``read``, holds something else and is not to be overwritten, or
+    is being written by another process.
     """
     taken = {Path(name).resolve() for name in read}
     with ExitStack() as stack:

@@ -239,17 +239,12 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     def fit_blocks(
         self, blocks: Blocks, classes: ArrayLike, held_out: Blocks | None = None
     ) -> Self:
-        """Learn from a re-iterable of ``(X, y)`` blocks, forgetting any earlier fit.
+        """Learn from a re-iterable of blocks (X (n, n_units), y (n,)), forgetting any earlier fit.
 
-        Parameters
-        ----------
-        blocks : re-iterable of (X (n, n_units), y (n,))
-            Every ``iter(blocks)`` is a fresh pass. A block's memory may be reused for the next.
-            An attribute ``n_rows``, the rows of a pass, lets a first pass plan its schedule.
-        classes : array (V,)
-            Every label; column k of predictions is the k-th of them in sorted order.
-        held_out : same kind as blocks, optional
-            Rows kept out of training, to judge penalties and stopping points.
+        Every ``iter(blocks)`` is a fresh pass. A block's memory may be reused for the next. An
+        attribute ``n_rows``, the rows of a pass, lets a first pass plan its schedule. ``classes``
+        (V,) are every label; column k of predictions is the k-th of them in sorted order.
+        ``held_out`` blocks are kept out of training, to judge penalties and stopping points.
         """
         one_shot = iter(blocks) is blocks
         if one_shot and not self._reads_once:
