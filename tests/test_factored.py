@@ -341,7 +341,7 @@ def test_word_steps_come_close_to_the_optimum():
     X, y, _ = softmax_rows(20000, 6, 20, sharpness=0.7)
     X = X.astype(np.float32)
     layout = ClassLayout(np.arange(20) % 4)
-    solver = WordSoftmax(layout, 6, np.bincount(y))
+    solver = WordSoftmax(layout, 6, np.bincount(y), prior=1.0, penalty=0.0)
     with tile_map(1) as over:
         for k, part in enumerate(3 * np.array_split(np.arange(len(X)), 40)):
             solver.step(X[part], y[part], len(part), 5 * (1 - k / 120), over)
@@ -367,7 +367,8 @@ def test_words_that_follow_one_long_row_come_close_to_their_frequencies():
     shares = 1 / np.arange(1, 16) ** 2
     openers = random.choice(15, len(Z), p=shares / shares.sum())
     y = np.where(opening, openers, random.integers(15, 30, len(Z)))
-    solver = WordSoftmax(ClassLayout(np.zeros(30, dtype=np.intp)), 64, np.bincount(y))
+    layout = ClassLayout(np.zeros(30, dtype=np.intp))
+    solver = WordSoftmax(layout, 64, np.bincount(y), prior=1.0, penalty=0.0)
     with tile_map(1) as over:
         for k, rows in enumerate(np.split(np.arange(len(Z)), n_steps)):
             solver.step(Z[rows], y[rows], n, 5 * (1 - k / n_steps), over)

@@ -76,10 +76,7 @@ def productions(
     rules = {
         "S": noun_phrases({number: (f"VP {number}",) for number in NUMBERS}),
         "object": objects,
-        "(object)": [
-            *_scaled(objects, object_probability),
-            Rule(1 - object_probability, None),
-        ],
+        "(object)": [*_scaled(objects, object_probability), Rule(1 - object_probability, None)],
     }
     relative = noun_phrase["relative"] / common if common else 0.0
     for number in NUMBERS:

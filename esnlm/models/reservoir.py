@@ -38,6 +38,10 @@ class LanguageModel(SequenceModel):
     array alone is one document. Integers are taken as they are, tokenizer or not. A corpus is
     read as a stream of state blocks; only its tokens are held, at two or four bytes each.
 
+    Predicted tokens are those at which no sequence starts: ``doc[1:]`` of an integer array, and
+    every token after BOS of a sentence; with ``reset="never"`` all but the very first. The cut
+    in streams is exact with resets, and with ``never`` approximate as `Reservoir.harvest` says.
+
     Parameters
     ----------
     reservoir : Reservoir, optional
@@ -74,12 +78,6 @@ class LanguageModel(SequenceModel):
         V; every distribution has this many entries, the token's id its place.
     run_ : str or None
         The digest of the settings of the `esnlm.models.training.Trainer`.
-
-    Notes
-    -----
-    Predicted tokens are those at which no sequence starts: ``doc[1:]`` of an integer array, and
-    every token after BOS of a sentence; with ``reset="never"`` all but the very first. The cut
-    in streams is exact with resets, and with ``never`` approximate as `Reservoir.harvest` says.
 
     Examples
     --------

@@ -57,6 +57,9 @@ class WordFeatures(LearnedFeatures):
     geometrically less (eq. 19-29). The features then stay fixed, the provisional readout is
     dropped, and any readout is fitted on the states that the features drive.
 
+    A pass costs n_units * (n_tokens + in-degree) operations per word, in one thread: the updates
+    depend on one another.
+
     Parameters
     ----------
     n_features : int
@@ -81,11 +84,6 @@ class WordFeatures(LearnedFeatures):
         Mean over predictions of half the squared error, measured before each update.
     n_predictions_ : int
         Predictions in one pass.
-
-    Notes
-    -----
-    A pass costs n_units * (n_tokens + in-degree) operations per word, in one thread: the updates
-    depend on one another.
 
     Examples
     --------

@@ -79,7 +79,7 @@ def read_tensors(path: Path) -> Arrays:
         header = parsed_json(file.read(length))
         places = _checked_places(path, header, size - 8 - length)
         arrays: Arrays = {}
-        for name, (start, dtype, shape) in places.items():
+        for name, (start, _, dtype, shape) in places.items():
             file.seek(8 + length + start)
             array = np.fromfile(file, dtype, math.prod(shape)).reshape(shape)
             arrays[name] = array.astype(dtype.newbyteorder("="), copy=False)
@@ -99,17 +99,15 @@ def _check_numbers(name: str, array: Array) -> None:
 
 def _checked_places(
     path: Path, header: Any, n_bytes: int
-) -> dict[str, tuple[int, np.dtype[Any], tuple[int, ...]]]:
-    """Start, type and shape of each array, by name."""
+) -> dict[str, tuple[int, int, np.dtype[Any], tuple[int, ...]]]:
+    """Start, end, type and shape of each array, by name."""
     if not isinstance(header, dict):
         raise ValueError(f"the header of {path} is not a JSON object")
     header.pop("__metadata__", None)
     places = {}
     for name, about in header.items():
-        about = about if isinstance(about, dict) else {}
-        kind: Any = about.get("dtype")
-        shape: Any = about.get("shape")
-        offsets: Any = about.get("data_offsets")
+        given: Any = about if isinstance(about, dict) else {}
+        kind, shape, offsets = (given.get(key) for key in ("dtype", "shape", "data_offsets"))
         if not isinstance(kind, str) or kind not in _KINDS:
             raise ValueError(f"{name} of {path} has type {kind!r}, expected {', '.join(_KINDS)}")
         if not _counts(shape) or len(shape) > _MOST_AXES:
@@ -120,13 +118,13 @@ def _checked_places(
             raise ValueError(f"{name} of {path}: {kind} {shape} does not fit offsets {offsets}")
         places[name] = offsets[0], offsets[1], _KINDS[kind], tuple(shape)
     end = 0
-    for start, stop, *_ in sorted(place[:2] for place in places.values()):
+    for start, stop in sorted(place[:2] for place in places.values()):
         if start != end:
             raise ValueError(f"arrays of {path} overlap or leave a gap at byte {min(start, end)}")
         end = stop
     if end != n_bytes:
         raise ValueError(f"{path} has {n_bytes} bytes of arrays, expected {end}")
-    return {name: (start, dtype, shape) for name, (start, _, dtype, shape) in places.items()}
+    return places
 
 
 def _counts(value: Any) -> bool:

@@ -266,12 +266,7 @@ def inverse_of(values: Floats) -> Floats:
 
 
 def gcv_error(
-    alpha: float,
-    values: Floats,
-    power: Floats,
-    variation: float,
-    n_rows: int,
-    n_intercepts: int = 1,
+    alpha: float, values: Floats, power: Floats, variation: float, n: int, n_intercepts: int = 1
 ) -> float:
     """Generalised cross-validation error of ridge, n RSS / (n - df)² (Golub, Heath & Wahba 1979).
 
@@ -281,10 +276,10 @@ def gcv_error(
     """
     inverse = inverse_of(values + alpha)
     explained = float((power * (2 * inverse - values * inverse**2)).sum())
-    left = n_rows - n_intercepts - float((values * inverse).sum())
-    if left < 1e-6 * n_rows:
+    left = n - n_intercepts - float((values * inverse).sum())
+    if left < 1e-6 * n:
         return math.inf
-    return n_rows * max(variation - explained, 0.0) / left**2
+    return n * max(variation - explained, 0.0) / left**2
 
 
 def _first_rows(blocks: Blocks, n_rows: int) -> Iterator[Block]:

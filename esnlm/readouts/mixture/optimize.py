@@ -10,18 +10,14 @@ _TINY = 1e-300
 
 
 def conjugate_gradient(
-    gradient: Array,
-    product: Callable[[Array], Array],
-    inverse_diagonal: Array,
-    systems: Ints,
-    n_steps: int,
+    gradient: Array, product: Callable[[Array], Array], inverse: Array, systems: Ints, n_steps: int
 ) -> Array:
     """Approximate solution D (rows, width) of H D = gradient, from ``n_steps`` products with H.
 
     Started at zero, every truncation is a direction of ascent for the function whose negative
     curvature is H. ``product`` maps D to H D, which is symmetric and positive definite within every
     system: ``systems`` (rows,) says which one a row belongs to; they share products but not step
-    lengths. ``inverse_diagonal`` (rows, width) is the preconditioner.
+    lengths. ``inverse`` (rows, width) of the diagonal is the preconditioner.
     """
 
     def inner(left: Array, right: Array) -> Array:
@@ -32,7 +28,7 @@ def conjugate_gradient(
 
     direction = np.zeros(gradient.shape)
     residual = np.array(gradient, dtype=np.float64)
-    scaled = inverse_diagonal * residual
+    scaled = inverse * residual
     search = scaled
     old = inner(residual, scaled)
     for _ in range(n_steps):
@@ -40,7 +36,7 @@ def conjugate_gradient(
         length = by_row(old / np.maximum(inner(search, image), _TINY))
         direction += length * search
         residual -= length * image
-        scaled = inverse_diagonal * residual
+        scaled = inverse * residual
         new = inner(residual, scaled)
         search = scaled + by_row(new / np.maximum(old, _TINY)) * search
         old = new

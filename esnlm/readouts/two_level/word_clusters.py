@@ -28,9 +28,8 @@ _SINGLE = 1e-6
 def frequency_classes(counts: Array, n_classes: int) -> Ints:
     """Bins of about equal probability mass, most frequent words first, none of them huge.
 
-    Bins of equal mass alone would put most of a natural vocabulary, which is rare, in the last
-    ones, and every row of theirs would cost as much. So a bin holds three times the mean number
-    of words at most. counts (V,) -> classes (V,) in [0, n_classes); no class is empty.
+    Most of a natural vocabulary is rare: a bin holds three times the mean number of words at
+    most. counts (V,) -> classes (V,) in [0, n_classes); no class is empty.
 
     >>> frequency_classes(np.array([10, 1, 5, 2, 2]), 2)
     array([0, 1, 1, 1, 1])

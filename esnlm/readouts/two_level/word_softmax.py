@@ -26,12 +26,7 @@ class WordSoftmax(WordFactors, Stateful):
     _saved = saved("coef", "intercept", "squares")
 
     def __init__(
-        self,
-        layout: ClassLayout,
-        n_components: int,
-        counts: Array,
-        prior: float = 1.0,
-        penalty: float = 0.0,
+        self, layout: ClassLayout, n_components: int, counts: Array, prior: float, penalty: float
     ) -> None:
         mass = counts + 0.5
         of_class = np.bincount(layout.word_class, mass, layout.n_classes)
