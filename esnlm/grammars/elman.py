@@ -58,6 +58,9 @@ class ElmanGrammar:
     an object, singular and plural, and a common noun with and without a clause; the lengths follow
     ``PAPER_LENGTHS``: 3 to 9 words, mean 6.70, which the grammar alone does not reach (5.2).
 
+    Raises ValueError for probabilities that are negative or do not sum to one, a quota for a length
+    that no sentence has, words that are not in the vocabulary.
+
     Parameters
     ----------
     noun_phrase : probabilities of ``proper``, ``noun`` and ``relative`` (noun with a clause).
@@ -76,11 +79,6 @@ class ElmanGrammar:
     word_class : word -> its class (a key of ``LEXICON``).
     length_distribution : length -> probability, of the sentences as sampled.
     mean_length : expected number of words of a sentence, without the full stop.
-
-    Raises
-    ------
-    ValueError : probabilities that are negative or do not sum to one, a quota for a length that
-        no sentence has, words that are not in the vocabulary.
 
     References
     ----------

@@ -95,11 +95,6 @@ def shuffled(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
     return builder.shuffle_vector(a, b, mask)
 
 
-def fused(builder: Any, a: Any, b: Any, c: Any, lanes: LanesType) -> Any:
-    """``a * b + c`` of vectors."""
-    return called(builder, "fmuladd", lanes, [a, b, c])
-
-
 def called(builder: Any, name: str, lanes: LanesType, arguments: Any) -> Any:
     """Call LLVM's function of that name on vectors."""
     vector = lanes.vector

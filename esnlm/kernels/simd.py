@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic as _numba_intrinsic
 from numba.extending import overload
 
-from esnlm.kernels.llvm_vectors import LanesType, Memory, called, fused, shuffled, transposed
+from esnlm.kernels.llvm_vectors import LanesType, Memory, called, shuffled, transposed
 
 # Seen by type checkers as what compiled code calls, without the typing context.
 intrinsic: Any = _numba_intrinsic
@@ -77,7 +77,7 @@ def _elementwise(build: Callable[..., Any]) -> Any:
 @_elementwise
 def fma(builder: Any, lanes: LanesType, a: Any, b: Any, c: Any) -> Any:
     """``a * b + c``, rounded once where the processor can."""
-    return fused(builder, a, b, c, lanes)
+    return called(builder, "fmuladd", lanes, [a, b, c])
 
 
 @_elementwise
@@ -169,7 +169,8 @@ def fma_each(context: Any, weights: Any, array: Any, index: Any, stride: Any, su
             for u, factor in enumerate(factors):
                 place = builder.add(start, ir.Constant(start.type, u * lanes.count))
                 read = memory.load(place, lanes)
-                made.append(fused(builder, factor, read, totals[s * n_weights + u], lanes))
+                given = [factor, read, totals[s * n_weights + u]]
+                made.append(called(builder, "fmuladd", lanes, given))
             start = builder.add(start, pitch)
         return context.make_tuple(builder, sums, made)
 

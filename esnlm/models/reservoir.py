@@ -264,7 +264,8 @@ class LanguageModel(SequenceModel):
             return home(**given).load_state_dict(under_prefix(part, arrays[WEIGHTS]))
 
         reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
-        model = cls.of_parts(reservoir, readout, tokenizer, features, **config["settings"])
+        settings = {"tokenizer": tokenizer, "features": features, **config["settings"]}
+        model = cls.of_parts(reservoir, readout, **settings)
         check_parameters(model)
         n_tokens, n_inputs = config["n_tokens"], reservoir.n_inputs_
         if not np.array_equal(readout.classes_, np.arange(n_tokens)):
@@ -291,19 +292,14 @@ class LanguageModel(SequenceModel):
             deepcopy(self.readout_).partial_fit(rows, [0, self.n_tokens_ - 1]).predict_proba(rows)
 
     @classmethod
-    def of_parts(
-        cls,
-        reservoir: Any,
-        readout: Any,
-        tokenizer: Tokenizer | None = None,
-        features: Any = None,
-        reset: str = "sentence",
-        **options: Any,
-    ) -> Self:
-        """A fitted model of a reservoir with weights and a fitted readout."""
-        model = cls(reservoir, readout, tokenizer, features, reset, **options)
+    def of_parts(cls, reservoir: Any, readout: Any, **options: Any) -> Self:
+        """A fitted model of a reservoir with weights, a fitted readout and `LanguageModel` options.
+
+        The tokenizer and the features among these are fitted, too.
+        """
+        model = cls(reservoir, readout, **options)
         model.reservoir_, model.readout_ = reservoir, readout
-        model.tokenizer_, model.features_ = tokenizer, features
+        model.tokenizer_, model.features_ = options.get("tokenizer"), options.get("features")
         model.n_tokens_ = len(readout.classes_)
         model._carried, model.run_ = None, None
         return model

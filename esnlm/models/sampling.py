@@ -15,15 +15,8 @@ from esnlm.utils.validation import Count, Number, check_parameters, limited
 class Choice:
     """Draws the next token from its log-probabilities.
 
-    Parameters
-    ----------
-    temperature : float
-        Divides log-probabilities; 0 takes the most probable token.
-    top_k : int, optional
-        Draw among the k most probable tokens.
-    top_p : float, optional
-        Draw among the fewest tokens whose probabilities add up to ``top_p``.
-    random_state : int, Generator or None
+    ``temperature`` divides these; 0 takes the most probable token. ``top_k`` draws among the k most
+    probable tokens, ``top_p`` among the fewest whose probabilities add up to it.
     """
 
     temperature: float = limited(1.0, Number(0))

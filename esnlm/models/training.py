@@ -29,17 +29,10 @@ _SCORES_A_PASS = 10
 class TrainingPlan:
     """Settings of a run beside the model and the corpus, on which its result depends.
 
-    Parameters
-    ----------
-    chunk_tokens : int
-        Tokens of a step: sequences from all over the corpus, harvested together.
-    score_every : int, optional
-        Tokens from one held-out score to the next; 0: the ends of passes. None: a tenth of a pass
-        where scores are cheap, else the ends of passes.
-    held_out_tokens : int
-        About how many held-out tokens are scored, taken evenly.
-    seed : int
-        Of the order of sequences.
+    A step has ``chunk_tokens`` tokens: sequences from all over the corpus, harvested together. A
+    held-out score comes every ``score_every`` tokens; 0: at the ends of passes; None: at tenths of
+    a pass where scores are cheap, else at the ends. About ``held_out_tokens`` held-out tokens are
+    scored, taken evenly. ``seed`` is that of the order of sequences.
     """
 
     chunk_tokens: int = limited(1 << 16, Count())

@@ -147,10 +147,8 @@ def pair_counts(
 
 def _scaled(counts: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
     """Square-rooted counts over the root of the geometric mean of both words' counts plus one."""
-    scaled = counts.sqrt()
-    before, after = counts.sum(axis=1), counts.sum(axis=0)
-    left, right = (
-        scipy.sparse.diags_array((np.asarray(sums).ravel() + 1.0) ** -0.25)
-        for sums in (before, after)
+    before, after = (
+        scipy.sparse.diags_array((np.asarray(counts.sum(axis=axis)).ravel() + 1.0) ** -0.25)
+        for axis in (1, 0)
     )
-    return scipy.sparse.csr_matrix(left @ scaled @ right)
+    return scipy.sparse.csr_matrix(before @ counts.sqrt() @ after)

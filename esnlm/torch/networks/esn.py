@@ -122,7 +122,8 @@ class EchoStateNetwork(Network):
         full = self.rank is None
         readout = SoftmaxReadout() if full else ReducedRankSoftmaxReadout(first.out_features)
         readout.load_state_dict(arrays)
-        return LanguageModel.of_parts(self._core_reservoir(), readout, tokenizer, reset=reset)
+        parts = self._core_reservoir(), readout
+        return LanguageModel.of_parts(*parts, tokenizer=tokenizer, reset=reset)
 
     def _core_reservoir(self) -> Reservoir:
         return self.reservoir
