@@ -110,11 +110,8 @@ class LanguageModel(SequenceModel):
         Raises `CorpusError` where there is no token to predict, ValueError for tokens that are no
         integers in ``[0, n_tokens)`` and parameters out of range.
 
-        Parameters
-        ----------
-        docs : iterable of str or of int arrays, or a TokenStream
-        held_out : same kind, optional
-            Documents kept out of training, on which the readout chooses penalties and stops.
+        ``docs`` are an iterable of str or of int arrays, or a TokenStream, as are ``held_out``:
+        documents kept out of training, on which the readout chooses penalties and stops.
         """
         check_no_labels(y)
         stream = self.read(docs)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 Array: TypeAlias = NDArray[Any]
 Floats: TypeAlias = NDArray[np.float64]
 Floats32: TypeAlias = NDArray[np.float32]
-#: Indices of the machine: codes, classes, rows.
+#: Of numpy's type of an index: codes, classes, rows.
 Ints: TypeAlias = NDArray[np.intp]
 Ints64: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]

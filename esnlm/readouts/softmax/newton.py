@@ -60,10 +60,9 @@ def newton_solution(
             best = theta
             continue
         score = mean_loss(held_out, theta[:-1], theta[-1] - centre @ theta[:-1])
-        if score < least:
-            best, least, worse = theta, score, 0
-        else:
-            worse += 1
+        worse = 0 if score < least else worse + 1
+        if not worse:
+            best, least = theta, score
         if worse == 2:
             break
     return best[:-1], best[-1] - centre @ best[:-1], history
