@@ -11,8 +11,7 @@ from typing import Any
 from esnlm.storage.atomic import write_whole
 from esnlm.storage.reading import read_json, read_text
 from esnlm.storage.sealed_json import FolderFormat
-from esnlm.storage.tensor_file import file_digest, read_tensors, write_tensors
-from esnlm.utils.arrays import Arrays
+from esnlm.storage.tensor_file import Arrays, file_digest, read_tensors, write_tensors
 
 CONFIG = "config.json"
 WEIGHTS = "weights.safetensors"

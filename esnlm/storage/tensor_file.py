@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from esnlm.storage.growing_file import GrowingFile
 from esnlm.storage.reading import parsed_json
-from esnlm.utils.arrays import Array, Arrays
+
+Array = NDArray[Any]
+Arrays = dict[str, Array]
 
 _DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bool": "BOOL",
