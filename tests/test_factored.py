@@ -215,6 +215,8 @@ def test_parameters_are_counted():
         clustering=CLASSES, solver="joint", class_readout=MixtureOfExpertsReadout(3)
     ).fit(X, y)
     assert mixture.n_parameters_ == 6 * 6 + (6 + 1) * (3 * 4 + 3 + 9)
+    of_experts = mixture.class_weights_.reshape(6 + 1, 3, 4)
+    assert np.ptp(of_experts, axis=1).max() > 1e-3  # no two experts are one
 
 
 def test_readouts_of_the_caller_are_cloned(rows):

@@ -59,7 +59,12 @@ def test_directions_are_canonical_correlation_analysis(monkeypatch):
     X, y = rows(4000)
     y = y % 4
     moments = Moments(N_UNITS, 4).add(X.astype(np.float64), y)
-    ours = (X - X.mean(axis=0)) @ canonical_directions(moments, 2)[0]
+    directions = canonical_directions(moments, 2)[0]
+    for scale in (1, 100):  # of either sign, the one whose largest entry is positive
+        scaled = Moments(N_UNITS, 4).add(scale * X.astype(np.float64), y)
+        found = canonical_directions(scaled, 2)[0]
+        assert (found.max(axis=0) == np.abs(found).max(axis=0)).all()
+    ours = (X - X.mean(axis=0)) @ directions
     theirs = CCA(2, scale=False, max_iter=5000, tol=1e-10).fit(X, np.eye(4)[y][:, :3])
     correlation = np.corrcoef(ours.T, theirs.transform(X).T)[:2, 2:]
     np.testing.assert_allclose(np.abs(correlation), np.eye(2), atol=0.02)
@@ -94,6 +99,13 @@ def test_components_are_uncorrelated_and_the_first_tell_most(fitted, data, held)
     narrow, enough = (LowRankReadout(k, random_state=0).fit(*data) for k in (1, RANK))
     assert loss(narrow, held) > loss(enough, held) + 0.1
     assert abs(loss(fitted, held) - loss(enough, held)) < 0.03
+
+
+def test_rows_past_the_buffer_are_learned_as_well(fitted, data, held):
+    blocks = [(data[0][k : k + 3000], data[1][k : k + 3000]) for k in range(0, 30000, 3000)]
+    readout = LowRankReadout(8, buffer_size=5000, random_state=0)
+    readout.fit_blocks(blocks, fitted.classes_)
+    assert abs(loss(readout, held) - loss(fitted, held)) < 0.05
 
 
 def test_units_beyond_the_rows_of_a_batch_do_not_slow_the_learning(held):
