@@ -1,0 +1,71 @@
+"""
+Generating text
+===============
+
+``sample`` continues a prompt: the temperature divides the log-probabilities, ``top_k`` and
+``top_p`` keep the likeliest tokens. On a grammar it can be counted what each buys: how many
+sentences are grammatical, and how many differ.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from esnlm import ElmanGrammar, LanguageModel, Reservoir, SoftmaxReadout
+
+grammar = ElmanGrammar()
+train = [" ".join(words) for words in grammar.sample(5500, random_state=0)]
+reservoir = Reservoir(300, input_scaling=0.1, spectral_radius=1.0, random_state=0)
+model = LanguageModel(reservoir, SoftmaxReadout(), tokenizer="word").fit(train)
+
+# %%
+# A prompt
+# --------
+# The prompt is not repeated. After the end of a sentence a new one begins.
+
+for seed in range(3):
+    print("boys who" + model.sample(20, "boys who", random_state=seed).split("\n")[0])
+
+# %%
+# Characters
+# ----------
+# The same with characters for tokens; the state is carried through the whole text.
+
+characters = LanguageModel(
+    Reservoir(300, random_state=0), SoftmaxReadout(), tokenizer="char", reset="never"
+).fit("\n".join(train[:1500]))
+print("the girl" + characters.sample(120, "the girl", random_state=0))
+
+# %%
+# Temperature
+# -----------
+# A sentence is grammatical if the grammar gives each of its words a chance.
+
+
+def is_grammatical(words: list[str]) -> bool:
+    try:
+        grammar.oracle(grammar.encode([words]))
+    except ValueError:
+        return False
+    return len(words) > 1 and words[-1] == "."
+
+
+TEMPERATURES = [0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.6]
+right, different = [], []
+for temperature in TEMPERATURES:
+    text = model.sample(2500, temperature=temperature, random_state=0)
+    sentences = [line.split() for line in text.split("\n")[:-1]]
+    right.append(np.mean([is_grammatical(words) for words in sentences]))
+    different.append(len({tuple(words) for words in sentences}) / len(sentences))
+    print(f"temperature {temperature}: {right[-1]:.0%} grammatical, {different[-1]:.0%} differ")
+
+# %%
+# The trade
+# ---------
+
+figure, axis = plt.subplots(figsize=(5, 3.6))
+axis.plot(TEMPERATURES, right, "o-", label="grammatical")
+axis.plot(TEMPERATURES, different, "s-", label="different")
+axis.set(xlabel="temperature", ylabel="share of sentences", ylim=(0, 1.03))
+axis.legend(frameon=False)
+figure.tight_layout()
+plt.show()
