@@ -16,7 +16,7 @@ from esnlm import ElmanGrammar, LanguageModel, NgramLanguageModel, Reservoir
 # ---------
 
 grammar = ElmanGrammar()
-train_sentences = grammar.sample(3000, random_state=0)
+train_sentences = grammar.sample(2500, random_state=0)
 test_sentences = grammar.sample(1000, random_state=1)
 for words in test_sentences[:4]:
     print(" ".join(words))
@@ -42,7 +42,7 @@ print(f"oracle     {floor:.2f}")
 trigrams = NgramLanguageModel(3, reset="never", n_tokens=24).fit([train]).perplexity([test])
 print(f"trigrams   {trigrams:.2f}")
 
-SIZES = [10, 25, 50, 100, 200, 400]
+SIZES = [10, 25, 50, 100, 200]
 curves: dict[str, list[float]] = {"ridge": [], "softmax": []}
 for name, curve in curves.items():
     for n_units in SIZES:

@@ -13,7 +13,7 @@ import numpy as np
 from esnlm import ElmanGrammar, LanguageModel, Reservoir, SoftmaxReadout
 
 grammar = ElmanGrammar()
-train = [" ".join(words) for words in grammar.sample(5500, random_state=0)]
+train = [" ".join(words) for words in grammar.sample(3000, random_state=0)]
 reservoir = Reservoir(300, input_scaling=0.1, spectral_radius=1.0, random_state=0)
 model = LanguageModel(reservoir, SoftmaxReadout(), tokenizer="word").fit(train)
 
@@ -49,10 +49,10 @@ def is_grammatical(words: list[str]) -> bool:
     return len(words) > 1 and words[-1] == "."
 
 
-TEMPERATURES = [0.2, 0.4, 0.6, 0.8, 1.0, 1.3, 1.6]
+TEMPERATURES = [0.2, 0.4, 0.7, 1.0, 1.5]
 right, different = [], []
 for temperature in TEMPERATURES:
-    text = model.sample(2500, temperature=temperature, random_state=0)
+    text = model.sample(1000, temperature=temperature, random_state=0)
     sentences = [line.split() for line in text.split("\n")[:-1]]
     right.append(np.mean([is_grammatical(words) for words in sentences]))
     different.append(len({tuple(words) for words in sentences}) / len(sentences))

@@ -17,7 +17,7 @@ from esnlm import ElmanGrammar, MixtureOfExpertsReadout, Reservoir, SoftmaxReado
 # ---------------------
 
 grammar = ElmanGrammar()
-train_sentences = grammar.sample(3000, random_state=0)
+train_sentences = grammar.sample(2000, random_state=0)
 test_sentences = grammar.sample(1000, random_state=1)
 train, test = grammar.encode(train_sentences), grammar.encode(test_sentences)
 floor = grammar.oracle_perplexity(test_sentences)
@@ -36,14 +36,14 @@ def perplexity(readout: SoftmaxReadout | MixtureOfExpertsReadout) -> float:
 # How many experts
 # ----------------
 
-COUNTS = [1, 2, 4, 8, 12]
+COUNTS = [1, 2, 4, 8]
 readouts = {1: SoftmaxReadout().fit(X, y)}
 for n_experts in COUNTS[1:]:
     readouts[n_experts] = MixtureOfExpertsReadout(n_experts, random_state=0).fit(X, y)
 perplexities = [perplexity(readouts[n_experts]) for n_experts in COUNTS]
 for n_experts, value in zip(COUNTS, perplexities, strict=True):
-    print(f"{n_experts:2} experts: perplexity {value:.2f}")
-print(f"the floor:  perplexity {floor:.2f}")
+    print(f"{n_experts:2} experts:  perplexity {value:.2f}")
+print(f"the floor:   perplexity {floor:.2f}")
 
 # %%
 # What the gate looks at

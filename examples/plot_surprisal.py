@@ -19,8 +19,8 @@ from esnlm import (
 )
 
 grammar = ElmanGrammar()
-train = [" ".join(words) for words in grammar.sample(5500, random_state=0)]
-reservoir = Reservoir(200, input_scaling=0.1, spectral_radius=1.0, random_state=0)
+train = [" ".join(words) for words in grammar.sample(3000, random_state=0)]
+reservoir = Reservoir(100, input_scaling=0.1, spectral_radius=1.0, random_state=0)
 readout = MixtureOfExpertsReadout(n_experts=4, random_state=0)
 models = {
     "reservoir": LanguageModel(reservoir, readout, tokenizer="word").fit(train),

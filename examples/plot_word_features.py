@@ -44,8 +44,7 @@ for axis, name in zip(axes, ("WordFeatures", "SpectralWordFeatures"), strict=Tru
     plane = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     points = plane.U[:, :2] * plane.S[:2]
     for word, point in zip(grammar.vocabulary, points, strict=True):
-        known = grammar.word_class.get(word)
-        colour = "k" if known is None else f"C{classes.index(known)}"
+        colour = f"C{classes.index(grammar.word_class[word])}"
         axis.plot(*point, ".", color=colour)
         axis.annotate(word, point, color=colour, xytext=(3, 2), textcoords="offset points")
     axis.set_title(name)

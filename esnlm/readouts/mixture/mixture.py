@@ -82,7 +82,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     expert_coef_ : ndarray (n_experts, V, n_units + 1)
         Weights on whitened states, intercept last.
     gate_coef_ : ndarray (n_experts, n_units + 1)
-    whitening_mean_ : ndarray (n_units,), whitening_map_ : ndarray (n_units, n_units)
+    whitening_mean_, whitening_map_ : ndarrays (n_units,), (n_units, n_units)
     monitors_ : list of ConvergenceMonitor
         The history of each run; ``monitor_`` is that of the kept one.
     n_iter_ : int

@@ -1,0 +1,96 @@
+"""The site: every public name has its page, examples and pages are whole, figures stand in CSVs."""
+
+import ast
+import configparser
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_readme_figures import figures_of, numbers_of, stands_in
+
+import esnlm
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
+PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("guide/*.md")])
+LINES = [
+    [cell.strip() for cell in line.split("|")[1:-1]]
+    for line in (DOCS / "index.md").read_text().splitlines()
+    if line.startswith("| ") and ".csv`" in line
+]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = set(re.findall(r"~esnlm\.(\w+)$", (DOCS / "api.md").read_text(), flags=re.MULTILINE))
+    assert listed == set(esnlm.__all__) - {"__version__"}
+
+
+def test_the_gallery_is_large_enough() -> None:
+    assert len(EXAMPLES) >= 10
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_compiles_and_says_what_it_shows(example: Path) -> None:
+    tree = ast.parse(example.read_text(), filename=str(example))
+    title, underline, *_ = (ast.get_docstring(tree) or "").splitlines()
+    assert set(underline) == {"="}
+    assert len(underline) == len(title)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_imports_names_that_exist(example: Path) -> None:
+    for node in ast.walk(ast.parse(example.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "esnlm":
+            for name in node.names:
+                assert hasattr(esnlm, name.name), name.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
+        path = page.parent / target
+        if path.parent.name == "reports":  # made from reports/ when the site is built
+            folder = ROOT / "reports" / path.stem
+            assert folder.is_dir() or path.stem == "index", target
+        elif path.parent.name == "gallery":
+            assert path.stem == "index" or ROOT / "examples" / f"{path.stem}.py" in EXAMPLES, target
+        else:
+            assert path.exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_no_output_of_a_page_is_missing(page: Path) -> None:
+    text = page.read_text()
+    assert not re.search(r"```output\n\s*```", text)
+    assert "Traceback" not in text
+    assert "error:" not in text
+
+
+def test_the_front_page_has_figures() -> None:
+    assert len(LINES) >= 8
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line[0][:40])
+def test_figures_of_the_front_page_stand_in_their_csvs(line: list[str]) -> None:
+    _, measured, rows = line
+    names = re.findall(r"`([\w/]+\.csv)`", rows)
+    paths = [ROOT / "reports" / (name if "/" in name else f"benchmarks/{name}") for name in names]
+    numbers = [number for path in paths for number in numbers_of(path)]
+    measured = re.sub(r"\(.*\)", "", measured)  # aims
+    missing = [f + unit for f, unit in figures_of(measured) if not stands_in(f, unit, numbers)]
+    assert not missing, f"not in {names}: {missing}"
+    assert all(len(pd.read_csv(path)) for path in paths)
+
+
+def test_the_conda_recipe_asks_for_what_the_package_does() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    asked = {line.replace(">=", " >=") for line in settings["options"]["install_requires"].split()}
+    recipe = (DOCS / "conda" / "meta.yaml").read_text()
+    run = recipe.partition("  run:\n")[2].partition("\n\n")[0]
+    found = {line.strip(" -") for line in run.splitlines()}
+    found = {line.replace("matplotlib-base", "matplotlib") for line in found}
+    assert found - {"python >=3.11"} == asked
+    assert f'version: "{settings["metadata"]["version"]}"' in recipe
