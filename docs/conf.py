@@ -7,6 +7,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "tools"))
 
+import sphinx.ext.autosummary  # noqa: E402
+
 import esnlm  # noqa: E402
 
 project = "esnlm"
@@ -33,6 +35,8 @@ myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
+# A first line does not end at these.
+sphinx.ext.autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.",)
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
