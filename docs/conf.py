@@ -48,7 +48,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"plot_",
     "abort_on_example_error": True,
     "download_all_examples": False,
-    "min_reported_time": 1,
+    "write_computation_times": False,
     "within_subsection_order": "site_pages.gallery_order",
     "show_signature": False,
 }

@@ -59,7 +59,8 @@ table = results.pivot(
 figure, axis = plt.subplots(figsize=(5, 4))
 image = axis.imshow(table, cmap="viridis_r", origin="lower")
 for (row, column), value in np.ndenumerate(table.to_numpy()):
-    axis.text(column, row, f"{value:.2f}", ha="center", va="center", color="w")
+    colour = "k" if value < table.to_numpy().mean() else "w"
+    axis.text(column, row, f"{value:.2f}", ha="center", va="center", color=colour)
 axis.set(
     xlabel="spectral radius", ylabel="input scaling",
     xticks=range(table.shape[1]), xticklabels=table.columns,

@@ -99,7 +99,7 @@ def _tables(folder: Path, recursive: bool = True) -> Iterator[str]:
         yield f"{len(frame)} rows: {{download}}`{name} <{_from_pages(path)}>`\n"
         yield "```{raw} html"
         yield f'<details class="rows"{" open" if len(frame) <= 12 else ""}>'
-        yield f"<summary>{name}</summary>"
+        yield "<summary>The table</summary>"
         yield from _html(frame)
         yield "</details>"
         yield "```\n"
