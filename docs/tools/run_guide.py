@@ -57,7 +57,12 @@ def main(page: Path, folder: Path) -> None:
             text = printed
         return f"```{kind}\n{text.rstrip()}\n```\n"
 
-    page.write_text(BLOCK.sub(replaced, page.read_text()))
+    text, place = page.read_text(), 0
+    while match := BLOCK.search(text, place):
+        block = replaced(match)
+        text = text[: match.start()] + block + text[match.end() :]
+        place = match.start() + len(block)
+        page.write_text(text)
 
 
 if __name__ == "__main__":
