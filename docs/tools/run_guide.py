@@ -33,7 +33,8 @@ def ran(commands: str) -> str:
         done = subprocess.run(
             ["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        parts += [*shown, *done.stdout.rstrip().splitlines()]
+        told = done.stdout.rstrip().splitlines()
+        parts += [*shown, *(line for line in told if "%|" not in line and line)]  # no bars
     return "\n".join(parts) + "\n"
 
 
