@@ -65,7 +65,7 @@ def test_no_output_of_a_page_is_missing(page: Path) -> None:
     text = page.read_text()
     assert not re.search(r"```output\n\s*```", text)
     assert "Traceback" not in text
-    assert "error:" not in text
+    assert "esnlm: error:" not in text
 
 
 def test_the_front_page_has_figures() -> None:
