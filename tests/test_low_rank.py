@@ -304,6 +304,16 @@ def test_bad_parameters_are_named(options, message):
         LowRankReadout(**options).fit(np.eye(3), [0, 1, 2])
 
 
+def test_the_order_of_rows_hardly_matters(held):
+    X, y = rows(20000)
+    order = np.argsort(y, kind="stable")
+    losses = [
+        loss(LowRankReadout(8, random_state=0).fit(*given), held)
+        for given in ((X, y), (X[order], y[order]))
+    ]
+    assert losses[1] < losses[0] + 0.02
+
+
 def test_unigrams_take_the_share_that_is_likeliest_on_held_out_rows(data, held):
     X, y = data
     apart = X.copy(), np.where(np.arange(len(y)) % 10, y, 0)  # one row in ten follows from nothing

@@ -176,6 +176,13 @@ def test_short_sentences_are_left_out_and_long_ones_cut(text: Path, tmp_path: Pa
     assert totals["words"] == 9
 
 
+def test_a_sentence_may_be_one_token(tmp_path: Path):
+    (tmp_path / "text").write_text("a\nab\n")
+    tokenizer = Tokenizer.train_characters(["ab"], boundaries=False)
+    shards = prepare_shards(tmp_path / "text", tmp_path / "out", tokenizer)
+    assert [len(sentence) for sentence in sentences_of(shards)] == [1, 2]
+
+
 def test_folders_and_compressed_files_in_order_of_names(tmp_path: Path):
     folder = tmp_path / "texts"
     (folder / "sub").mkdir(parents=True)

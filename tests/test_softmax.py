@@ -51,6 +51,7 @@ def test_coefficients_are_those_of_scikit_learn(n_classes: int, alpha: float) ->
     C = (2 if n_classes == 2 else 1) / alpha
     peer = LogisticRegression(C=C, tol=1e-10, max_iter=10000).fit(X, y)
     np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X), atol=1e-5)
+    assert ours.intercept_.sum() == pytest.approx(0, abs=1e-9)
     if n_classes > 2:
         np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-4)
         np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-4)

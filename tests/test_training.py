@@ -223,7 +223,7 @@ def test_a_model_saved_without_its_training_says_so(tmp_path: Path):
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_a_pass_reads_every_pair_once(reset: bool):
+def test_a_pass_reads_every_pair_once(reset: bool, monkeypatch: pytest.MonkeyPatch):
     corpus = stream(3000, reset=reset)
     order = ChunkOrder(corpus, 700, np.random.default_rng(0), warmup=64)
     seen = []
@@ -240,7 +240,10 @@ def test_a_pass_reads_every_pair_once(reset: bool):
     assert np.array_equal(np.unique(seen, axis=0, return_counts=True)[1].sum(), len(expected))
     code = lambda pairs: np.sort(pairs[:, 0].astype(int) * V + pairs[:, 1])  # noqa: E731
     assert np.array_equal(code(seen), code(expected))
-    assert np.array_equal(target_counts(corpus, V), np.bincount(corpus.tokens[at], minlength=V))
+    for at_once in (1 << 24, 64):
+        monkeypatch.setattr("esnlm.text.shuffling._COUNTED", at_once)
+        counts = target_counts(corpus, V)
+        assert np.array_equal(counts, np.bincount(corpus.tokens[at], minlength=V))
 
 
 def test_chunks_mix_the_whole_corpus():

@@ -102,10 +102,11 @@ class TwoLevelReadout(BufferedReadout):
         n_rows, counts = blocks_rows(blocks), None
         if isinstance(blocks, ArrayBlocks):
             counts = np.bincount(blocks.y, minlength=len(self.classes_))
-            blocks = Interleaved(blocks.X, blocks.y, min(blocks.block_size, n_rows))
         elif not n_rows:
             n_rows = sum(len(codes) for _, codes in blocks)
         self._plan(n_rows, counts)
+        if isinstance(blocks, ArrayBlocks):  # whose rows may be sorted: a step sees all of them
+            blocks = Interleaved(blocks.X, blocks.y, self._trained.schedule.batch)
         self._read_in_passes(blocks, held_out)
 
     def _seed(self) -> int:
