@@ -59,9 +59,8 @@ def test_lower_case():
 
 
 def test_names():
-    assert [len(trained(name, iter(SENTENCES))) for name in ("bpe:260", "word:5", "char:9")] == [
-        260, 5, 9,
-    ]  # fmt: skip
+    names = "bpe:258", "bpe:260", "word:5", "char:9"
+    assert [len(trained(name, iter(SENTENCES))) for name in names] == [258, 260, 5, 9]
     assert trained("word", SENTENCES).bos == trained("char", SENTENCES).bos == "<s>"
 
 
