@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.commands.options.common import Model, Texts, group
 from esnlm.commands.options.corpus import model_and_stream
 from esnlm.commands.options.values import integer
 from esnlm.commands.timescales import TimescalesOptions, assigned_timescales, tables
+from esnlm.utils.arrays import Floats
 
 if TYPE_CHECKING:
     from esnlm.experiments.timescales.ablation import Decay
@@ -54,7 +54,7 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
 
 
 def _rows(
-    model: str, layer: int, decay: "Decay", assigned: NDArray[np.float64] | None, size: int
+    model: str, layer: int, decay: "Decay", assigned: Floats | None, size: int
 ) -> list[dict[str, Any]]:
     """Rows of a layer, and of groups of its units of about the same timescale."""
     curves: list[tuple[str, int, Any, Any]] = [("all", decay.by_unit.shape[1], "", decay.share)]
@@ -73,7 +73,7 @@ def _rows(
     ]
 
 
-def _shown(layer: int, decay: "Decay", times: NDArray[np.float64]) -> str:
+def _shown(layer: int, decay: "Decay", times: Floats) -> str:
     """Some of the lags, and the timescales beside the nearest inverse gamma."""
     from esnlm.reservoir.timescales import closest_inverse_gamma
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
-from numpy.typing import NDArray
 
 from esnlm.commands.options.common import Documents, File, Model, ResultOptions, Texts, group
 from esnlm.commands.options.corpus import model_and_stream
 from esnlm.storage.results import results, write_rows
 from esnlm.torch.optional import require_torch
+from esnlm.utils.arrays import Floats
 
 COLUMNS = (
     "model", "layer", "n_units", "fixed", "n_tokens", "median", "share_below_20", "longest",
@@ -100,9 +100,7 @@ def assigned_timescales(model: Any, n_layers: int) -> list[Any]:
     return [None if assigned is None else assigned(layer) for layer in range(n_layers)]
 
 
-def _row(
-    model: str, layer: Any, times: NDArray[np.float64], assigned: Any, n_tokens: int
-) -> dict[str, Any]:
+def _row(model: str, layer: Any, times: Floats, assigned: Any, n_tokens: int) -> dict[str, Any]:
     from esnlm.reservoir.timescales import closest_gaussian, closest_inverse_gamma
 
     alpha, distance = closest_inverse_gamma(times)

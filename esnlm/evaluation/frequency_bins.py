@@ -1,14 +1,13 @@
 """Perplexity by training frequency, with bootstrap intervals."""
 
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from esnlm.utils.arrays import Array, Floats
 from esnlm.utils.validation import Count, Number
 
-Floats: TypeAlias = NDArray[np.float64]
 Seed: TypeAlias = int | np.random.Generator | None
 
 #: Training frequencies between bins: <100, 100-1k, 1k-10k, >10k (Mahto et al., §3.2.2).
@@ -44,7 +43,7 @@ class FrequencyBins:
         self._waiting = (np.empty(0), np.empty(0))
         self._sums: list[tuple[Floats, Floats]] = []
 
-    def add(self, log_probs: Floats, frequencies: NDArray[Any]) -> None:
+    def add(self, log_probs: Floats, frequencies: Array) -> None:
         """Count tokens (T,): their natural-log probabilities and training counts.
 
         Raises ValueError for arrays of different lengths, infinite log-probabilities, NaN counts.
@@ -111,7 +110,7 @@ class FrequencyBins:
         losses, sizes = map(np.concatenate, zip(*self._sums, strict=True))
         return losses, sizes
 
-    def _sum_blocks(self, scores: Floats, counts: NDArray[Any]) -> None:
+    def _sum_blocks(self, scores: Floats, counts: Array) -> None:
         if not len(scores):
             return
         bins = np.searchsorted(FREQUENCY_EDGES, counts, side="right")

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.arrays import Array, Floats
 from esnlm.utils.interpolation import interpolated
 
 
@@ -26,15 +26,15 @@ class InterpolatedModel(SequenceModel):
         self.n_tokens_ = first.n_tokens_
         self.reset = first.reset
 
-    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+    def _log_probabilities(self, stream: TokenStream) -> Floats:
         left, right = (m._log_probabilities(stream) for m in (self.first, self.second))
         return np.where(stream.predicted(), interpolated(left, right, self.weight), 0.0)
 
-    def _read(self, ids: NDArray[Any], state: Any = None) -> tuple[Any, Any]:
+    def _read(self, ids: Array, state: Any = None) -> tuple[Any, Any]:
         one, two = (None, None) if state is None else state
         return self.first._read(ids, one), self.second._read(ids, two)
 
-    def _next_log_probabilities(self, state: tuple[Any, Any]) -> NDArray[np.float64]:
+    def _next_log_probabilities(self, state: tuple[Any, Any]) -> Floats:
         left = self.first._next_log_probabilities(state[0])
         return interpolated(left, self.second._next_log_probabilities(state[1]), self.weight)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.shards import MANIFEST, Shards
 from esnlm.text.tokenizers import in_batches
+from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 from esnlm.utils.interpolation import interpolated, likeliest_weight
 from esnlm.utils.progress import progress_bar
 
@@ -38,8 +38,8 @@ class Scored:
     docs: Sequence[str]
     n_before: int
     stream: TokenStream
-    predicted: NDArray[np.bool_]
-    scores: list[NDArray[np.float64]]
+    predicted: Bools
+    scores: list[Floats]
 
 
 @dataclass
@@ -118,7 +118,7 @@ class Evaluation:
         ValueError where shards have another tokenizer than the models, which must reset at
         sentences.
         """
-        before: NDArray[Any] | None = None
+        before: Array | None = None
         n_before = 0
         for docs, stream in self._streams(path):
             predicted, tokens = stream.predicted(), stream.tokens
@@ -145,7 +145,7 @@ class Evaluation:
         found = [np.stack(part.scores)[:, part.predicted] for part in parts]
         return likeliest_weight(*np.concatenate(found, axis=1))
 
-    def token_counts(self, paths: Sequence[str]) -> NDArray[np.int64]:
+    def token_counts(self, paths: Sequence[str]) -> Ints64:
         """Count how often each token is one to predict in texts or shards: (V,)."""
         counts = np.zeros(self.models[0].n_tokens_, dtype=np.int64)
         for path in paths:

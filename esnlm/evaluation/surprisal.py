@@ -7,11 +7,12 @@ from math import log
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from esnlm.evaluation.measures import Scored
 from esnlm.text.boundaries import text_pieces
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 
 _PLACE = ("text", "document", "sentence")
 _SUMS = ("n_tokens", "n_unknown", "surprisal_bits")
@@ -67,9 +68,9 @@ class _Piece:
     text: str
     offsets: list[tuple[int, int]]
     end: str | None
-    tokens: NDArray[Any]
-    predicted: NDArray[np.bool_]
-    bits: NDArray[np.float64]
+    tokens: Array
+    predicted: Bools
+    bits: Floats
     unk_id: int | None
 
     def __post_init__(self) -> None:
@@ -112,7 +113,7 @@ class _Piece:
         line = int(self.lines[word])
         return line, word - int(self.firsts[line]) + 1
 
-    def _sums(self, groups: NDArray[np.int64], n_groups: int) -> Iterator[tuple[Any, ...]]:
+    def _sums(self, groups: Ints64, n_groups: int) -> Iterator[tuple[Any, ...]]:
         """Tokens, unknown tokens and bits of each group, of the predicted tokens."""
         columns = (
             np.bincount(groups[self.predicted], minlength=n_groups),
@@ -122,12 +123,12 @@ class _Piece:
         return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _found(pattern: str, text: str) -> tuple[list[str], NDArray[np.int64]]:
+def _found(pattern: str, text: str) -> tuple[list[str], Ints64]:
     """Strings of a pattern, and the places where they end."""
     found = list(re.finditer(pattern, text))
     return [match[0] for match in found], np.array([match.end() for match in found], dtype=int)
 
 
-def _first_after(places: ArrayLike, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+def _first_after(places: ArrayLike, ends: Ints64) -> Ints64:
     """Number of the first string that ends after each place, or else the last."""
     return np.minimum(np.searchsorted(ends, places, side="right"), max(len(ends) - 1, 0))

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +9,9 @@ from numpy.typing import NDArray
 from esnlm.grammars.elman_rules import END, LEXICON, lexical_shares, productions
 from esnlm.grammars.pushdown import PushdownProcess, RandomState, uniforms
 from esnlm.utils.array_shapes import checked_tokens
-from esnlm.utils.arrays import Floats
+from esnlm.utils.arrays import Floats, Tokens
 from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count, Number
-
-Tokens: TypeAlias = NDArray[np.integer[Any]]
 
 #: Sentences of each length in a corpus of 5 500 whose mean is 6.70 words, the corpus that the
 #: paper's section 4.1 describes. Its author's own set, as it came down to us, is the next one.

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from esnlm.readouts.linear.simplex import least_output
 from esnlm.readouts.two_level.word_factors import ClassLayout
+from esnlm.utils.arrays import Array
 from esnlm.utils.state_dict import Arrays, with_prefix
 
 #: What ``config.json`` says of a part, and its arrays.
@@ -59,7 +59,7 @@ def _plain(readout: Any) -> Described:
     return _linear(arrays["coef_"], arrays["intercept_"], floor)
 
 
-def _linear(coef: Any, intercept: Any, floor: NDArray[Any] | None = None) -> Described:
+def _linear(coef: Any, intercept: Any, floor: Array | None = None) -> Described:
     described = {"coef": coef, "intercept": intercept} | ({} if floor is None else {"floor": floor})
     n_floors = 0 if floor is None else len(floor)
     return {"kind": "linear", "n_outputs": len(coef), "n_floors": n_floors}, described

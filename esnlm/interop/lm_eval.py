@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from esnlm.models.reservoir import LanguageModel
 from esnlm.models.sampling import Choice
 from esnlm.text.boundaries import needed
 from esnlm.text.corpus import TokenStream, join_sequences
+from esnlm.utils.arrays import Ints64
 
 _OUTPUT_BYTES = 1 << 26
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
@@ -132,7 +132,7 @@ class ReservoirLM(TemplateLM):
             place += 1
         return answers
 
-    def _most_probable(self, prefixes: list[tuple[int, ...]]) -> NDArray[np.int64]:
+    def _most_probable(self, prefixes: list[tuple[int, ...]]) -> Ints64:
         """The most probable token (n,) after each prefix."""
         model = self.model
         stream = self._stream([(*prefix, 0) for prefix in prefixes])

@@ -5,18 +5,17 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from esnlm.text.corpus import TokenStream, join_sequences
 from esnlm.text.tokenizers import Ids, Tokenizer
+from esnlm.utils.arrays import Array
 
 RESETS = ("sentence", "document", "never")
 _BATCH = 1024
 
 
-def framed(
-    docs: Iterable[Any], tokenizer: Tokenizer | None, reset: str
-) -> Iterator[list[NDArray[Any]]]:
+def framed(docs: Iterable[Any], tokenizer: Tokenizer | None, reset: str) -> Iterator[list[Array]]:
     """Documents -> the token arrays of each, one a sequence.
 
     Integer documents are one array, taken as they are. Text is framed by ``reset``:
@@ -66,7 +65,7 @@ def joined(docs: Any, tokenizer: Tokenizer | None, reset: str, n_tokens: int | N
     return join_sequences(sequences, n_tokens=n_tokens, reset=reset != "never")
 
 
-def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: str) -> NDArray[Any]:
+def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: str) -> Array:
     """Tokens to read before the next one is predicted: (n,) integers.
 
     Text comes after BOS where sentences or documents have one, and its line ends are what they
@@ -173,7 +172,7 @@ def as_text(doc: Any) -> Any:
     return text
 
 
-def _as_integers(doc: Any) -> NDArray[Any]:
+def _as_integers(doc: Any) -> Array:
     """A document (n,) of integers, checked; an empty one is int64."""
     ids = np.asarray(doc)
     if ids.size == 0 and ids.ndim == 1:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
+
+from esnlm.utils.arrays import Array, Bools, Ints64
 
 SPLITS = ("blank_line", "line", "file")
 _LONGEST_LINE = 1 << 22
@@ -214,12 +215,12 @@ class TokenStream:
     None: except the first).
     """
 
-    tokens: NDArray[Any]
-    starts: NDArray[np.int64] | None
-    bounds: NDArray[np.int64]
+    tokens: Array
+    starts: Ints64 | None
+    bounds: Ints64
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints64:
         """Tokens (n_sequences,) of each sequence."""
         starts = [0] if self.starts is None else self.starts
         return np.diff(np.append(starts, len(self.tokens)))
@@ -229,13 +230,13 @@ class TokenStream:
         """Number of predicted tokens."""
         return int(self.predicted().sum())
 
-    def predicted(self) -> NDArray[np.bool_]:
+    def predicted(self) -> Bools:
         """Marks (T,) of the predicted tokens."""
         marks = np.ones(len(self.tokens), dtype=bool)
         marks[slice(1) if self.starts is None else self.starts] = False
         return marks
 
-    def by_document(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+    def by_document(self, values: Array) -> list[Array]:
         """Values (T,) of tokens -> those of the predicted tokens, one array a document."""
         marks = self.predicted()
         kept = np.concatenate(([0], np.cumsum(marks)))[self.bounds]
@@ -248,7 +249,7 @@ class TokenStream:
         order = rng.permutation(len(self.starts))
         return self.gathered(self.starts[order], self.lengths[order])
 
-    def gathered(self, first: NDArray[np.int64], lengths: NDArray[np.int64]) -> "TokenStream":
+    def gathered(self, first: Ints64, lengths: Ints64) -> "TokenStream":
         """The runs of ``lengths`` (n,) tokens that begin at ``first`` (n,), as one document."""
         starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
         places = np.repeat(first - starts, lengths)
@@ -257,7 +258,7 @@ class TokenStream:
 
 
 def join_sequences(
-    documents: Iterable[Sequence[NDArray[Any]]], *, n_tokens: int | None, reset: bool
+    documents: Iterable[Sequence[Array]], *, n_tokens: int | None, reset: bool
 ) -> TokenStream:
     """Documents, each a list of token arrays, -> one stream.
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.text.boundaries import framed
 from esnlm.text.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
-from esnlm.text.tokenizers import Tokenizer
+from esnlm.text.tokenizers import Ids, Tokenizer
+from esnlm.utils.arrays import Ints64
 
 SENTENCES = ("line", "splitter")
 #: Number of files that have been read, and of lines of the next one.
@@ -109,7 +109,7 @@ class SentenceStream:
 
 def tokenize_sentences(
     texts: list[str], tokenizer: Tokenizer, rules: Rules
-) -> tuple[NDArray[np.int32], NDArray[np.int64], Counter[str]]:
+) -> tuple[Ids, Ints64, Counter[str]]:
     """Sentences (n) -> BOS ... EOS of the lengths that the rules allow.
 
     Returns tokens (T,) end to end, lengths (n,) of the sentences, 0 for what is left out, counts.

@@ -1,9 +1,9 @@
 """A corpus in chunks of sequences whose order is shuffled over the whole of it."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.arrays import Ints64
 
 _COUNTED = 1 << 22
 _WINDOW = 1024
@@ -59,7 +59,7 @@ class ChunkOrder:
         ]
 
 
-def target_counts(stream: TokenStream, n_tokens: int) -> NDArray[np.int64]:
+def target_counts(stream: TokenStream, n_tokens: int) -> Ints64:
     """Count how often each token is predicted in a pass: (n_tokens,).
 
     >>> target_counts(TokenStream(np.array([0, 1, 1]), np.array([0]), np.array([0, 3])), 3)

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer as Backend
 
 from esnlm.storage.reading import parsed_json, read_bytes, read_json, read_text
 from esnlm.text.tokenizer_layout import TokenizerError, n_ids
+from esnlm.utils.arrays import Tokens
 from esnlm.utils.memory import check_memory
 
 Ids = NDArray[np.int32]
@@ -202,7 +203,7 @@ class Tokenizer:
             for encoding in encodings:
                 yield np.array(encoding.ids, dtype=np.int32)
 
-    def decode(self, ids: Sequence[int] | NDArray[np.integer]) -> str:
+    def decode(self, ids: Sequence[int] | Tokens) -> str:
         """Ids (n,) -> text; boundary tokens are left out."""
         ids = [int(token) for token in ids]
         if ids and not 0 <= min(ids) <= max(ids) < len(self):
@@ -243,7 +244,7 @@ class Tokenizer:
             raise TokenizerError(f"{role}={token!r} is not in the vocabulary of the tokenizer")
         return int(found)
 
-    def _character_table(self) -> NDArray[np.int32] | None:
+    def _character_table(self) -> Ids | None:
         """Ids by code point (n,), where every character is a token; otherwise None."""
         splitter = self._layout.get("pre_tokenizer") or {}
         if splitter.get("pattern") != {"Regex": _ANY_CHARACTER} or self.unk_id is None:

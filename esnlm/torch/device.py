@@ -3,11 +3,11 @@
 import os
 import resource
 import sys
-from typing import Any
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+
+from esnlm.utils.arrays import Array
 
 
 def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
@@ -29,7 +29,7 @@ def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
     return torch.device("cuda", index)
 
 
-def on_device(array: NDArray[Any], device: torch.device) -> Tensor:
+def on_device(array: Array, device: torch.device) -> Tensor:
     """The array as a tensor on a device; a copy to a CUDA device is not waited for."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":  # a copy of pageable memory may wait for all work before it

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from esnlm.models.base import SequenceModel
 from esnlm.models.reservoir import LanguageModel
@@ -18,6 +17,7 @@ from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.networks.network import Network
 from esnlm.torch.networks.registry import name_of, network_class
 from esnlm.torch.scoring import log_probabilities, width_of
+from esnlm.utils.arrays import Array, Floats, Ints64
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.validation import Choice
 
@@ -98,10 +98,10 @@ class TorchLanguageModel(SequenceModel):
             raise ModelFormatError(f"the weights do not fit the settings: {reason}") from error
         return cls(network.eval(), tokenizer, **config["settings"])
 
-    def _log_probabilities(self, stream: TokenStream) -> NDArray[np.float64]:
+    def _log_probabilities(self, stream: TokenStream) -> Floats:
         return log_probabilities(self.network, stream.tokens, stream.starts)
 
-    def _read(self, ids: NDArray[Any], state: Any = None) -> "_Reading":
+    def _read(self, ids: Array, state: Any = None) -> "_Reading":
         read = np.asarray(ids, dtype=np.int64)
         if self.network.longest is not None:
             before = np.empty(0, dtype=np.int64) if state is None else state.ids
@@ -112,7 +112,7 @@ class TorchLanguageModel(SequenceModel):
         return _Reading(read, *self._hidden(read, None if state is None else state.carried))
 
     @torch.inference_mode()
-    def _hidden(self, ids: NDArray[np.int64], state: Any) -> tuple[Any, torch.Tensor]:
+    def _hidden(self, ids: Ints64, state: Any) -> tuple[Any, torch.Tensor]:
         """The network's state after ids (n,), and its hidden vector (D,); zeros after none."""
         network = self.network.eval()
         if not len(ids):
@@ -121,7 +121,7 @@ class TorchLanguageModel(SequenceModel):
         return carried, hidden[0, -1]
 
     @torch.inference_mode()
-    def _next_log_probabilities(self, state: "_Reading") -> NDArray[np.float64]:
+    def _next_log_probabilities(self, state: "_Reading") -> Floats:
         logits = self.network.head(state.hidden[None])[0].double()
         return np.asarray(torch.log_softmax(logits, dim=-1).cpu())
 
@@ -130,6 +130,6 @@ class TorchLanguageModel(SequenceModel):
 class _Reading:
     """State of reading: the tokens of the window, the network's state, the last hidden vector."""
 
-    ids: NDArray[np.int64]
+    ids: Ints64
     carried: Any
     hidden: torch.Tensor

@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from esnlm.torch.device import half_precision, on_device
 from esnlm.torch.networks.network import Network
-
-Places = NDArray[np.int64]
+from esnlm.utils.arrays import Array, Floats, Ints64
 
 #: Values of hidden vectors in memory at once, by the kind of device.
 _HIDDEN_VALUES = {"cpu": 1 << 24, "cuda": 1 << 28}
@@ -26,13 +24,13 @@ class Reads(NamedTuple):
     of predictions at its beginning that another piece makes.
     """
 
-    first: Places
-    length: Places
-    skip: Places
+    first: Ints64
+    length: Ints64
+    skip: Ints64
 
     @classmethod
     def of(
-        cls, starts: Places, n_tokens: int, longest: int | None, stride: int, known: Places
+        cls, starts: Ints64, n_tokens: int, longest: int | None, stride: int, known: Ints64
     ) -> "Reads":
         """Reads that predict every token of each sequence but its first, once.
 
@@ -66,8 +64,8 @@ class Reads(NamedTuple):
 
 @torch.inference_mode()
 def log_probabilities(
-    network: Network, tokens: NDArray[Any], starts: Places | None, *, bf16: bool = False
-) -> NDArray[np.float64]:
+    network: Network, tokens: Array, starts: Ints64 | None, *, bf16: bool = False
+) -> Floats:
     """Natural-log probability (T,) of each token after those of its sequence; 0 at starts.
 
     ``starts`` (n_sequences,) int64, 0 among them; None: all is one sequence. ``bf16``: compute in
@@ -91,7 +89,7 @@ def log_probabilities(
     return scores
 
 
-def _known(tokens: NDArray[Any], starts: Places, longest: int | None) -> Places:
+def _known(tokens: Array, starts: Ints64, longest: int | None) -> Ints64:
     """Count the first predictions of each sequence (n,) that are those of the one before.
 
     0 for sequences that are read in pieces.
@@ -115,7 +113,7 @@ def width_of(network: Network) -> int:
         return int(network.encode(token)[0].shape[-1])
 
 
-def selected(hidden: Tensor, rows: Places, steps: Places) -> Tensor:
+def selected(hidden: Tensor, rows: Ints64, steps: Ints64) -> Tensor:
     """Hidden (B, T, D) -> (n, D): the vectors at n places."""
     if hidden.is_contiguous():
         places = on_device(rows * hidden.shape[1] + steps, hidden.device)
@@ -124,7 +122,7 @@ def selected(hidden: Tensor, rows: Places, steps: Places) -> Tensor:
 
 
 def _score_batch(
-    network: Network, tokens: NDArray[Any], batch: Reads, at_once: int, scores: NDArray[np.float64]
+    network: Network, tokens: Array, batch: Reads, at_once: int, scores: Floats
 ) -> None:
     """Set the scores of a batch's predictions, read ``at_once`` steps at a time."""
     state, n_steps = None, int(batch.length.max())
@@ -140,5 +138,5 @@ def _score_batch(
         scores[following] = -losses.double().cpu().numpy()
 
 
-def _on(network: Network, ids: NDArray[Any]) -> Tensor:
+def _on(network: Network, ids: Array) -> Tensor:
     return on_device(np.asarray(ids).astype(np.int64), network.device)

@@ -13,5 +13,7 @@ Floats32: TypeAlias = NDArray[np.float32]
 Ints: TypeAlias = NDArray[np.intp]
 Ints64: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
+#: Of any type of integer.
+Tokens: TypeAlias = NDArray[np.integer[Any]]
 #: Arrays by name.
 Arrays: TypeAlias = dict[str, Array]

@@ -1,13 +1,13 @@
 """Linear interpolation of probabilities, and its likeliest weight."""
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import bisect
 
+from esnlm.utils.arrays import Array, Floats
 
-def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> NDArray[np.float64]:
+
+def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> Floats:
     """Natural logs of ``weight * p + (1 - weight) * q``, elementwise, from those of p and q.
 
     >>> np.exp(interpolated(np.log([0.5]), np.log([0.1]), 0.75)).round(12)
@@ -21,7 +21,7 @@ def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> NDArray[n
     return np.logaddexp(left + np.log(weight), right + np.log1p(-weight))
 
 
-def likeliest_weight(left: NDArray[Any], right: NDArray[Any]) -> float:
+def likeliest_weight(left: Array, right: Array) -> float:
     """The w in [0, 1] for which ``w * p + (1 - w) * q`` is likeliest, from logs (T,) of p and q.
 
     The log-likelihood is concave in w; the root of its derivative is bisected to 1e-12. Raises

@@ -5,16 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import join_sequences
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.arrays import Bools, Floats
 from esnlm.utils.progress import progress_bar
 from esnlm.utils.validation import Choice
-
-Floats = NDArray[np.float64]
 
 REDUCTIONS = ("sum", "mean")
 #: Scores that differ by less, relative to their size, are equal: sums of the same numbers in
@@ -33,7 +31,7 @@ class PairScores:
     reduction: str
 
     @property
-    def ties(self) -> NDArray[np.bool_]:
+    def ties(self) -> Bools:
         """Whether the two sentences are equally probable (n,)."""
         size = np.maximum(np.abs(self.good), np.abs(self.bad))
         with np.errstate(invalid="ignore"):

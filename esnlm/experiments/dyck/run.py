@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import gen_batches
 from tqdm.auto import tqdm
 
@@ -18,6 +17,7 @@ from esnlm.grammars.dyck import BRACKETS, PAIRS, DyckGrammar, allowed_closers, b
 from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma
+from esnlm.utils.arrays import Array, Bools, Ints64
 
 _DATA_SEED = 0
 #: Bins of length and of the largest distance, as in the authors' figure 2.
@@ -82,7 +82,7 @@ def run_model(setup: Setup, training: Mapping[str, Any], device: str, setting: R
     }
 
 
-def shares(right: NDArray[np.bool_], sizes: NDArray[Any], low: float, high: float) -> str:
+def shares(right: Bools, sizes: Array, low: float, high: float) -> str:
     """JSON of ``[low, high, n_sequences, n_right]`` for nine bins of equal width.
 
     >>> shares(np.array([True, False]), np.array([2, 20]), 2, 20)
@@ -170,7 +170,7 @@ def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: 
     }
 
 
-def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[Array, Array]:
     """States (T, n_units) after each bracket, and the closers that may come next (T,)."""
     states = [
         reservoir.transform(np.array([BRACKETS.index(bracket) for bracket in sequence]))
@@ -179,7 +179,7 @@ def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[NDArray[Any
     return np.concatenate(states), np.concatenate([closing(sequence) for sequence in sequences])
 
 
-def closing(sequence: Sequence[str]) -> NDArray[np.int64]:
+def closing(sequence: Sequence[str]) -> Ints64:
     """The closer that may come next after each bracket, (T,): 0 for none, else 1 + its kind.
 
     >>> closing("([])").tolist()
@@ -191,7 +191,7 @@ def closing(sequence: Sequence[str]) -> NDArray[np.int64]:
 
 def _reservoir_right(
     reservoir: Reservoir, readout: RidgeReadout, sequences: Sequence[str]
-) -> NDArray[np.bool_]:
+) -> Bools:
     found = []
     for part in gen_batches(len(sequences), _AT_ONCE):
         states, expected = _states(reservoir, sequences[part])

@@ -5,16 +5,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.stats import entropy
 
 from esnlm.experiments.common.markdown import markdown_table
-from esnlm.experiments.elman.run import Settings, Tokens, drive, fit_readout, make_corpora
+from esnlm.experiments.elman.run import Settings, drive, fit_readout, make_corpora
 from esnlm.grammars.elman import ElmanGrammar
 from esnlm.grammars.elman_rules import END
 from esnlm.storage.atomic import write_whole
-
-Floats = NDArray[np.float64]
+from esnlm.utils.arrays import Floats, Tokens
 
 
 def contexts_of(tokens: Tokens, end: int) -> pd.DataFrame:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from esnlm.experiments.common import figures
 from esnlm.experiments.common.grid import Row
 from esnlm.experiments.elman.run import Settings, drive, make_corpora
+from esnlm.utils.arrays import Array
 
 #: Readout -> name, colour, marker.
 _READOUTS = {
@@ -120,7 +120,7 @@ def plot_states(settings: Settings, n_units: int, features: int, path: Path) -> 
     figures.save(figure, path, legend_of=axes[0], n_columns=4)
 
 
-def principal_components(states: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def principal_components(states: Array) -> tuple[Array, Array]:
     """Projections (n, 2) of states (n, n_units) and their shares of the variance (2,).
 
     >>> points, shares = principal_components(np.array([[0.0, 0, 0], [2, 0, 0], [0, 1, 0]]))

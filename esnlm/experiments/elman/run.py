@@ -7,10 +7,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from esnlm.evaluation.metrics import cosine_similarity, perplexity
@@ -24,10 +23,9 @@ from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.reservoir.word_features import WordFeatures
+from esnlm.utils.arrays import Array, Floats, Tokens
 from esnlm.utils.validation import Choice
 from esnlm.utils.version import __version__
-
-Tokens: TypeAlias = NDArray[np.integer[Any]]
 
 #: Share of the training sentences, the last ones, on which penalties and stops are chosen.
 HELD_OUT = 0.1
@@ -74,17 +72,17 @@ class Corpora(NamedTuple):
     grammar: ElmanGrammar
     train: Tokens
     test: Tokens
-    train_oracle: NDArray[np.float64]
-    test_oracle: NDArray[np.float64]
+    train_oracle: Floats
+    test_oracle: Floats
     held_out: int  #: position in ``train`` where the held-out sentences begin
 
 
 class Driven(NamedTuple):
     """A reservoir's states on both corpora; row t predicts token t + 1."""
 
-    train: NDArray[Any]
-    test: NDArray[Any]
-    embedding: NDArray[np.float64] | None
+    train: Array
+    test: Array
+    embedding: Floats | None
     train_seconds: float  #: of word features and training states
     test_seconds: float
 
@@ -162,7 +160,7 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
 
 
 def fit_readout(
-    name: str, settings: Settings, seed: int, states: NDArray[Any], corpora: Corpora
+    name: str, settings: Settings, seed: int, states: Array, corpora: Corpora
 ) -> StreamingReadout:
     """Fit the readout of this name on the training corpus.
 
@@ -221,7 +219,7 @@ def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
     model = KneserNey(order, n_tokens=len(corpora.grammar.vocabulary)).fit(corpora.train)
 
     @cache
-    def distribution(context: tuple[int, ...]) -> NDArray[np.float64]:
+    def distribution(context: tuple[int, ...]) -> Floats:
         return model.next_token_distribution(np.array(context, dtype=tokens.dtype))
 
     contexts = [tuple(tokens[max(0, end + 1 - order) : end]) for end in range(1, len(tokens))]
@@ -229,14 +227,12 @@ def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
     return _test_scores(predicted, corpora) | {"n_parameters": model.n_parameters_}
 
 
-def _test_scores(predicted: NDArray[Any], corpora: Corpora) -> dict[str, Any]:
+def _test_scores(predicted: Array, corpora: Corpora) -> dict[str, Any]:
     n_tokens = {"n_train_tokens": len(corpora.train) - 1, "n_test_tokens": len(corpora.test) - 1}
     return n_tokens | _scores(predicted, corpora.test[1:], corpora.test_oracle)
 
 
-def _scores(
-    predicted: NDArray[Any], targets: Tokens, oracle: NDArray[np.float64]
-) -> dict[str, float]:
+def _scores(predicted: Array, targets: Tokens, oracle: Floats) -> dict[str, float]:
     """Perplexity and cosine of predictions (T, V), and the perplexity of the oracle."""
     at = np.arange(len(targets))
     with np.errstate(divide="ignore"):

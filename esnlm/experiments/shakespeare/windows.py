@@ -3,13 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.models.reservoir import LanguageModel
 from esnlm.models.sampling import Choice
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.text.boundaries import needed
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.arrays import Array, Floats, Ints64
 
 #: Characters read before each prediction, from a zero state.
 WINDOW = 32
@@ -49,9 +49,7 @@ def published_reservoir(
     )
 
 
-def by_windows(
-    model: LanguageModel, tokens: NDArray[Any], ends: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], float]:
+def by_windows(model: LanguageModel, tokens: Array, ends: Ints64) -> tuple[Floats, float]:
     """Predict each of ``tokens[ends]`` from its window, and compare the states to carried ones.
 
     Returns the log-probabilities (n,) of ``ends`` (n,), and the largest difference of a unit from

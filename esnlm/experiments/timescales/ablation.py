@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import gen_batches
 
 from esnlm.models.reservoir import LanguageModel
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.arrays import Array, Floats, Ints64
 from esnlm.utils.validation import Count
 
 #: Windows (n, T) of tokens -> states (n, T, units) of each layer after each token.
-Reader = Callable[[NDArray[np.int64]], list[NDArray[Any]]]
+Reader = Callable[[Ints64], list[Array]]
 
 _STATE_BYTES = 1 << 27
 # Below this share a difference is noise of single precision.
@@ -31,11 +31,11 @@ class Decay(NamedTuple):
     (n_lags + 1, n_units): the absolute difference of each unit.
     """
 
-    share: NDArray[np.float64]
-    by_unit: NDArray[np.float64]
+    share: Floats
+    by_unit: Floats
 
     @np.errstate(divide="ignore", invalid="ignore")
-    def timescales(self) -> NDArray[np.float64]:
+    def timescales(self) -> Floats:
         """Timescale (n_units,) of the exponential nearest to the decay of each unit.
 
         ``-1 / slope`` of the logarithm over the lags, as far as a difference is more than 1e-4
@@ -64,9 +64,7 @@ class Decay(NamedTuple):
         return np.where(first > 0, times, np.nan)
 
 
-def ablation_windows(
-    stream: TokenStream, context: int, n_lags: int, n_windows: int
-) -> NDArray[np.int64]:
+def ablation_windows(stream: TokenStream, context: int, n_lags: int, n_windows: int) -> Ints64:
     """Windows (n, context + 1 + n_lags) of a stream, at most ``n_windows``, evenly over it.
 
     Each lies in one sequence. Those of a sequence follow each other without overlap.
@@ -120,7 +118,7 @@ def word_ablation(
     return [Decay(share / max(n, 1), by_unit / len(windows)) for n, share, by_unit in totals]
 
 
-def _sums(states: NDArray[Any], without: NDArray[Any]) -> list[Any]:
+def _sums(states: Array, without: Array) -> list[Any]:
     """Number of windows that the word changes, their summed shares, and absolute differences.
 
     States (n, n_lags + 1, n_units), and those without the word.
@@ -145,7 +143,7 @@ def _reader(model: Any) -> tuple[Reader, int]:
     raise ValueError("word ablation needs a reservoir or an LSTM, which have states")
 
 
-def _reservoir_states(model: LanguageModel, windows: NDArray[np.int64]) -> NDArray[Any]:
+def _reservoir_states(model: LanguageModel, windows: Ints64) -> Array:
     """States (n, T, n_units) after each token of windows (n, T), each from the zero state."""
     n, length = windows.shape
     # The state after the last token is harvested with the next: one is appended.

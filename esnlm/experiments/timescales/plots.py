@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
 from esnlm.experiments.common.figures import COLOURS, panels, save
 from esnlm.reservoir.timescales import closest_inverse_gamma, inverse_gamma_timescales
+from esnlm.utils.arrays import Floats
 
 
 def plot_timescales(
-    measured: Sequence[NDArray[np.float64]],
-    assigned: Sequence[NDArray[np.float64] | None],
+    measured: Sequence[Floats],
+    assigned: Sequence[Floats | None],
     path: Path,
 ) -> None:
     """Sorted timescales of each layer, and of all beside the closest inverse gamma.
@@ -79,6 +79,6 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     save(figure, path)
 
 
-def _line(axis: Axes, times: NDArray[np.float64], **style: Any) -> None:
+def _line(axis: Axes, times: Floats, **style: Any) -> None:
     shares = (np.arange(len(times)) + 0.5) / len(times)
     axis.plot(np.sort(times), shares, linewidth=1.6, **style)

@@ -5,13 +5,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.last_tokens import NO_TOKEN
-from esnlm.utils.arrays import Array, Ints64
+from esnlm.utils.arrays import Array, Ints64, Tokens
 from esnlm.utils.state_dict import Stateful, saved
-
-Tokens = NDArray[np.integer[Any]]
 
 _LEAST_ROOT = np.float32(1e-4)
 

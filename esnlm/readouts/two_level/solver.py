@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.readouts.base.blocks import Block
 from esnlm.readouts.base.moments import Moments
@@ -28,6 +27,7 @@ from esnlm.readouts.two_level.unigrams import (
 from esnlm.readouts.two_level.version_0_1_0 import from_version_0_1_0
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
 from esnlm.readouts.two_level.word_softmax import WordSoftmax
+from esnlm.utils.arrays import Array, Floats32, Ints, Ints64
 from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 
@@ -110,7 +110,7 @@ class TwoLevelLearner(Stateful):
         n_columns: int,
         n_words: int,
         n_rows: int,
-        counts: NDArray[Any] | None = None,
+        counts: Array | None = None,
     ) -> None:
         n_units = n_columns - settings.n_direct
         if n_units < 1:
@@ -127,8 +127,8 @@ class TwoLevelLearner(Stateful):
         self.moments: Moments | None = None
         self.class_solver: ClassSoftmax | None = None
         self.word_solver: WordSoftmax | None = None
-        self.discounts: NDArray[np.float32] | None = None
-        self.unigrams: NDArray[np.float32] | None = None
+        self.discounts: Floats32 | None = None
+        self.unigrams: Floats32 | None = None
         self.ridge_behind = False
         self.rows, self.word_rows = _waiting(), _waiting()
 
@@ -138,7 +138,7 @@ class TwoLevelLearner(Stateful):
         all_ridge = self.settings.n_experts == 0 and not self.settings.softmax_words
         return 1 if all_ridge else self.schedule.n_passes
 
-    def survey(self, X: NDArray[Any], codes: NDArray[Any]) -> None:
+    def survey(self, X: Array, codes: Array) -> None:
         """Add rows X (n, n_columns), words (n,) to the pilot sample."""
         assert self.pilot is not None, "the pilot sample is complete"
         states, last = self._split(X)
@@ -156,12 +156,12 @@ class TwoLevelLearner(Stateful):
 
     def begin(
         self,
-        directions: NDArray[Any],
-        shift: NDArray[Any],
-        word_class: NDArray[Any],
-        scale: NDArray[Any] | None = None,
-        counts: NDArray[Any] | None = None,
-        pairs: NDArray[np.int64] | None = None,
+        directions: Array,
+        shift: Array,
+        word_class: Array,
+        scale: Array | None = None,
+        counts: Array | None = None,
+        pairs: Ints64 | None = None,
     ) -> None:
         """Initialise parameters: see `PilotSample.solve`; pairs of last tokens have vectors.
 
@@ -199,7 +199,7 @@ class TwoLevelLearner(Stateful):
                 penalty=(settings.word_alpha or 0.0) / max(1, self.n_rows),
             )
 
-    def learn(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def learn(self, X: Array, codes: Ints) -> None:
         """Learn from the next rows X (n, n_columns), words (n,) of a pass."""
         if self.pilot is not None:
             self.end_survey()
@@ -207,7 +207,7 @@ class TwoLevelLearner(Stateful):
         self._learn(X, codes, self._rates_now, with_moments=in_first_pass)
         self.n_seen += len(X)
 
-    def learn_later(self, X: NDArray[Any], codes: NDArray[np.intp]) -> None:
+    def learn_later(self, X: Array, codes: Ints) -> None:
         """Learn from rows that come after the passes."""
         rates = self._rates(_LATER_RATE, len(X))
         self._learn(X, codes, rates, with_moments=True)
@@ -233,14 +233,14 @@ class TwoLevelLearner(Stateful):
         self._flush(self._rates_now)
         self.settle()
 
-    def components(self, X: NDArray[Any]) -> NDArray[Any]:
+    def components(self, X: Array) -> Array:
         """Components (n, P) of X (n, n_columns), in X's dtype."""
         states, last = self._split(X)
         Z = canonical_variables(states, self.directions, self.shift)
         self.direct.add_to(Z, last)
         return Z
 
-    def log_probabilities(self, X: NDArray[Any]) -> NDArray[Any]:
+    def log_probabilities(self, X: Array) -> Array:
         """log P(w | x) of every word: X (n, n_columns) -> (n, V)."""
         Z = self.components(X)
         logs = self.words.log_probabilities(Z, self.classes.log_probabilities(Z))
@@ -248,7 +248,7 @@ class TwoLevelLearner(Stateful):
             interpolate_all(logs, self.unigrams)
         return logs
 
-    def log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
+    def log_probability_of(self, X: Array, words: Ints) -> Array:
         """log P(w | x) (n,) of one word a row; computes only that word's class."""
         logs = self._log_probability_of(X, words)
         return logs if self.unigrams is None else interpolate(logs, self.unigrams, words)
@@ -265,7 +265,7 @@ class TwoLevelLearner(Stateful):
             logs = interpolate(logs, self.unigrams, words)
         return -float(logs.mean(dtype=np.float64))
 
-    def _log_probability_of(self, X: NDArray[Any], words: NDArray[np.intp]) -> NDArray[Any]:
+    def _log_probability_of(self, X: Array, words: Ints) -> Array:
         """`log_probability_of` without unigrams."""
         Z = self.components(X)
         classes = self.layout.word_class[words]
@@ -292,7 +292,7 @@ class TwoLevelLearner(Stateful):
     def _loaded(self, training: bool) -> None:
         self.ridge_behind = self.moments is not None
 
-    def _split(self, X: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def _split(self, X: Array) -> tuple[Array, Ints64]:
         return split_last_tokens(X, self.settings.n_direct, self.n_words)
 
     @property
@@ -304,9 +304,7 @@ class TwoLevelLearner(Stateful):
         classes = self.settings.rate(share, n_rows, len(self.shift), self.schedule.n_steps)
         return _Rates(classes, share * _WORD_RATE, share * self.settings.direct_rate)
 
-    def _learn(
-        self, X: NDArray[Any], codes: NDArray[np.intp], rates: _Rates, *, with_moments: bool
-    ) -> None:
+    def _learn(self, X: Array, codes: Ints, rates: _Rates, *, with_moments: bool) -> None:
         states, last = self._split(X.astype(np.float32, copy=False))
         Z = canonical_variables(states, self.directions, self.shift)
         if self.moments is not None and with_moments:

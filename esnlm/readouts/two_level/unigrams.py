@@ -4,12 +4,10 @@ Unigrams here are an array (V,) float32 of probabilities times their share; the 
 of what they are interpolated with (Jelinek & Mercer 1980).
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.ngrams.counts import estimate_discounts
+from esnlm.utils.arrays import Array, Floats32, Ints
 from esnlm.utils.interpolation import interpolated, likeliest_weight
 
 # Share of the unigrams where no held-out rows say which is likeliest, and the least share of each
@@ -17,7 +15,7 @@ from esnlm.utils.interpolation import interpolated, likeliest_weight
 _SHARE, _LEAST_SHARE = 1e-3, 1e-6
 
 
-def discounts(counts: NDArray[Any]) -> NDArray[np.float32]:
+def discounts(counts: Array) -> Floats32:
     """Of the target of a row, by its word (V,), the share that goes to all words alike.
 
     Each word gives D of its n occurrences, by absolute discounting as in Kneser-Ney's unigrams
@@ -28,7 +26,7 @@ def discounts(counts: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(taken[np.minimum(seen, 3) - 1] / seen, dtype=np.float32)
 
 
-def discounted_unigrams(counts: NDArray[Any]) -> NDArray[np.float32]:
+def discounted_unigrams(counts: Array) -> Floats32:
     """Unigrams of words that occurred ``counts`` (V,) times, with the share they begin with."""
     kept = counts * (1 - discounts(counts).astype(np.float64))
     total = max(float(counts.sum()), 1.0)
@@ -36,9 +34,7 @@ def discounted_unigrams(counts: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(_SHARE * (kept / total + left / len(counts)), dtype=np.float32)
 
 
-def with_likeliest_share(
-    unigrams: NDArray[np.float32], logs: NDArray[Any], words: NDArray[np.intp]
-) -> NDArray[np.float32]:
+def with_likeliest_share(unigrams: Floats32, logs: Array, words: Ints) -> Floats32:
     """Unigrams with the share that makes ``words`` (n,) likeliest.
 
     ``logs`` (n,) are the words' log-probabilities by what the unigrams are interpolated with.
@@ -48,7 +44,7 @@ def with_likeliest_share(
     return np.asarray(min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE) * p, dtype=np.float32)
 
 
-def interpolate_all(logs: NDArray[Any], unigrams: NDArray[np.float32]) -> None:
+def interpolate_all(logs: Array, unigrams: Floats32) -> None:
     """Interpolate log-probabilities (n, V) of all words with the unigrams, in place."""
     np.exp(logs, out=logs)
     logs *= 1 - unigrams.sum(dtype=np.float64)
@@ -56,9 +52,7 @@ def interpolate_all(logs: NDArray[Any], unigrams: NDArray[np.float32]) -> None:
     np.log(logs, out=logs)
 
 
-def interpolate(
-    logs: NDArray[Any], unigrams: NDArray[np.float32], words: NDArray[np.intp]
-) -> NDArray[Any]:
+def interpolate(logs: Array, unigrams: Floats32, words: Ints) -> Array:
     """Log-probabilities (n,) of ``words`` (n,), interpolated with the unigrams; in logs' dtype."""
     share = float(unigrams.sum(dtype=np.float64))
     known = np.log(unigrams[words] / share)

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
@@ -13,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from esnlm.grammars.dyck import BRACKETS, PAIRS, allowed_closers
 from esnlm.reservoir.timescales import estimated_timescales, inverse_gamma_timescales
 from esnlm.torch.networks.lstm_layer import GatedLayer
+from esnlm.utils.arrays import Bools, Floats
 
 #: Training stops where the loss on validation sequences falls below this, as in the authors' code.
 CONVERGED = 1e-4
@@ -130,7 +129,7 @@ def mean_squared_error(network: DyckLSTM, sequences: Brackets) -> float:
 
 
 @torch.inference_mode()
-def right_sequences(network: DyckLSTM, sequences: Brackets) -> NDArray[np.bool_]:
+def right_sequences(network: DyckLSTM, sequences: Brackets) -> Bools:
     """Whether the allowed closers are those above 1/2 at every step of a sequence, (n,)."""
     network.eval()
     found = [
@@ -141,7 +140,7 @@ def right_sequences(network: DyckLSTM, sequences: Brackets) -> NDArray[np.bool_]
 
 
 @torch.inference_mode()
-def measured_timescales(network: DyckLSTM, sequences: Brackets) -> NDArray[np.float64]:
+def measured_timescales(network: DyckLSTM, sequences: Brackets) -> Floats:
     """Timescales (H,) from the mean forget gates over all steps (equation 3)."""
     network.eval()
     total = torch.zeros(network.layer.n_units, dtype=torch.float64)

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from esnlm.models.reservoir import LanguageModel
@@ -19,6 +18,7 @@ from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.device import on_device
 from esnlm.torch.networks.network import SHARE, Network, Settings, State
 from esnlm.torch.networks.recurrence import Recurrence, TokenInputs, packed
+from esnlm.utils.arrays import Ints64
 from esnlm.utils.validation import Count, limited
 
 #: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
@@ -99,7 +99,7 @@ class EchoStateNetwork(Network):
     def _start(self, tokens: Tensor, state: State) -> Tensor:
         return self.recurrence.start(len(tokens)) if state is None else state.t().contiguous()
 
-    def harvest(self, tokens: NDArray[np.int64], starts: NDArray[np.int64]) -> Tensor:
+    def harvest(self, tokens: Ints64, starts: Ints64) -> Tensor:
         """Hidden (n, D) after each of tokens (n,), sequences beginning at ``starts`` (n_seq,)."""
         source, *rest = packed(starts, len(tokens))
         ids, restart, target = (on_device(array, self.device) for array in (tokens[source], *rest))

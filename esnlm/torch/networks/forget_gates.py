@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from esnlm.reservoir.timescales import estimated_timescales
 from esnlm.torch.networks.lstm import LSTM
 from esnlm.torch.networks.multi_timescale_lstm import AWDLSTM
 from esnlm.torch.networks.network import Network, State
+from esnlm.utils.arrays import Floats, Floats32, Tokens
 
 _TOKENS_AT_ONCE = 1024
 
@@ -40,7 +40,7 @@ def forget_gates(
 
 
 @torch.inference_mode()
-def cell_states(network: LSTM | AWDLSTM, tokens: NDArray[np.integer]) -> list[NDArray[np.float32]]:
+def cell_states(network: LSTM | AWDLSTM, tokens: Tokens) -> list[Floats32]:
     """Cells (B, T, units) of each layer after each of the tokens (B, T), from the start state.
 
     Without dropout; the network is left in evaluation mode.
@@ -57,9 +57,7 @@ def cell_states(network: LSTM | AWDLSTM, tokens: NDArray[np.integer]) -> list[ND
     return found
 
 
-def measured_timescales(
-    network: LSTM | AWDLSTM, texts: Iterable[NDArray[np.integer]]
-) -> list[NDArray[np.float64]]:
+def measured_timescales(network: LSTM | AWDLSTM, texts: Iterable[Tokens]) -> list[Floats]:
     """Timescales (units,) of each layer from its mean forget gates over texts (T,).
 
     Equation 3 of Mahto et al. (2021). Each text is read from the start state.
@@ -78,5 +76,5 @@ def measured_timescales(
     return [estimated_timescales((total / n_read).numpy()) for total in sums]
 
 
-def _ids(network: Network, tokens: NDArray[np.integer]) -> Tensor:
+def _ids(network: Network, tokens: Tokens) -> Tensor:
     return torch.from_numpy(np.asarray(tokens).astype(np.int64)).to(network.device)

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse.linalg
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from esnlm.reservoir.weights import measured_spectral_radius
 from esnlm.torch.device import full_precision
 from esnlm.torch.networks.network import Network, Settings, State
+from esnlm.utils.arrays import Array
 from esnlm.utils.validation import Choice, Count, Flag, Number, limited
 
 #: Measures of the recurrent matrix that ``radius`` sets: its largest singular value, as in the
@@ -145,7 +145,7 @@ def _perceptron(n_inputs: int, n_hidden: int, n_outputs: int) -> list[nn.Module]
     return [nn.LayerNorm(n_inputs), hidden, nn.GELU(), nn.Linear(n_hidden, n_outputs)]
 
 
-def size_of(matrix: NDArray[Any], measure: str) -> float:
+def size_of(matrix: Array, measure: str) -> float:
     """Largest singular value, or modulus of the eigenvalues, of a square matrix.
 
     >>> [round(size_of(np.array([[0, 4], [1, 0]]), measure), 9) for measure in MEASURES]

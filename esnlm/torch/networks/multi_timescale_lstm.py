@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.reservoir.timescales import inverse_gamma_timescales
 from esnlm.torch.networks.lstm_layer import GatedLayer
 from esnlm.torch.networks.network import SHARE, Network, Settings, State
+from esnlm.utils.arrays import Floats
 from esnlm.utils.validation import Count, Number, limited
 
 
@@ -76,7 +76,7 @@ class AWDLSTM(Network):
         layers = h * (d + h + 2) + middle * h * (2 * h + 2) + d * (h + d + 2)
         return int(4 * layers + n_tokens * (d + 1))
 
-    def assigned_timescales(self, layer: int) -> NDArray[np.float64] | None:
+    def assigned_timescales(self, layer: int) -> Floats | None:
         """Fixed timescales of a layer's units, counted from 0; None where they are learned."""
         return None
 
@@ -137,7 +137,7 @@ class MultiTimescaleLSTM(AWDLSTM):
         fixed = 4 * settings["n_units"] * (settings["n_layers"] - 1)
         return AWDLSTM.count(n_tokens, **settings) - fixed
 
-    def assigned_timescales(self, layer: int) -> NDArray[np.float64] | None:
+    def assigned_timescales(self, layer: int) -> Floats | None:
         if layer == self.n_layers - 1:
             return None
         if layer == 0:

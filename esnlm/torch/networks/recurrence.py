@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
 from esnlm.torch.device import full_precision
+from esnlm.utils.arrays import Array, Bools, Ints64
 
 #: (t, sums (n_units, B)) -> sums, to which the input of step t has been added in place.
 Drive = Callable[[int, Tensor], Tensor]
 
-Places = NDArray[np.int64]
 
 _STEPS, _MOST_STREAMS = 64, 4096
 
@@ -62,7 +61,7 @@ class Recurrence(nn.Module):
     States are held units first, (n_units, B): every entry of W then moves a contiguous row.
     """
 
-    def __init__(self, W: Any, leak_rate: NDArray[Any], activation: str) -> None:
+    def __init__(self, W: Any, leak_rate: Array, activation: str) -> None:
         super().__init__()
         self.forwards, self.backwards = FrozenMatrix(W), FrozenMatrix(W.T)
         self.leak = frozen(leak_rate[:, None])
@@ -154,7 +153,7 @@ class TokenInputs(nn.Module):
     ``W_in`` (n_units, n_tokens): an array or CSC matrix; ``bias`` (n_units,).
     """
 
-    def __init__(self, W_in: Any, bias: NDArray[Any]) -> None:
+    def __init__(self, W_in: Any, bias: Array) -> None:
         super().__init__()
         self.sparse = scipy.sparse.issparse(W_in)
         self.biased = bool(np.any(bias))
@@ -177,7 +176,7 @@ class TokenInputs(nn.Module):
         return add
 
 
-def padded_columns(matrix: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def padded_columns(matrix: Any) -> tuple[Ints64, Array]:
     """Rows and values (n_columns, k) of the entries of each column, padded with zeros."""
     kept = scipy.sparse.csc_matrix(matrix)
     kept.sort_indices()
@@ -189,7 +188,7 @@ def padded_columns(matrix: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     return rows, values
 
 
-def packed(starts: Places, n_tokens: int) -> tuple[Places, NDArray[np.bool_], Places]:
+def packed(starts: Ints64, n_tokens: int) -> tuple[Ints64, Bools, Ints64]:
     """Sequences of all lengths end to end in parallel streams of about equally many tokens.
 
     Each array is (n_steps, n_streams): the place of the token to read; where the state before it

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.torch.training.plan import Plan
-
-Places = NDArray[np.int64]
+from esnlm.utils.arrays import Bools, Ints64
 
 # Of pieces whose lengths are drawn (Merity et al. 2018, and their code for the least).
 _SHORT_SHARE, _LENGTH_DEVIATION, _LEAST_PIECE = 0.05, 5.0, 5
@@ -19,9 +17,9 @@ _SHORT_SHARE, _LENGTH_DEVIATION, _LEAST_PIECE = 0.05, 5.0, 5
 class Batch:
     """A batch of a pass, (B, T)."""
 
-    tokens: NDArray[np.int64]  #: to read
-    following: NDArray[np.int64]  #: to predict
-    counted: NDArray[np.bool_]  #: which predictions count
+    tokens: Ints64  #: to read
+    following: Ints64  #: to predict
+    counted: Bools  #: which predictions count
     continues: bool = False  #: its rows begin where those of the batch before ended
 
     def share(self, part: int, n_parts: int) -> "Batch":
@@ -60,11 +58,11 @@ class PieceBatches:
         for index in range(first, self.n_batches):
             yield self._batch(order[index])
 
-    def _order(self, rng: np.random.Generator) -> list[Places]:
+    def _order(self, rng: np.random.Generator) -> list[Ints64]:
         order = rng.permutation(len(self.first))
         if self.plan.pool == 1:
             return np.split(order, np.arange(self.rows, len(order), self.rows))
-        batches: list[Places] = []
+        batches: list[Ints64] = []
         size = self.plan.pool * self.rows
         for begin in range(0, len(order), size):
             pool = order[begin : begin + size]
@@ -72,7 +70,7 @@ class PieceBatches:
             batches += np.split(pool, _even_cuts(self.length[pool], -(-len(pool) // self.rows)))
         return [batches[place] for place in rng.permutation(len(batches))]
 
-    def _batch(self, pieces: Places) -> Batch:
+    def _batch(self, pieces: Ints64) -> Batch:
         first, length = self.first[pieces], self.length[pieces]
         steps = np.arange(int(length.max()))
         inside = steps < length[:, None]
@@ -128,7 +126,7 @@ def batches_of(stream: TokenStream, plan: Plan, n_processes: int = 1) -> Batches
     return batches
 
 
-def _parts(lengths: Places, most: int) -> tuple[Places, Places]:
+def _parts(lengths: Ints64, most: int) -> tuple[Ints64, Ints64]:
     """First places and lengths (of tokens read) of sequences, cut into parts of ``most``."""
     starts, lengths = np.cumsum(lengths) - lengths, lengths - 1
     n_parts = -(-lengths // most)
@@ -137,7 +135,7 @@ def _parts(lengths: Places, most: int) -> tuple[Places, Places]:
     return first, np.minimum(np.repeat(lengths, n_parts) - part * most, most)
 
 
-def _even_cuts(lengths: Places, n_parts: int) -> Places:
+def _even_cuts(lengths: Ints64, n_parts: int) -> Ints64:
     """Cut pieces into parts of about equally many tokens, none of them empty.
 
     Parts of equally many pieces would give tokens of short pieces a larger weight.
@@ -151,7 +149,7 @@ def _even_cuts(lengths: Places, n_parts: int) -> Places:
     return np.minimum(cuts, len(lengths) - n_parts + number)
 
 
-def _drawn_lengths(n_steps: int, plan: Plan) -> Places:
+def _drawn_lengths(n_steps: int, plan: Plan) -> Ints64:
     """Lengths of pieces of ``n_steps`` in all."""
     rng = np.random.default_rng(plan.seed)
     most = n_steps // _LEAST_PIECE + 1

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from esnlm.torch.networks.network import Network, State
 from esnlm.torch.training.distributed import Processes
+from esnlm.utils.arrays import Array
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 
@@ -92,6 +92,6 @@ def weights_digest(network: Network) -> str:
     return digest.hexdigest()
 
 
-def array_of(tensor: Tensor) -> NDArray[Any]:
+def array_of(tensor: Tensor) -> Array:
     """A copy of a tensor's values."""
     return np.array(tensor.detach().cpu().numpy(), order="C")

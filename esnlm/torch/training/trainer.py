@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from esnlm.models.resumable_run import ResumableRun, stream_digest
@@ -33,6 +32,7 @@ from esnlm.torch.training.state import (
     training_arrays,
     weights_digest,
 )
+from esnlm.utils.arrays import Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.version import __version__
@@ -220,7 +220,7 @@ class NetworkTrainer(ResumableRun):
                 given.append(penalty.new_tensor(len(rows) / n_predicted))
             torch.autograd.backward(roots, given)
 
-    def _read(self, batch: Batch, rows: NDArray[np.int64], steps: NDArray[np.int64]) -> Tensor:
+    def _read(self, batch: Batch, rows: Ints64, steps: Ints64) -> Tensor:
         """Hidden (n, D) of the counted places, with gradient."""
         tokens = on_device(batch.tokens, self.network.device)
         if self.plan.last_only and self.plan.batching == "windows":
