@@ -16,17 +16,9 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from esnlm.commands.options import model
 from esnlm.commands.options.common import ChunkOptions, Folder, given, group
 from esnlm.commands.options.grid import Sizes, results_folder
-from esnlm.commands.options.model import (
-    ReadoutOptions,
-    ReservoirOptions,
-    WeightOptions,
-    make_features,
-    make_readout,
-    make_reservoir,
-    settled,
-)
 from esnlm.commands.options.values import Features, Minutes, integer, leak_rate, read, real
 from esnlm.experiments.common import minimal_pairs
 from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
@@ -92,7 +84,7 @@ def _baseline(text: str) -> tuple[str, tuple[float, float | None]]:
 
 
 @group("Grid")
-class NaturalWeights(WeightOptions):
+class NaturalWeights(model.WeightOptions):
     """Weights of all reservoirs of the grid."""
 
     spectral_radius: Annotated[float, real("R")] = 0.99
@@ -119,11 +111,11 @@ class NaturalGrid:
     """Units that an input drives (default: degree, as many as connections into a unit, or all where
     word features are the inputs)."""
     weights: NaturalWeights = NaturalWeights()
-    readout: ReadoutOptions = ReadoutOptions()
+    readout: model.ReadoutOptions = model.ReadoutOptions()
     training: ChunkOptions = ChunkOptions()
 
 
-def _columns(reservoir: Row, readout: ReadoutOptions) -> Row:
+def _columns(reservoir: Row, readout: model.ReadoutOptions) -> Row:
     law = reservoir["leak_rate"]
     options = given(replace(readout, readout=None, option=())) | dict(readout.option)
     return {
@@ -250,23 +242,23 @@ def planned(
         range(grid.seeds),
     ):
         count = max(1, round(degree * size)) if grid.connectivities else int(degree)
-        options = ReservoirOptions(
+        options = model.ReservoirOptions(
             n_units=size, degree=count, leak_rate=leak_rate(leak), **given(grid.weights)
         )
-        _, readout, features = settled(options, grid.readout, kind, len(tokenizer))
+        _, readout, features = model.settled(options, grid.readout, kind, len(tokenizer))
         inputs = grid.input_degree
         if inputs in (None, "degree", "all"):
             dense = inputs == "all" or (inputs is None and features and features[1])
             inputs = None if dense else count
-        reservoir = make_reservoir(options, seed).set_params(input_degree=inputs)
+        reservoir = model.make_reservoir(options, seed).set_params(input_degree=inputs)
         clone(reservoir).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
         kind, number = features = features or ("", 0)
         # Held-out text is scored after passes alone.
         plan = TrainingPlan(seed=seed, score_every=0, **given(grid.training))
         parts = {
             "reservoir": describe(reservoir),
-            "readout": describe(make_readout(readout, seed)),
-            "features": describe(make_features(features, seed)),
+            "readout": describe(model.make_readout(readout, seed)),
+            "features": describe(model.make_features(features, seed)),
             "plan": asdict(plan),
         }
         digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()

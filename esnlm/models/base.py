@@ -13,16 +13,9 @@ from sklearn.exceptions import NotFittedError
 
 from esnlm.models.sampling import Choice, text_pieces
 from esnlm.models.saving import Contents
+from esnlm.storage import model_folder
 from esnlm.storage.atomic import folder_aside
-from esnlm.storage.model_folder import (
-    MODEL,
-    TOKENIZER,
-    ModelFormatError,
-    check_replaceable,
-    read_files,
-    restoring,
-    write_files,
-)
+from esnlm.storage.model_folder import TOKENIZER, ModelFormatError
 from esnlm.text.boundaries import as_documents, framed_prefix, joined, trained_tokenizer
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
@@ -183,8 +176,8 @@ class SequenceModel(BaseEstimator, ABC):
         config = {"esnlm": __version__, **config, "tokenizer": about}
         if hasattr(self, "run_"):
             config["run"] = self.run_
-        with folder_aside(Path(folder), check_replaceable) as aside:
-            write_files(aside, MODEL, config, arrays, texts)
+        with folder_aside(Path(folder), model_folder.check_replaceable) as aside:
+            model_folder.write_files(aside, model_folder.MODEL, config, arrays, texts)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -193,12 +186,12 @@ class SequenceModel(BaseEstimator, ABC):
         Raises `ModelFormatError` for a folder that is missing, incomplete, altered, of another
         version, or of another kind.
         """
-        config, arrays, texts = read_files(Path(folder), MODEL)
+        config, arrays, texts = model_folder.read_files(Path(folder), model_folder.MODEL)
         if config.get("kind") != cls._kind:
             raise ModelFormatError(
                 f"{folder} holds no {cls.__name__}: load it with esnlm.loading.load_model"
             )
-        with restoring(Path(folder)):
+        with model_folder.restoring(Path(folder)):
             Count(most=LARGEST_VOCABULARY).check("n_tokens", config["n_tokens"])
             about = config["tokenizer"]
             tokenizer = None if about is None else Tokenizer.from_json(texts[TOKENIZER], **about)

@@ -13,14 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from esnlm.experiments.common import subprocess_run as apart
 from esnlm.experiments.common.provenance import code_version
-from esnlm.experiments.common.subprocess_run import (
-    SPAWN,
-    Lifeline,
-    given_environment,
-    interrupts_blocked,
-    run_apart,
-)
 from esnlm.storage.atomic import is_plain, locked, sync_folder, write_whole
 from esnlm.utils.threads import available_cores
 
@@ -114,7 +108,7 @@ def run_grid_apart(
     found = dict(made or {}) | {"commit": code_version()}
 
     def run(setting: Row) -> Row:
-        return found | run_apart(module, {**setting, **given(setting)}, environment)
+        return found | apart.run_apart(module, {**setting, **given(setting)}, environment)
 
     return run_grid(settings, run, csv_path, key=key, columns=columns, fixed=fixed, jobs=1)
 
@@ -207,7 +201,7 @@ class _Table:
         line = io.StringIO()
         csv.writer(line, lineterminator="\n").writerow(values)
         content = line.getvalue().encode()
-        with interrupts_blocked(), self.path.open("ab", buffering=0) as file:
+        with apart.interrupts_blocked(), self.path.open("ab", buffering=0) as file:
             before = os.fstat(file.fileno()).st_size
             try:
                 while content:
@@ -222,7 +216,7 @@ def _results(settings: list[Row], run: Run, jobs: int) -> Iterator[tuple[Row, Ma
     """Pairs (setting, measured values) as runs end."""
     from threadpoolctl import threadpool_limits
 
-    with given_environment({**os.environ, **_ONE_THREAD}):
+    with apart.given_environment({**os.environ, **_ONE_THREAD}):
         if jobs <= 1:
             with threadpool_limits(1):  # libraries that are loaded already
                 for setting in settings:
@@ -230,7 +224,7 @@ def _results(settings: list[Row], run: Run, jobs: int) -> Iterator[tuple[Row, Ma
             return
         with _workers(jobs) as pool:
             # Workers inherit the blocked signal: an interrupt is this process's to handle.
-            with interrupts_blocked():
+            with apart.interrupts_blocked():
                 futures = {pool.submit(run, setting): setting for setting in settings}
             for future in as_completed(futures):
                 yield futures[future], _explained(futures[future], future.result)
@@ -253,7 +247,7 @@ def _explained(setting: Row, result: Callable[[], Mapping[str, Any]]) -> Mapping
 def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes, ended at once when the block is left by an exception."""
     before = set(multiprocessing.active_children())
-    with ProcessPoolExecutor(jobs, mp_context=SPAWN, initializer=Lifeline) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=apart.SPAWN, initializer=apart.Lifeline) as pool:
         try:
             yield pool
         except BaseException:

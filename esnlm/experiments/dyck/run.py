@@ -100,19 +100,13 @@ def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) 
     import torch
 
     from esnlm.torch.device import chosen_device
-    from esnlm.torch.networks.dyck_lstm import (
-        Brackets,
-        DyckLSTM,
-        measured_timescales,
-        right_sequences,
-        train,
-    )
+    from esnlm.torch.networks import dyck_lstm
 
     place = chosen_device(device)
-    train_set, validation, test = (Brackets.of(part, place) for part in setup.corpora())
+    train_set, validation, test = (dyck_lstm.Brackets.of(part, place) for part in setup.corpora())
     torch.manual_seed(setting["seed"])
     alpha = setup.alpha if setting["model"] == "mts" else None
-    network = DyckLSTM(setting["n_units"], alpha).to(place)
+    network = dyck_lstm.DyckLSTM(setting["n_units"], alpha).to(place)
     losses: list[tuple[float, float]] = []
     start = time.perf_counter()
     with tqdm(total=training["n_epochs"], unit="epoch", leave=False) as bar:
@@ -122,18 +116,18 @@ def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) 
             bar.set_postfix_str(f"loss {loss:.5f}, held-out {held_out:.5f}", refresh=False)
             bar.update()
 
-        train(network, train_set, validation, **training, report=report)
+        dyck_lstm.train(network, train_set, validation, **training, report=report)
     fitted = time.perf_counter()
-    right = right_sequences(network, test)
+    right = dyck_lstm.right_sequences(network, test)
     scored = time.perf_counter()
     return {
         "right": right,
-        "validation_right": float(right_sequences(network, validation).mean()),
+        "validation_right": float(dyck_lstm.right_sequences(network, validation).mean()),
         "train_loss": losses[-1][0],
         "validation_loss": losses[-1][1],
         "epochs_run": len(losses),
         "n_parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
-        "timescales": measured_timescales(network, test),
+        "timescales": dyck_lstm.measured_timescales(network, test),
         "fit_seconds": fitted - start,
         "score_seconds": scored - fitted,
         "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,

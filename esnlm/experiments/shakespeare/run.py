@@ -12,13 +12,7 @@ import numpy as np
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout
 from esnlm.evaluation.metrics import ngram_overlap
 from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib
-from esnlm.experiments.shakespeare.windows import (
-    EMBEDDING,
-    WINDOW,
-    by_windows,
-    drawn_by_windows,
-    published_reservoir,
-)
+from esnlm.experiments.shakespeare import windows
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.models.resumable_run import StoppedError
 from esnlm.models.training import Trainer
@@ -107,7 +101,7 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
     """A model whose state is carried through the whole text, or the published setting.
 
     There a state begins anew 32 characters before each prediction. After those it has forgotten
-    its beginning; `by_windows` measures how much it differs. So the readout learns from the
+    its beginning; `windows.by_windows` measures how much it differs. So the readout learns from the
     carried state, and is judged by windows.
     """
     options, in_windows = json.loads(setting["settings"]), setting["model"].startswith("windows")
@@ -115,7 +109,7 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
     n_units, n_tokens = setting["size"], len(tokenizer)
     readout: Any
     if in_windows:
-        reservoir = published_reservoir(n_units, n_tokens, **options["reservoir"])
+        reservoir = windows.published_reservoir(n_units, n_tokens, **options["reservoir"])
         readout = NormalisedSoftmaxReadout(solver="incremental", **options["readout"])
     else:
         reservoir = Reservoir(n_units, random_state=0, **options["reservoir"])
@@ -133,11 +127,11 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
     found = {"fit_seconds": max(time.perf_counter() - start, trainer.seconds)}
     if in_windows:
         found |= _scores_by_windows(model, texts["test"])
-        n_inputs = EMBEDDING * (n_units + n_tokens)
+        n_inputs = windows.EMBEDDING * (n_units + n_tokens)
     else:
         found["cross_entropy"] = -model.score([texts["test"]])
         n_inputs = model.reservoir_.W_in_.size
-    found |= _generated(setting, texts, model, drawn_by_windows if in_windows else None)
+    found |= _generated(setting, texts, model, windows.drawn_by_windows if in_windows else None)
     checkpoints.remove()
     return found | {
         "vocabulary": model.n_tokens_,
@@ -148,8 +142,8 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
 
 def _scores_by_windows(model: LanguageModel, text: str) -> dict[str, float]:
     test = model.tokenize([text])
-    ends = np.arange(WINDOW, len(test.tokens), WINDOW_STRIDE)
-    logs, difference = by_windows(model, test.tokens, ends)
+    ends = np.arange(windows.WINDOW, len(test.tokens), WINDOW_STRIDE)
+    logs, difference = windows.by_windows(model, test.tokens, ends)
     carried = model.log_likelihood(test)[0]
     return {
         "cross_entropy": -float(carried.mean()),

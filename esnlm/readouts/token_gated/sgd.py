@@ -5,14 +5,8 @@ from typing import Self
 import numpy as np
 
 from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.softmax import sgd
 from esnlm.readouts.softmax.loss import logits, residuals
-from esnlm.readouts.softmax.sgd import (
-    batch_rows,
-    class_rates,
-    damped_inverse,
-    heavy_ball,
-    warmed_up,
-)
 from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints, Ints64
 from esnlm.utils.state_dict import Stateful, saved, under_prefix, with_prefix
 
@@ -59,7 +53,7 @@ class GateMoments(Stateful):
             share = moments.n_gram / (moments.n_gram + n_units)
             covariance = moments.centred_gram() * (share / max(moments.n, 1))
             covariance += (1 - share) * total
-            found[gate] = damped_inverse(covariance, ridges[gate])
+            found[gate] = sgd.damped_inverse(covariance, ridges[gate])
         return found
 
     def state_dict(self, *, training: bool = False) -> Arrays:
@@ -108,7 +102,7 @@ class GatedPasses(Stateful):
         self.waiting = np.zeros(n_gates, dtype=np.int64)
         self.steps = np.zeros(n_gates, dtype=np.int64)
         few = (self.rows // _STEPS_A_PASS).astype(np.int64)
-        self.batch = np.clip(few, _LEAST_BATCH, batch_rows(n_units))
+        self.batch = np.clip(few, _LEAST_BATCH, sgd.batch_rows(n_units))
 
     @property
     def intercept(self) -> Floats32:
@@ -146,14 +140,14 @@ class GatedPasses(Stateful):
         offset_gradient /= n
         gradient += np.float32(self.alpha / self.rows[gate]) * self.weights[gate]
         n_steps = int(self.steps[gate])
-        size = warmed_up(rate * min(1.0, n / n_units), n_steps)
+        size = sgd.warmed_up(rate * min(1.0, n / n_units), n_steps)
         observed = self.waiting_variances[gate] / n
-        rates = class_rates(self.variances[gate], observed, n_steps, size)
+        rates = sgd.class_rates(self.variances[gate], observed, n_steps, size)
         move = self.inverse[gate] @ gradient
         move *= rates
-        heavy_ball(self.weights[gate], self.velocity[gate], move, self.momentum)
+        sgd.heavy_ball(self.weights[gate], self.velocity[gate], move, self.momentum)
         change = offset_gradient * rates
-        heavy_ball(self.offset[gate], self.offset_velocity[gate], change, self.momentum)
+        sgd.heavy_ball(self.offset[gate], self.offset_velocity[gate], change, self.momentum)
         for waiting in (self.gradient, self.offset_gradient, self.waiting_variances, self.waiting):
             waiting[gate] = 0
         self.steps[gate] += 1

@@ -9,6 +9,7 @@ import numpy as np
 from esnlm.readouts.base.blocks import Block
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.rows import Rows
+from esnlm.readouts.two_level import unigrams
 from esnlm.readouts.two_level.cca import canonical_variables
 from esnlm.readouts.two_level.class_softmax import ClassSoftmax
 from esnlm.readouts.two_level.direct_connections import (
@@ -17,13 +18,6 @@ from esnlm.readouts.two_level.direct_connections import (
     split_last_tokens,
 )
 from esnlm.readouts.two_level.pilot_sample import LEAST_SCALE, Assignment, PilotSample, Schedule
-from esnlm.readouts.two_level.unigrams import (
-    discounted_unigrams,
-    discounts,
-    interpolate,
-    interpolate_all,
-    with_likeliest_share,
-)
 from esnlm.readouts.two_level.version_0_1_0 import from_version_0_1_0
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
 from esnlm.readouts.two_level.word_softmax import WordSoftmax
@@ -169,7 +163,7 @@ class TwoLevelLearner(Stateful):
         """
         settings, n_components = self.settings, len(shift)
         if settings.discounted and counts is not None:
-            self.unigrams = discounted_unigrams(counts)
+            self.unigrams = unigrams.discounted_unigrams(counts)
         scale = np.ones(n_components) if scale is None else scale
         counts = np.zeros(self.n_words) if counts is None else counts
         self.directions, self.shift, self.word_class = directions, shift, word_class
@@ -189,14 +183,12 @@ class TwoLevelLearner(Stateful):
                 seed=settings.seed,
             )
         if settings.discounted:
-            self.discounts = discounts(counts)
+            self.discounts = unigrams.discounts(counts)
         if settings.softmax_words:
+            prior = settings.prior * float(np.mean(scale**2))
+            penalty = (settings.word_alpha or 0.0) / max(1, self.n_rows)
             self.words = self.word_solver = WordSoftmax(
-                layout,
-                n_components,
-                counts,
-                prior=settings.prior * float(np.mean(scale**2)),
-                penalty=(settings.word_alpha or 0.0) / max(1, self.n_rows),
+                layout, n_components, counts, prior=prior, penalty=penalty
             )
 
     def learn(self, X: Array, codes: Ints) -> None:
@@ -245,13 +237,13 @@ class TwoLevelLearner(Stateful):
         Z = self.components(X)
         logs = self.words.log_probabilities(Z, self.classes.log_probabilities(Z))
         if self.unigrams is not None:
-            interpolate_all(logs, self.unigrams)
+            unigrams.interpolate_all(logs, self.unigrams)
         return logs
 
     def log_probability_of(self, X: Array, words: Ints) -> Array:
         """log P(w | x) (n,) of one word a row; computes only that word's class."""
         logs = self._log_probability_of(X, words)
-        return logs if self.unigrams is None else interpolate(logs, self.unigrams, words)
+        return logs if self.unigrams is None else unigrams.interpolate(logs, self.unigrams, words)
 
     def judge(self, blocks: Iterable[Block]) -> float:
         """Mean nats of held-out rows, with the share of the unigrams that is likeliest on them."""
@@ -261,8 +253,8 @@ class TwoLevelLearner(Stateful):
             return float("nan")
         logs, words = (np.concatenate(parts) for parts in zip(*rows, strict=True))
         if self.unigrams is not None:
-            self.unigrams[:] = with_likeliest_share(self.unigrams, logs, words)
-            logs = interpolate(logs, self.unigrams, words)
+            self.unigrams[:] = unigrams.with_likeliest_share(self.unigrams, logs, words)
+            logs = unigrams.interpolate(logs, self.unigrams, words)
         return -float(logs.mean(dtype=np.float64))
 
     def _log_probability_of(self, X: Array, words: Ints) -> Array:

@@ -19,19 +19,13 @@ from esnlm.torch.device import half_precision, on_device, peak_memory
 from esnlm.torch.networks.network import Network, State
 from esnlm.torch.networks.registry import name_of
 from esnlm.torch.scoring import log_probabilities, selected
+from esnlm.torch.training import state as run_state
 from esnlm.torch.training.averaging import Averaging
 from esnlm.torch.training.batches import Batch, batches_of
 from esnlm.torch.training.distributed import Processes
 from esnlm.torch.training.plan import Plan
 from esnlm.torch.training.prefetch import Ahead, Ready
-from esnlm.torch.training.state import (
-    described_state,
-    mapped,
-    restore_training,
-    restored_state,
-    training_arrays,
-    weights_digest,
-)
+from esnlm.torch.training.state import weights_digest
 from esnlm.utils.arrays import Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays
@@ -117,15 +111,16 @@ class NetworkTrainer(ResumableRun):
         if found is not None:
             facts, arrays, rank = found.facts, found.arrays, self.processes.rank
             self.last_score, self._since = facts["score"], tuple(facts["since"])
-            restore_training(self.network, self.optimizer, arrays)
+            run_state.restore_training(self.network, self.optimizer, arrays)
             self.averaging.restore(facts["averaging"], arrays)
-            self._state = restored_state(facts["carried"], arrays, rank, device)
+            self._state = run_state.restored_state(facts["carried"], arrays, rank, device)
             self._nll = torch.from_numpy(arrays["nll"][rank]).to(device)
         return self.batches.n_predicted * self.plan.epochs
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        shape, carried = described_state(self._state, self.processes)
-        arrays = training_arrays(self.network, self.optimizer) | carried | self.averaging.arrays()
+        shape, carried = run_state.described_state(self._state, self.processes)
+        arrays = run_state.training_arrays(self.network, self.optimizer)
+        arrays |= carried | self.averaging.arrays()
         arrays["nll"] = torch.stack(self.processes.all_of(self._nll)).cpu().numpy()
         facts = {"since": self._since, "score": self.last_score, "carried": shape}
         return facts | {"averaging": self.averaging.facts()}, arrays
@@ -227,7 +222,7 @@ class NetworkTrainer(ResumableRun):
             return self.network.last(tokens)
         hidden, state = self.network.encode(tokens, self._state)
         if self.plan.batching == "streams":
-            self._state = mapped(Tensor.detach, state)
+            self._state = run_state.mapped(Tensor.detach, state)
         return selected(hidden, rows, steps)
 
     def _check(self) -> None:
