@@ -38,12 +38,8 @@ class Running:
     """A training run's folder of checkpoints, log and pace of saving.
 
     ``further``: more columns of the log; ``speaks``: whether this process, of several, writes
-    files and messages.
-
-    Raises
-    ------
-    FileExistsError
-        A checkpoint exists, and the options ask neither to resume from it nor to replace it.
+    files and messages. Raises FileExistsError where a checkpoint exists, and the options ask
+    neither to resume from it nor to replace it.
     """
 
     out: Path

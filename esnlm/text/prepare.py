@@ -19,20 +19,10 @@ from esnlm.storage.atomic import locked, owner_of, put_in_place, remove, write_w
 from esnlm.storage.growing_file import GrowingFile
 from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.storage.tensor_file import file_digest
+from esnlm.text import shards
 from esnlm.text.corpus import CorpusError, TextCorpus
 from esnlm.text.sentences import AS_IT_IS, Rules, SentenceStream, tokenize_sentences
-from esnlm.text.shards import (
-    BOUNDS,
-    FILES,
-    FORMAT,
-    MANIFEST,
-    PLACE,
-    STARTS,
-    TOKENIZER,
-    TOKENS,
-    Shards,
-    ShardsError,
-)
+from esnlm.text.shards import Shards, ShardsError
 from esnlm.text.tokenizers import Tokenizer, TokenizerError, parsed, trained
 
 #: Called after each batch with the bytes of text read, those of all files, and the tokens so far,
@@ -65,31 +55,16 @@ def prepare_shards(
     from the last checkpoint; the result is the same, byte for byte. Where ``out`` is already made
     of the same, it is returned as it is.
 
-    Parameters
-    ----------
-    texts : path or paths
-        Text files, plain or ``.gz``, and folders; see `esnlm.text.corpus.TextCorpus`.
-    tokenizer : Tokenizer or str
-        Or what to train on the sentences: ``bpe:N``, ``word:N``, ``word`` or ``char``.
-    lower : bool
-        Lower-case the text: the tokenizer, a copy of it if given, does so from then on.
-    overwrite : bool
-        Replace shards that are there, and what an interrupted run with other arguments left.
-    checkpoint_characters : int
-        Text between two checkpoints.
+    ``texts`` are text files, plain or ``.gz``, and folders; see `esnlm.text.corpus.TextCorpus`. A
+    ``tokenizer`` that is a str says what to train on the sentences: ``bpe:N``, ``word:N``, ``word``
+    or ``char``. With ``lower`` the text is lower-cased: the tokenizer, a copy of it if given, does
+    so from then on. ``overwrite`` replaces shards that are there, and what an interrupted run with
+    other arguments left. ``checkpoint_characters`` are read between two checkpoints.
 
-    Raises
-    ------
-    CorpusError
-        The text cannot be read, or gives no sentence.
-    FileExistsError
-        ``out`` exists.
-    BusyError
-        Another process is writing it.
-    ShardsError
-        An interrupted run had other arguments or other text.
-    OSError
-        What was done so far is kept, as where the disk is full.
+    Raises CorpusError where the text cannot be read or gives no sentence, FileExistsError where
+    ``out`` exists, BusyError where another process is writing it, and ShardsError where an
+    interrupted run had other arguments or other text. After an OSError, as where the disk is full,
+    what was done so far is kept.
     """
     out = Path(out).resolve()
     corpus = TextCorpus(texts, rules.documents)
@@ -122,8 +97,8 @@ def prepare_shards(
         except (CorpusError, TokenizerError):
             _clear(folder)  # only another text or other settings can be prepared
             raise
-        saved = folder / _SHARDS / TOKENIZER
-        files = {TOKENIZER: {"bytes": saved.stat().st_size, "sha256": file_digest(saved)}}
+        saved = folder / _SHARDS / shards.TOKENIZER
+        files = {shards.TOKENIZER: {"bytes": saved.stat().st_size, "sha256": file_digest(saved)}}
         manifest = {
             "dtype": _token_type(len(made)).name,
             "n_tokens_vocab": len(made),
@@ -133,7 +108,7 @@ def prepare_shards(
             "files": files | state["files"],
             "made_from": plan,
         }
-        write_whole(folder / _SHARDS / MANIFEST, FORMAT.sealed(manifest))
+        write_whole(folder / _SHARDS / shards.MANIFEST, shards.FORMAT.sealed(manifest))
         put_in_place(folder / _SHARDS, out)
         _clear(folder)
         return Shards(out, verify=False)
@@ -147,12 +122,12 @@ def _is_made(out: Path, plan: dict[str, Any], overwrite: bool) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
-    if MANIFEST not in names or names - FILES:
+    if shards.MANIFEST not in names or names - shards.FILES:
         raise FileExistsError(
             f"{out} exists and holds other files than shards: choose another folder"
         )
     try:
-        same = bool(FORMAT.read(out)["made_from"] == plan)
+        same = bool(shards.FORMAT.read(out)["made_from"] == plan)
         if same:
             Shards(out)
     except ShardsError as error:
@@ -200,11 +175,7 @@ def _others_in(folder: Path) -> list[Path]:
 
 
 def _tokenizer(
-    folder: Path,
-    tokenizer: Tokenizer | str,
-    stream: SentenceStream,
-    lower: bool,
-    progress: Progress,
+    folder: Path, given: Tokenizer | str, stream: SentenceStream, lower: bool, progress: Progress
 ) -> Tokenizer:
     """The tokenizer given, or trained, or trained before the run was interrupted."""
 
@@ -213,15 +184,15 @@ def _tokenizer(
             yield from batch.texts
             progress(batch.bytes_read, stream.n_bytes, 0)
 
-    if isinstance(tokenizer, str):
-        found = unsealed(folder / _TRAINED)
-        if found is not None:
-            tokenizer = Tokenizer.from_json(**found)
-        else:
-            tokenizer = trained(tokenizer, sentences(), lower=lower)
-            made = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
-            write_whole(folder / _TRAINED, sealed(made))
-    write_whole(folder / _SHARDS / TOKENIZER, tokenizer.to_json().encode())
+    if not isinstance(given, str):
+        tokenizer = given
+    elif (found := unsealed(folder / _TRAINED)) is not None:
+        tokenizer = Tokenizer.from_json(**found)
+    else:
+        tokenizer = trained(given, sentences(), lower=lower)
+        made = {"text": tokenizer.to_json(), "bos": tokenizer.bos, "eos": tokenizer.eos}
+        write_whole(folder / _TRAINED, sealed(made))
+    write_whole(folder / _SHARDS / shards.TOKENIZER, tokenizer.to_json().encode())
     return tokenizer
 
 
@@ -241,7 +212,8 @@ def _write_shards(
         "files": {},
     }
     counts = state["counts"]
-    types = {TOKENS: _token_type(len(tokenizer)), STARTS: PLACE, BOUNDS: PLACE}
+    types = dict.fromkeys((shards.TOKENS, shards.STARTS, shards.BOUNDS), shards.PLACE)
+    types[shards.TOKENS] = _token_type(len(tokenizer))
     with ExitStack() as stack:
         files: dict[str, GrowingFile] = {}
         for name, dtype in types.items():
@@ -253,18 +225,18 @@ def _write_shards(
             write_whole(folder / _PROGRESS, sealed(state))
 
         if not state["files"]:
-            files[BOUNDS].append(np.zeros(1))
+            files[shards.BOUNDS].append(np.zeros(1))
         fresh = 0
         n_files, n_lines = state["position"]
         for batch in stream.batches((n_files, n_lines)):
             tokens, lengths, found = tokenize_sentences(batch.texts, tokenizer, rules)
             after = counts["tokens"] + np.concatenate(([0], np.cumsum(lengths)))
-            files[TOKENS].append(tokens)
-            files[STARTS].append(after[:-1][lengths > 0])
+            files[shards.TOKENS].append(tokens)
+            files[shards.STARTS].append(after[:-1][lengths > 0])
             # Documents without any sentence have no bounds.
             bounds = np.unique(after[batch.ends])
             bounds = bounds[bounds > state["bound"]]
-            files[BOUNDS].append(bounds)
+            files[shards.BOUNDS].append(bounds)
             if len(bounds):
                 state["bound"] = int(bounds[-1])
             state["position"] = list(batch.position)

@@ -40,15 +40,9 @@ class Shards:
     places are in range; otherwise only the manifest, the tokenizer and the sizes are checked.
     Raises ShardsError where a file is missing, truncated or altered, or the format is another.
 
-    Attributes
-    ----------
-    tokenizer : Tokenizer
-    n_tokens_vocab : int
-        Entries of the vocabulary.
-    n_tokens, n_documents : int
-        Of the corpus; ``len()`` is the number of sentences.
-    manifest : dict
-        All of ``manifest.json``; ``manifest["totals"]`` has further counts.
+    ``tokenizer`` has ``n_tokens_vocab`` entries; the corpus has ``n_tokens`` and ``n_documents``,
+    and ``len()`` is the number of sentences. ``manifest`` (dict) is all of ``manifest.json``;
+    ``manifest["totals"]`` has further counts.
     """
 
     def __init__(self, folder: str | Path, *, verify: bool = True) -> None:

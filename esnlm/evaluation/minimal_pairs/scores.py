@@ -79,19 +79,12 @@ def sentence_log_likelihoods(
     Equal to the sums of ``model.log_likelihood`` of each sentence alone, apart from EOS. A
     sentence that occurs several times is scored once.
 
-    Parameters
-    ----------
-    model : SequenceModel, or a model with ``tokenizer_`` and ``log_likelihood``
-        The latter scores documents that are integer arrays, ``doc[1:]`` of each.
-    eos : bool
-        Score the end of the sentence too.
-    bos : bool, optional
-        Read BOS first, whereby the first token is scored. None: as the model was trained, with
-        BOS unless it has none or never resets its state.
-    reduction : {"sum", "mean"}
-        Mean: over the tokens scored; 0 where there is none.
-    verbose : bool
-        Show progress on standard error if it is a terminal.
+    ``model`` is a SequenceModel, or has ``tokenizer_`` and a ``log_likelihood`` of documents that
+    are integer arrays, ``doc[1:]`` of each. With ``eos`` the end of the sentence is scored too.
+    With ``bos`` BOS is read first, whereby the first token is scored; None: as the model was
+    trained, with BOS unless it has none or never resets its state. ``reduction`` is "sum", or
+    "mean" over the tokens scored, 0 where there is none. ``verbose`` shows progress on standard
+    error if it is a terminal.
     """
     Choice(REDUCTIONS).check("reduction", reduction)
     for place, sentence in enumerate(sentences):

@@ -32,13 +32,9 @@ class ClassSoftmax(Stateful):
 
     ``n_experts`` None is a softmax without a gate. ``counts`` (C,), more than 0, set the first
     intercepts. ``penalty`` is that of half the squared weights, for each row. The gate's first,
-    random weights are zero but for ``informative`` components (P,).
-
-    Attributes
-    ----------
-    weights : ndarray (P + 1, K * C) float32
-        The columns of one expert's classes beside the next one's; intercepts in the last row.
-    gate : ndarray (P + 1, K) float32
+    random weights are zero but for ``informative`` components (P,). ``weights`` (P + 1, K * C) and
+    ``gate`` (P + 1, K) are float32, intercepts in their last rows; the columns of one expert's
+    classes stand beside the next one's.
     """
 
     _saved = saved("weights", "velocity", "gate", "gate_velocity", "variances", "n_steps")

@@ -23,19 +23,12 @@ class GatedLayer(nn.Module):
         c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t])
 
     The weights are those of ``torch.nn.LSTM``, in its order (i, f, g, o) and with its two biases,
-    uniform in ±1/√H.
+    uniform in ±1/√H: 4 H (D + H + 2) parameters for the sizes D, ``n_inputs``, and H, ``n_units``.
 
-    Parameters
-    ----------
-    n_inputs, n_units : int
-        Sizes D and H. Parameters: 4 H (D + H + 2).
-    timescales : array (n_units,), optional
-        Fix the bias of the forget gates to ``-log(exp(1/T) - 1)`` (equation 5 of paper 002) and
-        that of the input gates to its negative; neither is trained. A fixed bias is stored once:
-        2 H parameters fewer, and 4 H trained parameters fewer.
-    weight_drop : float
-        Share of recurrent weights dropped in training, the same for a whole batch (Merity et
-        al. 2018).
+    ``timescales`` (n_units,) fix the bias of the forget gates to ``-log(exp(1/T) - 1)`` (equation 5
+    of paper 002) and that of the input gates to its negative; neither is trained. A fixed bias is
+    stored once: 2 H parameters fewer, and 4 H trained parameters fewer. ``weight_drop`` is the
+    share of recurrent weights dropped in training, the same for a whole batch (Merity et al. 2018).
     """
 
     def __init__(
