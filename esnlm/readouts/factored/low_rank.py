@@ -108,18 +108,11 @@ class LowRankReadout(TwoLevelReadout):
     )  # fmt: skip
     _state: ClassVar[tuple[str, ...]] = ("shift_", "word_class_", "pairs_", "unigram_")
     _layouts: ClassVar[dict[str, str]] = {
-        "directions_": "f U P",
-        "shift_": "f P",
-        "word_class_": "i V",
-        "class_coef_": "f P C",
-        "class_intercept_": "f C",
-        "word_coef_": "f V P",
-        "word_intercept_": "f V",
-        "direct_coef_": "f D V+1 P",
-        "pairs_": "i Q",
-        "pair_coef_": "f Q P",
-        "unigram_": "f V",
-    }
+        "directions_": "f U P", "shift_": "f P", "word_class_": "i V", "unigram_": "f V",
+        "class_coef_": "f P C", "class_intercept_": "f C",
+        "word_coef_": "f V P", "word_intercept_": "f V",
+        "direct_coef_": "f D V+1 P", "pairs_": "i Q", "pair_coef_": "f Q P",
+    }  # fmt: skip
 
     n_components: int = limited(512, Count())
     _: KW_ONLY

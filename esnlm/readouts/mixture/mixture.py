@@ -109,13 +109,9 @@ class MixtureOfExpertsReadout(BufferedReadout):
     _state = ("whitening_mean_", "whitening_map_", "curvature_", "n_iter_")
     _sizes: ClassVar[dict[str, str]] = {"K": "n_experts"}
     _layouts: ClassVar[dict[str, str]] = {
-        "expert_coef_": "f K V M+1",
-        "gate_coef_": "f K M+1",
-        "whitening_mean_": "f N",
-        "whitening_map_": "f N M",
-        "curvature_": "f C",
-        "n_iter_": "i",
-    }
+        "expert_coef_": "f K V M+1", "gate_coef_": "f K M+1", "curvature_": "f C",
+        "whitening_mean_": "f N", "whitening_map_": "f N M", "n_iter_": "i",
+    }  # fmt: skip
 
     n_experts: int = limited(10, Count())
     _: KW_ONLY
@@ -197,9 +193,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         with self._workers() as over:
             batch = Source([(Z, codes)], len(Z), over)
             expected = experts.e_step(batch, weights)
-            weights, expected = experts.iterate(
-                batch, weights, expected, QuasiNewtonMemory(_MEMORY)
-            )
+            memory = QuasiNewtonMemory(_MEMORY)
+            weights, expected = experts.iterate(batch, weights, expected, memory)
         self._keep(weights, self.curvature_ + expected.curvature)
 
     def _probabilities(self, X: Array) -> Array:
@@ -232,23 +227,17 @@ class MixtureOfExpertsReadout(BufferedReadout):
         return Whitening(self.whitening_mean_, self.whitening_map_)
 
     def _prior(self) -> Prior:
-        return Prior.of_weights(
-            self.n_experts,
-            len(self.classes_),
-            self._whitening().shares,
-            alpha=self.alpha,
-            common_alpha=self.common_alpha,
-            gate_alpha=self.gate_alpha,
-        )
+        sizes, shares = (self.n_experts, len(self.classes_)), self._whitening().shares
+        alphas = {name: getattr(self, name) for name in ("alpha", "common_alpha", "gate_alpha")}
+        return Prior.of_weights(*sizes, shares, **alphas)
 
     def _experts(self, prior: Prior | None = None) -> Experts:
         sizes = self.n_experts, len(self.classes_)
         prior = prior or self._prior()
+        options: dict[str, Any] = {"n_conjugate": self.n_conjugate}
         if self.experts == "linear":
-            return LinearExperts(
-                *sizes, prior, variance=self.variance, n_conjugate=self.n_conjugate
-            )
-        return SoftmaxExperts(*sizes, prior, n_conjugate=self.n_conjugate)
+            return LinearExperts(*sizes, prior, variance=self.variance, **options)
+        return SoftmaxExperts(*sizes, prior, **options)
 
     def _keep(self, weights: Array, curvature: Floats) -> None:
         shape = self.n_experts, len(self.classes_), weights.shape[1]

@@ -6,15 +6,11 @@ from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 # What the names of arrays began with, and begin with today.
 _PREFIXES = {
-    "survey.": "pilot.moments.",
-    "pair_counts": "pair_counts.totals",
-    "solver.word_coef": "word_solver.coef",
-    "solver.word_offset": "word_solver.intercept",
-    "solver.curvature": "word_solver.curvature",
-    "solver.variances": "class_solver.variances",
-    "solver.n_steps": "class_solver.n_steps",
-    "solver.": "",
-}
+    "survey.": "pilot.moments.", "pair_counts": "pair_counts.totals",
+    "solver.word_coef": "word_solver.coef", "solver.word_offset": "word_solver.intercept",
+    "solver.curvature": "word_solver.curvature", "solver.variances": "class_solver.variances",
+    "solver.n_steps": "class_solver.n_steps", "solver.": "",
+}  # fmt: skip
 # Arrays that are one today.
 _PARTS = {
     "class_solver.weights": ("class_coef", "class_offset"),
