@@ -7,6 +7,7 @@ whose leak rates follow the same law, read out by ridge regression, stands besid
 """
 
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -86,14 +87,11 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     made = {"command": "esnlm dyck " + " ".join(sys.argv[2:]), "commit": code_version()}
     shared = (options.alpha, *training.values(), *sizes, __version__)
     setup = Setup(*sizes, options.alpha)
+    models, sizes_of_layer = dict.fromkeys(options.models), dict.fromkeys(options.units)
+    grid = product(sizes_of_layer, range(options.seeds), models)
     with results_folder(options.out):
         rows = run_grid(
-            [
-                {"model": model, "n_units": n_units, "seed": seed}
-                for n_units in dict.fromkeys(options.units)
-                for seed in range(options.seeds)
-                for model in dict.fromkeys(options.models)
-            ],
+            [{"model": model, "n_units": size, "seed": seed} for size, seed, model in grid],
             lambda setting: made | run_model(setup, training, options.device, setting),
             options.out / "dyck.csv",
             key=_KEY,

@@ -148,13 +148,9 @@ def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list[Ro
         fixed={name: shared[name] for name in _CORPORA},
         jobs=1,
     )
+    grid = product(*map(dict.fromkeys, (options.readouts, options.features, options.sizes)), seeds)
     rows = run_grid(
-        [
-            dict(zip(_KEY, values, strict=True))
-            for values in product(
-                *map(dict.fromkeys, (options.readouts, options.features, options.sizes)), seeds
-            )
-        ],
+        [dict(zip(_KEY, values, strict=True)) for values in grid],
         partial(run_readout, settings),
         options.out / "elman.csv",
         key=_KEY,

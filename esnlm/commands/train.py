@@ -57,15 +57,9 @@ def _fit(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions) ->
     reservoir, readout, features = settled(
         options.reservoir, options.readout, options.features, len(tokenizer)
     )
-    model = LanguageModel(
-        make_reservoir(reservoir, seed),
-        make_readout(readout, seed),
-        tokenizer,
-        make_features(features, seed),
-        corpus.reset,
-        random_state=seed,
-        verbose=True,
-    )
+    parts = make_reservoir(reservoir, seed), make_readout(readout, seed), tokenizer
+    words = make_features(features, seed)
+    model = LanguageModel(*parts, words, corpus.reset, random_state=seed, verbose=True)
     docs = corpus.read(text, tokenizer)
     held_out = corpus.read(options.held_out, tokenizer) if options.held_out else None
     if is_shards(text) or options.passes != PassOptions():

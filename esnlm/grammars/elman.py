@@ -123,15 +123,9 @@ class ElmanGrammar:
                 "lengths must satisfy 1 <= min_length <= max_length, got "
                 f"{min_length} and {max_length}"
             )
-        rules = productions(
-            self.noun_phrase,
-            self.relative_clause,
-            self.verb,
-            self.object_probability,
-            self.plural_probability,
-            gaps,
-            lexical_shares(word_weights or {}),
-        )
+        shares = self.noun_phrase, self.relative_clause, self.verb
+        chances = self.object_probability, self.plural_probability
+        rules = productions(*shares, *chances, gaps, lexical_shares(word_weights or {}))
         self._process = PushdownProcess(rules, self.vocabulary, max_length)
         free = self._process.lengths()
         weights = _length_weights(free, length_quotas, min_length)

@@ -200,10 +200,7 @@ class LanguageModel(SequenceModel):
         self.features_ = given
         if given is not None and not hasattr(given, "embedding_"):
             self.features_ = clone(given).fit(
-                stream.tokens,
-                reservoir=self.reservoir_,
-                n_tokens=self.n_tokens_,
-                starts=stream.starts,
+                stream.tokens, reservoir=self.reservoir_, n_tokens=n_tokens, starts=stream.starts
             )
         if self.features_ is not None and len(self.features_.embedding_) != self.n_tokens_:
             raise ValueError(

@@ -101,19 +101,12 @@ class Tokenizer:
 
     @classmethod
     def _trained(
-        cls,
-        texts: Iterable[str],
-        vocab_size: int | None,
-        lower: bool,
-        boundaries: bool,
-        *,
-        characters: bool,
+        cls, texts: Iterable[str], size: int | None, lower: bool, boundaries: bool, characters: bool
     ) -> Self:
         special = [UNKNOWN, BEGIN, END] if boundaries else [UNKNOWN]
-        if vocab_size is not None and vocab_size <= len(special):
+        if size is not None and size <= len(special):
             raise TokenizerError(
-                f"vocab_size must be larger than the {len(special)} special tokens, got"
-                f" {vocab_size}"
+                f"vocab_size must be larger than the {len(special)} special tokens, got {size}"
             )
         lowercase = normalizers.Lowercase()
         counts: Counter[str] = Counter()
@@ -123,9 +116,9 @@ class Tokenizer:
         if not counts:
             raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
         ranked = sorted(w for w in counts if w not in special)
-        if vocab_size is not None or not characters:  # all characters read better by alphabet
+        if size is not None or not characters:  # all characters read better by alphabet
             ranked.sort(key=lambda w: -counts[w])
-        kept = ranked if vocab_size is None else ranked[: vocab_size - len(special)]
+        kept = ranked if size is None else ranked[: size - len(special)]
         entries = {word: i for i, word in enumerate([*special, *kept])}
         backend = Backend(models.WordLevel(entries, UNKNOWN))
         if characters:

@@ -220,12 +220,8 @@ def reservoir_from_node(kind: Any, node: Any) -> Any:
             "the node's activation must be tanh, relu or identity,"
             f" got {getattr(node.activation, '__name__', node.activation)}"
         )
-    made = kind(
-        node.units,
-        spectral_radius=float(node.sr),
-        activation=_ACTIVATIONS[node.activation],
-        dtype="float64",
-    )
+    options = {"activation": _ACTIVATIONS[node.activation], "dtype": "float64"}
+    made = kind(node.units, spectral_radius=float(node.sr), **options)
     bias = node.bias.toarray() if hasattr(node.bias, "toarray") else np.asarray(node.bias)
     made.set_weights(node.W, node.Win, bias.ravel() if bias.ndim else bias, np.asarray(node.lr))
     made.leak_rate = made.leak_rate_.tolist() if np.ndim(node.lr) else float(node.lr)

@@ -25,11 +25,7 @@ def read(parse: Callable[[str], Any], metavar: str) -> Parameter:
 
 
 def number(
-    metavar: str,
-    wanted: str,
-    allows: Callable[[Any], bool],
-    kind: type = float,
-    name: str = "a number",
+    metavar: str, wanted: str, allows: Callable[[Any], bool], kind: type = float
 ) -> Parameter:
     """A number of a kind that a condition allows; ``wanted`` says it in words."""
 
@@ -37,6 +33,7 @@ def number(
         try:
             value = kind(text)
         except ValueError:
+            name = "an integer" if kind is int else "a number"
             raise ValueError(f"expected {name}, got {text!r}") from None
         if not allows(value):
             raise ValueError(f"must {wanted}, got {value}")
@@ -47,7 +44,7 @@ def number(
 
 def integer(metavar: str, least: float = -math.inf) -> Parameter:
     """An integer, of at least ``least``."""
-    return number(metavar, f"be at least {least}", lambda v: v >= least, int, "an integer")
+    return number(metavar, f"be at least {least}", lambda v: v >= least, int)
 
 
 def positive(metavar: str) -> Parameter:

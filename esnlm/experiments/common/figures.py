@@ -69,16 +69,14 @@ def levels(axis: "Axes", named: Sequence[tuple[str, float]]) -> None:
         colour, line = ("black", "-") if name == "oracle" else (GREY, ":")
         axis.axhline(value, color=colour, linestyle=line, linewidth=1.1, zorder=1)
         place = max(value, place + apart)
-        axis.annotate(
-            f"{name} {value:.2f}",
-            (1.0, place),
-            xycoords=("axes fraction", "data"),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=colour,
-        )
+        at = {"xycoords": ("axes fraction", "data"), "va": "center", "color": colour}
+        note(axis, f"{name} {value:.2f}", (1.0, place), (4, 0), **at)
+
+
+def note(axis: "Axes", text: str, place: Any, away: tuple[int, int], **style: Any) -> None:
+    """Write small text some points away from a place."""
+    given = {"fontsize": 8} | style
+    axis.annotate(text, place, xytext=away, textcoords="offset points", **given)
 
 
 def sizes_axis(axis: "Axes", sizes: Sequence[int], **labels: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from esnlm.experiments.common.figures import BLUE, GREEN, ORANGE, band, panels, save
+from esnlm.experiments.common.figures import BLUE, GREEN, ORANGE, band, note, panels, save
 from esnlm.experiments.common.grid import Row
 from esnlm.experiments.dyck.run import QUANTILES
 
@@ -36,11 +36,8 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
                 np.full(len(runs), place), runs[column], "o", markersize=6,
                 markerfacecolor=face, markeredgecolor=colour,
             )  # fmt: skip
-        axes[3].annotate(
-            f"closest: {runs['closest_alpha'].mean():.2f}",
-            (place, runs["ks_closest_alpha"].iloc[0]), xytext=(8, 0),
-            textcoords="offset points", va="center", fontsize=8,
-        )  # fmt: skip
+        closest = f"closest: {runs['closest_alpha'].mean():.2f}"
+        note(axes[3], closest, (place, runs["ks_closest_alpha"].iloc[0]), (8, 0), va="center")
     axes[0].set_xlabel("longest distance of a pair in the sequence")
     axes[1].set_xlabel("brackets in the sequence")
     for axis in axes[:2]:

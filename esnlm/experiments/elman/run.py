@@ -141,13 +141,9 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     corpora = make_corpora(settings, seed)
     start = time.perf_counter()
     n_tokens = len(corpora.grammar.vocabulary)
-    reservoir = Reservoir(
-        n_units,
-        spectral_radius=settings.spectral_radius,
-        input_scaling=settings.input_scaling,
-        degree=settings.degree,
-        random_state=seed,
-    ).fit(n_inputs=features or n_tokens)
+    names = "spectral_radius", "input_scaling", "degree"
+    given = {name: getattr(settings, name) for name in names}
+    reservoir = Reservoir(n_units, random_state=seed, **given).fit(n_inputs=features or n_tokens)
     embedding = None
     if features:
         words = WordFeatures(features, random_state=seed)

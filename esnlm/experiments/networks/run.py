@@ -56,9 +56,8 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     scores = log_probabilities(network, held.tokens, starts, bf16=plan.bf16)
     nll = -float(scores[held.predicted()].mean())
     scored = time.perf_counter() - start
-    judged = accuracies(
-        TorchLanguageModel(network.eval(), tokenizer, setting["reset"]), setting["blimp"]
-    )
+    model = TorchLanguageModel(network.eval(), tokenizer, setting["reset"])
+    judged = accuracies(model, setting["blimp"])
     counts = network.parameter_counts()
     checkpoints.remove()
     return {

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from esnlm.experiments.common.figures import BLUE, GREEN, GREY, ORANGE, SKY, panels, save
+from esnlm.experiments.common.figures import BLUE, GREEN, GREY, ORANGE, SKY, note, panels, save
 from esnlm.experiments.common.grid import read_rows
 
 #: Köster & Uchida, section III.1: test cross-entropy of their largest models, about 155 000
@@ -41,10 +41,8 @@ def plot_study(csv_path: Path, path: Path) -> None:
     for n, line in ((7, "-"), (8, "--")):
         for value in real[f"overlap_{n}_train"]:
             overlap.axhline(value, color=GREY, linestyle=line, linewidth=1)
-            overlap.annotate(
-                f"test text, {n}-grams", (0.02, value), xycoords=("axes fraction", "data"),
-                xytext=(0, 3), textcoords="offset points", fontsize=8, color=GREY,
-            )  # fmt: skip
+            at = {"xycoords": ("axes fraction", "data"), "color": GREY}
+            note(overlap, f"test text, {n}-grams", (0.02, value), (0, 3), **at)
     overlap.set_ylabel("share of distinct n-grams in the training text")
     overlap.set_title("overlap: 7-grams filled, 8-grams open", loc="left", fontsize=10)
     _draw(times, table, "fit_seconds", linestyle="-")

@@ -32,9 +32,7 @@ def openings() -> list[Opening]:
 
 
 #: The Passionate Pilgrim has two of the sonnets and three poems of Love's Labour's Lost.
-KIN: tuple[frozenset[str], ...] = (
-    frozenset({"The Passionate Pilgrim", "Sonnets", "Love's Labour's Lost"}),
-)
+KIN = (frozenset({"The Passionate Pilgrim", "Sonnets", "Love's Labour's Lost"}),)
 
 
 @dataclass(frozen=True)

@@ -126,13 +126,8 @@ class Moments(Stateful):
 
     def state_dict(self, *, training: bool = False) -> Arrays:
         """Everything that further rows are added to, as views, rounding and all."""
-        arrays: Arrays = {
-            "n": np.asarray(self.n),
-            "n_gram": np.asarray(self.n_gram),
-            "counts": self.counts,
-            "sums": self.sums,
-            "gram": self._gram,
-        }
+        arrays: Arrays = {"n": np.asarray(self.n), "n_gram": np.asarray(self.n_gram)}
+        arrays |= {"counts": self.counts, "sums": self.sums, "gram": self._gram}
         if self._gram_sum is not None:
             arrays["gram_sum"] = self._gram_sum
         if self._part is not None and self._rows_in_part:
