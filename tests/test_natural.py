@@ -188,7 +188,7 @@ def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch)
 
     given = {}
     monkeypatch.setattr(
-        "esnlm.experiments.common.grid.run_apart",
+        "esnlm.experiments.common.subprocess_run.run_apart",
         lambda module, setting, env: given.update(setting),
     )
     with pytest.raises(TypeError):  # the run that was caught measured nothing
