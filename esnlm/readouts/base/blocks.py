@@ -129,18 +129,21 @@ def in_memory(blocks: Blocks, n_rows: int, n_bytes: float = np.inf) -> ArrayBloc
 
 
 class Interleaved:
-    """Arrays as blocks of rows far apart, ``k, k + m, k + 2m ...``: a fixed kind of shuffle."""
+    """Arrays as blocks of rows far apart, ``k, k + m, k + 2m ...``: a fixed kind of shuffle.
 
-    def __init__(self, X: Array, codes: Ints, rows: int) -> None:
-        self.X = X
-        self.codes = codes
-        self.n_blocks = max(1, len(X) // rows)
+    A block holds ``at_once`` such series, of about ``rows`` rows each.
+    """
+
+    def __init__(self, X: Array, codes: Ints, rows: int, at_once: int = 1) -> None:
+        self.X, self.codes, self.at_once = X, codes, at_once
+        self.n_series = max(1, len(X) // rows)
         self._kept = list(self._gathered()) if X.nbytes <= _KEPT_BYTES else None
 
     def __iter__(self) -> Iterator[Block]:
         return self._gathered() if self._kept is None else iter(self._kept)
 
     def _gathered(self) -> Iterator[Block]:
-        for k in range(self.n_blocks):
-            part = slice(k, None, self.n_blocks)
-            yield np.ascontiguousarray(self.X[part]), self.codes[part]
+        for first in range(0, self.n_series, self.at_once):
+            series = range(first, min(first + self.at_once, self.n_series))
+            rows = np.concatenate([np.arange(k, len(self.X), self.n_series) for k in series])
+            yield self.X[rows], self.codes[rows]

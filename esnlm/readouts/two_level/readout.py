@@ -106,7 +106,8 @@ class TwoLevelReadout(BufferedReadout):
             n_rows = sum(len(codes) for _, codes in blocks)
         self._plan(n_rows, counts)
         if isinstance(blocks, ArrayBlocks):  # whose rows may be sorted: a step sees all of them
-            blocks = Interleaved(blocks.X, blocks.y, self._trained.schedule.batch)
+            batch = self._trained.schedule.batch
+            blocks = Interleaved(blocks.X, blocks.y, batch, max(1, blocks.block_size // batch))
         self._read_in_passes(blocks, held_out)
 
     def _seed(self) -> int:
