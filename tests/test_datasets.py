@@ -113,6 +113,9 @@ def test_an_archive_may_say_that_it_holds_256_mebibytes(tmp_path: Path, first: i
 def test_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(datasets, "load", lambda name, place=None, also=(): f"{name} Aa" * 10)
     parts = datasets.tiny_shakespeare()
+    kept = datasets.tiny_shakespeare(lower=False)
+    assert {part: text.lower() for part, text in kept.items()} == parts
+    assert kept != parts
     assert parts["train"] + parts["test"] == "input.txt aa" * 10
     assert len(parts["test"]) == 12
     assert sorted(datasets.penn_treebank()) == ["test", "train", "valid"]

@@ -81,13 +81,14 @@ def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
     return {part: load(f"ptb.{part}.txt", folder) for part in _PARTS}
 
 
-def tiny_shakespeare(path: str | Path | None = None) -> dict[str, str]:
+def tiny_shakespeare(path: str | Path | None = None, *, lower: bool = True) -> dict[str, str]:
     """Train and test text of tiny Shakespeare: its beginning, and its last tenth.
 
     ``path`` is the file, or a folder that holds it as ``tiny.txt`` or ``input.txt``; None: it is
-    downloaded to the user's cache. Lower-cased, as Köster & Uchida do.
+    downloaded to the user's cache. ``lower``: lower-case the text, as Köster & Uchida do.
     """
-    text = load("input.txt", path, also=("tiny.txt",)).lower()
+    text = load("input.txt", path, also=("tiny.txt",))
+    text = text.lower() if lower else text
     cut = round(len(text) * (1 - _TEST_SHARE))
     return {"train": text[:cut], "test": text[cut:]}
 
