@@ -69,8 +69,9 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
         rows = table.tabulate(pairs, scores, name)
         _show(rows, others)
         write_rows(options.csv, table.COLUMNS, rows, overwrite=replace)
-        found = table.pair_rows(pairs, scores, name)
-        write_rows(options.pairs_csv, table.PAIR_COLUMNS, found, overwrite=replace)
+        if options.pairs_csv is not None:
+            found = table.pair_rows(pairs, scores, name)
+            write_rows(options.pairs_csv, table.PAIR_COLUMNS, found, overwrite=replace)
         if options.plot is not None:
             plot_accuracies(rows, others, options.plot)
     return 0

@@ -119,7 +119,9 @@ def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: in
 
 def _stream(docs: Any, model: Any) -> Any:
     """Documents as the model reads them; shards as one text where its state never returns."""
+    from esnlm.text.corpus import TokenStream
+
     stream = model.tokenize(docs)
     if model.reset == "never" and stream.starts is not None:
-        return type(stream)(stream.tokens, None, stream.bounds)
+        return TokenStream(stream.tokens, None, stream.bounds)
     return stream

@@ -88,7 +88,7 @@ def weights_digest(network: Network) -> str:
     for tensors in (network.named_parameters(), network.named_buffers()):
         for name, tensor in tensors:
             digest.update(name.encode())
-            digest.update(array_of(tensor).data)
+            digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
     return digest.hexdigest()
 
 
