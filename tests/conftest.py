@@ -1,11 +1,16 @@
 """Settings that every test shares."""
 
 import importlib.util
+import os
 import re
 import signal
 
 import pytest
 from hypothesis import settings
+
+# Workers share the cores: one thread of matrix products each, set before numpy is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 #: Modules whose examples need torch, beside those that import it and are then left out whole.
 NEEDS_TORCH = re.compile(r"/esnlm/(torch/[\w/]+|experiments/networks/\w+)\.py$")

@@ -143,7 +143,7 @@ def test_finished_rows_are_not_run_again(whole: Path, corpus, tmp_path: Path):
     assert not (tmp_path / "size.png").exists()
 
 
-SLOW = ["--passes", "40", "--sizes", "16", "--no-plots"]
+SLOW = ["--passes", "12", "--sizes", "16", "--no-plots"]
 
 
 @pytest.fixture(scope="module")

@@ -51,12 +51,15 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
     what tiles write to may be used again at once. A single tile runs in the calling thread.
     """
     count = n_threads(requested)
+    if count == 1:
+        yield lambda function, tiles: [function(tile) for tile in tiles]
+        return
     # Threads start with the first tiles: a pool without any costs nothing.
     with ThreadPoolExecutor(count, thread_name_prefix="esnlm") as pool:
 
         def over(function: Callable[[Any], Any], tiles: Iterable[Any]) -> list[Any]:
             listed = list(tiles)
-            if count == 1 or len(listed) < 2:
+            if len(listed) < 2:
                 return [function(tile) for tile in listed]
             work = _Work(function, listed)
             try:
@@ -134,13 +137,21 @@ class _Work:
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Matrix products use one thread within the ``with`` block: tiles are what is parallel."""
-    with _libraries().limit(limits=1, user_api="blas"):
+    before = [(library, library.num_threads) for library in _blas()]
+    try:
+        for library, count in before:
+            if count != 1:
+                library.set_num_threads(1)
         yield
+    finally:
+        for library, count in before:
+            if count != 1:
+                library.set_num_threads(count)
 
 
 @lru_cache(maxsize=1)
-def _libraries() -> Any:
+def _blas() -> list[Any]:
     """The loaded BLAS libraries: a search takes milliseconds, more than a small prediction."""
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]

@@ -53,8 +53,8 @@ class DirectConnections(Stateful):
         """A step down the gradient (n, P) of the summed loss with respect to components."""
         for table, squares, rows, where in self._tables(last):
             distinct, places = np.unique(rows % len(table), return_inverse=True)
-            chosen = (np.ones(len(rows), dtype=np.float32), (places, np.arange(len(rows))))
-            sums = scipy.sparse.csr_matrix(chosen, (len(distinct), len(rows))) @ gradient[where]
+            chosen = (np.ones(len(rows), dtype=np.float32), places, np.arange(len(rows) + 1))
+            sums = scipy.sparse.csc_matrix(chosen, (len(distinct), len(rows))) @ gradient[where]
             totals = squares[distinct]
             totals += sums * sums
             squares[distinct] = totals
