@@ -1,12 +1,14 @@
 """How many threads, and a map that keeps the order."""
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import scipy.linalg  # noqa: F401  (its library's threads are counted)
 from threadpoolctl import threadpool_info
@@ -47,21 +49,53 @@ def test_results_keep_the_order_of_the_tiles(count: int) -> None:
         assert over(late_first, range(9)) == list(range(9))
 
 
-def test_threads_end_with_the_block_and_errors_come_through() -> None:
-    before = threading.active_count()
-    with pytest.raises(ZeroDivisionError), tile_map(3) as over:
-        over(lambda tile: 1 // tile, [2, 1, 0])
-    assert threading.active_count() == before
+def test_every_tile_is_called_once_however_short() -> None:
+    calls: list[int] = []
+    with tile_map(3) as over:
+        for n in range(400):
+            calls.clear()
+            assert over(lambda tile: calls.append(tile) or tile, range(n % 7)) == list(range(n % 7))
+            assert sorted(calls) == list(range(n % 7))
+
+
+def threads(at_most: int) -> int:
+    """Threads of the interpreter; those that are about to end may take a moment."""
+    deadline = time.monotonic() + 10
+    while len(sys._current_frames()) > at_most and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return len(sys._current_frames())
+
+
+def test_threads_end_and_errors_come_through() -> None:
+    before = len(sys._current_frames())
+    with tile_map(3) as over:
+        with pytest.raises(ZeroDivisionError):
+            over(lambda tile: 1 // tile, [2, 1, 0])
+        assert threads(before) <= before
+
+
+def test_tiles_run_on_as_many_threads_as_there_are() -> None:
+    """And in the caller's context: numpy keeps there what it does on overflow."""
+    together = threading.Barrier(3)
+
+    def meet(tile: int) -> tuple[int, str]:
+        together.wait(timeout=30)
+        return threading.get_ident(), np.geterr()["over"]
+
+    with tile_map(3) as over, np.errstate(over="raise"):
+        met = over(meet, range(3))
+    assert len({ident for ident, _ in met}) == 3
+    assert {what for _, what in met} == {"raise"}
 
 
 def test_a_single_tile_runs_in_the_calling_thread() -> None:
-    before = threading.active_count()
+    before = len(sys._current_frames())
     with tile_map(3) as over:
-        assert over(lambda tile: (tile, threading.current_thread()), iter([7])) == [
-            (7, threading.current_thread())
+        assert over(lambda tile: (tile, threading.get_ident()), iter([7])) == [
+            (7, threading.get_ident())
         ]
         assert over(str, []) == []
-        assert threading.active_count() == before
+        assert len(sys._current_frames()) <= before
 
 
 @contextmanager
@@ -92,8 +126,10 @@ def test_no_tile_runs_after_an_interrupt(count: int) -> None:
     def slow(tile: int) -> None:
         begun.append(tile)
         running.append(tile)
-        time.sleep(0.4)
-        running.remove(tile)
+        try:
+            time.sleep(0.4)
+        finally:
+            running.remove(tile)
 
     with tile_map(2) as over, interrupts(count, every=0.1):
         with pytest.raises(KeyboardInterrupt):

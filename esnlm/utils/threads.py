@@ -2,9 +2,10 @@
 
 import os
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any
@@ -44,90 +45,75 @@ def available_cores() -> int:
 
 @contextmanager
 def tile_map(requested: int | None = None) -> Iterator[TileMap]:
-    """A map over tiles on a pool of threads, closed with the ``with`` block.
+    """A map over tiles on this thread and helpers of it, as many in all as are requested.
 
     Tiles share nothing, so results do not depend on the number of threads. A call ends, whether by
     its results, by the error of a tile or by an interrupt, only when no tile is running any more:
     what tiles write to may be used again at once. A single tile runs in the calling thread.
     """
     count = n_threads(requested)
-    if count == 1:
-        yield lambda function, tiles: [function(tile) for tile in tiles]
-        return
-    # Threads start with the first tiles: a pool without any costs nothing.
-    with ThreadPoolExecutor(count, thread_name_prefix="esnlm") as pool:
-
-        def over(function: Callable[[Any], Any], tiles: Iterable[Any]) -> list[Any]:
-            listed = list(tiles)
-            if len(listed) < 2:
-                return [function(tile) for tile in listed]
-            work = _Work(function, listed)
-            try:
-                for number in range(len(listed)):
-                    pool.submit(work, number)
-                return work.results()
-            except RuntimeError as error:
-                # An interrupt while a thread is being started can reach us as the complaint of
-                # the lock that it was waiting for (CPython's threading.Condition).
-                if isinstance(error.__context__, KeyboardInterrupt):
-                    raise error.__context__ from None
-                raise
-            finally:
-                work.end()
-
-        yield over
+    yield lambda function, tiles: _Work(function, list(tiles)).results(count)
 
 
 class _Work:
-    """Calls of a function on numbered tiles that can be ended all together.
+    """Calls of a function on tiles, which this thread and its helpers take one after the other.
 
-    Futures alone cannot: an interrupt may lose one while it is being made, and stops the waiting
-    for a thread at once. Outcomes come through a queue of the interpreter's own: waiting for it
-    survives interrupts, which waiting for a condition does not.
+    Executors and threads of the standard library wait on locks that an interrupt can leave closed
+    for ever. Here every wait is one of the interpreter's own, which no interrupt breaks.
     """
 
     def __init__(self, function: Callable[[Any], Any], tiles: list[Any]) -> None:
         self._function = function
         self._tiles = tiles
+        self._found: list[Any] = [None] * len(tiles)
+        self._left = iter(range(len(tiles)))
+        self._failures: list[BaseException] = []
         self._gate = threading.Lock()
-        self._running = 0
+        self._helping = 0
         self._ended = False
-        self._outcomes: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
+        self._gone: SimpleQueue[None] = SimpleQueue()
 
-    def __call__(self, number: int) -> None:
+    def results(self, count: int) -> list[Any]:
+        """Results in the order of the tiles, or the error of the first call that fails."""
+        try:
+            for _ in range(min(count, len(self._tiles)) - 1):
+                start_new_thread(copy_context().run, (self._help,))
+            self._take()
+        finally:
+            self._end()
+        if self._failures:
+            raise self._failures[0]
+        return self._found
+
+    def _take(self) -> None:
+        # One that was taken is called: the others count on it.
+        while not self._ended and (number := next(self._left, None)) is not None:
+            self._found[number] = self._function(self._tiles[number])
+
+    def _help(self) -> None:
         with self._gate:
             if self._ended:
                 return
-            self._running += 1
-        result, failure = None, None
+            self._helping += 1
         try:
-            result = self._function(self._tiles[number])
+            self._take()
         except BaseException as error:
-            failure = error
+            self._failures.append(error)
+            self._ended = True
         with self._gate:
-            self._running -= 1
-        self._outcomes.put((number, result, failure))
+            self._helping -= 1
+        self._gone.put(None)
 
-    def results(self) -> list[Any]:
-        """Results in the order of the tiles, or the error of the first call that fails."""
-        found: dict[int, Any] = {}
-        while len(found) < len(self._tiles):
-            number, result, failure = self._outcomes.get()
-            if failure is not None:
-                raise failure
-            found[number] = result
-        return [found[number] for number in range(len(self._tiles))]
-
-    def end(self) -> None:
+    def _end(self) -> None:
         """Let no further call begin, and wait for running ones; an interrupt is raised after."""
         interrupt = None
         while True:
             try:
                 with self._gate:
                     self._ended = True
-                    if not self._running:
+                    if not self._helping:
                         break
-                self._outcomes.get()
+                self._gone.get()
             except KeyboardInterrupt as error:
                 interrupt = error
         if interrupt is not None:
