@@ -94,6 +94,28 @@ def test_arnoldi_agrees_with_dense_eigenvalues(seed):
     assert weights.measured_spectral_radius(matrix) == pytest.approx(expected, rel=1e-8)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_radius_of_units_that_one_unit_drives_each(seed):
+    """Where ARPACK would iterate for ever, if they lie on cycles."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(300, 400))
+    driven = rng.random(n) < rng.choice([0.5, 1.0])
+    matrix = np.zeros((n, n))
+    source = rng.permutation(n) if seed % 2 else rng.integers(0, n, n)
+    matrix[driven, source[driven]] = rng.standard_normal(driven.sum())
+    exact = np.abs(np.linalg.eigvals(matrix)).max()
+    # LAPACK finds the zeros of long chains to a small power of its precision.
+    assert weights.measured_spectral_radius(matrix) == pytest.approx(exact, rel=1e-6, abs=0.05)
+
+
+def test_a_reservoir_of_degree_one_is_drawn():
+    W, radius = weights.recurrent_weights(
+        "offsets", 500, 1, 0.5, np.dtype("float64"), np.random.default_rng(0)
+    )
+    assert radius == pytest.approx(0.5, rel=1e-7)
+    assert np.diff(W.indptr).tolist() == [1] * 500
+
+
 def test_radius_of_a_nilpotent_or_zero_matrix():
     assert weights.measured_spectral_radius(np.zeros((4, 4))) == 0.0
     assert weights.measured_spectral_radius(scipy.sparse.csr_matrix((500, 500))) == 0.0

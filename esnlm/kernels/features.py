@@ -56,7 +56,7 @@ def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradie
     """
     n_tokens, n_units = coef.shape
     n_features = W_in.shape[1]
-    delta[:] = 0.0
+    delta.fill(0.0)
     loss = 0.0
     for v in range(n_tokens):
         y = 0.0
@@ -68,7 +68,7 @@ def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradie
         loss += y * y
         for i in range(n_units):
             delta[i] += y * coef[v, i]
-    feature_gradient[:] = 0.0
+    feature_gradient.fill(0.0)
     for i in range(n_units):
         delta[i] *= slope[i]
         for k in range(n_features):
@@ -97,7 +97,7 @@ def descend(tokens, restart, reservoir, embedding, coef, rate, readout_rate, lar
     count = 0
     for t in range(tokens.shape[0] - 1):
         if restart[t]:
-            state[:] = 0.0
+            state.fill(0.0)
         token = tokens[t]
         advance(reservoir, embedding[token], state, slope)
         if restart[t + 1]:

@@ -24,7 +24,7 @@ def add_grouped_columns(sums, X, codes, first, last):
     total = np.empty((n_classes, _UNITS))
     whole = first + (last - first) // _UNITS * _UNITS
     for j in range(first, whole, _UNITS):
-        total[:] = 0
+        total.fill(0)
         for i in range(len(X)):
             row = total[codes[i]]
             for u in range(_UNITS):

@@ -73,7 +73,8 @@ def run_gathered(
                     store(work, i * TILE + s, value * load(carry, (k + 1) * TILE + s))
         state, work = work, state
     if n_steps % 2:
-        work[:] = state
+        for i in range(len(work)):  # a slice would compile numba's messages, for seconds
+            work[i] = state[i]
 
 
 @njit(nogil=True, cache=True)
@@ -143,7 +144,8 @@ def run_cyclic(
                 work[i] = work[i - n_units]
         state, work = work, state
     if n_steps % 2:
-        work[:] = state
+        for i in range(len(work)):
+            work[i] = state[i]
 
 
 @njit(nogil=True, cache=True)
@@ -174,7 +176,8 @@ def run_rows(first_entry, columns, weights, table, rows, leak, code, state, work
             rest = splat(leak.dtype.type(1)) - rate
             value = fma(rate, activated(load(work, i), code), rest * load(state, i))
             store(state, i, value)
-        out[k] = state[:n_units]
+        for i in range(n_units):
+            out[k, i] = state[i]
 
 
 @njit(nogil=True, cache=True)

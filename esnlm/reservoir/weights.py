@@ -6,6 +6,7 @@ from typing import Any
 import lazy_loader
 import numpy as np
 import scipy.sparse
+import scipy.sparse.csgraph
 import scipy.sparse.linalg
 import scipy.special
 
@@ -67,10 +68,13 @@ def measured_spectral_radius(weights: Any) -> float:
     """
     matrix = scipy.sparse.csr_matrix(weights, dtype=np.float64)
     n = matrix.shape[0]
-    if not matrix.count_nonzero():
+    matrix.eliminate_zeros()
+    if not matrix.nnz:
         return 0.0
     if n < _DENSE_BELOW:
         return float(np.abs(np.linalg.eigvals(matrix.toarray())).max(initial=0.0))
+    if np.diff(matrix.indptr).max() == 1:  # where ARPACK may iterate for ever
+        return _radius_of_cycles(matrix)
     start = np.random.default_rng(n).standard_normal(n)
     for k, subspace in _SUBSPACES:
         if subspace > n:
@@ -87,6 +91,22 @@ def measured_spectral_radius(weights: Any) -> float:
         if residual <= _RESIDUAL * abs(value):
             return float(abs(value))
     return float(np.abs(np.linalg.eigvals(matrix.toarray())).max())
+
+
+def _radius_of_cycles(matrix: scipy.sparse.csr_matrix) -> float:
+    """Spectral radius where no unit is driven by more than one: of the cycles that this makes.
+
+    The eigenvalues of a cycle of length m are the m-th roots of the product of its weights.
+    """
+    source = np.full(matrix.shape[0], -1)
+    source[np.diff(matrix.indptr) == 1] = matrix.indices
+    _, parts = scipy.sparse.csgraph.connected_components(matrix, connection="strong")
+    on_cycle = (source >= 0) & (parts[source] == parts)
+    sizes = np.bincount(parts[on_cycle], minlength=parts.max() + 1)
+    driven = np.zeros(len(source))
+    driven[source >= 0] = np.log(np.abs(matrix.data))
+    logs = np.bincount(parts[on_cycle], driven[on_cycle], minlength=len(sizes))
+    return float(np.exp((logs[sizes > 0] / sizes[sizes > 0]).max(initial=-np.inf)))
 
 
 def input_weights(
