@@ -108,6 +108,14 @@ def test_radius_of_units_that_one_unit_drives_each(seed):
     assert weights.measured_spectral_radius(matrix) == pytest.approx(exact, rel=1e-6, abs=0.05)
 
 
+def test_a_radius_is_measured_without_touching_the_matrix():
+    for n in (20, 400):
+        matrix = scipy.sparse.csr_matrix(np.eye(n))
+        matrix.data[:3] = 0
+        assert weights.measured_spectral_radius(matrix) == 1
+        assert matrix.nnz == n
+
+
 def test_a_reservoir_of_degree_one_is_drawn():
     W, radius = weights.recurrent_weights(
         "offsets", 500, 1, 0.5, np.dtype("float64"), np.random.default_rng(0)

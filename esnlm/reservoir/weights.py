@@ -68,13 +68,14 @@ def measured_spectral_radius(weights: Any) -> float:
     """
     matrix = scipy.sparse.csr_matrix(weights, dtype=np.float64)
     n = matrix.shape[0]
-    matrix.eliminate_zeros()
-    if not matrix.nnz:
+    if not matrix.count_nonzero():
         return 0.0
     if n < _DENSE_BELOW:
         return float(np.abs(np.linalg.eigvals(matrix.toarray())).max(initial=0.0))
-    if np.diff(matrix.indptr).max() == 1:  # where ARPACK may iterate for ever
-        return _radius_of_cycles(matrix)
+    linked = matrix.copy()
+    linked.eliminate_zeros()
+    if np.diff(linked.indptr).max() == 1:  # where ARPACK may iterate for ever
+        return _radius_of_cycles(linked)
     start = np.random.default_rng(n).standard_normal(n)
     for k, subspace in _SUBSPACES:
         if subspace > n:
