@@ -2,7 +2,8 @@
 
     python benchmarks/probabilities.py MODEL NGRAM TRAIN HELD_OUT --name SETTING
 
-MODEL and NGRAM (the peer) are folders of ``esnlm train`` and ``esnlm ngram`` on the shards TRAIN.
+MODEL and NGRAM (the peer) are folders of ``esnlm train`` and ``esnlm ngram`` on the shards TRAIN;
+with ``--weight W`` the first is interpolated with the second, of which it has the share W.
 A continuation is a token seen 20 times after one beginning of a sentence; its log-probability
 stands beside its relative frequency there, for beginnings of up to three tokens, which direct
 connections read, and for longer ones, of which the state alone knows.
@@ -15,6 +16,7 @@ import numpy as np
 from _report import options, report, row
 from numpy.typing import NDArray
 
+from esnlm.evaluation.interpolation import InterpolatedModel
 from esnlm.loading import load_model
 from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import TokenStream, join_sequences
@@ -29,10 +31,13 @@ _DIRECT = 3
 
 
 def main() -> None:
-    given = options(__doc__, "model", "ngram", "train", "held_out", name="one million words")
+    paths = "model", "ngram", "train", "held_out"
+    given = options(__doc__, *paths, name="one million words", weight=1.0)
     train, held_out = (Shards(path).stream() for path in (given.train, given.held_out))
-    models = load_model(given.model), load_model(given.ngram)
-    rows = [*losses(*models, train, held_out), *gaps(*models, train)]
+    ours, peer = load_model(given.model), load_model(given.ngram)
+    if given.weight < 1:
+        ours = InterpolatedModel(ours, peer, given.weight)
+    rows = [*losses(ours, peer, train, held_out), *gaps(ours, peer, train)]
     report("probabilities", [one | {"setting": given.name} for one in rows], merge=True)
 
 
