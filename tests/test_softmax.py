@@ -224,3 +224,15 @@ def test_bad_parameters_are_named(params: dict[str, object], message: str) -> No
     X, y = pairs(50)
     with pytest.raises(ValueError, match=message):
         SoftmaxReadout(**params).fit(X, y)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["weights", "velocity", "offset", "inverse", "centre"])
+def test_learning_state_of_another_shape_is_refused(name: str) -> None:
+    X, y = np.random.default_rng(0).standard_normal((60, 3)), np.arange(60) % 4
+    readout = SoftmaxReadout(1.0, solver="incremental").fit(X, y)
+    arrays = readout.state_dict(training=True)
+    (key,) = [key for key in arrays if key.rpartition(".")[2].removeprefix("_") == name]
+    for wrong in (arrays[key][None], arrays[key][:-1]):
+        again = SoftmaxReadout(1.0, solver="incremental").load_state_dict(readout.state_dict())
+        with pytest.raises(ValueError, match="must have shape"):
+            again.load_state_dict(arrays | {key: wrong}, training=True)

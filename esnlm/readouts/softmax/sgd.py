@@ -8,6 +8,7 @@ import numpy as np
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import logits, mean_loss, residuals
+from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints
 from esnlm.utils.state_dict import Stateful, saved
 
@@ -17,6 +18,9 @@ _CURVATURE_MEMORY = 0.05
 _LEAST_CURVATURE = 1e-6
 _WARM_UP = 20
 _SAMPLE_ROWS_A_UNIT, _LEAST_SAMPLE = 8, 16384
+_LAYOUTS = dict.fromkeys(("weights", "_velocity"), "f N V")
+_LAYOUTS |= dict.fromkeys(("offset", "_offset_velocity", "variances"), "f V")
+_LAYOUTS |= {"inverse": "f N N", "centre": "f N"}
 
 
 def warmed_up(rate: float, n_steps: int) -> float:
@@ -83,6 +87,10 @@ class IncrementalSolver(Stateful):
         self.offset: Array = np.log(frequencies).astype(np.float32)
         self._velocity = np.zeros_like(self.weights)
         self._offset_velocity = np.zeros_like(self.offset)
+
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        check_arrays(arrays, _LAYOUTS)
+        return arrays
 
     @property
     def batch(self) -> int:
