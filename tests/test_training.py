@@ -121,6 +121,18 @@ def test_an_interrupted_run_ends_in_the_same_model(readout: str, reset: bool, tm
     assert len(rows[0]) > 1 or readout.endswith("ridge")
 
 
+@pytest.mark.parametrize("readout", READOUTS)
+def test_a_run_stopped_after_its_last_step_ends_in_the_same_model(readout: str, tmp_path: Path):
+    whole = trainer(readout, held_out=None)
+    expected = saved(whole.run(), tmp_path / "whole")
+    store = Checkpoints(tmp_path / "checkpoints")
+    with pytest.raises(StoppedError):
+        trainer(readout, held_out=None).run(store, stop=Clock(whole.step - 1))
+    assert store.latest().step == whole.step
+    model = trainer(readout, held_out=None).run(store, resume=True)
+    assert saved(model, tmp_path / "resumed") == expected
+
+
 def rows_of(path: Path) -> list[list[str]]:
     """Rows of a log less their times."""
     with open(path, newline="") as file:

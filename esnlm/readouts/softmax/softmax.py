@@ -138,6 +138,7 @@ class SoftmaxReadout(BufferedReadout):
             self._stale = True
 
     def _finish(self, held_out: Blocks | None = None) -> None:
+        self._stale = True  # also where training was resumed after its last row
         self._settle()
         passes, self._passes = self._passes, None
         self._incremental, self._n_seen = passes.solver, passes.n_seen
