@@ -17,6 +17,9 @@ from _fault_runner import Case, address_space
 
 from esnlm.__main__ import main
 
+# Compiled modules, which are written once, are no changes that a command makes.
+sys.dont_write_bytecode = True
+
 # Seconds that a process may take: it outlives a case that is given up.
 _LONGEST = 60
 _PASSES = "--passes 2 --chunk-tokens 40 --checkpoint-every 0"
