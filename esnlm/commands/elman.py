@@ -19,6 +19,7 @@ from esnlm.commands.options.grid import GridOptions, Sizes, names, results_folde
 from esnlm.commands.options.values import integer, real
 from esnlm.experiments.common.grid import Row, run_grid
 from esnlm.experiments.elman import READOUTS
+from esnlm.utils.memory import check_memory
 
 if TYPE_CHECKING:
     from esnlm.experiments.elman.run import Settings
@@ -108,6 +109,8 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     shared = {field.name: getattr(options, field.name) for field in fields(Settings)}
     settings = Settings(**shared | {"grammar": options.grammar.as_json()})
     make_grammar(settings.grammar)
+    largest = max(options.sizes)  # every readout has two Gram matrices
+    check_memory(f"a readout of {largest} units", 16 * largest**2, "lower --sizes")
     with results_folder(options.out):
         rows, ngrams = run_experiment(settings, options)
         if not options.no_plots:
