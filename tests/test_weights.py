@@ -104,8 +104,11 @@ def test_radius_of_units_that_one_unit_drives_each(seed):
     source = rng.permutation(n) if seed % 2 else rng.integers(0, n, n)
     matrix[driven, source[driven]] = rng.standard_normal(driven.sum())
     exact = np.abs(np.linalg.eigvals(matrix)).max()
-    # LAPACK finds the zeros of long chains to a small power of its precision.
-    assert weights.measured_spectral_radius(matrix) == pytest.approx(exact, rel=1e-6, abs=0.05)
+    radius = weights.measured_spectral_radius(matrix)
+    if exact > 0.2:
+        assert radius == pytest.approx(exact, rel=1e-6)
+    else:  # LAPACK finds the zeros of long chains to a small power of its precision
+        assert radius <= exact
 
 
 def test_a_radius_is_measured_without_touching_the_matrix():
