@@ -29,64 +29,41 @@ _CORE_NAMES = {
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class EchoStateNetwork(Network):
-    """A frozen `esnlm.Reservoir` and a trained softmax of low rank (Ueda et al. 2025, eq. 1-4)."""
+class ReservoirNetwork(Network):
+    """A frozen `esnlm.Reservoir` driven by tokens; a subclass reads its states by `output`."""
 
     reads_ahead: ClassVar[bool] = True
-    RESERVOIR: ClassVar[Settings] = {
-        "n_units": 4096, "degree": 32, "input_degree": 32, "spectral_radius": 0.99,
-        "leak_rate": ("uniform", 0.0, 1.0),
-    }  # fmt: skip
+    RESERVOIR: ClassVar[Settings] = {}
 
-    #: A `Reservoir` with weights for ``n_tokens`` inputs is used as it is; otherwise weights are
-    #: drawn. A mapping holds parameters that differ from the paper's, which are ``RESERVOIR``.
+    #: A `Reservoir` with weights for its inputs is used as it is; otherwise weights are drawn. A
+    #: mapping holds parameters that differ from those of ``RESERVOIR``.
     reservoir: Any = None
-    #: Of the output matrix, at most the units; None: a full matrix.
-    rank: int | None = limited(512, Count(none=True))
-    #: Share of a state's units dropped before the output, in training.
-    dropout: float = limited(0.0, SHARE)
 
     def __post_init__(self) -> None:
         if not isinstance(self.reservoir, Reservoir):
             self.reservoir = Reservoir(**self._merged(self.reservoir or {}))
         made: Reservoir = self.reservoir
         if not hasattr(made, "W_"):
-            made.fit(n_inputs=self.n_tokens)
-        if made.n_inputs_ != self.n_tokens:
+            made.fit(n_inputs=self._n_inputs())
+        if made.n_inputs_ != (expected := self._n_inputs()):
+            name = "n_tokens" if expected == self.n_tokens else "n_features"
             raise ValueError(
-                f"the reservoir has {made.n_inputs_} inputs, expected n_tokens={self.n_tokens}"
+                f"the reservoir has {made.n_inputs_} inputs, expected {name}={expected}"
             )
         super().__post_init__()
         self.recurrence = Recurrence(made.W_, made.leak_rate_, made.activation)
-        self.inputs = TokenInputs(made.W_in_, made.bias_)
-        self.drop = nn.Dropout(self.dropout)
-        self.output = output_layer(made.n_units, self.n_tokens, self.rank, self.inputs.bias.dtype)
+        self.inputs = self._new_inputs()
 
-    @classmethod
-    def of_core(cls, model: LanguageModel) -> "EchoStateNetwork":
-        """The network of a model whose states are driven by tokens and read by a softmax."""
-        readout = model.readout_
-        if model.features_ is not None or not isinstance(readout, SoftmaxReadout):
-            kind = type(readout).__name__
-            raise ValueError(f"torch does not compute word features, nor a {kind}: use the core")
-        rank = len(readout.up_) if isinstance(readout, ReducedRankSoftmaxReadout) else None
-        network = cls(model.n_tokens_, reservoir=model.reservoir_, rank=rank)
-        with torch.no_grad():
-            for name, parameter in network.output.named_parameters():
-                array = getattr(readout, _CORE_NAMES[name])
-                parameter.copy_(torch.from_numpy(np.array(array.T if "." in name else array)))
-        return network
+    def _n_inputs(self) -> int:
+        """Inputs of the reservoir: one a token, unless vectors stand for the tokens."""
+        return self.n_tokens
+
+    def _new_inputs(self) -> Any:
+        return TokenInputs(self.reservoir.W_in_, self.reservoir.bias_)
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
         yield from ({"reservoir": {"n_units": n}} for n in range(1, 1 << 20))
-
-    @staticmethod
-    def count(n_tokens: int, **settings: Any) -> int:
-        n, rank = settings["reservoir"]["n_units"], settings["rank"]
-        if rank is None:
-            return int(n_tokens * (n + 1))
-        return int(min(rank, n, n_tokens) * (n + n_tokens) + n_tokens)
 
     def settings(self) -> Settings:
         return super().settings() | {"reservoir": describe(self.reservoir)["params"]}
@@ -106,11 +83,63 @@ class EchoStateNetwork(Network):
         drive = self.inputs.drive(ids)
         return self.recurrence.harvest_packed(drive, restart, target, len(tokens))
 
-    def head(self, hidden: Tensor) -> Tensor:
-        return self.output(self.drop(hidden))
-
     def frozen_weights(self) -> list[Any]:
         return [self.reservoir.W_, self.reservoir.W_in_, self.reservoir.leak_rate_]
+
+    def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        merged = self.RESERVOIR | {name: rebuild(value) for name, value in given.items()}
+        if merged.get("random_state") is None:  # drawn as all other weights are
+            merged["random_state"] = int(torch.randint(2**31 - 1, ()))
+        return merged
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class EchoStateNetwork(ReservoirNetwork):
+    """A frozen `esnlm.Reservoir` and a trained softmax of low rank (Ueda et al. 2025, eq. 1-4).
+
+    The parameters of its reservoir are the paper's where none are given.
+    """
+
+    RESERVOIR: ClassVar[Settings] = {
+        "n_units": 4096, "degree": 32, "input_degree": 32, "spectral_radius": 0.99,
+        "leak_rate": ("uniform", 0.0, 1.0),
+    }  # fmt: skip
+
+    #: Of the output matrix, at most the units; None: a full matrix.
+    rank: int | None = limited(512, Count(none=True))
+    #: Share of a state's units dropped before the output, in training.
+    dropout: float = limited(0.0, SHARE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        made: Reservoir = self.reservoir
+        self.drop = nn.Dropout(self.dropout)
+        self.output = output_layer(made.n_units, self.n_tokens, self.rank, self.inputs.bias.dtype)
+
+    @classmethod
+    def of_core(cls, model: LanguageModel) -> "EchoStateNetwork":
+        """The network of a model whose states are driven by tokens and read by a softmax."""
+        readout = model.readout_
+        if model.features_ is not None or not isinstance(readout, SoftmaxReadout):
+            kind = type(readout).__name__
+            raise ValueError(f"torch does not compute word features, nor a {kind}: use the core")
+        rank = len(readout.up_) if isinstance(readout, ReducedRankSoftmaxReadout) else None
+        network = cls(model.n_tokens_, reservoir=model.reservoir_, rank=rank)
+        with torch.no_grad():
+            for name, parameter in network.output.named_parameters():
+                array = getattr(readout, _CORE_NAMES[name])
+                parameter.copy_(torch.from_numpy(np.array(array.T if "." in name else array)))
+        return network
+
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        n, rank = settings["reservoir"]["n_units"], settings["rank"]
+        if rank is None:
+            return int(n_tokens * (n + 1))
+        return int(min(rank, n, n_tokens) * (n + n_tokens) + n_tokens)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.output(self.drop(hidden))
 
     def language_model(self, tokenizer: Tokenizer | None, reset: str) -> LanguageModel:
         first = self.output if self.rank is None else self.output[0]
@@ -127,12 +156,6 @@ class EchoStateNetwork(Network):
 
     def _core_reservoir(self) -> Reservoir:
         return self.reservoir
-
-    def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        merged = self.RESERVOIR | {name: rebuild(value) for name, value in given.items()}
-        if merged.get("random_state") is None:  # drawn as all other weights are
-            merged["random_state"] = int(torch.randint(2**31 - 1, ()))
-        return merged
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

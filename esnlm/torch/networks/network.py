@@ -16,6 +16,7 @@ from esnlm.utils.validation import Count, Number, check_parameters
 
 if TYPE_CHECKING:
     from esnlm.models.reservoir import LanguageModel
+    from esnlm.text.corpus import TokenStream
     from esnlm.text.tokenizers import Tokenizer
 
 #: Recurrent state of a network: None, a tensor whose first dimension is the batch, or a tuple of
@@ -120,6 +121,9 @@ class Network(nn.Module, ABC):
             hidden, after = layer(hidden, None if state is None else state[i])
             reached.append(after)
         return hidden, tuple(reached)
+
+    def survey(self, stream: "TokenStream") -> None:
+        """Take from the training text what training starts from, the same for the same text."""
 
     def penalty(self) -> Tensor | None:
         """A scalar that the last `encode`, in training, adds to the mean loss; returned once."""

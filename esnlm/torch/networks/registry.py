@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 NETWORKS: dict[str, tuple[str, str]] = {
     "esn": ("esn", "EchoStateNetwork"),
     "esn+i": ("esn", "EchoStateNetworkWithEmbedding"),
+    "esn+mlp": ("deep_readout", "DeepReadout"),
     "lstm": ("lstm", "LSTM"),
     "gpt2": ("gpt2", "GPT2"),
     "mts-lstm": ("multi_timescale_lstm", "MultiTimescaleLSTM"),

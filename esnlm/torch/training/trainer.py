@@ -69,6 +69,7 @@ class NetworkTrainer(ResumableRun):
         self.steps_a_pass = -(-self.batches.n_batches // self.plan.accumulate)
         self.n_steps = self.steps_a_pass * self.plan.epochs
         self.is_first = self.processes.first
+        network.survey(stream)
         self.processes.from_first([p.data for p in network.trained_parameters().values()])
         self._first_weights = weights_digest(network)
         if network.device.type == "cpu":

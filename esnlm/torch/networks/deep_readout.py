@@ -1,0 +1,293 @@
+"""A frozen reservoir beside the last tokens, read by residual layers: a nonlinear readout."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from esnlm.readouts.two_level.direct_connections import PairCounts
+from esnlm.reservoir.spectral_features import SpectralWordFeatures
+from esnlm.text.corpus import TokenStream
+from esnlm.text.shuffling import evenly_spaced
+from esnlm.torch.device import on_device
+from esnlm.torch.networks.esn import ReservoirNetwork
+from esnlm.torch.networks.network import SHARE, Settings, State
+from esnlm.torch.networks.recurrence import Drive, frozen
+from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax
+from esnlm.utils.arrays import Array, Ints64
+from esnlm.utils.validation import Count, Flag, limited
+
+# Tokens whose states say how much each unit varies, and tokens counted at once.
+_SURVEYED, _PIECE = 1 << 16, 1 << 22
+# Directions of words that are compared for classes where no features drive the reservoir.
+_COMPARED = 64
+_MOST_PAIRS, _LEAST_DEVIATION = 1 << 17, 1e-4
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DeepReadout(ReservoirNetwork):
+    """States of a frozen reservoir and the last tokens, read by residual layers (``esn+mlp``).
+
+    ``z = W s + D [e(w_t), e(w_t-1), ...] + P p(w_t-1, w_t)``, s the reservoir's state, each unit
+    standardised; e and p vectors of tokens and of frequent pairs of them, past the reservoir
+    (direct connections, Jaeger 2001). Then ``n_blocks`` times ``z += B gelu(A LayerNorm(z))``
+    (He et al. 2016; Xiong et al. 2020), and a softmax over classes and the words of a class of
+    LayerNorm(z), or over all words. All but the reservoir is trained; no gradient goes through
+    time, so that the states of many sequences are computed at once, ahead of their step.
+
+    Word classes, the pairs, the features that drive the reservoir (`SpectralWordFeatures`) and
+    the deviation of each unit come from the training text: see `survey`.
+    """
+
+    RECIPE: ClassVar[Settings] = {
+        "batch_size": 128, "epochs": 2, "learning_rate": 2e-3, "weight_decay": 0.05,
+        "betas": (0.9, 0.98), "schedule": "warmup-hold-cosine", "warmup": 0.02,
+    }  # fmt: skip
+    RESERVOIR: ClassVar[Settings] = {
+        "n_units": 512, "degree": 16, "topology": "offsets", "input_scaling": 0.3,
+        "leak_rate": ("uniform", 0.0, 1.0),
+    }  # fmt: skip
+
+    #: Spectral features that drive the reservoir; 0: one input a token.
+    n_features: int = limited(128, Count(0))
+    width: int = limited(384, Count())  #: of z; token vectors have a third, pair vectors a sixth
+    n_hidden: int = limited(512, Count())  #: hidden units of a residual layer
+    n_blocks: int = limited(1, Count(0))
+    n_direct: int = limited(3, Count(0))  #: last tokens that are read past the reservoir
+    #: Most frequent pairs of the last two tokens that have vectors; None: 2^17, or V² / 512.
+    n_pairs: int | None = limited(None, Count(0, none=True))
+    state: bool = limited(True, Flag())  #: false: the last tokens alone, the control
+    two_level: bool = limited(True, Flag())  #: classes first; false: one softmax over all words
+    dropout: float = limited(0.2, SHARE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n_units, width = self.reservoir.n_units, self.width
+        if not (self.state or self.n_direct):
+            raise ValueError("without state, n_direct must be at least 1, got 0")
+        self.mean, self.deviation = nn.Buffer(torch.zeros(n_units)), nn.Buffer(torch.ones(n_units))
+        self.drop = nn.Dropout(self.dropout)
+        if self.state:
+            self.read_state = nn.Linear(n_units, width)
+        if self.n_direct:
+            small = max(1, width // 3)
+            self.embedding = nn.Embedding(self.n_tokens + 1, small)
+            nn.init.normal_(self.embedding.weight, std=0.3)
+            self.read_tokens = nn.Linear(self.n_direct * small, width, bias=not self.state)
+        n_pairs = _pairs_of(self.n_tokens, self.n_direct, self.n_pairs)
+        self.pairs = nn.Buffer(torch.full((n_pairs,), self.n_tokens**2))
+        if n_pairs:
+            small = max(1, width // 6)
+            self.pair_embedding = nn.Embedding(n_pairs + 1, small)
+            nn.init.normal_(self.pair_embedding.weight, std=0.05)
+            self.read_pairs = nn.Linear(small, width, bias=False)
+        self.blocks = nn.ModuleList(_Residual(width, self.n_hidden) for _ in range(self.n_blocks))
+        self.norm = nn.LayerNorm(width)
+        kind: Any = TwoLevelSoftmax if self.two_level else nn.Linear
+        self.output = kind(width, self.n_tokens)
+
+    @classmethod
+    def family(cls) -> Iterator[Settings]:
+        yield from ({"width": n, "n_hidden": n + n // 3} for n in range(1, 1 << 14))
+
+    @staticmethod
+    def count(n_tokens: int, **settings: Any) -> int:
+        width, hidden = settings["width"], settings["n_hidden"]
+        n_direct, small = settings["n_direct"], max(1, width // 3)
+        n_pairs, pair = _pairs_of(n_tokens, n_direct, settings["n_pairs"]), max(1, width // 6)
+        found = settings["n_blocks"] * (2 * width * (hidden + 1) + width + hidden) + 3 * width
+        if settings["state"]:
+            given = settings["reservoir"] or {}
+            found += width * (given if isinstance(given, dict) else given.get_params()).get(
+                "n_units", DeepReadout.RESERVOIR["n_units"]
+            )
+        if n_direct:
+            found += (n_tokens + 1) * small + n_direct * small * width
+        if n_pairs:
+            found += (n_pairs + 1) * pair + pair * width
+        if settings["two_level"]:
+            return int(found + TwoLevelSoftmax.count(width, n_tokens))
+        return int(found + n_tokens * (width + 1))
+
+    def survey(self, stream: TokenStream) -> None:
+        """Take classes, pairs, features and deviations from a text, the same for the same text."""
+        tokens, n_tokens = stream.tokens, self.n_tokens
+        counts = np.zeros(n_tokens, dtype=np.int64)
+        for first in range(0, len(tokens), _PIECE):
+            counts += np.bincount(tokens[first : first + _PIECE], minlength=n_tokens)
+        seed = self.reservoir.random_state or 0
+        n_features = min(n_tokens, self.n_features or _COMPARED)
+        words = SpectralWordFeatures(n_features, random_state=seed)
+        words.fit(tokens, starts=stream.starts, n_tokens=n_tokens)
+        vectors = words.embedding_
+        if self.n_features:
+            self.inputs.vectors.copy_(torch.from_numpy(_normalised(vectors, counts)))
+        if self.two_level:
+            self.output.begin(counts, vectors[:, :_COMPARED], seed)
+        if len(self.pairs):
+            self._find_pairs(stream)
+        if self.state:
+            self._measure(stream)
+
+    def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """Hidden (B, T, D): states, and the numbers of the last tokens, the newest first."""
+        before = tokens.new_full((len(tokens), self.n_direct), self.n_tokens)
+        states, text = None, torch.cat([before if state is None else state[1], tokens], dim=1)
+        if self.state:
+            states, after = super().encode(tokens, None if state is None else state[0])
+        else:
+            after = self._start(tokens, None).t()
+        n_steps = tokens.shape[1]
+        last = [text[:, self.n_direct - k :][:, :n_steps] for k in range(self.n_direct)]
+        return self._joined(states, last), (after, text[:, text.shape[1] - self.n_direct :])
+
+    def harvest(self, tokens: Ints64, starts: Ints64) -> Tensor:
+        last = last_tokens(tokens, starts, self.n_direct, self.n_tokens)
+        states = super().harvest(tokens, starts) if self.state else None
+        return self._joined(states, [on_device(ids, self.device) for ids in last.T.copy()])
+
+    def head(self, hidden: Tensor) -> Tensor:
+        read = self._read(hidden)
+        return self.output.log_probabilities(read) if self.two_level else self.output(read)
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        if not self.two_level:
+            return super().loss(hidden, targets)
+        rows = self.rows_at_once()
+        if not torch.is_grad_enabled() and len(hidden) > rows:
+            parts = zip(hidden.split(rows), targets.split(rows), strict=True)
+            return torch.cat([self.loss(*part) for part in parts])
+        return self.output.losses(self._read(hidden), targets)
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """Matrices decay; biases and the scales of normalised layers do not."""
+        trained = self.trained_parameters().values()
+        return [
+            {"params": [p for p in trained if p.dim() > 1], "weight_decay": weight_decay},
+            {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
+        ]
+
+    def frozen_weights(self) -> list[Any]:
+        if not self.state:
+            return []
+        return [*super().frozen_weights(), *([self.inputs.vectors] if self.n_features else [])]
+
+    def _n_inputs(self) -> int:
+        return min(self.n_features, self.n_tokens) or self.n_tokens
+
+    def _new_inputs(self) -> Any:
+        if not self.n_features:
+            return super()._new_inputs()
+        return FeatureInputs(self.reservoir.W_in_, self.reservoir.bias_, self.n_tokens)
+
+    def _joined(self, states: Tensor | None, last: list[Tensor]) -> Tensor:
+        """States (..., N) and numbers of tokens, each (...), side by side: float32 holds both."""
+        columns = [each.unsqueeze(-1).to(self.mean.dtype) for each in last]
+        return torch.cat(columns if states is None else [states, *columns], dim=-1)
+
+    def _read(self, hidden: Tensor) -> Tensor:
+        """Hidden (n, D) -> what the softmax reads (n, width)."""
+        n_states = hidden.shape[-1] - self.n_direct
+        states, last = hidden[..., :n_states], hidden[..., n_states:].long()
+        z: Any = 0
+        if self.state:
+            z = self.read_state((states - self.mean) / self.deviation)
+        if self.n_direct:
+            z = z + self.read_tokens(self.drop(self.embedding(last).flatten(-2)))
+        if len(self.pairs):
+            z = z + self.read_pairs(self.drop(self.pair_embedding(self._pair_rows(last))))
+        z = self.drop(z)
+        for block in self.blocks:
+            z = z + self.drop(block(z))
+        return self.norm(z)
+
+    def _pair_rows(self, last: Tensor) -> Tensor:
+        """Rows of the last two tokens' vectors; the last row for pairs that have none."""
+        newest, before = last[..., 0], last[..., 1]
+        keys = torch.where(before < self.n_tokens, before * self.n_tokens + newest, -1)
+        rows = torch.searchsorted(self.pairs, keys).clamp_(max=len(self.pairs) - 1)
+        return torch.where(self.pairs[rows] == keys, rows, len(self.pairs))
+
+    def _find_pairs(self, stream: TokenStream) -> None:
+        starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
+        counts, tokens = PairCounts(self.n_tokens), stream.tokens
+        for first in range(0, len(tokens), _PIECE):
+            piece = np.asarray(tokens[first : first + _PIECE], dtype=np.int64)
+            inside = starts[(starts > first) & (starts < first + len(piece))] - first
+            last = last_tokens(piece, np.append(0, inside), 2, -1)
+            counts.add(last)
+        found = counts.most_frequent(len(self.pairs))
+        self.pairs[: len(found)] = torch.from_numpy(found).to(self.device)
+
+    def _measure(self, stream: TokenStream) -> None:
+        sample = evenly_spaced(stream, _SURVEYED)
+        starts = np.zeros(1, dtype=np.int64) if sample.starts is None else sample.starts
+        tokens = np.asarray(sample.tokens, dtype=np.int64)
+        states = super().harvest(tokens, starts).double()
+        self.mean.copy_(states.mean(dim=0))
+        self.deviation.copy_(states.std(dim=0, correction=0).clamp(min=_LEAST_DEVIATION))
+
+
+class FeatureInputs(nn.Module):
+    """``W_in f(u) + b`` of the feature vector f(u) that stands for token u, in ``vectors`` (V, F).
+
+    ``W_in`` (n_units, F) and ``bias`` (n_units,) are arrays.
+    """
+
+    def __init__(self, W_in: Any, bias: Array, n_tokens: int) -> None:
+        super().__init__()
+        dense = W_in.toarray() if hasattr(W_in, "toarray") else W_in
+        self.weights = frozen(np.ascontiguousarray(dense))
+        self.bias = frozen(bias[:, None])
+        self.vectors = nn.Buffer(self.weights.new_zeros((n_tokens, dense.shape[1])))
+
+    def drive(self, tokens: Tensor) -> Drive:
+        """Tokens (T, B) -> a function that adds the inputs of step t to sums (n_units, B)."""
+
+        def add(t: int, sums: Tensor) -> Tensor:
+            return sums.addmm_(self.weights, self.vectors[tokens[t]].t()).add_(self.bias)
+
+        return add
+
+
+class _Residual(nn.Module):
+    """``B gelu(A LayerNorm(z) + a) + b``, small at first."""
+
+    def __init__(self, width: int, n_hidden: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, n_hidden), nn.Linear(n_hidden, width)
+        nn.init.normal_(self.down.weight, std=0.02)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.down(functional.gelu(self.up(self.norm(z))))
+
+
+def last_tokens(tokens: Ints64, starts: Ints64, n: int, none: int) -> Ints64:
+    """The last n tokens (T, n) at each of tokens (T,), the newest first; ``none`` before a start.
+
+    >>> last_tokens(np.array([5, 6, 7, 8]), np.array([0, 3]), 2, -1).tolist()
+    [[5, -1], [6, 5], [7, 6], [8, -1]]
+    """
+    lengths = np.diff(np.append(starts, len(tokens)))
+    since = np.arange(len(tokens)) - np.repeat(starts, lengths)
+    found = np.full((len(tokens), n), none, dtype=np.int64)
+    for k in range(min(n, len(tokens))):
+        found[k:, k] = np.where(since[k:] >= k, tokens[: len(tokens) - k], none)
+    return found
+
+
+def _pairs_of(n_tokens: int, n_direct: int, asked: int | None) -> int:
+    """Number of pairs that have vectors."""
+    if n_direct < 2:
+        return 0
+    return min(_MOST_PAIRS, n_tokens * n_tokens // 512) if asked is None else asked
+
+
+def _normalised(vectors: Array, counts: Ints64) -> Array:
+    """Features (V, F) whose entries have variance one over tokens that occur, on the whole."""
+    return np.asarray(vectors / max(float(vectors[counts > 0].std()), 1e-6), dtype=np.float32)

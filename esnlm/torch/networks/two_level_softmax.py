@@ -1,0 +1,134 @@
+"""Softmax over classes of words, then over the words of a class, for large vocabularies."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
+from esnlm.readouts.two_level.word_factors import ClassLayout
+from esnlm.utils.arrays import Array
+
+# Added to the occurrences of each word.
+_DOUBT = 0.5
+# Logit of a class without words.
+_NEVER = -60.0
+_INITIAL = 0.01
+
+
+def n_classes(n_tokens: int) -> int:
+    """Most classes of a vocabulary: 3 √V frequent words alone, and 2 √V of the others."""
+    root = n_tokens**0.5
+    return min(n_tokens, round(3 * root) + round(2 * root) + 1)
+
+
+class TwoLevelSoftmax(nn.Module):
+    """Hidden (n, D) -> ``log P(class | h) + log P(word | class, h)`` (Goodman 2001; Rachez eq. 35).
+
+    A row costs products with all classes and with the words of one, a few hundredths of those with
+    all words. Words are in the order of their classes in ``coef`` (V, D) and ``intercept`` (V,);
+    ``word_class`` (V,) int64 is saved with the weights.
+    """
+
+    word_class: Tensor
+
+    def __init__(self, n_inputs: int, n_tokens: int) -> None:
+        super().__init__()
+        self.classes = nn.Linear(n_inputs, n_classes(n_tokens))
+        self.coef = nn.Parameter(_INITIAL * torch.randn(n_tokens, n_inputs))
+        self.intercept = nn.Parameter(torch.zeros(n_tokens))
+        nn.init.normal_(self.classes.weight, std=_INITIAL)
+        nn.init.zeros_(self.classes.bias)
+        self.word_class = nn.Buffer(torch.arange(n_tokens) % self.classes.out_features)
+        self._arrange()
+
+    @staticmethod
+    def count(n_inputs: int, n_tokens: int) -> int:
+        """Number of trained parameters."""
+        return (n_classes(n_tokens) + n_tokens) * (n_inputs + 1)
+
+    def begin(self, counts: Array, vectors: Array, seed: int) -> None:
+        """Make classes of words that occur ``counts`` (V,) times, by vectors (V, P); set biases.
+
+        The most frequent words have a class of their own, the others stand beside similar ones.
+        """
+        root = len(counts) ** 0.5
+        sizes = round(3 * root), max(1, round(1.5 * root))
+        found = frequent_words_and_clusters(counts, vectors, *sizes, seed)
+        self.word_class.copy_(torch.from_numpy(found))
+        self._arrange()
+        mass = counts + _DOUBT
+        of_class = np.bincount(found, mass, self.classes.out_features)
+        with np.errstate(divide="ignore"):
+            logs = np.maximum(np.log(of_class / of_class.sum()), _NEVER)
+        within = np.log(mass / of_class[found])[self._layout.order]
+        with torch.no_grad():
+            self.classes.bias.copy_(torch.from_numpy(logs))
+            self.intercept.copy_(torch.from_numpy(within))
+
+    def losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Negative log-likelihoods (n,) float32, in nats, of targets (n,) after hidden (n, D)."""
+        classes = self.word_class[targets]
+        of_class = functional.cross_entropy(self.classes(hidden).float(), classes, reduction="none")
+        within = self._by_class if hidden.device.type == "cpu" else self._masked
+        return of_class + within(hidden, classes, self.position[targets])
+
+    def log_probabilities(self, hidden: Tensor) -> Tensor:
+        """log P(w | h) (..., V) of every word."""
+        classes = functional.log_softmax(self.classes(hidden).float(), dim=-1)
+        outputs = functional.linear(hidden, self.coef, self.intercept).float()
+        sizes = self._layout.sizes.tolist()
+        parts = [functional.log_softmax(each, dim=-1) for each in outputs.split(sizes, dim=-1)]
+        logs = torch.cat(parts, dim=-1) + classes[..., self.sorted_class]
+        return logs[..., self.position]
+
+    def _by_class(self, hidden: Tensor, classes: Tensor, places: Tensor) -> Tensor:
+        """Losses (n,) of words within their classes, from products with these classes' alone."""
+        layout = self._layout
+        order = torch.argsort(classes, stable=True)
+        counts = torch.bincount(classes, minlength=layout.n_classes).tolist()
+        firsts = torch.from_numpy(layout.starts)
+        parts = hidden[order].split(counts)
+        targets = (places - firsts[classes])[order].split(counts)
+        sizes = layout.sizes.tolist()
+        found = []
+        for h, t, coef, intercept in zip(
+            parts, targets, self.coef.split(sizes), self.intercept.split(sizes), strict=True
+        ):
+            if len(h) and len(intercept) > 1:
+                z = functional.linear(h, coef, intercept).float()
+                found.append(functional.cross_entropy(z, t, reduction="none"))
+            elif len(h):
+                found.append(h.new_zeros(len(h), dtype=torch.float32))
+        losses = torch.cat(found)
+        return torch.empty_like(losses).index_copy(0, order, losses)
+
+    def _masked(self, hidden: Tensor, classes: Tensor, places: Tensor) -> Tensor:
+        """The same from products with all words, as suits a device that is not waited for."""
+        outputs = functional.linear(hidden, self.coef, self.intercept).float()
+        others = self.sorted_class != classes[:, None]
+        return functional.cross_entropy(
+            outputs.masked_fill(others, float("-inf")), places, reduction="none"
+        )
+
+    def _arrange(self) -> None:
+        """Lay the words out by the class that each has."""
+        self._layout = layout = ClassLayout(self.word_class.cpu().numpy().astype(np.intp))
+        self.sorted_class = _buffer(layout.word_class[layout.order], self.word_class.device)
+        self.position = _buffer(layout.position, self.word_class.device)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+        most = self.classes.out_features
+        if not 0 <= int(self.word_class.min()) <= int(self.word_class.max()) < most:
+            raise RuntimeError(f"word classes must lie in [0, {most})")
+        try:
+            self._arrange()
+        except ValueError as error:
+            raise RuntimeError(str(error)) from error
+
+
+def _buffer(array: Array, device: torch.device) -> nn.Buffer:
+    return nn.Buffer(torch.from_numpy(np.ascontiguousarray(array)).to(device), persistent=False)
