@@ -43,6 +43,10 @@ NETWORKS = [
     pytest.param("esn", {"reservoir": RESERVOIR | BIASED}, id="esn-biased"),
     pytest.param("esn+i", {"reservoir": RESERVOIR}, id="esn+i"),
     pytest.param("esn+i", {"reservoir": RESERVOIR | {"degree": 12}, "truncate": 3}, id="dense"),
+    pytest.param("esn+mlp", {"reservoir": RESERVOIR, "width": 8}, id="esn+mlp"),
+    pytest.param(
+        "esn+mlp", {"reservoir": RESERVOIR, "n_features": 0, "n_pairs": 5}, id="esn+mlp-tokens"
+    ),
     pytest.param("lstm", {"n_units": 8}, id="lstm"),
     pytest.param("awd-lstm", {"n_units": 8, "n_dims": 6}, id="awd-lstm"),
     pytest.param("mts-lstm", {"n_units": 8, "n_dims": 6}, id="mts-lstm"),

@@ -116,7 +116,7 @@ class TorchLanguageModel(SequenceModel):
         """The network's state after ids (n,), and its hidden vector (D,); zeros after none."""
         network = self.network.eval()
         if not len(ids):
-            return None, torch.zeros(width_of(network), device=network.device)
+            return None, network.start(width_of(network))
         hidden, carried = network.encode(torch.from_numpy(ids).to(network.device)[None], state)
         return carried, hidden[0, -1]
 

@@ -32,12 +32,13 @@ _MOST_PAIRS, _LEAST_DEVIATION = 1 << 17, 1e-4
 class DeepReadout(ReservoirNetwork):
     """States of a frozen reservoir and the last tokens, read by residual layers (``esn+mlp``).
 
-    ``z = W s + D [e(w_t), e(w_t-1), ...] + P p(w_t-1, w_t)``, s the reservoir's state, each unit
-    standardised; e and p vectors of tokens and of frequent pairs of them, past the reservoir
-    (direct connections, Jaeger 2001). Then ``n_blocks`` times ``z += B gelu(A LayerNorm(z))``
-    (He et al. 2016; Xiong et al. 2020), and a softmax over classes and the words of a class of
-    LayerNorm(z), or over all words. All but the reservoir is trained; no gradient goes through
-    time, so that the states of many sequences are computed at once, ahead of their step.
+    ``z = W s + Σ_k e_k(w_t-k) + p(w_t-1, w_t)``, s the reservoir's state, each unit standardised;
+    e_k and p vectors of the last tokens and of frequent pairs of them, past the reservoir (direct
+    connections, Jaeger 2001; as `LowRankReadout` has them). Then ``n_blocks`` times
+    ``z += B gelu(A LayerNorm(z))`` (He et al. 2016; Xiong et al. 2020), and a softmax over classes
+    and the words of a class of LayerNorm(z), or over all words. All but the reservoir is trained;
+    no gradient goes through time, so that states of many sequences are computed at once, ahead of
+    their step.
 
     Word classes, the pairs, the features that drive the reservoir (`SpectralWordFeatures`) and
     the deviation of each unit come from the training text: see `survey`.
@@ -54,15 +55,15 @@ class DeepReadout(ReservoirNetwork):
 
     #: Spectral features that drive the reservoir; 0: one input a token.
     n_features: int = limited(128, Count(0))
-    width: int = limited(384, Count())  #: of z; token vectors have a third, pair vectors a sixth
-    n_hidden: int = limited(512, Count())  #: hidden units of a residual layer
+    width: int = limited(384, Count())  #: of z
+    n_hidden: int = limited(1024, Count())  #: hidden units of a residual layer
     n_blocks: int = limited(1, Count(0))
     n_direct: int = limited(3, Count(0))  #: last tokens that are read past the reservoir
     #: Most frequent pairs of the last two tokens that have vectors; None: 2^17, or V² / 512.
     n_pairs: int | None = limited(None, Count(0, none=True))
     state: bool = limited(True, Flag())  #: false: the last tokens alone, the control
     two_level: bool = limited(True, Flag())  #: classes first; false: one softmax over all words
-    dropout: float = limited(0.2, SHARE)
+    dropout: float = limited(0.1, SHARE)  #: of z, and of what each layer adds to it
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,18 +74,13 @@ class DeepReadout(ReservoirNetwork):
         self.drop = nn.Dropout(self.dropout)
         if self.state:
             self.read_state = nn.Linear(n_units, width)
-        if self.n_direct:
-            small = max(1, width // 3)
-            self.embedding = nn.Embedding(self.n_tokens + 1, small)
-            nn.init.normal_(self.embedding.weight, std=0.3)
-            self.read_tokens = nn.Linear(self.n_direct * small, width, bias=not self.state)
+        self.tokens = nn.ModuleList(
+            _vectors(self.n_tokens + 1, width) for _ in range(self.n_direct)
+        )
         n_pairs = _pairs_of(self.n_tokens, self.n_direct, self.n_pairs)
         self.pairs = nn.Buffer(torch.full((n_pairs,), self.n_tokens**2))
         if n_pairs:
-            small = max(1, width // 6)
-            self.pair_embedding = nn.Embedding(n_pairs + 1, small)
-            nn.init.normal_(self.pair_embedding.weight, std=0.05)
-            self.read_pairs = nn.Linear(small, width, bias=False)
+            self.pair_vectors = _vectors(n_pairs + 1, width)
         self.blocks = nn.ModuleList(_Residual(width, self.n_hidden) for _ in range(self.n_blocks))
         self.norm = nn.LayerNorm(width)
         kind: Any = TwoLevelSoftmax if self.two_level else nn.Linear
@@ -97,18 +93,15 @@ class DeepReadout(ReservoirNetwork):
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
         width, hidden = settings["width"], settings["n_hidden"]
-        n_direct, small = settings["n_direct"], max(1, width // 3)
-        n_pairs, pair = _pairs_of(n_tokens, n_direct, settings["n_pairs"]), max(1, width // 6)
-        found = settings["n_blocks"] * (2 * width * (hidden + 1) + width + hidden) + 3 * width
+        n_direct = settings["n_direct"]
+        n_pairs = _pairs_of(n_tokens, n_direct, settings["n_pairs"])
+        found = settings["n_blocks"] * (2 * width * (hidden + 1) + width + hidden) + 2 * width
         if settings["state"]:
-            given = settings["reservoir"] or {}
-            found += width * (given if isinstance(given, dict) else given.get_params()).get(
-                "n_units", DeepReadout.RESERVOIR["n_units"]
-            )
-        if n_direct:
-            found += (n_tokens + 1) * small + n_direct * small * width
+            given = {**DeepReadout.RESERVOIR, **(settings["reservoir"] or {})}
+            found += width * (given["n_units"] + 1)
+        found += n_direct * (n_tokens + 1) * width
         if n_pairs:
-            found += (n_pairs + 1) * pair + pair * width
+            found += (n_pairs + 1) * width
         if settings["two_level"]:
             return int(found + TwoLevelSoftmax.count(width, n_tokens))
         return int(found + n_tokens * (width + 1))
@@ -144,6 +137,11 @@ class DeepReadout(ReservoirNetwork):
         n_steps = tokens.shape[1]
         last = [text[:, self.n_direct - k :][:, :n_steps] for k in range(self.n_direct)]
         return self._joined(states, last), (after, text[:, text.shape[1] - self.n_direct :])
+
+    def start(self, width: int) -> Tensor:
+        none = super().start(width)
+        none[width - self.n_direct :] = self.n_tokens
+        return none
 
     def harvest(self, tokens: Ints64, starts: Ints64) -> Tensor:
         last = last_tokens(tokens, starts, self.n_direct, self.n_tokens)
@@ -196,10 +194,10 @@ class DeepReadout(ReservoirNetwork):
         z: Any = 0
         if self.state:
             z = self.read_state((states - self.mean) / self.deviation)
-        if self.n_direct:
-            z = z + self.read_tokens(self.drop(self.embedding(last).flatten(-2)))
+        for k, vectors in enumerate(self.tokens):
+            z = z + vectors(last[..., k])
         if len(self.pairs):
-            z = z + self.read_pairs(self.drop(self.pair_embedding(self._pair_rows(last))))
+            z = z + self.pair_vectors(self._pair_rows(last))
         z = self.drop(z)
         for block in self.blocks:
             z = z + self.drop(block(z))
@@ -279,6 +277,11 @@ def last_tokens(tokens: Ints64, starts: Ints64, n: int, none: int) -> Ints64:
     for k in range(min(n, len(tokens))):
         found[k:, k] = np.where(since[k:] >= k, tokens[: len(tokens) - k], none)
     return found
+
+
+def _vectors(n: int, width: int) -> nn.Embedding:
+    """Vectors to be trained, small at first."""
+    return nn.Embedding.from_pretrained(0.02 * torch.randn(n, width), freeze=False)
 
 
 def _pairs_of(n_tokens: int, n_direct: int, asked: int | None) -> int:

@@ -113,6 +113,10 @@ class Network(nn.Module, ABC):
         start. It is neither detached nor changed here.
         """
 
+    def start(self, width: int) -> Tensor:
+        """Hidden (D,) before any token, D being ``width``: zeros."""
+        return torch.zeros(width, device=self.device)
+
     @staticmethod
     def through(layers: Iterable[Any], hidden: Tensor, state: State) -> tuple[Tensor, State]:
         """Hidden of the last of recurrent layers, each called with its state; their new states."""

@@ -41,8 +41,9 @@ class TwoLevelSoftmax(nn.Module):
         self.intercept = nn.Parameter(torch.zeros(n_tokens))
         nn.init.normal_(self.classes.weight, std=_INITIAL)
         nn.init.zeros_(self.classes.bias)
-        self.word_class = nn.Buffer(torch.arange(n_tokens) % self.classes.out_features)
-        self._arrange()
+        first = np.arange(n_tokens) % self.classes.out_features
+        self.word_class = nn.Buffer(torch.from_numpy(first))
+        self._arrange(first)
 
     @staticmethod
     def count(n_inputs: int, n_tokens: int) -> int:
@@ -58,7 +59,7 @@ class TwoLevelSoftmax(nn.Module):
         sizes = round(3 * root), max(1, round(1.5 * root))
         found = frequent_words_and_clusters(counts, vectors, *sizes, seed)
         self.word_class.copy_(torch.from_numpy(found))
-        self._arrange()
+        self._arrange(found)
         mass = counts + _DOUBT
         of_class = np.bincount(found, mass, self.classes.out_features)
         with np.errstate(divide="ignore"):
@@ -71,14 +72,14 @@ class TwoLevelSoftmax(nn.Module):
     def losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihoods (n,) float32, in nats, of targets (n,) after hidden (n, D)."""
         classes = self.word_class[targets]
-        of_class = functional.cross_entropy(self.classes(hidden).float(), classes, reduction="none")
+        of_class = functional.cross_entropy(_wide(self.classes(hidden)), classes, reduction="none")
         within = self._by_class if hidden.device.type == "cpu" else self._masked
         return of_class + within(hidden, classes, self.position[targets])
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """log P(w | h) (..., V) of every word."""
-        classes = functional.log_softmax(self.classes(hidden).float(), dim=-1)
-        outputs = functional.linear(hidden, self.coef, self.intercept).float()
+        classes = functional.log_softmax(_wide(self.classes(hidden)), dim=-1)
+        outputs = _wide(functional.linear(hidden, self.coef, self.intercept))
         sizes = self._layout.sizes.tolist()
         parts = [functional.log_softmax(each, dim=-1) for each in outputs.split(sizes, dim=-1)]
         logs = torch.cat(parts, dim=-1) + classes[..., self.sorted_class]
@@ -98,26 +99,27 @@ class TwoLevelSoftmax(nn.Module):
             parts, targets, self.coef.split(sizes), self.intercept.split(sizes), strict=True
         ):
             if len(h) and len(intercept) > 1:
-                z = functional.linear(h, coef, intercept).float()
+                z = _wide(functional.linear(h, coef, intercept))
                 found.append(functional.cross_entropy(z, t, reduction="none"))
             elif len(h):
-                found.append(h.new_zeros(len(h), dtype=torch.float32))
+                found.append(_wide(h.new_zeros(len(h))))
         losses = torch.cat(found)
         return torch.empty_like(losses).index_copy(0, order, losses)
 
     def _masked(self, hidden: Tensor, classes: Tensor, places: Tensor) -> Tensor:
         """The same from products with all words, as suits a device that is not waited for."""
-        outputs = functional.linear(hidden, self.coef, self.intercept).float()
+        outputs = _wide(functional.linear(hidden, self.coef, self.intercept))
         others = self.sorted_class != classes[:, None]
         return functional.cross_entropy(
             outputs.masked_fill(others, float("-inf")), places, reduction="none"
         )
 
-    def _arrange(self) -> None:
+    def _arrange(self, word_class: Array) -> None:
         """Lay the words out by the class that each has."""
-        self._layout = layout = ClassLayout(self.word_class.cpu().numpy().astype(np.intp))
-        self.sorted_class = _buffer(layout.word_class[layout.order], self.word_class.device)
-        self.position = _buffer(layout.position, self.word_class.device)
+        self._layout = layout = ClassLayout(word_class)
+        device = self.word_class.device
+        self.sorted_class = _buffer(word_class[layout.order], device)
+        self.position = _buffer(layout.position, device)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -125,9 +127,14 @@ class TwoLevelSoftmax(nn.Module):
         if not 0 <= int(self.word_class.min()) <= int(self.word_class.max()) < most:
             raise RuntimeError(f"word classes must lie in [0, {most})")
         try:
-            self._arrange()
+            self._arrange(self.word_class.cpu().numpy())
         except ValueError as error:
             raise RuntimeError(str(error)) from error
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """Logits in float32 at least."""
+    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def _buffer(array: Array, device: torch.device) -> nn.Buffer:

@@ -1,0 +1,222 @@
+"""The nonlinear readout of frozen states, against the core's states, counts and brute force."""
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from esnlm import SpectralWordFeatures  # noqa: E402
+from esnlm.loading import load_model  # noqa: E402
+from esnlm.storage.model_folder import ModelFormatError  # noqa: E402
+from esnlm.text.corpus import TokenStream  # noqa: E402
+from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
+from esnlm.torch.networks.deep_readout import DeepReadout, last_tokens  # noqa: E402
+from esnlm.torch.networks.registry import n_trained  # noqa: E402
+from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes  # noqa: E402
+from esnlm.torch.training.plan import Plan  # noqa: E402
+from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+V = 40
+RESERVOIR = {"n_units": 30, "degree": 4, "random_state": 3}
+VARIANTS: list[dict[str, Any]] = [
+    {}, {"n_direct": 0}, {"n_direct": 1}, {"n_pairs": 7}, {"n_pairs": 0, "n_blocks": 2},
+    {"state": False}, {"two_level": False}, {"n_features": 0}, {"n_blocks": 0, "width": 5},
+]  # fmt: skip
+
+
+def stream(n: int = 900, seed: int = 0) -> TokenStream:
+    """Sentences that repeat, most often, what was said four tokens before."""
+    rng = np.random.default_rng(seed)
+    tokens = np.minimum(rng.geometric(0.1, n), V - 1)
+    for place in range(4, n):
+        if rng.random() < 0.8:
+            tokens[place] = tokens[place - 4]
+    starts = np.unique(np.append(0, rng.integers(n, size=n // 12)))
+    starts = starts[np.diff(starts, prepend=-9) > 1]
+    return TokenStream(tokens, starts, np.array([0, n]))
+
+
+def network(**options: Any) -> DeepReadout:
+    torch.manual_seed(0)
+    chosen = {"reservoir": RESERVOIR, "n_features": 8, "width": 24, "n_hidden": 16, "dropout": 0.0}
+    made = DeepReadout(V, **chosen | options)
+    made.survey(stream())
+    return made.eval()
+
+
+def softmax(n_inputs: int = 6, n_tokens: int = V) -> tuple[TwoLevelSoftmax, Any, Any]:
+    torch.manual_seed(1)
+    rng = np.random.default_rng(2)
+    made = TwoLevelSoftmax(n_inputs, n_tokens).double()
+    counts = rng.integers(0, 50, n_tokens)
+    made.begin(counts, rng.standard_normal((n_tokens, 5)) * (counts > 0)[:, None], 0)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.5)
+    hidden = torch.randn(50, n_inputs, dtype=torch.float64, requires_grad=True)
+    return made, hidden, torch.from_numpy(rng.integers(n_tokens, size=50))
+
+
+@pytest.mark.parametrize("n_tokens", [1, 2, 5, V, 700])
+def test_a_softmax_in_two_levels_is_a_distribution_and_its_losses_are_its_logs(n_tokens: int):
+    made, hidden, targets = softmax(n_tokens=n_tokens)
+    logs = made.log_probabilities(hidden)
+    torch.testing.assert_close(logs.exp().sum(dim=-1), torch.ones(50).double(), rtol=0, atol=1e-12)
+    expected = -logs.gather(1, targets[:, None])[:, 0]
+    losses = made.losses(hidden, targets)
+    torch.testing.assert_close(losses, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_classes_one_by_one_and_all_words_at_once_agree_in_losses_and_gradients():
+    made, hidden, targets = softmax()
+    classes, places = made.word_class[targets], made.position[targets]
+    found = []
+    for within in (made._by_class, made._masked):
+        losses = within(hidden, classes, places)
+        found.append([losses, *torch.autograd.grad(losses.sum(), [hidden, made.coef])])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_of_a_softmax_in_two_levels_is_that_of_finite_differences():
+    made, hidden, targets = softmax()
+    (gradient,) = torch.autograd.grad(made.losses(hidden, targets).sum(), hidden)
+    for row, column in ((0, 0), (7, 3), (49, 5)):
+        moved = [hidden.detach().clone() for _ in range(2)]
+        moved[0][row, column] += 1e-4
+        moved[1][row, column] -= 1e-4
+        up, down = (made.losses(each, targets).sum().item() for each in moved)
+        assert (up - down) / 2e-4 == pytest.approx(float(gradient[row, column]), abs=1e-6)
+
+
+def test_the_first_distribution_is_that_of_the_counts():
+    made = TwoLevelSoftmax(4, V)
+    counts = np.random.default_rng(0).integers(0, 90, V)
+    made.begin(counts, np.random.default_rng(1).standard_normal((V, 3)), 0)
+    expected = (counts + 0.5) / (counts + 0.5).sum()
+    found = made.log_probabilities(torch.zeros(1, 4)).exp()[0].detach().numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert int(made.word_class.max()) < n_classes(V) <= V
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 30), st.integers(0, 5), st.randoms(use_true_random=False))
+def test_last_tokens_are_those_of_the_sequence(n: int, k: int, random: Any):
+    tokens = np.array([random.randrange(9) for _ in range(n)])
+    starts = np.array(sorted({0, *(random.randrange(n) for _ in range(3))}))
+    found = last_tokens(tokens, starts, k, -1)
+    for place in range(n):
+        begin = starts[starts <= place].max()
+        before = tokens[begin : place + 1][::-1].tolist()
+        assert found[place].tolist() == (before + [-1] * k)[:k]
+
+
+@pytest.mark.parametrize("n_features", [0, 8])
+def test_states_are_those_of_the_core(n_features: int):
+    made, text = network(n_features=n_features), stream(60, seed=5)
+    features = None
+    if n_features:
+        words = SpectralWordFeatures(n_features, random_state=3)
+        features = words.fit(stream().tokens, starts=stream().starts, n_tokens=V).embedding_
+        features = features / features[np.unique(stream().tokens)].std()
+        np.testing.assert_allclose(made.inputs.vectors.numpy(), features, rtol=1e-4, atol=1e-5)
+    hidden = made.harvest(text.tokens, text.starts)
+    for begin, end in zip(text.starts, np.append(text.starts[1:], 60), strict=True):
+        ids = text.tokens[begin:end]
+        expected = made.reservoir.transform(ids, features=features)
+        np.testing.assert_allclose(hidden[begin:end, :30].numpy(), expected, atol=2e-5)
+        assert hidden[begin, 30:].tolist() == [ids[0], V, V]
+        encoded, _ = made.encode(torch.from_numpy(ids)[None])
+        torch.testing.assert_close(encoded[0], hidden[begin:end], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_text_read_in_pieces_is_text_read_at_once(options: dict[str, Any]):
+    made, text = network(**options), torch.from_numpy(stream(24).tokens.reshape(2, 12))
+    whole, last = made.encode(text)
+    first, state = made.encode(text[:, :5])
+    second, end = made.encode(text[:, 5:], state)
+    torch.testing.assert_close(torch.cat([first, second], dim=1), whole)
+    for ours, theirs in zip(end, last, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    logits = made.head(whole[0])
+    losses = made.loss(whole[0], text[0])
+    expected = -torch.log_softmax(logits, dim=-1).gather(1, text[0][:, None])[:, 0]
+    torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_parameters_are_counted_without_the_network(options: dict[str, Any]):
+    made = network(**options)
+    assert n_trained("esn+mlp", made.settings(), V) == made.n_trained
+    assert not any(p.requires_grad for p in made.frozen_weights() if isinstance(p, torch.Tensor))
+
+
+def test_pairs_with_vectors_are_the_most_frequent():
+    text, made = stream(), network(n_pairs=7)
+    counts: Counter[tuple[int, int]] = Counter()
+    for begin, end in zip(text.starts, np.append(text.starts[1:], 900), strict=True):
+        ids = text.tokens[begin:end].tolist()
+        counts.update(pairwise(ids))
+    found = [divmod(key, V) for key in made.pairs.tolist()]
+    least = sorted(counts.values())[-7]
+    assert len(set(found)) == 7
+    assert all(counts[pair] >= least for pair in found)
+
+
+def test_units_are_standardised_by_the_states_of_the_text():
+    text, made = stream(), network()
+    states = made.harvest(text.tokens, text.starts)[:, :30].double()
+    torch.testing.assert_close(made.mean.double(), states.mean(dim=0), rtol=1e-4, atol=1e-5)
+    deviation = states.std(dim=0, correction=0)
+    torch.testing.assert_close(made.deviation.double(), deviation, rtol=1e-4, atol=1e-5)
+
+
+def test_the_state_is_used_and_nothing_goes_back_through_time():
+    losses = {}
+    for state in (True, False):
+        reservoir = RESERVOIR | {"n_units": 100}
+        made = network(state=state, n_direct=2, n_pairs=0, reservoir=reservoir)
+        plan = Plan(batch_size=8, epochs=12, learning_rate=0.01, betas=(0.9, 0.98))
+        trainer = NetworkTrainer(made, stream(4000), stream(600, seed=9), plan)
+        trainer.run()
+        losses[state] = trainer.last_score
+        assert not made.encode(torch.zeros(1, 3, dtype=torch.int64))[0].requires_grad
+    # What was said four tokens before is in the state alone.
+    assert losses[True] < losses[False] - 0.15
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_a_folder_scores_as_the_network_did(options: dict[str, Any], tmp_path: Path):
+    model = TorchLanguageModel(network(**options))
+    docs = [stream(30, seed=4).tokens]
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.log_likelihood(docs)[0], model.log_likelihood(docs)[0])
+    assert loaded.predict_proba(docs[0][:5]).sum() == pytest.approx(1)
+    assert loaded.predict_proba([]).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("value", "said"), [(999, "must lie in"), (5, "none of them empty")])
+def test_classes_that_cannot_be_are_refused(value: int, said: str, tmp_path: Path):
+    model = TorchLanguageModel(network())
+    model.network.output.word_class[:] = 0
+    model.network.output.word_class[0] = value
+    model.save(tmp_path / "model")
+    with pytest.raises(ModelFormatError, match=said):
+        load_model(tmp_path / "model")
+
+
+def test_neither_a_state_nor_tokens_is_refused():
+    with pytest.raises(ValueError, match="n_direct must be at least 1, got 0"):
+        network(state=False, n_direct=0)
