@@ -21,6 +21,7 @@ from esnlm.models.resumable_run import StoppedError  # noqa: E402
 from esnlm.models.training_log import TrainingLog  # noqa: E402
 from esnlm.storage.checkpoints import CheckpointError, Checkpoints  # noqa: E402
 from esnlm.text.corpus import CorpusError, TokenStream  # noqa: E402
+from esnlm.torch.networks.deep_readout import DeepReadout  # noqa: E402
 from esnlm.torch.networks.esn import EchoStateNetwork, EchoStateNetworkWithEmbedding  # noqa: E402
 from esnlm.torch.networks.lstm import LSTM  # noqa: E402
 from esnlm.torch.networks.network import Network  # noqa: E402
@@ -52,6 +53,8 @@ def made(name: str) -> Network:
         return EchoStateNetwork(V, reservoir=RESERVOIR, rank=6, dropout=0.1)
     if name == "esn+i":
         return EchoStateNetworkWithEmbedding(V, reservoir=RESERVOIR)
+    if name == "esn+mlp":
+        return DeepReadout(V, reservoir=RESERVOIR, width=8, n_hidden=6, n_pairs=5)
     return LSTM(V, n_units=8, dropout=0.1)
 
 
@@ -84,7 +87,7 @@ def trainer_of(name: str, plan: Plan) -> NetworkTrainer:
     return NetworkTrainer(made(name), corpus(starts=starts), held_out, plan)
 
 
-@pytest.mark.parametrize("name", ["esn", "esn+i", "lstm"])
+@pytest.mark.parametrize("name", ["esn", "esn+i", "esn+mlp", "lstm"])
 @pytest.mark.parametrize("plan", PLANS)
 def test_a_run_stopped_at_every_step_ends_in_the_same_bits(
     name: str, plan: str, tmp_path: Path

@@ -13,11 +13,11 @@ from esnlm.commands.training_run import PassOptions
 
 @group(
     "Training by gradient",
-    "With --model NAME a network of the extra esnlm[torch] is trained: esn, esn+i, lstm, gpt2,"
-    " mts-lstm, aerc, laerc, transformer and others, in the settings of its paper unless"
-    " options say otherwise. --option NAME=VALUE sets any other parameter of the network, and"
-    " reservoir options are those of esn and esn+i. Several processes: torchrun"
-    " --nproc-per-node=N -m -- esnlm train ...",
+    "With --model NAME a network of the extra esnlm[torch] is trained: esn, esn+i, esn+mlp,"
+    " lstm, gpt2, mts-lstm, aerc, laerc, transformer and others, in the settings of its paper"
+    " unless options say otherwise. --option NAME=VALUE sets any other parameter of the"
+    " network, and reservoir options are those of esn, esn+i and esn+mlp. Several processes:"
+    " torchrun --nproc-per-node=N -m -- esnlm train ...",
 )
 class NetworkOptions:
     """A network and its training; what is not given is the network's own."""
