@@ -19,6 +19,7 @@ from esnlm.models.resumable_run import StoppedError
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shards import Shards
 from esnlm.torch.networks.esn import EchoStateNetworkWithEmbedding
+from esnlm.torch.networks.network import Network
 from esnlm.torch.training.plan import Plan
 from esnlm.torch.training.trainer import NetworkTrainer
 
@@ -38,7 +39,10 @@ def main() -> None:
     paces: dict[str, list[float]] = {name: [] for name in PLANS}
     for _ in range(REPEATS):
         for name, plan in PLANS.items():
-            paces[name].append(pace(stream, n_tokens, args.units, Plan(**plan), args.steps))
+            torch.manual_seed(0)
+            reservoir = {"n_units": args.units, "random_state": 0}
+            network = EchoStateNetworkWithEmbedding(n_tokens, reservoir=reservoir)
+            paces[name].append(pace(network, stream, Plan(**plan), args.steps))
     plain = median(paces["float32"])
     setting = f"ESN+i, N = {args.units}, V = {n_tokens}, {torch.get_num_threads()} threads"
     report(
@@ -50,13 +54,9 @@ def main() -> None:
     )
 
 
-def pace(stream: TokenStream, n_tokens: int, n_units: int, plan: Plan, n_steps: int) -> float:
+def pace(network: Network, stream: TokenStream, plan: Plan, n_steps: int) -> float:
     """Tokens a second between a tenth of the steps and the last of them."""
-    torch.manual_seed(0)
-    reservoir = {"n_units": n_units, "random_state": 0}
-    trainer = NetworkTrainer(
-        EchoStateNetworkWithEmbedding(n_tokens, reservoir=reservoir), stream, None, plan
-    )
+    trainer = NetworkTrainer(network, stream, None, plan)
     begun = [0.0, 0.0]
 
     def stop() -> bool:
