@@ -1,6 +1,7 @@
 from .grammars.elman import ElmanGrammar as ElmanGrammar
 from .models.ngram import NgramLanguageModel as NgramLanguageModel
 from .models.reservoir import LanguageModel as LanguageModel
+from .readouts.base.classifier import ClassifierReadout as ClassifierReadout
 from .readouts.factored.factored import ClassFactoredReadout as ClassFactoredReadout
 from .readouts.factored.low_rank import LowRankReadout as LowRankReadout
 from .readouts.linear.ridge import RidgeReadout as RidgeReadout

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.models.base import SequenceModel, check_no_labels
 from esnlm.models.saving import Contents, class_of, describe, parameters
 from esnlm.models.states import StateBlocks
+from esnlm.readouts.base.classifier import ClassifierReadout, is_foreign
 from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
 from esnlm.readouts.registry import BY_OPTION
 from esnlm.reservoir.reservoir import Reservoir
@@ -47,8 +48,9 @@ class LanguageModel(SequenceModel):
     reservoir : Reservoir, optional
         Taken as it is where it has weights already; otherwise a copy is drawn for the vocabulary.
         Default: 1 000 units on cyclic offsets.
-    readout : a readout of this package, or its name on the command line
-        A copy is fitted.
+    readout : a readout of this package, its name on the command line, or a classifier
+        A copy is fitted; of scikit-learn's classifiers those with ``predict_proba``, in a
+        `ClassifierReadout`.
     tokenizer : Tokenizer, "word", "char" or None
         A name trains one on the documents of `fit`; None is words where they are text.
     features : WordFeatures, optional
@@ -150,7 +152,10 @@ class LanguageModel(SequenceModel):
 
     def read(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
-        readouts = f"a readout of this package, such as RidgeReadout(), or {', '.join(BY_OPTION)}"
+        readouts = (
+            f"a readout of this package, such as RidgeReadout(), or {', '.join(BY_OPTION)}, or a"
+            " classifier of scikit-learn with predict_proba"
+        )
         for name, part, method, kind in (
             ("reservoir", self.given_reservoir, "harvest", "a Reservoir"),
             ("readout", self.given_readout, "fit_blocks", readouts),
@@ -171,12 +176,12 @@ class LanguageModel(SequenceModel):
 
     @property
     def given_readout(self) -> Any:
-        """The readout of the constructor, or that of its name."""
+        """The readout of the constructor, or that of its name; classifiers in a readout."""
         if isinstance(self.readout, str) and self.readout in BY_OPTION:
             readout = BY_OPTION[self.readout].load()()
             seeded = "random_state" in readout.get_params()
             return readout.set_params(random_state=self.random_state) if seeded else readout
-        return self.readout
+        return ClassifierReadout(self.readout) if is_foreign(self.readout) else self.readout
 
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
@@ -231,14 +236,14 @@ class LanguageModel(SequenceModel):
     def _contents(self, *, training: bool = False) -> Contents:
         check_is_fitted(self, "readout_")
         parts = {"reservoir": self.reservoir_, "readout": self.readout_, "features": self.features_}
+        arrays: Arrays = {}
+        for name, part in parts.items():
+            arrays |= {} if part is None else with_prefix(name, part.state_dict())
         config = {
             "n_tokens": self.n_tokens_,
             "settings": {name: getattr(self, name) for name in _SETTINGS},
             **{name: describe(part) for name, part in parts.items()},
         }
-        arrays: Arrays = {}
-        for name, part in parts.items():
-            arrays |= {} if part is None else with_prefix(name, part.state_dict())
         files = {WEIGHTS: arrays}
         if training:
             files[TRAINING] = self.readout_.state_dict(training=True)
