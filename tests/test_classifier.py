@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
@@ -64,7 +66,7 @@ def test_tokens_that_never_occurred_are_possible() -> None:
     fitted = model(DecisionTreeClassifier(random_state=0)).fit([some])
     P = fitted.predict_proba(some[:7])
     assert P.sum() == pytest.approx(1)
-    assert P[5] == pytest.approx(1e-3 * 0.5 / (len(some) - 1 + V / 2), rel=1e-4)
+    assert P[5] == pytest.approx(1e-6 * 0.5 / (len(some) - 1 + V / 2), rel=1e-4)
     assert np.isfinite(fitted.perplexity([TOKENS]))
 
 
@@ -88,13 +90,113 @@ def test_held_out_text_chooses_how_much_frequencies_count() -> None:
     assert again.score([noise[400:]]) == pytest.approx(fitted.score([noise[400:]]))
 
 
-def test_folders_cannot_hold_it_but_pickles_can(tmp_path: Path) -> None:
+SAVED = [
+    MLPClassifier((9, 7), max_iter=30, random_state=0),
+    MLPClassifier(6, activation="tanh", solver="lbfgs", max_iter=15, random_state=0),
+    LogisticRegression(C=0.5),
+]
+
+
+@pytest.mark.parametrize("classifier", SAVED, ids=repr)
+@pytest.mark.parametrize("n_classes", [2, 7])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_network_is_saved_as_arrays_and_loads(
+    classifier: Any, n_classes: int, tmp_path: Path
+) -> None:
+    fitted = model(classifier).fit([TOKENS % n_classes])  # not every token occurs
+    fitted.save(tmp_path / "model")
+    assert {path.suffix for path in (tmp_path / "model").iterdir()} == {".json", ".safetensors"}
+    loaded = LanguageModel.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.score([TOKENS]), fitted.score([TOKENS]))
+    assert loaded.n_parameters_ == fitted.n_parameters_
+    states = fitted.reservoir_.transform(TOKENS)
+    parts = [each.readout_.classifier_.predict(states) for each in (loaded, fitted)]
+    np.testing.assert_array_equal(*parts)
+    with pytest.raises(ValueError, match="cannot learn more rows"):
+        loaded.partial_fit([TOKENS])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_model_saved_to_learn_learns_as_the_one_that_was_saved(tmp_path: Path) -> None:
+    fitted = model(SAVED[0]).fit([TOKENS[:400]])
+    fitted.save(tmp_path / "model", training=True)
+    loaded = LanguageModel.load(tmp_path / "model")
+    for each in (loaded, fitted):
+        each.partial_fit([TOKENS[400:]])
+    np.testing.assert_array_equal(loaded.predict_proba([1, 2]), fitted.predict_proba([1, 2]))
+    assert fitted.score([TOKENS]) > LanguageModel.load(tmp_path / "model").score([TOKENS])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("coefs_.1", lambda a: a[:, :-1], "must have shape"),
+        ("intercepts_.0", lambda a: a[1:], "must have shape"),
+        ("classes_", lambda a: a + 5, "codes of classifier must lie in 0 .. 7"),
+        ("classes_", lambda a: a / 2, "classifier must be integers"),
+        ("coefs_.0", lambda a: a.astype(np.float16), "must be float32 or float64"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_arrays_that_do_not_fit_are_refused(name: str, change: Any, message: str) -> None:
+    readout = ClassifierReadout(SAVED[0]).fit(RNG.normal(size=(60, 3)), np.arange(60) % V)
+    arrays = readout.state_dict()
+    arrays[f"classifier.{name}"] = change(arrays[f"classifier.{name}"])
+    with pytest.raises(ValueError, match=message):
+        ClassifierReadout(SAVED[0]).load_state_dict(arrays)
+
+
+def test_folders_hold_no_pickle_and_so_no_other_classifier(tmp_path: Path) -> None:
     fitted = model(GaussianNB()).fit([TOKENS])
-    with pytest.raises(ValueError, match="cannot hold a GaussianNB: keep the model with joblib"):
+    with pytest.raises(ValueError, match=r"no pickle, and cannot hold a GaussianNB.*joblib\.dump"):
         fitted.save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.predict_proba([1, 2]), fitted.predict_proba([1, 2]))
+
+
+def test_a_class_that_only_has_the_name_is_not_saved(tmp_path: Path) -> None:
+    class MLPClassifier(GaussianNB):
+        pass
+
+    with pytest.raises(ValueError, match="cannot hold a MLPClassifier"):
+        model(MLPClassifier()).fit([TOKENS]).save(tmp_path / "model")
+
+
+@pytest.mark.parametrize("classifier", [LogisticRegression(), GaussianNB()])
+def test_a_fitted_classifier_is_taken_as_it_is(classifier: Any, tmp_path: Path) -> None:
+    reservoir = Reservoir(20, random_state=0).fit(n_inputs=V)
+    states, some = reservoir.transform(TOKENS), np.where(TOKENS == 5, 4, TOKENS)
+    classifier.fit(states[:-1], some[1:])
+    fitted = LanguageModel(reservoir, classifier, reset="never")
+    truth = classifier.predict_proba(states[3:4])[0]
+    np.testing.assert_allclose(fitted.predict_proba(TOKENS[:4])[[0, 1, 2, 3, 4, 6, 7]], truth)
+    assert fitted.predict_proba(TOKENS[:4])[5] == 0
+    parts = LanguageModel.of_parts(reservoir, classifier, reset="never")
+    assert parts.score([some]) == fitted.score([some])
+    if isinstance(classifier, LogisticRegression):
+        parts.save(tmp_path / "model")
+        loaded = LanguageModel.load(tmp_path / "model")
+        assert loaded.score([some]) == fitted.score([some])
+    frozen = LanguageModel(reservoir, FrozenEstimator(classifier), reset="never", n_tokens=V)
+    refitted = frozen.fit([TOKENS[:50]]).predict_proba(TOKENS[:4])
+    np.testing.assert_allclose(refitted[[0, 1, 2, 3, 4, 6, 7]], truth, rtol=1e-4, atol=1e-6)
+
+
+def test_a_classifier_fitted_on_other_labels_is_refused() -> None:
+    reservoir = Reservoir(20, random_state=0).fit(n_inputs=V)
+    words = GaussianNB().fit(reservoir.transform(TOKENS), np.array(list("abcdefgh"))[TOKENS])
+    with pytest.raises(ValueError, match="must be tokens, integers from 0 to 7, got"):
+        LanguageModel(reservoir, words).predict_proba(TOKENS[:4])
+
+
+def test_parts_that_are_fitted_predict_at_once_and_others_do_not() -> None:
+    whole = model(SoftmaxReadout()).fit([TOKENS])
+    again = LanguageModel(whole.reservoir_, whole.readout_, reset="never")
+    assert again.score([TOKENS]) == whole.score([TOKENS])
+    for unfitted in (Reservoir(20), SoftmaxReadout()), (whole.reservoir_, SoftmaxReadout()):
+        with pytest.raises(NotFittedError, match="call fit"):
+            LanguageModel(*unfitted).predict_proba([1])
 
 
 @pytest.mark.parametrize("readout", [Perceptron(), "tree", ClassifierReadout(Perceptron())])

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel, check_no_labels
 from esnlm.models.saving import Contents, class_of, describe, parameters
@@ -50,7 +49,8 @@ class LanguageModel(SequenceModel):
         Default: 1 000 units on cyclic offsets.
     readout : a readout of this package, its name on the command line, or a classifier
         A copy is fitted; of scikit-learn's classifiers those with ``predict_proba``, in a
-        `ClassifierReadout`.
+        `ClassifierReadout`. Where reservoir and readout (and tokenizer and features) are fitted
+        already, the model predicts with them as they are, until `fit` is called.
     tokenizer : Tokenizer, "word", "char" or None
         A name trains one on the documents of `fit`; None is words where they are text.
     features : WordFeatures, optional
@@ -221,7 +221,7 @@ class LanguageModel(SequenceModel):
     @property
     def n_parameters_(self) -> int:
         """Number of trained parameters: the readout's, and the features'."""
-        check_is_fitted(self, "readout_")
+        self._check_fitted()
         embedded = 0 if self.features_ is None else int(self.features_.embedding_.size)
         return int(self.readout_.n_parameters_) + embedded
 
@@ -234,7 +234,7 @@ class LanguageModel(SequenceModel):
         self._write(folder, *self._contents(training=training))
 
     def _contents(self, *, training: bool = False) -> Contents:
-        check_is_fitted(self, "readout_")
+        self._check_fitted()
         parts = {"reservoir": self.reservoir_, "readout": self.readout_, "features": self.features_}
         arrays: Arrays = {}
         for name, part in parts.items():
@@ -297,11 +297,29 @@ class LanguageModel(SequenceModel):
         The tokenizer and the features among these are fitted, too.
         """
         model = cls(reservoir, readout, **options)
-        model.reservoir_, model.readout_ = reservoir, readout
-        model.tokenizer_, model.features_ = options.get("tokenizer"), options.get("features")
-        model.n_tokens_ = len(readout.classes_)
-        model._carried, model.run_ = None, None
+        model._take_parts()
         return model
+
+    def _take_parts(self) -> None:
+        """Let the parts of the constructor, which are fitted, be those of the model."""
+        parts: Any = self
+        self.reservoir_, self.readout_ = parts.reservoir, parts.readout
+        self.tokenizer_, self.features_ = parts.tokenizer, parts.features
+        if is_foreign(self.readout):
+            known = (self.n_tokens, self.tokenizer and len(self.tokenizer))
+            given = None if self.features is None else len(self.features.embedding_)
+            n_tokens = next((n for n in (*known, given) if n), self.reservoir.n_inputs_)
+            self.readout_ = ClassifierReadout.of_fitted(self.readout, n_tokens)
+        self.n_tokens_ = len(self.readout_.classes_)
+        self._carried, self.run_ = None, None
+
+    def _check_fitted(self) -> None:
+        parts = (self.reservoir, "W_"), (self.readout, "classes_"), (self.features, "embedding_")
+        fitted = all(part is None or hasattr(part, name) for part, name in parts)
+        named = isinstance(self.tokenizer, str) or None in (self.reservoir, self.readout)
+        if not hasattr(self, "n_tokens_") and fitted and not named:
+            self._take_parts()
+        super()._check_fitted()
 
     def states_of(
         self, stream: TokenStream, *, washout: int = 0, verbose: bool = False
@@ -342,7 +360,7 @@ class LanguageModel(SequenceModel):
         self._carried = (state, read_on(last, stream.tokens[-len(last) :]))
 
     def _log_probabilities(self, stream: TokenStream) -> Floats:
-        check_is_fitted(self, "readout_")
+        self._check_fitted()
         scores = np.zeros(len(stream.tokens))
         if not stream.n_predicted:
             return scores
@@ -352,7 +370,7 @@ class LanguageModel(SequenceModel):
 
     def _read(self, ids: Array, state: Any = None) -> Array:
         """The columns of the readout (n_columns,) after ids (n,) were read from ``state``."""
-        check_is_fitted(self, "readout_")
+        self._check_fitted()
         n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
         if state is None:
             state = np.zeros(self.n_columns_, dtype=dtype)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from esnlm.readouts.base.classifier import SAVED
 from esnlm.readouts.registry import BY_CLASS
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.utils.arrays import Arrays
@@ -19,7 +20,9 @@ CLASSES = {
     "Reservoir": "esnlm.reservoir.reservoir",
     "WordFeatures": "esnlm.reservoir.word_features",
     "SpectralWordFeatures": "esnlm.reservoir.spectral_features",
-} | {name: f"esnlm.readouts.{entry.module}" for name, entry in BY_CLASS.items()}
+    **{name: f"esnlm.readouts.{entry.module}" for name, entry in BY_CLASS.items()},
+    **SAVED,
+}
 
 
 def describe(estimator: Any) -> Any:

@@ -21,6 +21,7 @@ READOUTS = (
     Entry("SoftmaxReadout", "softmax.softmax", "softmax"),
     Entry("MixtureOfExpertsReadout", "mixture.mixture", "moe"),
     Entry("ClassFactoredReadout", "factored.factored", "factored"),
+    Entry("ClassifierReadout", "base.classifier"),
     Entry("LowRankReadout", "factored.low_rank", "lowrank"),
     Entry("NormalisedSoftmaxReadout", "softmax.layer_norm"),
     Entry("ReducedRankSoftmaxReadout", "softmax.reduced_rank"),

@@ -1,21 +1,32 @@
 """Any classifier of scikit-learn as a readout."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier
+from sklearn.preprocessing import LabelBinarizer
+from sklearn.utils.validation import check_is_fitted
 
 from esnlm.readouts.base.blocks import Blocks, blocks_rows, in_memory
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.base.rows import Rows
-from esnlm.utils.arrays import Array, Floats, Ints
+from esnlm.utils.array_shapes import check_arrays
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints
 from esnlm.utils.interpolation import likeliest_weight
 from esnlm.utils.memory import check_memory
+from esnlm.utils.state_dict import Stateful, saved, under_prefix, with_prefix
 from esnlm.utils.validation import Number, check_parameters, limited
 
 _LEAST_SHARE = 1e-6
+
+#: Classifiers that a model folder may hold, as plain arrays, and their modules.
+SAVED = {
+    "LogisticRegression": "sklearn.linear_model",
+    "MLPClassifier": "sklearn.neural_network",
+}
 
 
 def is_foreign(part: Any) -> bool:
@@ -33,20 +44,23 @@ class ClassifierReadout(StreamingReadout):
     added to each), as some classifiers find what they have not met impossible:
     ``p = (1 - s) p_classifier + s frequency``. Held-out rows choose s by their likelihood.
 
-    Rows are held in memory, which a corpus of millions of tokens exceeds, and chunks are learned
-    anew with all before them. Model folders cannot hold a classifier: keep it with joblib.
+    All rows are held in memory, which a corpus of millions of tokens exceeds, and with every
+    further chunk the classifier is fitted anew. Model folders hold `MLPClassifier` and
+    `LogisticRegression`, as arrays and without pickle; `save` refuses others, which joblib keeps.
 
     Parameters
     ----------
     classifier : an estimator with ``fit`` and ``predict_proba``
-        A copy is fitted on X (n, n_units) and codes (n,).
+        A copy is fitted on X (n, n_units) and codes (n,). One in scikit-learn's
+        `FrozenEstimator` stays as it was fitted.
     share : float
         s without held-out rows, between 0 and 1.
 
     Attributes
     ----------
     classifier_ : the fitted copy
-    frequencies_ : (V,) float64
+        Its ``classes_`` are codes.
+    frequencies_ : ndarray (V,) float64
     share_ : float
 
     Examples
@@ -60,8 +74,33 @@ class ClassifierReadout(StreamingReadout):
     True
     """
 
+    _state = ("frequencies_", "share_")
+    _learned = saved(rows="_rows")
+    _layouts: ClassVar[dict[str, str]] = {"frequencies_": "f V", "share_": "f"}
+
     classifier: Any = None
-    share: float = limited(1e-3, Number(0, 1))
+    share: float = limited(1e-6, Number(0, 1))
+
+    @classmethod
+    def of_fitted(cls, classifier: Any, n_classes: int) -> Self:
+        """The readout of a classifier that was fitted on states and codes, as it is.
+
+        Its ``classes_`` are integers from 0 to ``n_classes`` - 1; others are impossible to it.
+        """
+        check_is_fitted(classifier)
+        codes = np.asarray(classifier.classes_)
+        if codes.dtype.kind not in "iu" or not 0 <= codes.min() <= codes.max() < n_classes:
+            raise ValueError(
+                f"the classes of a fitted classifier must be tokens, integers from 0 to"
+                f" {n_classes - 1}, got {codes.tolist()[:5]} ..."
+            )
+        made = cls(classifier, share=0.0)
+        made.n_features_in_ = int(classifier.n_features_in_)
+        made.classes_ = np.arange(n_classes)
+        made._forget(fitted=True)
+        made.classifier_, made.share_, made._can_learn = classifier, 0.0, False
+        made.frequencies_ = np.full(n_classes, 1 / n_classes)
+        return made
 
     def _start(self) -> None:
         check_parameters(self)
@@ -70,6 +109,7 @@ class ClassifierReadout(StreamingReadout):
                 "classifier must be one of scikit-learn's with predict_proba, got"
                 f" {self.classifier!r}"
             )
+        self.__dict__.pop("classifier_", None)
         self._rows, self._stale = Rows("X", "codes"), False
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
@@ -80,6 +120,8 @@ class ClassifierReadout(StreamingReadout):
         rows = in_memory(blocks, 1 << 62)
         assert rows is not None, "no bound was given"
         self._fit(rows.X, rows.y)
+        # A copy, unless it is one: later chunks are learned together with these.
+        self._rows.add(*((rows.X.copy(), rows.y.copy()) if rows is blocks else (rows.X, rows.y)))
         if held_out is not None:
             self._choose_share(held_out)
 
@@ -125,10 +167,88 @@ class ClassifierReadout(StreamingReadout):
         return int(sum(arrays))
 
     def _before_saving(self, training: bool) -> None:
-        raise ValueError(
-            f"model folders cannot hold a {type(self.classifier).__name__}: keep the model with"
-            " joblib.dump, or take a readout of this package"
-        )
+        super()._before_saving(training)
+        name = type(self.classifier).__name__
+        if not training and not _is_saved(self.classifier):
+            raise ValueError(
+                f"model folders hold no pickle, and cannot hold a {name}: they hold"
+                f" {' and '.join(SAVED)}; keep the model with joblib.dump, or take a readout of"
+                " this package"
+            )
 
     def _names(self, training: bool) -> Mapping[str, str]:
-        return {}
+        plain = {} if training else {"classifier": "_plain"}
+        return {**super()._names(training), **plain}
+
+    @property
+    def _plain(self) -> "_Plain | None":
+        return None if "classifier_" not in vars(self) else _Plain(self.classifier_)
+
+    @_plain.setter
+    def _plain(self, part: "_Plain") -> None:
+        self.classifier_ = part.classifier
+
+    def _required(self, arrays: Arrays, training: bool) -> Sequence[str]:
+        needed = () if training else ("classifier.classes_",)
+        return (*super()._required(arrays, training), *needed)
+
+    def _make_part(self, name: str, arrays: Arrays, training: bool) -> Stateful:
+        codes = arrays["codes" if name == "rows" else "classes_"]
+        check_arrays({name: codes}, {name: "i C"})
+        if not 0 <= codes.min() <= codes.max() < len(self.classes_):
+            raise ValueError(f"the codes of {name} must lie in 0 .. {len(self.classes_) - 1}")
+        if name == "rows":
+            check_arrays({"X": arrays["X"]}, {"X": "f C N"}, C=len(codes), N=self.n_features_in_)
+            return Rows("X", "codes").load_state_dict(arrays)
+        if not _is_saved(self.classifier):
+            raise TypeError(f"a {type(self.classifier).__name__} cannot be loaded")
+        part = _Plain(clone(self.classifier))
+        part.classifier.n_features_in_ = self.n_features_in_
+        return part.load_state_dict(arrays)
+
+
+def _is_saved(classifier: Any) -> bool:
+    home = SAVED.get(type(classifier).__name__)
+    return home is not None and type(classifier) is getattr(
+        import_module(home), type(classifier).__name__
+    )
+
+
+class _Plain(Stateful):
+    """The arrays of a fitted classifier of `SAVED`, by name."""
+
+    def __init__(self, classifier: Any) -> None:
+        self.classifier = classifier
+
+    def state_dict(self, *, training: bool = False) -> Arrays:
+        fitted = vars(self.classifier)
+        arrays = {n: fitted[n] for n in ("classes_", "coef_", "intercept_") if n in fitted}
+        for name in ("coefs_", "intercepts_"):
+            layers = enumerate(fitted.get(name, ()))
+            arrays |= with_prefix(name, {str(number): layer for number, layer in layers})
+        return arrays
+
+    def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
+        made = self.classifier
+        made.classes_ = np.asarray(arrays["classes_"])
+        # Two classes are one logit.
+        n_outputs = 1 if len(made.classes_) == 2 else len(made.classes_)
+        if type(made).__name__ == "LogisticRegression":
+            widths, layers = [made.n_features_in_, n_outputs], [("coef_", "intercept_", "f B A")]
+        else:
+            n_layers = len(under_prefix("coefs_", arrays))
+            names = range(n_layers)
+            layers = [(f"coefs_.{i}", f"intercepts_.{i}", "f A B") for i in names]
+            widths = [made.n_features_in_, *(len(arrays[f"intercepts_.{i}"]) for i in names)]
+            widths[-1] = n_outputs
+        for (weights, offsets, layout), A, B in zip(layers, widths, widths[1:], strict=False):
+            check_arrays({"": arrays[weights]}, {"": layout}, A=A, B=B)
+            check_arrays({"": arrays[offsets]}, {"": "f B"}, B=B)
+        if type(made).__name__ == "LogisticRegression":
+            made.coef_, made.intercept_ = arrays["coef_"], arrays["intercept_"]
+            return self
+        made.coefs_, made.intercepts_ = ([arrays[layer[i]] for layer in layers] for i in (0, 1))
+        made.n_layers_, made.n_outputs_ = len(layers) + 1, n_outputs
+        made.out_activation_ = "logistic" if n_outputs == 1 else "softmax"
+        made._label_binarizer = LabelBinarizer().fit(made.classes_)
+        return self
