@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Perceptron
@@ -16,6 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from esnlm import ClassifierReadout, LanguageModel, Reservoir, SoftmaxReadout
+from esnlm.readouts.base.early_stopping import stopped_early
 from esnlm.utils import memory
 
 V = 8
@@ -88,6 +90,49 @@ def test_held_out_text_chooses_how_much_frequencies_count() -> None:
     assert fitted.score([noise[400:]]) > model(tree).fit([noise[:400]]).score([noise[400:]])
     again = model(ClassifierReadout(tree, share=fitted.readout_.share_)).fit([noise[:400]])
     assert again.score([noise[400:]]) == pytest.approx(fitted.score([noise[400:]]))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_held_out_rows_stop_a_network_at_its_best_and_lower_its_rate() -> None:
+    noise = RNG.integers(0, 3, 900)  # likely to overfit
+    docs, held = [np.stack([TOKENS, noise]).T.ravel()[:500]], [TOKENS[500:]]
+    network = MLPClassifier(60, learning_rate_init=0.01, max_iter=60, random_state=0)
+    long = model(ClassifierReadout(network)).fit(docs, held_out=held)
+    stopped = model(ClassifierReadout(network, patience=2)).fit(docs, held_out=held)
+    assert stopped.score(held) > long.score(held)
+    again = model(ClassifierReadout(network, patience=2)).fit(docs, held_out=held)
+    assert again.score(held) == stopped.score(held)
+    assert stopped.readout_.classifier_.get_params() == network.get_params()
+    assert network.get_params()["max_iter"] == 60
+    with pytest.raises(NotFittedError):
+        network.predict_proba(np.zeros((1, 20)))
+    alone = model(ClassifierReadout(network, patience=2)).fit(docs)  # nothing held out
+    assert alone.score(held) == model(ClassifierReadout(network)).fit(docs).score(held)
+
+
+def test_passes_are_bounded_and_the_best_is_kept() -> None:
+    scores, seen = iter([-3.0, -2.0, -2.5, -2.4, -1.0, -1.5, -1.2, -4.0, -5.0]), []
+
+    def score(network: Any) -> float:
+        seen.append((round(network.learning_rate_init, 6), network.coefs_[0].copy()))
+        return next(scores)
+
+    X, y = RNG.normal(size=(50, 3)), np.arange(50) % 3
+    network = MLPClassifier(4, learning_rate_init=0.1, random_state=0)
+    kept = stopped_early(clone(network), X, y, score, patience=2)
+    assert [rate for rate, _ in seen] == [0.1] * 4 + [0.03] * 3 + [0.009] * 2
+    np.testing.assert_array_equal(kept.coefs_[0], seen[4][1])
+    fewer = stopped_early(clone(network).set_params(max_iter=3), X, y, lambda _: 0.0, patience=9)
+    assert fewer.n_iter_ == 1  # counts those of the first pass alone
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [GaussianNB(), MLPClassifier(solver="lbfgs"), MLPClassifier(early_stopping=True)],
+)
+def test_patience_wants_a_network(classifier: Any) -> None:
+    with pytest.raises(ValueError, match="patience is for an MLPClassifier of solver adam or sgd"):
+        ClassifierReadout(classifier, patience=2).fit(np.eye(4), np.arange(4))
 
 
 SAVED = [
