@@ -1,28 +1,27 @@
 """``esnlm elman``: reservoir sizes x readouts x word features x seeds on Elman's grammar.
 
-The setting of Rachez & Hagiwara, section 4: two corpora of 5 500 sentences, each read as one
-long sequence, spectral radius 0.97, input scaling 1, no leak, the state never reset.
+Two corpora of 5 500 sentences; settings that were found on held-out sentences of the first, or
+those of Rachez & Hagiwara, section 4 (``--preset rachez2012``).
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, given, group
-from esnlm.commands.options.grid import GridOptions, Sizes, names, results_folder
-from esnlm.commands.options.values import integer, real
+from esnlm.commands.options.grid import Sizes, names, results_folder
+from esnlm.commands.options.values import LeakRate, integer, number, positive, real
 from esnlm.experiments.common.grid import Row, run_grid
 from esnlm.experiments.elman import READOUTS
+from esnlm.experiments.elman.presets import PRESETS, Settings, preset
 from esnlm.utils.memory import check_memory
-
-if TYPE_CHECKING:
-    from esnlm.experiments.elman.run import Settings
 
 NGRAM_ORDERS = (1, 2, 3, 4, 5)
 
@@ -31,14 +30,15 @@ _CORPORA = ("train_sentences", "test_sentences", "grammar", "version")
 _SCORES = (
     "perplexity", "cosine", "oracle_perplexity", "n_train_tokens", "n_test_tokens", "n_parameters",
 )  # fmt: skip
+_SETTINGS = tuple(field.name for field in fields(Settings))
 COLUMNS = (
     *_KEY, *_SCORES, "fit_seconds", "score_seconds", "drive_seconds", "alpha", "train_perplexity",
-    "train_cosine", "train_oracle_perplexity", "train_sentences", "test_sentences", "experts",
-    "spectral_radius", "input_scaling", "degree", "grammar", "version",
+    "train_cosine", "train_oracle_perplexity", "preset", *_SETTINGS, "version",
 )  # fmt: skip
 NGRAM_COLUMNS = ("order", "seed", *_SCORES, *_CORPORA)
+_AtLeastZero = number("R", "be at least 0 and finite", lambda value: 0 <= value < math.inf)
 # Slowest readout first: only the order of starting depends on it.
-_PACE = ("moe", "factored", "softmax", "ridge")
+_PACE = ("moe", "mlp", "factored", "softmax", "ridge")
 
 
 @group("Grammar")
@@ -77,19 +77,35 @@ class GrammarOptions:
 
 
 @group()
-class ElmanOptions(GridOptions):
+class ElmanOptions:
     """Options of ``esnlm elman``."""
 
     out: Folder = Path("elman")
+    """Folder of the CSVs and plots."""
+    preset: Literal[tuple(PRESETS)] = "found"  # type: ignore[valid-type]
+    """Settings that are not given: found on training text, or those of a paper."""
     sizes: Sizes = (10, 25, 50, 100, 200)
+    """Reservoir sizes."""
     readouts: Annotated[tuple[str, ...], names(READOUTS)] = READOUTS
     """Readouts of the grid."""
-    features: tuple[Annotated[int, integer("F", 0)], ...] = (0, 2, 5)
+    features: tuple[Annotated[int, integer("F", 0)], ...] = (0, 2, 6)
     """Dimensions of the word features; 0 drives the reservoir with one-hot words."""
     seeds: Annotated[int, integer("K", 1)] = 3
     """Run seeds 0 .. K-1."""
     experts: Annotated[int, integer("K", 1)] = 10
     """Experts of the mixture."""
+    spectral_radius: Annotated[float | None, _AtLeastZero] = None
+    """Spectral radius of the recurrent weights; 0: units apart (default: the preset's)."""
+    input_scaling: Annotated[float | None, positive("S")] = None
+    """Deviation of the input weights (default: the preset's)."""
+    degree: Annotated[int, integer("D", 1)] = 32
+    """Mean recurrent in-degree of a unit."""
+    leak_rate: LeakRate = None
+    """Leak rate A, uniform:LOW:HIGH or inverse_gamma:ALPHA (default: the preset's)."""
+    reset: Literal["sentence", "never"] | None = None
+    """Where the state is reset (default: the preset's)."""
+    word_features: Literal["spectral", "gradient"] | None = None
+    """Word features in closed form, or learned by gradient (default: the preset's)."""
     jobs: Annotated[int | None, integer("N", 1)] = None
     """Processes (default: the available cores)."""
     # Fewer leave none to choose penalties on.
@@ -104,10 +120,12 @@ class ElmanOptions(GridOptions):
 
 def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
-    from esnlm.experiments.elman.run import Settings, make_grammar
+    from esnlm.experiments.elman.run import make_grammar
 
-    shared = {field.name: getattr(options, field.name) for field in fields(Settings)}
-    settings = Settings(**shared | {"grammar": options.grammar.as_json()})
+    given = {name: getattr(options, name, None) for name in _SETTINGS}
+    given |= {"grammar": options.grammar.as_json()}
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = preset(options.preset, **given)
     make_grammar(settings.grammar)
     largest = max(options.sizes)  # every readout has two Gram matrices
     check_memory(f"a readout of {largest} units", 16 * largest**2, "lower --sizes")
@@ -131,7 +149,7 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     return 0
 
 
-def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list[Row], list[Row]]:
+def run_experiment(settings: Settings, options: ElmanOptions) -> tuple[list[Row], list[Row]]:
     """Rows of ``elman.csv`` and of ``ngrams.csv``."""
     from esnlm.experiments.elman.run import run_ngram, run_readout, version
 
@@ -140,7 +158,7 @@ def run_experiment(settings: "Settings", options: ElmanOptions) -> tuple[list[Ro
         same_states = setting["n_units"], setting["features"], setting["seed"]
         return (*same_states, -_PACE.index(setting["readout"]))
 
-    shared = asdict(settings) | {"version": version()}
+    shared = asdict(settings) | {"preset": options.preset, "version": version()}
     seeds = range(options.seeds)
     ngrams = run_grid(
         [{"order": order, "seed": seed} for seed in seeds for order in NGRAM_ORDERS],

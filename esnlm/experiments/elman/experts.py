@@ -8,7 +8,8 @@ import pandas as pd
 from scipy.stats import entropy
 
 from esnlm.experiments.common.markdown import markdown_table
-from esnlm.experiments.elman.run import Settings, drive, fit_readout, make_corpora
+from esnlm.experiments.elman.presets import Settings
+from esnlm.experiments.elman.run import drive, fit_readout, make_corpora
 from esnlm.grammars.elman import ElmanGrammar
 from esnlm.grammars.elman_rules import END
 from esnlm.storage.atomic import write_whole

@@ -11,7 +11,8 @@ from sklearn.decomposition import PCA
 
 from esnlm.experiments.common import figures
 from esnlm.experiments.common.grid import Row
-from esnlm.experiments.elman.run import Settings, drive, make_corpora
+from esnlm.experiments.elman.presets import Settings
+from esnlm.experiments.elman.run import drive, make_corpora
 from esnlm.utils.arrays import Array
 
 #: Readout -> name, colour, marker.
@@ -20,6 +21,7 @@ _READOUTS = {
     "softmax": ("softmax", figures.ORANGE, "s"),
     "moe": ("mixture of experts", figures.GREEN, "^"),
     "factored": ("class-factored", figures.PINK, "D"),
+    "mlp": ("network of a hidden layer", figures.SKY, "v"),
 }
 #: Groups of word classes in figure 5, which has nouns and verbs in either number.
 _GROUPS = {

@@ -4,24 +4,29 @@ import hashlib
 import inspect
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.neural_network import MLPClassifier
 
 from esnlm.evaluation.metrics import cosine_similarity, perplexity
 from esnlm.experiments.elman import READOUTS
+from esnlm.experiments.elman.presets import Settings
 from esnlm.grammars.elman import ElmanGrammar
+from esnlm.grammars.elman_rules import END
 from esnlm.ngrams.kneser_ney import KneserNey
-from esnlm.readouts.base.readout import ArrayBlocks, StreamingReadout
+from esnlm.readouts.base.blocks import ArrayBlocks
+from esnlm.readouts.base.classifier import ClassifierReadout
+from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.factored.factored import ClassFactoredReadout
 from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
+from esnlm.reservoir.spectral_features import SpectralWordFeatures
 from esnlm.reservoir.word_features import WordFeatures
 from esnlm.utils.arrays import Array, Floats, Tokens
 from esnlm.utils.validation import Choice
@@ -29,29 +34,18 @@ from esnlm.utils.version import __version__
 
 #: Share of the training sentences, the last ones, on which penalties and stops are chosen.
 HELD_OUT = 0.1
-#: Penalties that softmax and factored readouts choose from.
-PENALTIES = (1.0, 10.0)
+#: Readouts that stop by those sentences, and are not trained on them.
+STOPPED = ("moe", "mlp")
+#: Of the network: most passes over the rows, and how many without a gain lower its rate.
+PASSES, PATIENCE = 60, 3
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Settings shared by all runs of a grid.
-
-    ``grammar`` holds keyword arguments of `ElmanGrammar` as JSON; lengths are text there.
-    """
-
-    train_sentences: int = 5500
-    test_sentences: int = 5500
-    experts: int = 10
-    spectral_radius: float = 0.97
-    input_scaling: float = 1.0
-    degree: int = 32
-    grammar: str = "{}"
+_PARTS = Reservoir, WordFeatures, SpectralWordFeatures, KneserNey, ElmanGrammar
 
 
 def version() -> str:
     """The package's version and a digest of the defaults that rows depend on but do not name."""
-    signatures = map(inspect.signature, (Reservoir, WordFeatures, KneserNey, ElmanGrammar))
+    signatures = map(inspect.signature, _PARTS)
     parts = {
         "held_out": HELD_OUT,
         "parts": [{n: repr(p.default) for n, p in s.parameters.items()} for s in signatures],
@@ -61,6 +55,10 @@ def version() -> str:
         parts, default=lambda r: [type(r).__name__, r.get_params(deep=False)], sort_keys=True
     )
     return f"{__version__}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+#: Kinds of word features.
+WORD_FEATURES: dict[str, Any] = {"gradient": WordFeatures, "spectral": SpectralWordFeatures}
 
 
 class Corpora(NamedTuple):
@@ -118,7 +116,14 @@ def make_corpora(settings: Settings, seed: int) -> Corpora:
 def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
     """Unfitted readouts of a name in `READOUTS`, one for each penalty to choose from."""
     Choice(READOUTS).check("readout", name)
-    softmax = [SoftmaxReadout(alpha) for alpha in PENALTIES]
+    softmax = [SoftmaxReadout(alpha) for alpha in settings.penalties]
+    network = MLPClassifier(
+        settings.hidden,
+        alpha=settings.alpha,
+        learning_rate_init=3e-3,
+        max_iter=PASSES,
+        random_state=seed,
+    )
     kinds: dict[str, list[Any]] = {
         "ridge": [RidgeReadout()],
         "softmax": softmax,
@@ -127,13 +132,14 @@ def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingRea
             ClassFactoredReadout(class_readout=part, word_readout=part, random_state=seed)
             for part in softmax
         ],
+        "mlp": [ClassifierReadout(network, patience=PATIENCE)],
     }
     return kinds[name]
 
 
 @lru_cache(maxsize=1)
 def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
-    """States of both corpora of a seed, each one sequence from a zero state that is never reset.
+    """States of both corpora of a seed.
 
     With ``features`` F > 0 the word features are learned on the training corpus first
     (section 3.2), then drive the same recurrent weights.
@@ -141,18 +147,45 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     corpora = make_corpora(settings, seed)
     start = time.perf_counter()
     n_tokens = len(corpora.grammar.vocabulary)
-    names = "spectral_radius", "input_scaling", "degree"
+    names = "spectral_radius", "input_scaling", "degree", "leak_rate"
     given = {name: getattr(settings, name) for name in names}
     reservoir = Reservoir(n_units, random_state=seed, **given).fit(n_inputs=features or n_tokens)
     embedding = None
     if features:
-        words = WordFeatures(features, random_state=seed)
+        words = WORD_FEATURES[settings.word_features](features, random_state=seed)
         embedding = words.fit(corpora.train, reservoir=reservoir, n_tokens=n_tokens).embedding_
-    train = reservoir.transform(corpora.train, features=embedding)[:-1]
+    train = _states(reservoir, embedding, corpora.train, corpora, settings.reset)
+    mean, deviation = np.float32(0), np.float32(1)
+    if settings.standardised:
+        mean, deviation = train.mean(axis=0), train.std(axis=0)
+        deviation[deviation == 0] = 1
+    train = (train - mean) / deviation
     trained_at = time.perf_counter()
-    test = reservoir.transform(corpora.test, features=embedding)[:-1]
+    test = _states(reservoir, embedding, corpora.test, corpora, settings.reset)
+    test = (test - mean) / deviation
     end = time.perf_counter()
     return Driven(train, test, embedding, trained_at - start, end - trained_at)
+
+
+def _states(
+    reservoir: Reservoir, embedding: Floats | None, tokens: Tokens, corpora: Corpora, reset: str
+) -> Array:
+    """States (T - 1, n_units) of tokens (T,), one long sequence, or sentence by sentence.
+
+    A sentence is then read from the zero state, after the full stop that ends the one before.
+    """
+    if reset == "never":
+        return reservoir.transform(tokens, features=embedding)[:-1]
+    end = corpora.grammar.vocabulary.index(END)
+    starts = np.append(0, np.flatnonzero(tokens[:-1] == end) + 1)
+    shifted = starts + np.arange(len(starts))
+    states = np.empty((len(tokens), reservoir.n_units), dtype=reservoir.W_.dtype)
+    for block, _, positions in reservoir.harvest(
+        np.insert(tokens, starts, end), starts=shifted, features=embedding, return_positions=True
+    ):
+        # One full stop more for each sentence: the state is that before this token.
+        states[positions + 1 - np.searchsorted(shifted, positions, side="right")] = block
+    return states[1:]
 
 
 def fit_readout(
@@ -161,22 +194,32 @@ def fit_readout(
     """Fit the readout of this name on the training corpus.
 
     Among several penalties the one that gives the last tenth of the training sentences the
-    highest likelihood is fitted again on all of them. The mixture is not trained on those
-    sentences: they decide when it stops.
+    highest likelihood is fitted again on all of them. Mixture and network are not trained on
+    those sentences: they decide when it stops.
     """
-    best, *others = candidates = make_readouts(name, settings, seed)
-    targets = corpora.train[1:]
+    candidates = make_readouts(name, settings, seed)
+    best = 0
+    if name in STOPPED or len(candidates) > 1:
+        fits, nats = held_out_fits(candidates, name in STOPPED, states, corpora)
+        best = int(np.argmin(nats))
+        if name in STOPPED:
+            return fits[best]
     classes = np.arange(len(corpora.grammar.vocabulary))
-    cut = corpora.held_out - 1
+    return candidates[best].fit_blocks(ArrayBlocks(states, corpora.train[1:]), classes)
+
+
+def held_out_fits(
+    candidates: Sequence[StreamingReadout], stop: bool, states: Array, corpora: Corpora
+) -> tuple[list[StreamingReadout], list[float]]:
+    """Readouts fitted without the last tenth of the training sentences, and its nats a token."""
+    targets, cut = corpora.train[1:], corpora.held_out - 1
+    classes = np.arange(len(corpora.grammar.vocabulary))
     part = ArrayBlocks(states[:cut], targets[:cut])
     held_out = ArrayBlocks(states[cut:], targets[cut:])
-    if name == "moe":
-        return best.fit_blocks(part, classes, held_out=held_out)
-    if others:
-        fits = [clone(each).fit_blocks(part, classes) for each in candidates]
-        scores = [fit.predict_log_proba_of(held_out.X, held_out.y).sum() for fit in fits]
-        best = candidates[int(np.argmax(scores))]
-    return best.fit_blocks(ArrayBlocks(states, targets), classes)
+    judges = held_out if stop else None
+    fits = [clone(each).fit_blocks(part, classes, held_out=judges) for each in candidates]
+    nats = [-float(fit.predict_log_proba_of(held_out.X, held_out.y).mean()) for fit in fits]
+    return fits, nats
 
 
 def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,12 +238,12 @@ def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any
     scored_at = time.perf_counter()
     trained = _scores(readout.predict_proba(driven.train), corpora.train[1:], corpora.train_oracle)
     embedding = 0 if driven.embedding is None else driven.embedding.size
-    part: Any = getattr(readout, "word_readout", readout)
+    part: Any = getattr(readout, "word_readout", getattr(readout, "classifier", readout))
     return {
         **row,
         **{f"train_{name}": value for name, value in trained.items()},
         "n_parameters": readout.n_parameters_ + embedding,
-        # Ridge's own choice, or that of the softmax parts.
+        # Ridge's own choice, or that of the softmax parts, or of the network.
         "alpha": float(getattr(part, "alpha_", part.alpha)),
         "drive_seconds": round(driven.train_seconds, 3),
         "fit_seconds": round(driven.train_seconds + fitted_at - driven_at, 3),

@@ -1,0 +1,57 @@
+"""Settings of the Elman experiment, and named ones: those found, and those of the paper."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings shared by all runs of a grid; the defaults are the preset ``found``.
+
+    ``leak_rate`` is that of `Reservoir`. ``reset`` is "sentence", where each sentence is read from
+    the zero state after its full stop, or "never". ``standardised`` states have mean zero and
+    variance one on the training corpus. ``word_features`` is "spectral" or "gradient": the kind
+    that drives the reservoir where there are any. Softmax and factored readouts choose from
+    ``penalties``. ``hidden`` units and L2 penalty ``alpha`` are those of the network.
+    ``grammar`` holds keyword arguments of `ElmanGrammar` as JSON; lengths are text there.
+    """
+
+    train_sentences: int = 5500
+    test_sentences: int = 5500
+    experts: int = 10
+    spectral_radius: float = 1.2
+    input_scaling: float = 0.2
+    leak_rate: Any = 1.0
+    degree: int = 32
+    reset: str = "sentence"
+    standardised: bool = True
+    word_features: str = "spectral"
+    penalties: tuple[float, ...] = (0.1, 0.01)
+    hidden: int = 64
+    alpha: float = 1e-4
+    grammar: str = "{}"
+
+
+#: Name -> values of `Settings` that differ from its defaults.
+PRESETS: dict[str, dict[str, Any]] = {
+    # Found on held-out sentences of training corpora by benchmarks/elman_search.py.
+    "found": {},
+    # Rachez & Hagiwara (2014), sections 3.1 and 4.
+    "rachez2012": {
+        "spectral_radius": 0.97,
+        "input_scaling": 1.0,
+        "reset": "never",
+        "standardised": False,
+        "word_features": "gradient",
+        "penalties": (1.0, 10.0),
+    },
+}
+
+
+def preset(name: str, **given: Any) -> Settings:
+    """The settings of a preset, but for those given.
+
+    >>> preset("rachez2012", experts=5).spectral_radius
+    0.97
+    """
+    return Settings(**PRESETS[name] | given)
