@@ -2,19 +2,23 @@
 
 import csv
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from esnlm import RidgeReadout
+from esnlm import Reservoir, RidgeReadout
 from esnlm.__main__ import main
 from esnlm.commands import elman
 from esnlm.experiments.common.grid import read_rows
 from esnlm.experiments.elman.experts import contexts_of, describe_experts, gate_information
 from esnlm.experiments.elman.plots import plot_cosine, plot_perplexity, principal_components
-from esnlm.experiments.elman.run import Settings, make_corpora, make_grammar, run_readout
+from esnlm.experiments.elman.presets import PRESETS, Settings, preset
+from esnlm.experiments.elman.run import drive, make_corpora, make_grammar, run_readout
 from esnlm.experiments.elman.tables import targets, write_summary
 
+ROOT = Path(__file__).resolve().parent.parent
 CONTRACT = [
     *("readout", "features", "n_units", "seed", "perplexity", "cosine", "oracle_perplexity"),
     *("n_train_tokens", "n_test_tokens", "n_parameters", "fit_seconds", "score_seconds"),
@@ -122,6 +126,63 @@ def test_corpora_depend_on_the_seed_alone():
     assert first.grammar.vocabulary[first.train[first.held_out - 1]] == "."
 
 
+@pytest.mark.parametrize("features", [0, 3])
+def test_states_are_those_of_each_sentence_alone(features):
+    settings = Settings(train_sentences=60, test_sentences=20, leak_rate=0.6, standardised=False)
+    corpora, driven = make_corpora(settings, 1), drive(settings, 8, features, 1)
+    end, options = corpora.grammar.vocabulary.index("."), {"random_state": 1, "leak_rate": 0.6}
+    names = "spectral_radius", "input_scaling", "degree"
+    options |= {name: getattr(settings, name) for name in names}
+    reservoir = Reservoir(8, **options).fit(n_inputs=features or 24)
+    for tokens, states in ((corpora.train, driven.train), (corpora.test, driven.test)):
+        ends = np.flatnonzero(tokens == end) + 1
+        alone = [
+            reservoir.transform(np.append(end, sentence[:-1]), features=driven.embedding)
+            for sentence in np.split(tokens, ends[:-1])
+        ]
+        np.testing.assert_allclose(states, np.concatenate(alone)[1:], atol=1e-6)
+
+
+def test_standardised_states_have_variance_one_on_the_training_corpus_alone():
+    settings = Settings(train_sentences=60, test_sentences=20)
+    driven, plain = (drive(replace(settings, standardised=s), 8, 2, 0) for s in (True, False))
+    np.testing.assert_allclose(driven.train.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(driven.train.std(axis=0), 1, atol=1e-5)
+    mean, deviation = plain.train.mean(axis=0), plain.train.std(axis=0)
+    np.testing.assert_allclose(driven.test, (plain.test - mean) / deviation, rtol=1e-3, atol=1e-5)
+
+
+def test_the_preset_of_the_paper_has_its_settings():
+    paper = preset("rachez2012", experts=5)
+    assert (paper.spectral_radius, paper.input_scaling, paper.leak_rate) == (0.97, 1.0, 1.0)
+    assert (paper.reset, paper.word_features, paper.experts) == ("never", "gradient", 5)
+    assert preset("found") == Settings()
+    assert all(values.keys() <= vars(Settings()).keys() for values in PRESETS.values())
+
+
+@pytest.mark.parametrize(("name", "features"), [("ridge", 0), ("ridge", 2), ("softmax", 0)])
+def test_the_preset_of_the_paper_gives_the_rows_of_its_report(name, features):
+    setting = {"readout": name, "features": features, "n_units": 10, "seed": 0}
+    rows = read_rows(ROOT / "reports" / "elman" / "rachez2012.csv")
+    (row,) = (row for row in rows if row.items() >= setting.items())
+    found = run_readout(preset("rachez2012"), setting)
+    for column in ("perplexity", "cosine", "train_perplexity", "oracle_perplexity", "alpha"):
+        assert found[column] == pytest.approx(row[column], rel=1e-5), column
+    assert found["n_parameters"] == row["n_parameters"]
+
+
+def test_options_stand_before_those_of_the_preset(tmp_path):
+    options = ["--sizes", 4, "--readouts", "mlp", "--features", 2, "--seeds", 1, "--no-plots"]
+    small = ["--train-sentences", 60, "--test-sentences", 40, "--jobs", 1]
+    control = ["--spectral-radius", 0, "--leak-rate", "uniform:0.2:1", "--reset", "never"]
+    assert run("--out", tmp_path, *options, *small, *control, "--preset", "rachez2012") == 0
+    (row,) = read_rows(tmp_path / "elman.csv")
+    assert row["spectral_radius"] == 0
+    assert row["leak_rate"] == "('uniform', 0.2, 1.0)"
+    assert (row["input_scaling"], row["word_features"]) == (1.0, "gradient")
+    assert row["preset"] == "rachez2012"
+
+
 def test_options_of_the_grammar_reach_it(tmp_path):
     options = ["--sizes", 4, "--readouts", "ridge", "--features", 0, "--seeds", 1, "--no-plots"]
     small = ["--train-sentences", 60, "--test-sentences", 40, "--jobs", 1]
@@ -145,7 +206,7 @@ def test_settings_of_another_grid_are_refused(small, capsys):
     ("name", "value"),
     [
         ("esnlm.experiments.elman.run.__version__", "9.9.9"),
-        ("esnlm.experiments.elman.run.PENALTIES", (1.0, 20.0)),
+        ("esnlm.experiments.elman.run.PATIENCE", 7),
         ("esnlm.experiments.elman.run.HELD_OUT", 0.2),
         ("esnlm.experiments.elman.run.RidgeReadout", lambda: RidgeReadout(floor=1e-9)),
     ],
@@ -171,7 +232,11 @@ def test_rows_of_other_defaults_are_refused(small, monkeypatch, name, value, cap
         (["--jobs", 0], "--jobs must be at least 1, got 0"),
         (["--train-sentences", 0], "--train-sentences must be at least 10, got 0"),
         (["--test-sentences", 0], "--test-sentences must be at least 1, got 0"),
-        (["--spectral-radius", 0], "--spectral-radius must be positive and finite, got 0.0"),
+        (["--spectral-radius", -0.1], "--spectral-radius must be at least 0 and finite, got -0.1"),
+        (["--input-scaling", 0], "--input-scaling must be positive and finite, got 0.0"),
+        (["--leak-rate", "often"], "expected a number, uniform:LOW:HIGH or inverse_gamma:ALPHA"),
+        (["--preset", "paper"], '"paper" for --preset. Choose from: "found", "rachez2012"'),
+        (["--leak-rate", 1.5], "leak_rate must lie in (0, 1], got 1.5"),
         (["--lengths", "3-9"], "--lengths takes LENGTH:WEIGHT, such as 3:150, or 'free'"),
         (["--plural", 1.5], "plural_probability must lie in"),
     ],

@@ -120,13 +120,14 @@ class ElmanOptions:
 
 def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
-    from esnlm.experiments.elman.run import make_grammar
+    from esnlm.experiments.elman.run import make_grammar, make_reservoir
 
     given = {name: getattr(options, name, None) for name in _SETTINGS}
     given |= {"grammar": options.grammar.as_json()}
     given = {name: value for name, value in given.items() if value is not None}
     settings = preset(options.preset, **given)
     make_grammar(settings.grammar)
+    make_reservoir(settings, 1, 0).fit(n_inputs=1)  # refuses what it cannot be
     largest = max(options.sizes)  # every readout has two Gram matrices
     check_memory(f"a readout of {largest} units", 16 * largest**2, "lower --sizes")
     with results_folder(options.out):

@@ -12,7 +12,8 @@ class Settings:
     the zero state after its full stop, or "never". ``standardised`` states have mean zero and
     variance one on the training corpus. ``word_features`` is "spectral" or "gradient": the kind
     that drives the reservoir where there are any. Softmax and factored readouts choose from
-    ``penalties``. ``hidden`` units and L2 penalty ``alpha`` are those of the network.
+    ``penalties``. ``hidden`` is the number of the network's
+    hidden units, ``hidden_alpha`` its L2 penalty.
     ``grammar`` holds keyword arguments of `ElmanGrammar` as JSON; lengths are text there.
     """
 
@@ -28,7 +29,7 @@ class Settings:
     word_features: str = "spectral"
     penalties: tuple[float, ...] = (0.1, 0.01)
     hidden: int = 64
-    alpha: float = 1e-4
+    hidden_alpha: float = 1e-4
     grammar: str = "{}"
 
 

@@ -119,7 +119,7 @@ def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingRea
     softmax = [SoftmaxReadout(alpha) for alpha in settings.penalties]
     network = MLPClassifier(
         settings.hidden,
-        alpha=settings.alpha,
+        alpha=settings.hidden_alpha,
         learning_rate_init=3e-3,
         max_iter=PASSES,
         random_state=seed,
@@ -137,6 +137,13 @@ def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingRea
     return kinds[name]
 
 
+def make_reservoir(settings: Settings, n_units: int, seed: int) -> Reservoir:
+    """The reservoir of the settings, without weights."""
+    names = "spectral_radius", "input_scaling", "degree", "leak_rate"
+    given = {name: getattr(settings, name) for name in names}
+    return Reservoir(n_units, random_state=seed, **given)
+
+
 @lru_cache(maxsize=1)
 def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     """States of both corpora of a seed.
@@ -147,9 +154,7 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     corpora = make_corpora(settings, seed)
     start = time.perf_counter()
     n_tokens = len(corpora.grammar.vocabulary)
-    names = "spectral_radius", "input_scaling", "degree", "leak_rate"
-    given = {name: getattr(settings, name) for name in names}
-    reservoir = Reservoir(n_units, random_state=seed, **given).fit(n_inputs=features or n_tokens)
+    reservoir = make_reservoir(settings, n_units, seed).fit(n_inputs=features or n_tokens)
     embedding = None
     if features:
         words = WORD_FEATURES[settings.word_features](features, random_state=seed)
