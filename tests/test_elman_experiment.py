@@ -227,6 +227,10 @@ def test_rows_of_other_defaults_are_refused(small, monkeypatch, name, value, cap
         (["--readouts", "forest"], '"forest" for --readouts. Choose from: "ridge"'),
         (["--sizes", 25, 0], "--sizes must be at least 1, got 0"),
         (["--features", -1], "--features must be at least 0, got -1"),
+        (
+            ["--features", 2, 25],
+            "--features must be at most the 24 words of the grammar where they",
+        ),
         (["--seeds", -3], "--seeds must be at least 1, got -3"),
         (["--experts", 0], "--experts must be at least 1, got 0"),
         (["--jobs", 0], "--jobs must be at least 1, got 0"),
@@ -276,13 +280,15 @@ def test_targets_by_hand():
         return run | {"perplexity": value, "oracle_perplexity": 5.0}
 
     rows = [row("ridge", 100, 8.0), row("softmax", 100, 6.0), row("moe", 25, 5.4)]
+    rows.append(row("mlp", 25, 5.1))
     ngrams = [{"order": 3, "seed": 0, "perplexity": 7.0}]
     got = {what.split(" (")[0]: (value, met) for what, _, value, met in targets(rows, ngrams)}
     assert got == {
-        "lowest perplexity / oracle, any run": ("1.0800", "yes"),
+        "lowest perplexity / oracle, any run": ("1.0200", "yes"),
         "worst run from 100 units / trigram": ("1.1429", "no"),
         "mixture, 25 units / oracle": ("1.0800", "yes"),
-        "best setting / oracle": ("1.0800", "no"),
+        "best setting / oracle": ("1.0200", "yes"),
+        "best setting without a network / oracle": ("1.0800", "yes"),
         "softmax / ridge, 100 units, F 0": ("0.7500", "yes"),
     }
 

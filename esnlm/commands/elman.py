@@ -7,7 +7,7 @@ those of Rachez & Hagiwara, section 4 (``--preset rachez2012``).
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,7 +20,7 @@ from esnlm.commands.options.grid import Sizes, names, results_folder
 from esnlm.commands.options.values import LeakRate, integer, number, positive, real
 from esnlm.experiments.common.grid import Row, run_grid
 from esnlm.experiments.elman import READOUTS
-from esnlm.experiments.elman.presets import PRESETS, Settings, preset
+from esnlm.experiments.elman.presets import FEATURES, PRESETS, Settings, preset
 from esnlm.utils.memory import check_memory
 
 NGRAM_ORDERS = (1, 2, 3, 4, 5)
@@ -88,8 +88,9 @@ class ElmanOptions:
     """Reservoir sizes."""
     readouts: Annotated[tuple[str, ...], names(READOUTS)] = READOUTS
     """Readouts of the grid."""
-    features: tuple[Annotated[int, integer("F", 0)], ...] = (0, 2, 6)
-    """Dimensions of the word features; 0 drives the reservoir with one-hot words."""
+    features: tuple[Annotated[int, integer("F", 0)], ...] = ()
+    """Dimensions of the word features; 0 drives the reservoir with one-hot words (default: 0 6; of
+    rachez2012 0 2 5)."""
     seeds: Annotated[int, integer("K", 1)] = 3
     """Run seeds 0 .. K-1."""
     experts: Annotated[int, integer("K", 1)] = 10
@@ -126,7 +127,13 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     given |= {"grammar": options.grammar.as_json()}
     given = {name: value for name, value in given.items() if value is not None}
     settings = preset(options.preset, **given)
-    make_grammar(settings.grammar)
+    options = replace(options, features=options.features or FEATURES[options.preset])
+    n_words, most = len(make_grammar(settings.grammar).vocabulary), max(options.features)
+    if settings.word_features == "spectral" and most > n_words:
+        raise ValueError(
+            f"--features must be at most the {n_words} words of the grammar where they are"
+            f" spectral, got {most}"
+        )
     make_reservoir(settings, 1, 0).fit(n_inputs=1)  # refuses what it cannot be
     largest = max(options.sizes)  # every readout has two Gram matrices
     check_memory(f"a readout of {largest} units", 16 * largest**2, "lower --sizes")

@@ -48,6 +48,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
+#: Name of a preset -> dimensions of the word features in its grid.
+FEATURES = {"found": (0, 6), "rachez2012": (0, 2, 5)}
+
 
 def preset(name: str, **given: Any) -> Settings:
     """The settings of a preset, but for those given.

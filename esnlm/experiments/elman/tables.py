@@ -76,7 +76,12 @@ def targets(rows: Sequence[Row], ngrams: Sequence[Row]) -> list[tuple[str, str, 
         found.append((what, "below 1", worst, worst < 1))
     means = runs.groupby(_SETTING, sort=False)["ratio"].mean()
     small = means[[(name, n) == ("moe", 25) for name, _, n in means.index]]
-    for what, chosen, most in (("mixture, 25 units", small, 1.10), ("best setting", means, 1.03)):
+    plain = means[[name != "mlp" for name, *_ in means.index]]
+    for what, chosen, most in (
+        ("mixture, 25 units", small, 1.10),
+        ("best setting", means, 1.03),
+        ("best setting without a network", plain, 1.10),
+    ):
         if len(chosen):
             least = chosen.min()
             what = f"{what} / oracle ({_name(chosen.idxmin())})"
