@@ -20,14 +20,14 @@ class Settings:
     train_sentences: int = 5500
     test_sentences: int = 5500
     experts: int = 10
-    spectral_radius: float = 1.2
+    spectral_radius: float = 1.28
     input_scaling: float = 0.2
-    leak_rate: Any = 1.0
+    leak_rate: Any = ("uniform", 0.2, 1.0)
     degree: int = 32
     reset: str = "sentence"
     standardised: bool = True
     word_features: str = "spectral"
-    penalties: tuple[float, ...] = (0.1, 0.01)
+    penalties: tuple[float, ...] = (0.03,)
     hidden: int = 64
     hidden_alpha: float = 1e-4
     grammar: str = "{}"
@@ -41,6 +41,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "rachez2012": {
         "spectral_radius": 0.97,
         "input_scaling": 1.0,
+        "leak_rate": 1.0,
         "reset": "never",
         "standardised": False,
         "word_features": "gradient",
