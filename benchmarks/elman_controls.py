@@ -24,13 +24,8 @@ from numpy.typing import NDArray
 
 from esnlm.evaluation.metrics import perplexity
 from esnlm.experiments.elman.presets import Settings
-from esnlm.experiments.elman.run import (
-    drive,
-    fit_readout,
-    held_out_fits,
-    make_corpora,
-    make_readouts,
-)
+from esnlm.experiments.elman.run import fit_readout, held_out_fits, make_readouts
+from esnlm.experiments.elman.states import drive, make_corpora
 
 N_UNITS, FEATURES = 100, 6
 CONTROLS: dict[str, Settings] = {

@@ -24,13 +24,8 @@ from _report import ROOT, commit, options
 
 from esnlm.experiments.common.grid import Row, run_grid
 from esnlm.experiments.elman.presets import Settings
-from esnlm.experiments.elman.run import (
-    STOPPED,
-    drive,
-    held_out_fits,
-    make_corpora,
-    make_readouts,
-)
+from esnlm.experiments.elman.run import STOPPED, held_out_fits, make_readouts
+from esnlm.experiments.elman.states import drive, make_corpora
 
 #: Readouts and the sizes that they are judged at.
 JUDGED = (("softmax", 100), ("moe", 25), ("mlp", 200))

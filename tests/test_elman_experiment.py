@@ -15,7 +15,8 @@ from esnlm.experiments.common.grid import read_rows
 from esnlm.experiments.elman.experts import contexts_of, describe_experts, gate_information
 from esnlm.experiments.elman.plots import plot_cosine, plot_perplexity, principal_components
 from esnlm.experiments.elman.presets import PRESETS, Settings, preset
-from esnlm.experiments.elman.run import drive, make_corpora, make_grammar, run_readout
+from esnlm.experiments.elman.run import run_readout
+from esnlm.experiments.elman.states import drive, make_corpora, make_grammar
 from esnlm.experiments.elman.tables import targets, write_summary
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -121,7 +121,7 @@ class ElmanOptions:
 
 def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
-    from esnlm.experiments.elman.run import make_grammar, make_reservoir
+    from esnlm.experiments.elman.states import make_grammar, make_reservoir
 
     given = {name: getattr(options, name, None) for name in _SETTINGS}
     given |= {"grammar": options.grammar.as_json()}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from esnlm.readouts.base.classifier import SAVED
+from esnlm.readouts.base.classifier_arrays import SAVED
 from esnlm.readouts.registry import BY_CLASS
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.utils.arrays import Arrays

@@ -9,7 +9,8 @@ from scipy.stats import entropy
 
 from esnlm.experiments.common.markdown import markdown_table
 from esnlm.experiments.elman.presets import Settings
-from esnlm.experiments.elman.run import drive, fit_readout, make_corpora
+from esnlm.experiments.elman.run import fit_readout
+from esnlm.experiments.elman.states import drive, make_corpora
 from esnlm.grammars.elman import ElmanGrammar
 from esnlm.grammars.elman_rules import END
 from esnlm.storage.atomic import write_whole

@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from esnlm.experiments.common import figures
 from esnlm.experiments.common.grid import Row
 from esnlm.experiments.elman.presets import Settings
-from esnlm.experiments.elman.run import drive, make_corpora
+from esnlm.experiments.elman.states import drive, make_corpora
 from esnlm.utils.arrays import Array
 
 #: Readout -> name, colour, marker.

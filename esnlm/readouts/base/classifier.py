@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone, is_classifier
-from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.readouts.base.blocks import Blocks, blocks_rows, in_memory
+from esnlm.readouts.base.classifier_arrays import SAVED, FittedArrays, is_saved
 from esnlm.readouts.base.early_stopping import learns_in_passes, stopped_early
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.base.rows import Rows
@@ -18,16 +17,10 @@ from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints
 from esnlm.utils.interpolation import likeliest_weight
 from esnlm.utils.memory import check_memory
-from esnlm.utils.state_dict import Stateful, saved, under_prefix, with_prefix
+from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.validation import Count, Number, check_parameters, limited
 
 _LEAST_SHARE = 1e-6
-
-#: Classifiers that a model folder may hold, as plain arrays, and their modules.
-SAVED = {
-    "LogisticRegression": "sklearn.linear_model",
-    "MLPClassifier": "sklearn.neural_network",
-}
 
 
 def is_foreign(part: Any) -> bool:
@@ -191,7 +184,7 @@ class ClassifierReadout(StreamingReadout):
     def _before_saving(self, training: bool) -> None:
         super()._before_saving(training)
         name = type(self.classifier).__name__
-        if not training and not _is_saved(self.classifier):
+        if not training and not is_saved(self.classifier):
             raise ValueError(
                 f"model folders hold no pickle, and cannot hold a {name}: they hold"
                 f" {' and '.join(SAVED)}; keep the model with joblib.dump, or take a readout of"
@@ -203,11 +196,11 @@ class ClassifierReadout(StreamingReadout):
         return {**super()._names(training), **plain}
 
     @property
-    def _plain(self) -> "_Plain | None":
-        return None if "classifier_" not in vars(self) else _Plain(self.classifier_)
+    def _plain(self) -> FittedArrays | None:
+        return None if "classifier_" not in vars(self) else FittedArrays(self.classifier_)
 
     @_plain.setter
-    def _plain(self, part: "_Plain") -> None:
+    def _plain(self, part: FittedArrays) -> None:
         self.classifier_ = part.classifier
 
     def _required(self, arrays: Arrays, training: bool) -> Sequence[str]:
@@ -222,55 +215,8 @@ class ClassifierReadout(StreamingReadout):
         if name == "rows":
             check_arrays({"X": arrays["X"]}, {"X": "f C N"}, C=len(codes), N=self.n_features_in_)
             return Rows("X", "codes").load_state_dict(arrays)
-        if not _is_saved(self.classifier):
+        if not is_saved(self.classifier):
             raise TypeError(f"a {type(self.classifier).__name__} cannot be loaded")
-        part = _Plain(clone(self.classifier))
+        part = FittedArrays(clone(self.classifier))
         part.classifier.n_features_in_ = self.n_features_in_
         return part.load_state_dict(arrays)
-
-
-def _is_saved(classifier: Any) -> bool:
-    home = SAVED.get(type(classifier).__name__)
-    return home is not None and type(classifier) is getattr(
-        import_module(home), type(classifier).__name__
-    )
-
-
-class _Plain(Stateful):
-    """The arrays of a fitted classifier of `SAVED`, by name."""
-
-    def __init__(self, classifier: Any) -> None:
-        self.classifier = classifier
-
-    def state_dict(self, *, training: bool = False) -> Arrays:
-        fitted = vars(self.classifier)
-        arrays = {n: fitted[n] for n in ("classes_", "coef_", "intercept_") if n in fitted}
-        for name in ("coefs_", "intercepts_"):
-            layers = enumerate(fitted.get(name, ()))
-            arrays |= with_prefix(name, {str(number): layer for number, layer in layers})
-        return arrays
-
-    def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
-        made = self.classifier
-        made.classes_ = np.asarray(arrays["classes_"])
-        # Two classes are one logit.
-        n_outputs = 1 if len(made.classes_) == 2 else len(made.classes_)
-        if type(made).__name__ == "LogisticRegression":
-            widths, layers = [made.n_features_in_, n_outputs], [("coef_", "intercept_", "f B A")]
-        else:
-            n_layers = len(under_prefix("coefs_", arrays))
-            names = range(n_layers)
-            layers = [(f"coefs_.{i}", f"intercepts_.{i}", "f A B") for i in names]
-            widths = [made.n_features_in_, *(len(arrays[f"intercepts_.{i}"]) for i in names)]
-            widths[-1] = n_outputs
-        for (weights, offsets, layout), A, B in zip(layers, widths, widths[1:], strict=False):
-            check_arrays({"": arrays[weights]}, {"": layout}, A=A, B=B)
-            check_arrays({"": arrays[offsets]}, {"": "f B"}, B=B)
-        if type(made).__name__ == "LogisticRegression":
-            made.coef_, made.intercept_ = arrays["coef_"], arrays["intercept_"]
-            return self
-        made.coefs_, made.intercepts_ = ([arrays[layer[i]] for layer in layers] for i in (0, 1))
-        made.n_layers_, made.n_outputs_ = len(layers) + 1, n_outputs
-        made.out_activation_ = "logistic" if n_outputs == 1 else "softmax"
-        made._label_binarizer = LabelBinarizer().fit(made.classes_)
-        return self
