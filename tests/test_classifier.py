@@ -1,7 +1,6 @@
 """Classifiers of scikit-learn as readouts of a language model."""
 
 import pickle
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from esnlm import ClassifierReadout, LanguageModel, Reservoir, SoftmaxReadout
 from esnlm.readouts.base.early_stopping import stopped_early
@@ -30,11 +28,14 @@ def model(readout: Any, **options: Any) -> LanguageModel:
     return LanguageModel(reservoir, readout, reset="never", n_tokens=V, **options)
 
 
-@parametrize_with_checks([ClassifierReadout(GaussianNB())])
-def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check(estimator)
+def test_one_token_alone_is_certain(tmp_path: Path) -> None:
+    for classifier in SAVED:
+        fitted = model(classifier).fit([np.full(9, 2)])
+        fitted.save(tmp_path / "model")
+        loaded = LanguageModel.load(tmp_path / "model")
+        for each in (fitted, loaded):
+            assert each.predict_proba([2])[2] == pytest.approx(1)
+            assert each.score([TOKENS]) == fitted.score([TOKENS])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 from toy_readout import GaussianReadout
@@ -16,6 +17,7 @@ from toy_readout import GaussianReadout
 import esnlm
 from esnlm import (
     ClassFactoredReadout,
+    ClassifierReadout,
     LowRankReadout,
     MixtureOfExpertsReadout,
     ReducedRankSoftmaxReadout,
@@ -44,6 +46,7 @@ READOUTS: dict[str, Any] = {
     ),
     "low rank": LowRankReadout(random_state=0),
     "low rank, clustered": LowRankReadout(3, n_frequent=1, n_classes=2, random_state=0),
+    "classifier": ClassifierReadout(LogisticRegression()),
     "added by the recipe": GaussianReadout(),
 }
 

@@ -9,7 +9,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.readouts.base.blocks import Blocks, blocks_rows, in_memory
-from esnlm.readouts.base.classifier_arrays import SAVED, FittedArrays, is_saved
+from esnlm.readouts.base.classifier_arrays import SAVED, FittedArrays, certain, is_saved
 from esnlm.readouts.base.early_stopping import learns_in_passes, stopped_early
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.base.rows import Rows
@@ -143,6 +143,9 @@ class ClassifierReadout(StreamingReadout):
         self.frequencies_ = counts / counts.sum()
         self.share_ = float(self.share)
         made = clone(self.classifier)
+        if len(np.unique(codes)) == 1:  # many classifiers want two
+            self.classifier_ = certain(codes[0], X.shape[1])
+            return
         if self.patience is None or held_out is None:
             self.classifier_ = made.fit(X, codes)
             return

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
+from sklearn.dummy import DummyClassifier
 from sklearn.preprocessing import LabelBinarizer
 
 from esnlm.utils.array_shapes import check_arrays
@@ -25,6 +26,11 @@ def is_saved(classifier: Any) -> bool:
     )
 
 
+def certain(code: Any, n_columns: int) -> DummyClassifier:
+    """A classifier of states (n, n_columns) that knows one class."""
+    return DummyClassifier().fit(np.zeros((1, n_columns)), [code])
+
+
 class FittedArrays(Stateful):
     """The arrays of a fitted classifier of `SAVED`, by name."""
 
@@ -42,6 +48,9 @@ class FittedArrays(Stateful):
     def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
         made = self.classifier
         made.classes_ = np.asarray(arrays["classes_"])
+        if len(made.classes_) == 1:
+            self.classifier = certain(made.classes_[0], made.n_features_in_)
+            return self
         # Two classes are one logit.
         n_outputs = 1 if len(made.classes_) == 2 else len(made.classes_)
         if type(made).__name__ == "LogisticRegression":
