@@ -14,29 +14,38 @@ N_RESAMPLES = 10_000
 _AT_ONCE = 2_000_000
 
 
+def resampled_sums(
+    blocks: Floats, n_resamples: int = N_RESAMPLES, random_state: Seed = None
+) -> Floats:
+    """Sums (n_resamples, n_columns) of blocks (n_blocks, n_columns) drawn with replacement.
+
+    All columns are of the same draws: what is computed from them is paired.
+    """
+    Count().check("n_resamples", n_resamples)
+    rng = np.random.default_rng(random_state)
+    n_blocks = len(blocks)
+    sums = np.empty((n_resamples, blocks.shape[1]))
+    at_once = max(1, _AT_ONCE // n_blocks)
+    for first in range(0, n_resamples, at_once):
+        part = sums[first : first + at_once]
+        drawn = rng.integers(n_blocks, size=(len(part), n_blocks))
+        drawn += n_blocks * np.arange(len(part))[:, None]
+        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        np.matmul(times.astype(np.float64), blocks, out=part)
+    return sums
+
+
 def resampled_means(
     sums: Floats, sizes: Floats, n_resamples: int = N_RESAMPLES, random_state: Seed = None
 ) -> Floats:
     """Means (n_resamples, n_columns) over blocks drawn with replacement; NaN where none is drawn.
 
     ``sums`` (n_blocks, n_columns) and ``sizes``, of the same shape, are what each block adds to a
-    mean: its sum, and how many items that sums. All columns are of the same draws, so that their
-    differences are paired.
+    mean: its sum, and how many items that sums.
     """
-    Count().check("n_resamples", n_resamples)
-    rng = np.random.default_rng(random_state)
-    n_blocks = len(sums)
-    both = np.hstack([sums, sizes])
-    means = np.full((n_resamples, sums.shape[1]), np.nan)
-    at_once = max(1, _AT_ONCE // n_blocks)
-    for first in range(0, n_resamples, at_once):
-        part = means[first : first + at_once]
-        drawn = rng.integers(n_blocks, size=(len(part), n_blocks))
-        drawn += n_blocks * np.arange(len(part))[:, None]
-        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
-        total, size = np.hsplit(times.astype(np.float64) @ both, 2)
-        np.divide(total, size, out=part, where=size > 0)
-    return means
+    drawn = resampled_sums(np.hstack([sums, sizes]), n_resamples, random_state)
+    total, size = np.hsplit(drawn, 2)
+    return np.divide(total, size, out=np.full(total.shape, np.nan), where=size > 0)
 
 
 def resampled_shares(

@@ -93,7 +93,7 @@ class FrequencyBins:
 
     def _named(self, sizes: Floats, values: Floats, intervals: Floats) -> list[FrequencyBin]:
         bounds = [*pairwise([-np.inf, *FREQUENCY_EDGES, np.inf]), (-np.inf, np.inf)]
-        names = [_bin_name(*pair) for pair in bounds]
+        names = [bin_name(*pair) for pair in bounds]
         columns = sizes.sum(axis=0), values, intervals
         return [
             FrequencyBin(name, *pair, int(size), float(value), float(low), float(high))
@@ -125,7 +125,12 @@ def _perplexity(losses: Floats, sizes: Floats) -> Floats:
         return np.asarray(np.exp(losses.sum(axis=0) / sizes.sum(axis=0)))
 
 
-def _bin_name(low: float, high: float) -> str:
+def bin_name(low: float, high: float) -> str:
+    """How tables call the bin [low, high).
+
+    >>> bin_name(-np.inf, 100), bin_name(100, 1000), bin_name(10_000, np.inf)
+    ('<100', '100-1k', '>=10k')
+    """
     first, last = (f"{n / 1000:g}k" if n >= 1000 else f"{n:g}" for n in (low, high))
     if np.isinf(low):
         return "all" if np.isinf(high) else f"<{last}"

@@ -4,7 +4,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from esnlm.evaluation.minimal_pairs.pairs import Pair
+    from esnlm.evaluation.minimal_pairs.scores import PairScores
 
 PHENOMENA = (
     "anaphor_agreement", "argument_structure", "binding", "control_raising",
@@ -21,15 +25,22 @@ def accuracies(model: Any, data: str | Path | None) -> dict[str, float | None]:
     """
     from esnlm.evaluation.minimal_pairs.pairs import read_pairs
     from esnlm.evaluation.minimal_pairs.scores import score_pairs
+
+    if data is None:
+        return dict.fromkeys(COLUMNS)
+    pairs = read_pairs(data)
+    return by_column(pairs, score_pairs(model, pairs))
+
+
+def by_column(pairs: "Sequence[Pair]", scores: "PairScores") -> dict[str, float | None]:
+    """Accuracies as `accuracies` gives them, of pairs that are scored already."""
     from esnlm.evaluation.minimal_pairs.table import tabulate
 
     found: dict[str, float | None] = dict.fromkeys(COLUMNS)
-    if data is not None:
-        pairs = read_pairs(data)
-        names = dict(zip(("overall", *PHENOMENA), COLUMNS, strict=True))
-        for row in tabulate(pairs, score_pairs(model, pairs), "model", n_resamples=1):
-            if row["level"] in ("phenomenon", "overall") and row["phenomenon"] in names:
-                found[names[row["phenomenon"]]] = row["accuracy"]
+    names = dict(zip(("overall", *PHENOMENA), COLUMNS, strict=True))
+    for row in tabulate(pairs, scores, "model", n_resamples=1):
+        if row["level"] in ("phenomenon", "overall") and row["phenomenon"] in names:
+            found[names[row["phenomenon"]]] = row["accuracy"]
     return found
 
 
