@@ -13,50 +13,49 @@ from esnlm.experiments.controls.run import CONTROLS
 
 #: Measure -> factor, digits and name of what tables and plots show.
 _SHOWN = {"nats": (1.0, 3, "nats a token"), "accuracy": (100.0, 1, "points of BLiMP")}
+#: What tells comparisons apart, or controls, which are against nothing.
+_KEY = ("control", "against", "topology", "n_units")
 _PANELS = (("nats", "position"), ("nats", "frequency"), ("accuracy", "phenomenon"))
 
 
 def tables(values: Sequence[Mapping[str, Any]], differences: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: each control and what it is compared with, then differences by group.
+    """Markdown: each control, what it is compared with, and differences by group.
 
     Means over seeds with their interval over sentences or pairs; where there are several seeds,
     the least and the largest of theirs.
     """
     lines = ["# Controls", ""]
     lines += [f"- **{name}**: {control.says}" for name, control in CONTROLS.items()]
-    whole = _pooled(values)
-    if whole.empty:
-        return "\n".join(lines) + "\n"
-    lines += ["", "## All tokens and pairs", ""]
+    whole, less = _pooled(values), _pooled(differences)
     kinds = [kind for kind in _SHOWN if kind in set(whole["measure"])]
-    head = ["control", "topology", "units", *(("nats a token", "BLiMP %")[: len(kinds)])]
-    body = [
-        [*name, *(_cell(_one(rows, measure=kind, by="all"), "value") for kind in kinds)]
-        for name, rows in whole.groupby(["control", "topology", "n_units"], sort=False)
-    ]
-    lines += markdown_table(head, body)
-    less = _pooled(differences)
+    head = ["control", "topology", "units", *("nats a token", "BLiMP %")[: len(kinds)]]
+    lines += ["", "## All tokens and pairs", ""]
+    lines += _table(whole[whole["by"] == "all"], head, "measure", kinds)
     if less.empty:
         return "\n".join(lines) + "\n"
     lines += ["", "## Differences: a control less what it is compared with", ""]
-    head = ["control", "less", "topology", *(_SHOWN[kind][2] for kind in kinds)]
-    key = ["control", "against", "topology"]
-    body = [
-        [*name, *(_cell(_one(rows, measure=kind, by="all"), "difference") for kind in kinds)]
-        for name, rows in less.groupby(key, sort=False)
-    ]
-    lines += markdown_table(head, body)
+    head = ["control", "less", "topology", "units"]
+    shown = [_SHOWN[kind][2] for kind in kinds]
+    lines += _table(less[less["by"] == "all"], [*head, *shown], "measure", kinds)
     for kind, by in (panel for panel in _PANELS if panel[0] in kinds):
         part = less[(less["measure"] == kind) & (less["by"] == by)]
         sizes = dict(zip(part["group"], part["n"], strict=True))
         lines += ["", f"## By {by}, {_SHOWN[kind][2]}", ""]
-        head = [*key, *(f"{group} ({size})" for group, size in sizes.items())]
-        body = [
-            [*name, *(_cell(_one(rows, group=group), "difference") for group in sizes)]
-            for name, rows in part.groupby(key, sort=False)
-        ]
-        lines += markdown_table(head, body)
+        names = [f"{group} ({size})" for group, size in sizes.items()]
+        lines += _table(part, [*head, *names], "group", list(sizes))
     return "\n".join(lines) + "\n"
+
+
+def _table(
+    rows: pd.DataFrame, head: Sequence[str], across: str, wanted: Sequence[str]
+) -> list[str]:
+    """A line for each comparison or control, a column for each wanted value of ``across``."""
+    key = [name for name in _KEY if name in rows]
+    body = []
+    for names, several in rows.groupby(key, sort=False):
+        cells = {row[across]: _cell(row) for row in several.to_dict("records")}
+        body.append([*names, *(cells.get(name, "") for name in wanted)])
+    return markdown_table(head, body)
 
 
 def figure(differences: Sequence[Mapping[str, Any]]) -> Figure:
@@ -119,7 +118,7 @@ def _pooled(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     if table.empty:
         return table
     found = []
-    names = ["control", "against", "topology", "n_units", "measure", "by", "group"]
+    names = [*_KEY, "measure", "by", "group"]
     for _, several in table.groupby([n for n in names if n in table], sort=False):
         seeds = several[several["seed"] != MEAN]
         column = "difference" if "difference" in table else "value"
@@ -130,21 +129,13 @@ def _pooled(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _one(rows: pd.DataFrame, **where: str) -> Any:
-    """The row that has these values, None where there is none."""
-    for name, value in where.items():
-        rows = rows[rows[name] == value]
-    return None if rows.empty else rows.iloc[0]
-
-
-def _cell(row: Any, column: str) -> str:
+def _cell(row: Mapping[Any, Any]) -> str:
     """``0.012 [0.010, 0.014]``, and the range over seeds where there are several."""
-    if row is None:
-        return ""
     scale, digits, _ = _SHOWN[row["measure"]]
 
     def shown(name: str) -> str:
-        return f"{scale * row[name]:.{digits}f}"
+        return f"{round(scale * row[name], digits) + 0.0:.{digits}f}"  # no minus before zero
 
+    column = "difference" if "difference" in row else "value"
     interval = f"{shown(column)} [{shown('lower')}, {shown('upper')}]"
     return interval if row["n_seeds"] < 2 else f"{interval}; {shown('least')} to {shown('largest')}"
