@@ -35,7 +35,7 @@ _DOUBT = 0.5
 _WORTH_THREADS = 1 << 22
 _TILE = 1024
 # Where states tell nothing, components are made by direct connections alone: deviation of the
-# first weights, and of a component as it is taken to be. The best of three on a small text.
+# first weights, and of a component as it is taken to be: the best of nine on held-out lines.
 _BLANK_WEIGHT, _BLANK_SCALE = 0.1, 0.3
 
 
