@@ -21,6 +21,8 @@ _COMMANDS = {
     "blimp": "Judge minimal pairs with a model.",
     "generate": "Continue a prompt.",
     "export": "Write a model for other libraries.",
+    "controls": "A reservoir without coupling, memory or direct connections, to CSVs, tables and a"
+    " plot.",
     "natural": "Reservoirs of many sizes, connectivities and leak rates on shards, to a CSV and a"
     " plot.",
     "elman": "Grammar experiments: sizes x readouts x features x seeds, to a CSV and plots.",

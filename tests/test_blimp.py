@@ -8,7 +8,9 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.stats import bootstrap
 
 from esnlm import (
     ClassFactoredReadout,
@@ -20,11 +22,20 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.__main__ import main
+from esnlm.evaluation.bootstrap import percentile_intervals, resampled_shares
 from esnlm.evaluation.minimal_pairs import scores as scoring
 from esnlm.evaluation.minimal_pairs.pairs import Pair, PairsError, read_pairs
 from esnlm.evaluation.minimal_pairs.scores import PairScores, score_pairs, sentence_log_likelihoods
+from esnlm.evaluation.minimal_pairs.subsets import (
+    permuting_paradigms,
+    subsets,
+    words_of_shards,
+    words_of_text,
+)
 from esnlm.evaluation.minimal_pairs.table import read_published, tabulate
 from esnlm.models.ngram import NgramLanguageModel
+from esnlm.text.datasets import cache
+from esnlm.text.prepare import prepare_shards
 from esnlm.text.tokenizers import Tokenizer
 
 SENTENCES = [
@@ -483,3 +494,173 @@ def test_unknown_words_are_told(saved: Path, tmp_path: Path, capsys):
     shown = capsys.readouterr()
     assert "33.3 % of the tokens" in shown.err
     assert "50.00       1       1" in shown.out
+
+
+@pytest.fixture
+def scored() -> tuple[list[Pair], PairScores]:
+    """Three paradigms of different sizes, of two phenomena; a third of the choices are ties."""
+    rng = np.random.default_rng(1)
+    sizes = {("p", "one"): 40, ("p", "two"): 25, ("q", "three"): 60}
+    pairs = [
+        Pair(paradigm, "f", phenomenon, str(k), "a b", "a c")
+        for (phenomenon, paradigm), size in sizes.items()
+        for k in range(size)
+    ]
+    good = rng.integers(-3, 0, size=len(pairs)).astype(float)
+    return pairs, PairScores(good, rng.integers(-3, 0, size=len(pairs)).astype(float), True, "sum")
+
+
+def test_ties_count_by_three_rules(scored):
+    pairs, scores = scored
+    rows = tabulate(pairs, scores, "m")
+    right = pd.Series(scores.good > scores.bad, dtype=float)
+    ties = pd.Series(scores.good == scores.bad, dtype=float)
+    names = [pair.paradigm for pair in pairs]
+    for column, tie in (("strict", 0), ("accuracy", 0.5), ("correct", 1)):
+        by_paradigm = (right + tie * ties).groupby(names).mean()
+        found = {row["paradigm"]: row[column] for row in rows if row["level"] == "paradigm"}
+        assert found == pytest.approx(by_paradigm.to_dict())
+        assert rows[-1][column] == pytest.approx(by_paradigm.mean())
+        (over_pairs,) = (row for row in rows if row["level"] == "subset")
+        assert over_pairs[column] == pytest.approx((right + tie * ties).mean())
+        assert over_pairs["mean_over"] == "pairs"
+
+
+def test_intervals_are_those_of_pairs_drawn_one_by_one(scored):
+    pairs, scores = scored
+    rng = np.random.default_rng(2)
+    names = np.array([pair.paradigm for pair in pairs])
+    credits = [scores.credit[names == name] for name in ("one", "two", "three")]
+    drawn = [rng.choice(credit, (10_000, len(credit))).mean(axis=1) for credit in credits]
+    rows = tabulate(pairs, scores, "m")
+    phenomenon = next(row for row in rows if row["phenomenon"] == "p" and row["paradigm"] == "all")
+    for row, expected in (
+        (rows[0], drawn[0]),
+        (phenomenon, np.mean(drawn[:2], axis=0)),
+        (rows[-1], np.mean(drawn, axis=0)),
+    ):
+        found = [row["lower"], row["upper"]]
+        np.testing.assert_allclose(found, np.quantile(expected, [0.025, 0.975]), atol=0.015)
+    of_scipy = bootstrap((credits[0],), np.mean, method="percentile", random_state=0)
+    interval = [*of_scipy.confidence_interval]
+    np.testing.assert_allclose([rows[0]["lower"], rows[0]["upper"]], interval, atol=0.015)
+    again = tabulate(pairs, scores, "m")
+    assert again == rows
+    assert tabulate(pairs, scores, "m", random_state=1) != rows
+
+
+def test_an_interval_holds_the_truth_as_often_as_it_says():
+    right = np.random.default_rng(0).binomial(200, 0.7, size=400)
+    drawn = resampled_shares(np.stack([right, 200 - right], axis=1), 1000, random_state=0)
+    lower, upper = percentile_intervals(drawn[:, :, 0].T).T
+    assert 0.92 <= np.mean((lower <= 0.7) & (upper >= 0.7)) <= 0.98
+
+
+def test_paradigms_that_permute_words():
+    texts = {
+        "case": ("Whose hat had Ann seen?", "Whose had Ann seen hat?"),
+        "mark": ("Had Bruce ever played?", "Bruce had ever played."),
+        "twice": ("A dog saw a cat.", "A dog saw cat."),
+        "other": ("It's himself.", "It's herself."),
+        "lemma": ("The dog runs.", "The dogs run."),
+    }
+    pairs = [Pair(name, "f", "q", "1", *pair, name == "lemma") for name, pair in texts.items()]
+    assert permuting_paradigms(pairs) == ["case", "mark"]
+    rare = [Pair("case", "f", "q", str(k), "a b", "a c") for k in range(2, 20)]
+    assert permuting_paradigms([*pairs, *rare]) == ["mark"]
+    parts = subsets(pairs)
+    assert parts["not_permuted"].tolist() == [False, False, True, True, True]
+    assert parts["other_items"].tolist() == [False, False, True, True, False]
+    assert subsets(pairs[2:4]) == {}
+
+
+PERMUTING = (
+    "adjunct_island", "complex_NP_island", "coordinate_structure_constraint_complex_left_branch",
+    "ellipsis_n_bar_1", "existential_there_quantifiers_2", "left_branch_island_echo_question",
+    "left_branch_island_simple_question", "matrix_question_npi_licensor_present", "only_npi_scope",
+    "principle_A_domain_3", "principle_A_reconstruction", "sentential_negation_npi_scope",
+    "sentential_subject_island",
+)  # fmt: skip
+
+
+def test_the_permuting_paradigms_of_the_real_data():
+    try:
+        pairs = read_pairs(cache() / "blimp")
+    except PairsError:
+        pytest.skip("BLiMP has not been downloaded")
+    assert permuting_paradigms(pairs) == list(PERMUTING)
+    parts = subsets(pairs)
+    assert (len(pairs), parts["not_permuted"].sum(), parts["other_items"].sum()) == (
+        67_000, 54_000, 45_000,
+    )  # fmt: skip
+    marked = {pair.paradigm for pair in pairs if pair.same_items}
+    assert len(marked) == 20
+    assert len(marked | set(PERMUTING)) == 22
+    guide = Path(__file__).parents[1] / "docs" / "guide" / "minimal_pairs.md"
+    assert all(f"`{name}`" in guide.read_text() for name in marked | set(PERMUTING))
+
+
+def test_words_of_text_and_of_shards(tmp_path: Path):
+    text = tmp_path / "text"
+    text.write_text("The boy sees naïve dogs.\nthe  dog — who?\n\nThe end\n")
+    words = words_of_text([str(text)])
+    assert words.words == set(text.read_text().split())
+    for tokenizer in ("bpe:300", "word"):
+        folder = tmp_path / tokenizer
+        prepare_shards(text, folder, tokenizer)
+        assert words_of_shards(str(folder)).words == words.words
+    assert words.hold("The dog sees The end")
+    assert not words.hold("The dogs sees")  # a full stop follows it there
+    assert not words.hold("Who?")
+    prepare_shards(text, tmp_path / "lower", "word", lower=True)
+    lower = words_of_shards(str(tmp_path / "lower"))
+    assert lower.hold("Who? THE END")
+    assert not lower.hold("the cat")
+
+
+def test_pairs_of_seen_words_are_a_part(saved: Path, folder: Path, tmp_path: Path, capsys):
+    text, csvs = tmp_path / "text", [tmp_path / f"{name}.csv" for name in "abc"]
+    text.write_text("the boy sees see\nthe dog that\nthe boys walks\n")
+    prepare_shards(text, tmp_path / "shards", "bpe:300")
+    command = ["blimp", str(saved), "--data", str(folder)]
+    assert main([*command, "--csv", str(csvs[0])]) == 0
+    assert "seen_words" not in capsys.readouterr().out
+    for csv_path, words in zip(csvs[1:], (text, tmp_path / "shards"), strict=True):
+        assert main([*command, "--words-of", str(words), "--csv", str(csv_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "overall, seen_words (mean over 5 paradigms)" in shown
+    bare, of_text, of_shards = (pd.read_csv(path) for path in csvs)
+    pd.testing.assert_frame_equal(of_text, of_shards)
+    # Of the pairs of each paradigm "walk" is missing from the third, and "see" is not.
+    part = of_text[(of_text["level"] == "subset") & (of_text["phenomenon"] == "overall")]
+    assert part["n_pairs"].tolist() == [15]
+    seen = [pair for pair in read_pairs(folder) if "walk" not in pair.bad.split()]
+    model = LanguageModel.load(saved)
+    assert part["accuracy"].item() == np.mean(score_pairs(model, seen).credit)
+    whole = of_text[of_text["level"] != "subset"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(whole, bare)
+    assert tuple(bare)[:10] == (
+        "model", "level", "paradigm", "field", "phenomenon", "n_pairs", "accuracy", "ties", "bos",
+        "reduction",
+    )  # fmt: skip
+    assert of_text["level"].iloc[-1] == "overall"
+    assert read_published(csvs[1]) == read_published(csvs[0])
+    text.write_text("nothing of this\n")
+    assert main([*command, "--words-of", str(text)]) == 0
+    assert "no pair has all its words in --words-of" in capsys.readouterr().err
+    for wrong, message in (
+        ([tmp_path / "none"], "no such file or folder"),
+        ([text, tmp_path / "shards"], "is a folder of shards, the rest is text"),
+    ):
+        assert main([*command, "--words-of", *map(str, wrong), "--csv", str(tmp_path / "d")]) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "d").exists()
+
+
+def test_ends_of_sentences_are_scored_if_asked_for(saved: Path, folder: Path, tmp_path: Path):
+    out = tmp_path / "pairs.csv"
+    assert main(["blimp", str(saved), "--data", str(folder), "--eos", "--pairs-csv", str(out)]) == 0
+    model = LanguageModel.load(saved)
+    pairs = read_pairs(folder)
+    expected = [scores.sum() for scores in alone(model, [pair.good for pair in pairs])]
+    np.testing.assert_allclose(pd.read_csv(out)["good"], expected, atol=1e-4)

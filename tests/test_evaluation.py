@@ -203,8 +203,11 @@ def test_bins_part_the_tokens_by_training_frequency(capsys):
     ngrams().save("model")
     command = ["evaluate", "model", "other", "--bins", "text", "--bins-csv", "bins.csv"]
     assert main(command) == 0
-    assert "<100" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "<100" in shown
+    assert "nan" not in shown
     rows = rows_of("bins.csv")
+    assert [row["bin"] for row in rows] == ["<100", "all"]  # no token is more frequent
     counted = [int(row["n_tokens"]) for row in rows]
     assert rows[-1]["bin"] == "all"
     assert sum(counted[:-1]) == counted[-1]

@@ -2,14 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Device, File, Model, ResultOptions, group, n_unknown
+from esnlm.commands.options.corpus import is_shards
 from esnlm.commands.options.values import Weight
 from esnlm.storage.results import results, write_rows
 from esnlm.utils.messages import log
+
+if TYPE_CHECKING:
+    from esnlm.evaluation.minimal_pairs.subsets import TrainingWords
 
 
 @group()
@@ -26,6 +30,9 @@ class BlimpOptions(ResultOptions):
     """Write the two scores of each pair here."""
     plot: File | None = None
     """Draw accuracy by phenomenon into this PNG."""
+    words_of: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
+    """Training text: the pairs all of whose words, punctuation and case kept, occur in it are a
+    part by themselves."""
     published: Annotated[tuple[Path, ...], Parameter(metavar="CSV", consume_multiple=False)] = ()
     """Accuracies of other models to stand beside: a published table, or an earlier --csv."""
     interpolate: Annotated[Path | None, Parameter(metavar="MODEL2")] = None
@@ -35,6 +42,8 @@ class BlimpOptions(ResultOptions):
     device: Device = None
     bos: Annotated[bool | None, Parameter(negative="--no-bos")] = None
     """Read BOS before each sentence (default: as the model was trained)."""
+    eos: bool = False
+    """Score the end of each sentence too, as KenLM does."""
     reduction: Literal["sum", "mean"] = "sum"
     """Of the log-probabilities of a sentence's tokens."""
 
@@ -44,17 +53,20 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     from esnlm.evaluation.minimal_pairs import table
     from esnlm.evaluation.minimal_pairs.pairs import read_pairs
     from esnlm.evaluation.minimal_pairs.scores import score_pairs
+    from esnlm.evaluation.minimal_pairs.subsets import subsets
     from esnlm.experiments.common.minimal_pairs import plot_accuracies
 
     if options.weight is not None and options.interpolate is None:
         raise ValueError("--weight needs --interpolate MODEL2")
     of_table, of_pairs = (options.csv, table.COLUMNS), (options.pairs_csv, table.PAIR_COLUMNS)
     replace = options.overwrite
-    with results((of_table, of_pairs, (options.plot, None)), [options.data], overwrite=replace):
+    read: list[str | Path] = [options.data, *options.words_of]
+    with results((of_table, of_pairs, (options.plot, None)), read, overwrite=replace):
         others: dict[str, dict[str, float]] = {}
         for path in options.published:
             others |= table.read_published(path)
         pairs = read_pairs(options.data)
+        parts = subsets(pairs, _training_words(options.words_of))
         judge, place = _judge(model, options)
         name, sentences = options.name or place, [pair.good for pair in pairs]
         unknown, total = n_unknown(getattr(judge, "tokenizer_", None), sentences)
@@ -63,10 +75,11 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
                 f"the model reads {100 * unknown / total:.1f} % of the tokens as the unknown token,"
                 " so some pairs look alike to it"
             )
-        scores = score_pairs(
-            judge, pairs, bos=options.bos, reduction=options.reduction, verbose=True
-        )
-        rows = table.tabulate(pairs, scores, name)
+        how = {name: getattr(options, name) for name in ("bos", "eos", "reduction")}
+        scores = score_pairs(judge, pairs, **how, verbose=True)
+        if not all(member.any() for member in parts.values()):
+            log.warning("no pair has all its words in --words-of: is it text of that language?")
+        rows = table.tabulate(pairs, scores, name, parts)
         _show(rows, others)
         write_rows(options.csv, table.COLUMNS, rows, overwrite=replace)
         if options.pairs_csv is not None:
@@ -91,22 +104,37 @@ def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:
     return InterpolatedModel(model, second, weight), name
 
 
+def _training_words(names: Sequence[str]) -> "TrainingWords | None":
+    """The words of training text or of shards, if there are any."""
+    from esnlm.evaluation.minimal_pairs.subsets import words_of_shards, words_of_text
+
+    if not names:
+        return None
+    return words_of_shards(names[0]) if is_shards(names) else words_of_text(names)
+
+
 def _show(rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, float]]) -> None:
-    """Accuracies in percent: each phenomenon, its paradigms under it, and overall."""
+    """Percentages: phenomena, each with its paradigms under it, parts of the pairs, and overall."""
 
     def show(name: str, row: Mapping[str, Any], key: str = "") -> None:
-        line = f"{name:50}  {100 * row['accuracy']:8.2f}  {row['ties']:6}  {row['n_pairs']:6}"
+        values = {k: 100 * row[k] for k in ("accuracy", "lower", "upper", "strict", "correct")}
+        line = f"{name:50}  {values['accuracy']:8.2f}  {row['ties']:6}  {row['n_pairs']:6}"
+        line += "  [{lower:6.2f}, {upper:6.2f}]  {strict:6.2f}  {correct:7.2f}".format(**values)
         for known in others.values() if key else ():
             line += f"  {100 * known[key]:14.2f}" if key in known else f"  {'':14}"
         print(line)
 
     head = "".join(f"  {name:>14.14}" for name in others)
-    print(f"{'':50}  accuracy    ties   pairs{head}")
+    print(f"{'':50}  accuracy    ties   pairs   95 % interval   strict  correct{head}")
     for row in rows:
         if row["level"] == "phenomenon":
             show(row["phenomenon"], row, row["phenomenon"])
             for part in rows:
                 if (part["level"], part["phenomenon"]) == ("paradigm", row["phenomenon"]):
                     show("  " + part["paradigm"], part)
+    for row in rows:
+        if (row["level"], row["paradigm"]) == ("subset", "overall"):
+            over = f"{row['n_paradigms']} paradigms" if row["mean_over"] == "paradigms" else "pairs"
+            show(f"overall, {row['subset']} (mean over {over})", row)
         if row["level"] == "overall":
             show("overall (mean over paradigms)", row, "overall")

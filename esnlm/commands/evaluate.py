@@ -160,6 +160,7 @@ class _Bins:
             dict(zip(_BIN_COLUMNS, (model, *row), strict=True))
             for model, several in found.items()
             for row in several
+            if row.n_tokens  # nothing is known of a bin in which no token falls
         ]
         for row in rows:
             print(

@@ -25,7 +25,7 @@ from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import locked
 from esnlm.utils.version import __version__
 
-_KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
+KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
 _WEIGHTS = (
     "topology", "spectral_radius", "input_scaling", "input_degree", "bias_scaling", "activation",
 )  # fmt: skip
@@ -174,14 +174,14 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
 
     def run_given(setting: Row) -> Row:
         version, keep = setting["version"], options.keep_models
-        _forget(path)
+        forget(path)
         kept = None if keep is None else str(keep / f"{setting['n_units']}-{version}")
-        return runs[version] | shared | {"folder": str(_folder(path, version)), "keep": kept}
+        return runs[version] | shared | {"folder": str(run_folder(path, version)), "keep": kept}
 
     with results_folder(options.out):
         module = "esnlm.experiments.natural.run"
-        rows = run_grid_apart(settings, module, path, key=_KEY, columns=COLUMNS, given=run_given)
-    _forget(path)
+        rows = run_grid_apart(settings, module, path, key=KEY, columns=COLUMNS, given=run_given)
+    forget(path)
     for row in rows:
         judged = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.2f} %"
         name = " ".join(f"{name}={row[name]}" for name in ("n_units", "degree", "leak", "seed"))
@@ -195,10 +195,10 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
     return 0
 
 
-def _forget(path: Path) -> None:
+def forget(path: Path) -> None:
     """Remove the checkpoints of runs whose rows are written."""
     for row in read_rows(path):
-        folder = _folder(path, row["version"])
+        folder = run_folder(path, row["version"])
         if folder.parent.is_dir():
             with locked(folder, wait=True):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -206,7 +206,7 @@ def _forget(path: Path) -> None:
         (path.parent / "running").rmdir()
 
 
-def _folder(path: Path, version: str) -> Path:
+def run_folder(path: Path, version: str) -> Path:
     return path.parent / "running" / f"{path.stem}-{version}"
 
 

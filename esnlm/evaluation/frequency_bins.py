@@ -1,14 +1,13 @@
 """Perplexity by training frequency, with bootstrap intervals."""
 
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
+from esnlm.evaluation.bootstrap import Seed, percentile_intervals, resampled_means
 from esnlm.utils.arrays import Array, Floats
-from esnlm.utils.validation import Count, Number
-
-Seed: TypeAlias = int | np.random.Generator | None
+from esnlm.utils.validation import Count
 
 #: Training frequencies between bins: <100, 100-1k, 1k-10k, >10k (Mahto et al., §3.2.2).
 FREQUENCY_EDGES = (100, 1_000, 10_000)
@@ -72,8 +71,8 @@ class FrequencyBins:
         ``confidence`` is the mass of the percentile interval [lower, upper].
         """
         losses, sizes = self._blocks()
-        means = _resampled(losses, sizes, n_resamples, random_state)
-        intervals = np.exp(_intervals(means, confidence))
+        means = resampled_means(losses, sizes, n_resamples, random_state)
+        intervals = np.exp(percentile_intervals(means, confidence))
         return self._named(sizes, _perplexity(losses, sizes), intervals)
 
     def differences(
@@ -88,13 +87,13 @@ class FrequencyBins:
         if sizes.shape != others.shape or (sizes != others).any():
             raise ValueError("both models must have scored the same tokens, in the same bins")
         seed = int(np.random.default_rng(random_state).integers(1 << 62))
-        drawn = [np.exp(_resampled(x, sizes, n_resamples, seed)) for x in (first, second)]
+        drawn = [np.exp(resampled_means(x, sizes, n_resamples, seed)) for x in (first, second)]
         found = _perplexity(first, sizes) - _perplexity(second, sizes)
-        return self._named(sizes, found, _intervals(drawn[0] - drawn[1], 0.95))
+        return self._named(sizes, found, percentile_intervals(drawn[0] - drawn[1]))
 
     def _named(self, sizes: Floats, values: Floats, intervals: Floats) -> list[FrequencyBin]:
         bounds = [*pairwise([-np.inf, *FREQUENCY_EDGES, np.inf]), (-np.inf, np.inf)]
-        names = [_bin_name(*pair) for pair in bounds]
+        names = [bin_name(*pair) for pair in bounds]
         columns = sizes.sum(axis=0), values, intervals
         return [
             FrequencyBin(name, *pair, int(size), float(value), float(low), float(high))
@@ -126,33 +125,12 @@ def _perplexity(losses: Floats, sizes: Floats) -> Floats:
         return np.asarray(np.exp(losses.sum(axis=0) / sizes.sum(axis=0)))
 
 
-def _resampled(losses: Floats, sizes: Floats, n_resamples: int, random_state: Seed) -> Floats:
-    """Mean loss (n_resamples, n_bins) of blocks drawn with replacement; NaN where none has one."""
-    Count().check("n_resamples", n_resamples)
-    rng = np.random.default_rng(random_state)
-    n_blocks = len(losses)
-    both = np.hstack([losses, sizes])
-    means = np.full((n_resamples, losses.shape[1]), np.nan)
-    at_once = max(1, 2_000_000 // n_blocks)
-    for first in range(0, n_resamples, at_once):
-        part = means[first : first + at_once]
-        drawn = rng.integers(n_blocks, size=(len(part), n_blocks))
-        drawn += n_blocks * np.arange(len(part))[:, None]
-        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
-        loss, size = np.hsplit(times.astype(np.float64) @ both, 2)
-        np.divide(loss, size, out=part, where=size > 0)
-    return means
+def bin_name(low: float, high: float) -> str:
+    """How tables call the bin [low, high).
 
-
-def _intervals(values: Floats, confidence: float) -> Floats:
-    """The middle share of each column (n_bins, 2), NaN left out; NaN where all are."""
-    Number(0, 1, open="both").check("confidence", confidence)
-    quantiles = [(1 - confidence) / 2, (1 + confidence) / 2]
-    drawn = [column[~np.isnan(column)] for column in values.T]
-    return np.array([np.quantile(v, quantiles) if len(v) else (np.nan, np.nan) for v in drawn])
-
-
-def _bin_name(low: float, high: float) -> str:
+    >>> bin_name(-np.inf, 100), bin_name(100, 1000), bin_name(10_000, np.inf)
+    ('<100', '100-1k', '>=10k')
+    """
     first, last = (f"{n / 1000:g}k" if n >= 1000 else f"{n:g}" for n in (low, high))
     if np.isinf(low):
         return "all" if np.isinf(high) else f"<{last}"

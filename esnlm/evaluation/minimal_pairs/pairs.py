@@ -31,6 +31,8 @@ class Pair:
     name: str
     good: str
     bad: str
+    #: The data's authors mark the two sentences as made of the same lexical items.
+    same_items: bool = False
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
@@ -38,10 +40,11 @@ def read_pairs(path: str | Path) -> list[Pair]:
 
     A folder without ``.jsonl`` files, at any depth, may hold one archive of them. Each line is an
     object with ``sentence_good`` and ``sentence_bad``, and as a rule ``UID`` (the paradigm; else
-    the file's name), ``field``, ``linguistics_term`` (the phenomenon) and ``pairID`` (else the
-    line). The two paradigms that the files call s-selection are counted with argument structure,
-    as in the paper's twelve phenomena. Raises PairsError where there are no pairs, a line is not a
-    pair (file and line are named), a pair occurs twice, or an archive is damaged.
+    the file's name), ``field``, ``linguistics_term`` (the phenomenon), ``lexically_identical`` and
+    ``pairID`` (else the line). The two paradigms that the files call s-selection are counted with
+    argument structure, as in the paper's twelve phenomena. Raises PairsError where there are no
+    pairs, a line is not a pair (file and line are named), a pair occurs twice, or an archive is
+    damaged.
     """
     found: dict[tuple[str, str], str] = {}
     pairs = []
@@ -131,4 +134,5 @@ def _pair(place: str, stem: str, number: int, line: bytes) -> Pair:
             raise PairsError(f"{place}: {key} holds half a character, got {sentence!r}")
     field, term = text("field", _UNNAMED), text("linguistics_term", _UNNAMED)
     uid, name = text("UID", stem), str(record.get("pairID", number))
-    return Pair(uid, _FIELDS.get(field, field), PHENOMENA.get(term, term), name, good, bad)
+    field, term = _FIELDS.get(field, field), PHENOMENA.get(term, term)
+    return Pair(uid, field, term, name, good, bad, record.get("lexically_identical") is True)

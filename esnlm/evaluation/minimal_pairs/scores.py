@@ -29,6 +29,7 @@ class PairScores:
     bad: Floats
     bos: bool
     reduction: str
+    eos: bool = False
 
     @property
     def ties(self) -> Bools:
@@ -41,13 +42,19 @@ class PairScores:
     @property
     def credit(self) -> Floats:
         """1 for a right choice, 0.5 for a tie, 0 for a wrong one (n,)."""
-        return np.where(self.ties, 0.5, self.good > self.bad)
+        return np.where(self.ties, 0.5, self.right)
+
+    @property
+    def right(self) -> Bools:
+        """Whether the acceptable sentence is the likelier one (n,)."""
+        return np.asarray((self.good > self.bad) & ~self.ties)
 
 
 def score_pairs(
     model: Any,
     pairs: Sequence[Pair],
     *,
+    eos: bool = False,
     bos: bool | None = None,
     reduction: str = "sum",
     verbose: bool = False,
@@ -57,12 +64,12 @@ def score_pairs(
     Raises FloatingPointError where a score is not a number.
     """
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
-    options: Any = {"bos": bos, "reduction": reduction, "verbose": verbose}
+    options: Any = {"eos": eos, "bos": bos, "reduction": reduction, "verbose": verbose}
     scores = sentence_log_likelihoods(model, sentences, **options)
     if np.isnan(scores).any():
         worst = sentences[int(np.argmax(np.isnan(scores)))]
         raise FloatingPointError(f"the model's score of {worst!r} is not a number")
-    return PairScores(scores[::2], scores[1::2], _reads_bos(model, bos), reduction)
+    return PairScores(scores[::2], scores[1::2], _reads_bos(model, bos), reduction, eos)
 
 
 def sentence_log_likelihoods(

@@ -1,20 +1,26 @@
 """Accuracies by paradigm, by phenomenon and overall: of a model, and as others published them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from esnlm.evaluation.bootstrap import N_RESAMPLES, percentile_intervals, resampled_shares
 from esnlm.evaluation.minimal_pairs.pairs import PHENOMENA, Pair
 from esnlm.evaluation.minimal_pairs.scores import PairScores
+from esnlm.utils.arrays import Bools, Floats, Ints64
 
+#: What a tie counts, by the column of accuracies. Those of 0.1.0 counted half.
+TIES = {"accuracy": 0.5, "strict": 0.0, "correct": 1.0}
 COLUMNS = (
     "model", "level", "paradigm", "field", "phenomenon", "n_pairs", "accuracy", "ties", "bos",
-    "reduction",
+    "reduction", "strict", "correct", "lower", "upper", "strict_lower", "strict_upper",
+    "correct_lower", "correct_upper", "n_paradigms", "subset", "mean_over", "eos",
 )  # fmt: skip
 PAIR_COLUMNS = ("model", "paradigm", "phenomenon", "pair", "good", "bad", "credit")
+SUBSET = "subset"
 _OVERALL = "overall"
 _SEVERAL = "all"
 #: What columns of published tables call a model -> what plots call it.
@@ -27,25 +33,94 @@ Row = dict[Any, Any]
 Accuracies = dict[str, float]
 
 
-def tabulate(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]:
-    """Rows of `COLUMNS`: each paradigm, then each phenomenon, then one overall.
+def tabulate(
+    pairs: Sequence[Pair],
+    scores: PairScores,
+    model: str,
+    subsets: Mapping[str, Bools] | None = None,
+    *,
+    n_resamples: int = N_RESAMPLES,
+    random_state: int | None = 0,
+) -> list[Row]:
+    """Rows of `COLUMNS`: each paradigm, then each phenomenon, parts of the pairs, one overall.
 
-    ``accuracy`` is the share of pairs chosen rightly, ties counting half; of a phenomenon and
-    overall it is the mean over paradigms. ``ties`` counts pairs. ``bos`` is whether BOS was read
-    before each sentence.
+    ``accuracy`` is the share of pairs chosen rightly, ties counting half; ``strict`` counts them as
+    wrong, ``correct`` as right. Of a phenomenon and overall they are means over paradigms.
+    ``ties`` counts pairs. ``bos`` is whether BOS was read before each sentence.
+
+    ``lower`` and ``upper``, and the same of ``strict`` and ``correct``, are the percentile interval
+    (95 %) of a bootstrap over the pairs within each paradigm. It covers which pairs were drawn from
+    a paradigm's template; not which paradigms there are, nor another seed or text of training.
+
+    ``subsets`` are parts of the pairs by name, as `subsets.subsets` finds them: rows of level
+    ``subset`` for each phenomenon of a part, and overall. Paradigms without a pair in a part do not
+    count there; ``n_paradigms`` are those that do. A part of no pair has no rows. Where paradigms
+    have unequal numbers of pairs, the mean over pairs is a row beside (``mean_over``), of level
+    ``subset`` too.
     """
-    sums: Any = {"n_pairs": "sum", "accuracy": _mean, "ties": "sum"}
-    table = pd.DataFrame(list(pairs)).assign(n_pairs=1, accuracy=scores.credit, ties=scores.ties)
-    paradigms = table.groupby(["phenomenon", "paradigm", "field"], as_index=False).agg(sums)
-    phenomena = paradigms.groupby("phenomenon", as_index=False).agg(sums | {"field": _common})
-    overall = paradigms.assign(phenomenon=_OVERALL).groupby("phenomenon", as_index=False).agg(sums)
-    levels = (
-        paradigms.assign(level="paradigm"),
-        phenomena.assign(level="phenomenon", paradigm=_SEVERAL),
-        overall.assign(level=_OVERALL, paradigm=_OVERALL, field=_OVERALL),
+    options = {"n_resamples": n_resamples, "random_state": random_state}
+    table = pd.DataFrame(list(pairs)).assign(n_pairs=1, right=scores.right, ties=scores.ties)
+    found = {_SEVERAL: _summaries(table, **options)}
+    for name, member in (subsets or {}).items():
+        found[name] = _summaries(table[member], **options) if member.any() else []
+    *rows, overall = (row | {"subset": _SEVERAL} for row in found.pop(_SEVERAL))
+    rows += [
+        row | {"level": SUBSET, "subset": name}
+        for name, several in found.items()
+        for row in several
+        if row["level"] != "paradigm"
+    ]
+    rows.append(overall)
+    shared = {name: getattr(scores, name) for name in ("bos", "eos", "reduction")}
+    shared["model"] = model
+    return [{name: (shared | row)[name] for name in COLUMNS} for row in rows]
+
+
+def _summaries(table: pd.DataFrame, **options: Any) -> list[Row]:
+    """Rows of each paradigm, of each phenomenon, and overall, as `tabulate` says."""
+    names = ["phenomenon", "paradigm", "field"]
+    groups = table.groupby(names, as_index=False)[["n_pairs", "right", "ties"]].sum()
+    right, ties, n_pairs = (
+        groups[each].to_numpy(dtype=int) for each in ("right", "ties", "n_pairs")
     )
-    rows = pd.concat(levels).assign(model=model, bos=scores.bos, reduction=scores.reduction)
-    return rows[list(COLUMNS)].to_dict("records")
+    counts = np.stack([right, ties, n_pairs - right - ties], axis=1)
+    drawn = resampled_shares(counts, **options)
+    rows = [
+        {"level": "paradigm", **group, **_accuracies(counts[[k]], drawn[[k]])}
+        for k, group in enumerate(groups.to_dict("records"))
+    ]
+    for phenomenon, part in groups.groupby("phenomenon"):
+        field = part["field"].iloc[0] if part["field"].nunique() == 1 else _SEVERAL
+        here = {"level": "phenomenon", "phenomenon": phenomenon, "field": field}
+        rows.append(here | _summed(part, counts, drawn) | {"paradigm": _SEVERAL})
+    overall = dict.fromkeys(("level", "phenomenon", "paradigm", "field"), _OVERALL)
+    if groups["n_pairs"].nunique() > 1:
+        rows.append(overall | _summed(groups, counts, drawn, over="pairs") | {"level": SUBSET})
+    rows.append(overall | _summed(groups, counts, drawn))
+    return rows
+
+
+def _summed(part: pd.DataFrame, counts: Ints64, drawn: Floats, over: str = "paradigms") -> Row:
+    sums = {name: int(part[name].sum()) for name in ("n_pairs", "ties")}
+    return sums | _accuracies(counts[part.index], drawn[part.index], over)
+
+
+def _accuracies(counts: Ints64, drawn: Floats, over: str = "paradigms") -> Row:
+    """Means over paradigms, or over pairs, by what a tie counts, with intervals.
+
+    ``counts`` (n_paradigms, 3) of right pairs, ties and wrong ones; ``drawn`` (n_paradigms,
+    n_resamples, 3) are shares of them.
+    """
+    found: Row = {"n_paradigms": len(counts), "mean_over": over}
+    sizes = counts.sum(axis=1)
+    weights = sizes if over == "pairs" else None
+    for name, tie in TIES.items():
+        credit, start = np.array([1.0, tie, 0.0]), "" if name == "accuracy" else f"{name}_"
+        found[name] = float(np.average(counts @ credit / sizes, weights=weights))
+        resampled = np.average(drawn @ credit, axis=0, weights=weights)
+        bounds = percentile_intervals(resampled[:, None])[0].tolist()
+        found[f"{start}lower"], found[f"{start}upper"] = bounds
+    return found
 
 
 def pair_rows(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]:
@@ -72,11 +147,13 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
         raise ValueError(f"{path} is not a CSV: {str(error).strip()}") from error
     if {"model", "level", "phenomenon", "accuracy"} <= set(table.columns):
         groups = table.groupby("model", sort=False)
-        found = {str(model): _accuracies(rows, "accuracy", "phenomenon") for model, rows in groups}
+        found = {
+            str(model): _of_phenomena(rows, "accuracy", "phenomenon") for model, rows in groups
+        }
     elif {"level", "linguistics_term"} <= set(table.columns):
         others = table.columns.drop(["level", "linguistics_term"])
         names = [name for name in others if not name.startswith("Unnamed:")]
-        found = {_NAMES.get(n, n): _accuracies(table, n, "linguistics_term") for n in names}
+        found = {_NAMES.get(n, n): _of_phenomena(table, n, "linguistics_term") for n in names}
     else:
         raise ValueError(
             f"{path} holds no published accuracies: expected the columns level and"
@@ -89,7 +166,7 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
     return found
 
 
-def _accuracies(table: pd.DataFrame, column: str, term: str) -> Accuracies:
+def _of_phenomena(table: pd.DataFrame, column: str, term: str) -> Accuracies:
     """Accuracy by phenomenon and overall; nothing unless the column holds accuracies."""
     try:
         values = table.loc[table[column].str.strip() != "", column].astype(float)
@@ -109,8 +186,3 @@ def _accuracies(table: pd.DataFrame, column: str, term: str) -> Accuracies:
 
 def _mean(values: Any) -> float:
     return float(np.mean(values.to_numpy()))  # summed as numpy does, whatever pandas does
-
-
-def _common(values: Any) -> str:
-    """The value that all have, or "all"."""
-    return str(values.iloc[0]) if values.nunique() == 1 else _SEVERAL

@@ -4,7 +4,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from esnlm.evaluation.minimal_pairs.pairs import Pair
+    from esnlm.evaluation.minimal_pairs.scores import PairScores
 
 PHENOMENA = (
     "anaphor_agreement", "argument_structure", "binding", "control_raising",
@@ -21,15 +25,22 @@ def accuracies(model: Any, data: str | Path | None) -> dict[str, float | None]:
     """
     from esnlm.evaluation.minimal_pairs.pairs import read_pairs
     from esnlm.evaluation.minimal_pairs.scores import score_pairs
+
+    if data is None:
+        return dict.fromkeys(COLUMNS)
+    pairs = read_pairs(data)
+    return by_column(pairs, score_pairs(model, pairs))
+
+
+def by_column(pairs: "Sequence[Pair]", scores: "PairScores") -> dict[str, float | None]:
+    """Accuracies as `accuracies` gives them, of pairs that are scored already."""
     from esnlm.evaluation.minimal_pairs.table import tabulate
 
     found: dict[str, float | None] = dict.fromkeys(COLUMNS)
-    if data is not None:
-        pairs = read_pairs(data)
-        names = dict(zip(("overall", *PHENOMENA), COLUMNS, strict=True))
-        for row in tabulate(pairs, score_pairs(model, pairs), "model"):
-            if row["level"] != "paradigm" and row["phenomenon"] in names:
-                found[names[row["phenomenon"]]] = row["accuracy"]
+    names = dict(zip(("overall", *PHENOMENA), COLUMNS, strict=True))
+    for row in tabulate(pairs, scores, "model", n_resamples=1):
+        if row["level"] in ("phenomenon", "overall") and row["phenomenon"] in names:
+            found[names[row["phenomenon"]]] = row["accuracy"]
     return found
 
 
@@ -48,15 +59,20 @@ def plot_accuracies(
 ) -> None:
     """Draw the rows of `tabulate`: a line for each phenomenon, overall last, a mark for each model.
 
-    ``others`` maps names of other models to their accuracies, as `read_published` does.
+    ``others`` maps names of other models to their accuracies, as `read_published` does. Bars are
+    the rows' intervals.
     """
     from esnlm.experiments.common.figures import COLOURS, panels, save, style
 
-    summed = [row for row in rows if row["level"] != "paradigm"]
+    summed = [row for row in rows if row["level"] in ("phenomenon", "overall")]
     ours = {row["phenomenon"]: row["accuracy"] for row in summed}
     names = sorted(ours, key=lambda name: (name == "overall", -ours[name]))
     figure, (axis,) = panels(1, size=(8.0, 1.6 + 0.36 * len(names)))
     axis.axvline(50, color="#999999", linewidth=1, linestyle=":", label="chance")
+    for row in summed:
+        place = names.index(row["phenomenon"])
+        bounds = 100 * row["lower"], 100 * row["upper"]
+        axis.hlines(place, *bounds, color=COLOURS[1], linewidth=1.6, zorder=2)
     for number, (label, found) in enumerate([(rows[0]["model"], ours), *others.items()]):
         known = [(100 * found[name], y) for y, name in enumerate(names) if name in found]
         look = style(number) | {"color": COLOURS[(1 - number) % len(COLOURS)], "linestyle": "none"}

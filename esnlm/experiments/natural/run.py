@@ -7,8 +7,8 @@ model and the cost of training. A run that is started again resumes from them.
 import json
 import shutil
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +30,8 @@ _PEAK = "peak_rss_mib"
 
 
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
-    """The measured columns of a run's row.
-
-    ``setting`` names the shards ``train`` and ``held_out``, the pairs ``blimp`` or None, the
-    ``folder`` of the run, the folder ``keep`` for a copy of its model or None, descriptions of
-    ``reservoir``, ``readout`` and ``features``, the ``plan`` of training and ``save_every``, the
-    seconds between two checkpoints.
-    """
-    folder = Path(setting["folder"])
-    # An earlier run whose parent was killed may still be saving its checkpoint.
-    with locked(folder, wait=True):
-        folder.mkdir(exist_ok=True)
-        try:
-            with lifeline.gently() as asked:
-                fitted = _fitted(setting, folder, asked)
-        except ValueError:
-            with suppress(OSError):  # it has a checkpoint
-                folder.rmdir()
-            raise
-        model = LanguageModel.load(folder / "model")
+    """The measured columns of a run's row; see `trained` for the setting."""
+    with trained(setting, lifeline) as (model, cost):
         started = time.perf_counter()
         (row,) = Evaluation([model], ["model"], "line").rows([setting["held_out"]])
         scored = {
@@ -60,9 +43,39 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         }
         if setting["keep"] is not None:
             with lifeline.gently(), folder_aside(Path(setting["keep"])) as kept:
-                shutil.copytree(folder / "model", kept, dirs_exist_ok=True)
-        peak = max(fitted.pop("peak_rss_mib"), peak_rss_mib())
-        return fitted | scored | parameter_counts(model) | {"peak_rss_mib": peak}
+                shutil.copytree(Path(setting["folder"]) / "model", kept, dirs_exist_ok=True)
+        return scored | measured(model, cost)
+
+
+@contextmanager
+def trained(
+    setting: Mapping[str, Any], lifeline: Lifeline
+) -> Iterator[tuple[LanguageModel, dict[str, Any]]]:
+    """The model of a run, trained or read from its folder, and the cost of its training.
+
+    ``setting`` names the shards ``train`` and ``held_out``, the pairs ``blimp`` or None, the
+    ``folder`` of the run, which is held inside the block, the folder ``keep`` for a copy of its
+    model or None, descriptions of ``reservoir``, ``readout`` and ``features``, the ``plan`` of
+    training and ``save_every``, the seconds between two checkpoints.
+    """
+    folder = Path(setting["folder"])
+    # An earlier run whose parent was killed may still be saving its checkpoint.
+    with locked(folder, wait=True):
+        folder.mkdir(exist_ok=True)
+        try:
+            with lifeline.gently() as asked:
+                cost = _fitted(setting, folder, asked)
+        except ValueError:
+            with suppress(OSError):  # it has a checkpoint
+                folder.rmdir()
+            raise
+        yield LanguageModel.load(folder / "model"), cost
+
+
+def measured(model: LanguageModel, cost: Mapping[str, Any]) -> dict[str, Any]:
+    """The cost of a run, with the peak of its memory as of now, and the model's parameters."""
+    peak = max(cost["peak_rss_mib"], peak_rss_mib())
+    return dict(cost) | parameter_counts(model) | {"peak_rss_mib": peak}
 
 
 def parameter_counts(model: LanguageModel) -> dict[str, int]:

@@ -34,6 +34,9 @@ _DOUBT = 0.5
 # Products of fewer operations are not worth threads.
 _WORTH_THREADS = 1 << 22
 _TILE = 1024
+# Where states tell nothing, components are made by direct connections alone: deviation of the
+# first weights, and of a component as it is taken to be: the best of nine on held-out lines.
+_BLANK_WEIGHT, _BLANK_SCALE = 0.1, 0.3
 
 
 class _Rates(NamedTuple):
@@ -165,6 +168,9 @@ class TwoLevelLearner(Stateful):
         if settings.discounted and counts is not None:
             self.unigrams = unigrams.discounted_unigrams(counts)
         scale = np.ones(n_components) if scale is None else scale
+        blank = settings.n_direct > 0 and not (scale > LEAST_SCALE).any()
+        if blank:
+            scale = np.full(n_components, _BLANK_SCALE)
         counts = np.zeros(self.n_words) if counts is None else counts
         self.directions, self.shift, self.word_class = directions, shift, word_class
         self.layout = layout = ClassLayout(word_class.astype(np.intp))
@@ -182,6 +188,9 @@ class TwoLevelLearner(Stateful):
                 informative=scale > LEAST_SCALE,
                 seed=settings.seed,
             )
+            if blank:  # from weights of zero direct connections would have no gradient either
+                random, weights = np.random.default_rng(settings.seed), self.class_solver.weights
+                weights[:-1] = _BLANK_WEIGHT * random.standard_normal(weights[:-1].shape)
         if settings.discounted:
             self.discounts = unigrams.discounts(counts)
         if settings.softmax_words:

@@ -1,0 +1,72 @@
+"""Bootstrap: statistics of resampled blocks, sentences or outcomes, and percentile intervals."""
+
+from typing import TypeAlias
+
+import numpy as np
+
+from esnlm.utils.arrays import Array, Floats
+from esnlm.utils.validation import Count, Number
+
+Seed: TypeAlias = int | np.random.Generator | None
+
+#: Resamples of an interval, as in Mahto et al. (2021).
+N_RESAMPLES = 10_000
+_AT_ONCE = 2_000_000
+
+
+def resampled_sums(
+    blocks: Floats, n_resamples: int = N_RESAMPLES, random_state: Seed = None
+) -> Floats:
+    """Sums (n_resamples, n_columns) of blocks (n_blocks, n_columns) drawn with replacement.
+
+    All columns are of the same draws: what is computed from them is paired.
+    """
+    Count().check("n_resamples", n_resamples)
+    rng = np.random.default_rng(random_state)
+    n_blocks = len(blocks)
+    sums = np.empty((n_resamples, blocks.shape[1]))
+    at_once = max(1, _AT_ONCE // n_blocks)
+    for first in range(0, n_resamples, at_once):
+        part = sums[first : first + at_once]
+        drawn = rng.integers(n_blocks, size=(len(part), n_blocks))
+        drawn += n_blocks * np.arange(len(part))[:, None]
+        times = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
+        np.matmul(times.astype(np.float64), blocks, out=part)
+    return sums
+
+
+def resampled_means(
+    sums: Floats, sizes: Floats, n_resamples: int = N_RESAMPLES, random_state: Seed = None
+) -> Floats:
+    """Means (n_resamples, n_columns) over blocks drawn with replacement; NaN where none is drawn.
+
+    ``sums`` (n_blocks, n_columns) and ``sizes``, of the same shape, are what each block adds to a
+    mean: its sum, and how many items that sums.
+    """
+    drawn = resampled_sums(np.hstack([sums, sizes]), n_resamples, random_state)
+    total, size = np.hsplit(drawn, 2)
+    return np.divide(total, size, out=np.full(total.shape, np.nan), where=size > 0)
+
+
+def resampled_shares(
+    counts: Array, n_resamples: int = N_RESAMPLES, random_state: Seed = None
+) -> Floats:
+    """Shares (n_groups, n_resamples, n_outcomes) of outcomes, each group resampled by itself.
+
+    ``counts`` (n_groups, n_outcomes) are the items of each outcome, at least one a group. Drawing
+    the items of a group with replacement is a multinomial draw of their outcomes.
+    """
+    Count().check("n_resamples", n_resamples)
+    sizes = counts.sum(axis=1)
+    chances = counts / sizes[:, None]
+    rng = np.random.default_rng(random_state)
+    drawn = rng.multinomial(sizes[:, None], chances[:, None], size=(len(counts), n_resamples))
+    return np.asarray(drawn / sizes[:, None, None])
+
+
+def percentile_intervals(values: Floats, confidence: float = 0.95) -> Floats:
+    """The middle share of each column (n_columns, 2), NaN left out; NaN where all are."""
+    Number(0, 1, open="both").check("confidence", confidence)
+    quantiles = [(1 - confidence) / 2, (1 + confidence) / 2]
+    drawn = [column[~np.isnan(column)] for column in values.T]
+    return np.array([np.quantile(v, quantiles) if len(v) else (np.nan, np.nan) for v in drawn])

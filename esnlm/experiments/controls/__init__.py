@@ -1,0 +1,1 @@
+"""What a reservoir's coupling, its memory and direct connections each add to a model."""

@@ -1,0 +1,188 @@
+"""Losses and accuracies of controls, and paired differences, by frequency, position, phenomenon.
+
+All runs are resampled by the same draws, sentences for losses and pairs within their paradigms for
+accuracies: a difference is paired, and its interval is narrower than those of its two terms.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from esnlm.evaluation.bootstrap import percentile_intervals, resampled_sums
+from esnlm.evaluation.frequency_bins import FREQUENCY_EDGES, bin_name
+from esnlm.evaluation.minimal_pairs.pairs import Pair
+from esnlm.experiments.controls.run import CONTROLS
+from esnlm.text.shards import Shards
+from esnlm.text.shuffling import target_counts
+from esnlm.utils.arrays import Array, Bools, Floats, Ints64
+
+#: Positions of predicted tokens in their sentence, from 1, between bins.
+POSITION_EDGES = (2, 3, 5, 9, 17)
+VALUE_COLUMNS = (
+    "control", "topology", "n_units", "seed", "measure", "by", "group", "n", "value", "lower",
+    "upper",
+)  # fmt: skip
+DIFFERENCE_COLUMNS = (
+    "control", "against", "topology", "n_units", "seed", "measure", "by", "group", "n",
+    "difference", "lower", "upper",
+)  # fmt: skip
+ALL = "all"
+MEAN = "mean"
+
+
+class Judged(NamedTuple):
+    """A measure of every run in every group, and what resampling makes of it.
+
+    ``groups``: what they are by, and their names; ``sizes`` (n_groups,) in tokens or pairs;
+    ``values`` (n_runs, n_groups); ``drawn`` (n_resamples, n_runs, n_groups).
+    """
+
+    measure: str
+    groups: list[tuple[str, str]]
+    sizes: Ints64
+    values: Floats
+    drawn: Floats
+
+
+def judged_tokens(
+    train: Shards, held_out: Shards, scores: Sequence[Array], **options: Any
+) -> Judged:
+    """Losses in nats a token of the predicted tokens of held-out shards.
+
+    ``scores``: the log-probabilities (T,) of each run; ``options`` are `resampled_sums`'.
+    """
+    stream = held_out.stream()
+    assert stream.starts is not None
+    marks, n = stream.predicted(), len(stream.starts)
+    tokens = np.asarray(stream.tokens)[marks]
+    sentence = np.repeat(np.arange(n), stream.lengths)[marks]
+    position = (np.arange(len(marks)) - np.repeat(stream.starts, stream.lengths))[marks]
+    counts = target_counts(train.stream(), len(train.tokenizer))[tokens]
+    places = [np.zeros(len(tokens), dtype=int)]
+    groups = [("all", ALL)]
+    for by, values, edges in (
+        ("frequency", counts, FREQUENCY_EDGES),
+        ("position", position, POSITION_EDGES),
+    ):
+        places.append(np.searchsorted(edges, values, side="right") + len(groups))
+        groups += [(by, name) for name in _names(by, edges)]
+
+    def by_sentence(values: Array | None) -> Floats:
+        size = n * len(groups)
+        sums = [np.bincount(sentence * len(groups) + at, values, size) for at in places]
+        return np.sum(sums, axis=0, dtype=np.float64).reshape(n, len(groups))
+
+    sizes = by_sentence(None)
+    blocks = np.hstack([sizes, *(by_sentence(-np.asarray(each, float)) for each in scores)])
+    whole, drawn = blocks.sum(axis=0), resampled_sums(blocks, **options)
+    shape = len(scores), len(groups)
+    with np.errstate(invalid="ignore"):
+        values = whole[len(groups) :].reshape(shape) / whole[: len(groups)]
+        means = drawn[:, len(groups) :].reshape(-1, *shape) / drawn[:, None, : len(groups)]
+    totals = whole[: len(groups)].astype(np.int64)
+    return _known(Judged("nats", groups, totals, values, means), totals > 0)
+
+
+def judged_pairs(pairs: Sequence[Pair], credit: Floats, **options: Any) -> Judged:
+    """Accuracies: means over paradigms of the credit (n_runs, n_pairs) of minimal pairs."""
+    paradigms = np.array([f"{pair.phenomenon}\0{pair.paradigm}" for pair in pairs])
+    names, places = np.unique(paradigms, return_inverse=True)
+    rng = np.random.default_rng(options.pop("random_state", None))
+    values, drawn, sizes = [], [], np.bincount(places)
+    for k, size in enumerate(sizes.tolist()):
+        rows = np.ascontiguousarray(credit[:, places == k].T)
+        values.append(rows.mean(axis=0))
+        drawn.append(resampled_sums(rows, random_state=rng, **options) / size)
+    phenomena = np.array([name.split("\0")[0] for name in names])
+    groups = [("all", ALL), *(("phenomenon", str(name)) for name in np.unique(phenomena))]
+    members = [np.ones(len(names), bool), *(phenomena == name for _, name in groups[1:])]
+    return Judged(
+        "accuracy",
+        groups,
+        np.array([sizes[member].sum() for member in members]),
+        np.stack([np.mean(np.array(values)[member], axis=0) for member in members], axis=-1),
+        np.stack([np.mean(np.array(drawn)[member], axis=0) for member in members], axis=-1),
+    )
+
+
+def value_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterator[dict[str, Any]]:
+    """Rows of `VALUE_COLUMNS`: each seed of a control, and the mean over seeds where several are.
+
+    ``runs`` say ``control``, ``topology``, ``n_units`` and ``seed``. Intervals (95 %) cover another
+    draw of sentences or pairs, not other seeds.
+    """
+    for (control, topology, n_units), of_seeds in _by_control(runs).items():
+        about = {"control": control, "topology": topology, "n_units": n_units}
+        for seed, members in of_seeds.items():
+            rows = _rows(judged, judged.values[members], judged.drawn[:, members], "value")
+            yield from (about | {"seed": seed} | row for row in rows)
+
+
+def difference_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterator[dict[str, Any]]:
+    """Rows of `DIFFERENCE_COLUMNS`: a control less what it is compared with, by the same draws.
+
+    The topology is that of the model with coupling.
+    """
+    known = _by_control(runs)
+    for (control, own, n_units), of_seeds in known.items():
+        for name, topology, size in known:
+            if name not in CONTROLS[control].against or size != n_units:
+                continue
+            if CONTROLS[control].coupled and own != topology:
+                continue
+            about = {"control": control, "against": name, "topology": topology, "n_units": size}
+            others = known[name, topology, size]
+            for seed in (seed for seed in of_seeds if seed in others):
+                one, two = of_seeds[seed], others[seed]
+                if len(one) != len(two):  # means of different seeds
+                    continue
+                values = judged.values[one] - judged.values[two]
+                drawn = judged.drawn[:, one] - judged.drawn[:, two]
+                rows = _rows(judged, values, drawn, "difference")
+                yield from (about | {"seed": seed} | row for row in rows)
+
+
+def _rows(judged: Judged, values: Floats, drawn: Floats, name: str) -> Iterator[dict[str, Any]]:
+    """A row a group: the mean over runs of values (n_runs, n_groups), and its interval."""
+    bounds = percentile_intervals(drawn.mean(axis=1))
+    for (by, group), n, value, (lower, upper) in zip(
+        judged.groups,
+        judged.sizes.tolist(),
+        values.mean(axis=0).tolist(),
+        bounds.tolist(),
+        strict=True,
+    ):
+        row = {"measure": judged.measure, "by": by, "group": group, "n": n}
+        yield row | {name: value, "lower": lower, "upper": upper}
+
+
+def _by_control(
+    runs: Sequence[Mapping[str, Any]],
+) -> dict[tuple[str, str, int], dict[Any, list[int]]]:
+    """Control, topology and units -> seed, or "mean" for all of several -> places of runs."""
+    found: dict[tuple[str, str, int], dict[Any, list[int]]] = {}
+    for place, run in enumerate(runs):
+        name = run["control"], run["topology"], run["n_units"]
+        found.setdefault(name, {})[run["seed"]] = [place]
+    for of_seeds in found.values():
+        if len(of_seeds) > 1:
+            of_seeds[MEAN] = [place for (place,) in of_seeds.values()]
+    return found
+
+
+def _known(judged: Judged, member: Bools) -> Judged:
+    """Without groups that nothing falls in."""
+    groups = [group for group, is_in in zip(judged.groups, member, strict=True) if is_in]
+    values, drawn = judged.values[:, member], judged.drawn[..., member]
+    return Judged(judged.measure, groups, judged.sizes[member], values, drawn)
+
+
+def _names(by: str, edges: Sequence[int]) -> list[str]:
+    if by == "frequency":
+        return [bin_name(*pair) for pair in pairwise([-np.inf, *edges, np.inf])]
+    names = [
+        f"{low}-{high - 1}" if high > low + 1 else f"{low}" for low, high in pairwise((1, *edges))
+    ]
+    return [*names, f"{edges[-1]}+"]
