@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,8 +58,7 @@ def setting_names() -> frozenset[str]:
 
 def train_options(settings: Mapping[str, Any]) -> TrainOptions:
     """The options of ``esnlm train`` with these settings; its errors for those that are wrong."""
-    parsed: TrainOptions = _app()(["--out=.", *words(settings)])
-    return parsed
+    return _parsed(tuple(words(settings)))
 
 
 def words(settings: Mapping[str, Any]) -> list[str]:
@@ -91,6 +90,12 @@ def filled(options: T, others: T) -> T:
         elif own is None or own is False or own == ():
             values[field.name] = other
     return replace(options, **values)  # type: ignore[type-var]
+
+
+@lru_cache(maxsize=256)
+def _parsed(given: tuple[str, ...]) -> TrainOptions:
+    parsed: TrainOptions = _app()(["--out=.", *given])
+    return parsed
 
 
 @cache

@@ -127,7 +127,7 @@ class Search:
                         f"cannot resume: {told} when the search began: give the same, or start"
                         " again with --overwrite"
                     )
-            finished = [trial for trial in found.trials if trial.state.is_finished()]
+            finished = [trial for trial in found.trials if _is_done(trial)]
         aside = path.with_name(f"{JOURNAL}.new")
         aside.unlink(missing_ok=True)
         study = optuna.create_study(study_name="search", storage=_storage(aside))
@@ -142,7 +142,7 @@ class Search:
     @property
     def trials(self) -> list[FrozenTrial]:
         """The trials that are finished, failed ones among them, in their order."""
-        return [each for each in self.study.trials if each.state.is_finished()]
+        return [each for each in self.study.trials if _is_done(each)]
 
     @property
     def best(self) -> Best | None:
@@ -226,6 +226,12 @@ class Search:
                 is_real = isinstance(free, Range) and free.step is None
                 found[name] = free.rounded(value) if is_real else value  # type: ignore[union-attr]
         return found
+
+
+def _is_done(trial: FrozenTrial) -> bool:
+    """Whether a trial has an end of its own, rather than one by an interrupt."""
+    failed = trial.state == TrialState.FAIL
+    return trial.state.is_finished() and (not failed or "message" in trial.user_attrs)
 
 
 def _finite(loss: float) -> float:
