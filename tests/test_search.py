@@ -184,7 +184,7 @@ def test_the_best_settings_train_the_same_model(capsys):
 def quadratic(settings: Mapping[str, Any], report: Any) -> float:
     """A loss without a model: least at 0.3, told along the way where it is asked for."""
     loss = (settings["alpha"] - 0.3) ** 2 + settings.get("units", 0) / 1e4
-    if settings["readout"] == "softmax" and settings["alpha"] > 0.9:
+    if settings["readout"] == "softmax" and settings["alpha"] > 0.7:
         raise ValueError("too much")
     for rung in RUNGS if report is not None else ():
         report(rung, loss + 1 / rung)
@@ -215,7 +215,7 @@ def test_a_grid_is_every_setting_once():
     ("sampler", "pruner"), [("tpe", "median"), ("tpe", "halving"), ("random", "none")]
 )
 def test_a_search_that_was_interrupted_ends_as_one_that_was_not(sampler: str, pruner: str):
-    plan = SearchPlan(sampler, pruner, seed=3)
+    plan = SearchPlan(sampler, pruner, seed=0)
 
     def rows(search: Search) -> list[dict[str, Any]]:
         return [{n: v for n, v in row.items() if n not in MEASURED} for row in search.rows()]

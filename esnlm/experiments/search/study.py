@@ -31,14 +31,9 @@ from esnlm.experiments.search.space import Range, Settings, Space
 JOURNAL = "study.journal"
 #: Facts that are digests.
 DIGESTS = ("space", "corpus", "held-out text")
-#: What a trial fails by that its settings are to blame for; the search goes on.
+# What a trial fails by that its settings are to blame for; the search goes on. To Optuna it is
+# pruned, without a loss: TPE takes it for the worst, where failed trials would teach it nothing.
 _FAILURES = (ValueError, FloatingPointError, OverflowError, MemoryError)
-_STATES = {
-    TrialState.COMPLETE: "complete",
-    TrialState.PRUNED: "pruned",
-    TrialState.FAIL: "failed",
-}
-
 Evaluate = Callable[[Settings, Report | None], float]
 
 
@@ -171,9 +166,7 @@ class Search:
         while (number := len(self.trials)) < most and time.monotonic() < end:
             with _quiet():
                 self.study.sampler = make_sampler(self.plan, number)
-                self.study.optimize(
-                    lambda trial: self._measured(evaluate, trial), n_trials=1, catch=_FAILURES
-                )
+                self.study.optimize(lambda trial: self._measured(evaluate, trial), n_trials=1)
             yield self.trials[-1]
 
     def _measured(self, evaluate: Evaluate, trial: Trial) -> float:
@@ -191,7 +184,7 @@ class Search:
             return _finite(evaluate(settings, None if self.plan.pruner == "none" else report))
         except _FAILURES as error:
             trial.set_user_attr("message", " ".join(str(error).split()) or type(error).__name__)
-            raise
+            raise optuna.TrialPruned from error
         finally:
             trial.set_user_attr("seconds", round(time.perf_counter() - started, 2))
             trial.set_user_attr("cpu_seconds", round(time.process_time() - worked, 2))
@@ -212,8 +205,8 @@ class Search:
             loss, rung = trial.value, 8
             if trial.state == TrialState.PRUNED and trial.last_step is not None:
                 rung, loss = trial.last_step, trial.intermediate_values[trial.last_step]
-            row: dict[str, Any] = {"trial": trial.number, "state": _STATES[trial.state]}
-            if loss is not None:
+            row: dict[str, Any] = {"trial": trial.number, "state": _state_of(trial)}
+            if loss is not None and row["state"] != "failed":
                 row |= {"nats": loss, "perplexity": np.exp(min(loss, 700.0)), "share": rung / 8}
             found.append(row | self._values(trial) | trial.user_attrs)
         return found
@@ -229,9 +222,14 @@ class Search:
 
 
 def _is_done(trial: FrozenTrial) -> bool:
-    """Whether a trial has an end of its own, rather than one by an interrupt."""
-    failed = trial.state == TrialState.FAIL
-    return trial.state.is_finished() and (not failed or "message" in trial.user_attrs)
+    """Whether a trial came to an end of its own: an interrupt leaves it running, or failed."""
+    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+def _state_of(trial: FrozenTrial) -> str:
+    if "message" in trial.user_attrs:
+        return "failed"
+    return "pruned" if trial.state == TrialState.PRUNED else "complete"
 
 
 def _finite(loss: float) -> float:
