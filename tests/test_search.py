@@ -214,7 +214,10 @@ def test_a_grid_is_every_setting_once():
 @pytest.mark.parametrize(
     ("sampler", "pruner"), [("tpe", "median"), ("tpe", "halving"), ("random", "none")]
 )
-def test_a_search_that_was_interrupted_ends_as_one_that_was_not(sampler: str, pruner: str):
+def test_a_search_that_was_interrupted_ends_as_one_that_was_not(
+    sampler: str, pruner: str, monkeypatch
+):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # not the disk is tested
     plan = SearchPlan(sampler, pruner, seed=0)
 
     def rows(search: Search) -> list[dict[str, Any]]:
@@ -439,7 +442,8 @@ def test_the_floor_of_elmans_sentences_is_the_grammars(elman):
         assert loss / total == pytest.approx(floor, rel=0.1)  # of 39 sentences, not of all
 
 
-def test_what_matters_is_named_first():
+def test_what_matters_is_named_first(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     Path("file.toml").write_text("alpha = {low = 0.0, high = 1.0}\nunits = {low = 1, high = 100}")
     space = read_space(Path("file.toml"), NAMES)
     search = Search(Path.cwd(), space, SearchPlan("random", "none"), {})
