@@ -3,7 +3,10 @@
 import csv
 import itertools
 import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -271,6 +274,27 @@ def test_an_interrupt_says_how_to_go_on(monkeypatch, capsys):
     assert "is damaged" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_a_search_that_is_killed_again_and_again_ends_as_one_that_was_not():
+    options = "--trials", "12", "--pruner", "halving"
+    assert main(command(*options, out="whole")) == 0
+    rng = np.random.default_rng(0)
+    for n_rows in (0, 3, 6, 9, 99):  # the last one is left alone
+        again = ["--resume"] if Path("out", JOURNAL).exists() else []
+        argv = [sys.executable, "-m", "esnlm", *command(*options, *again)]
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and n_rows < 99:
+            if Path("out/trials.csv").exists() and len(rows_of("out")) >= n_rows:
+                time.sleep(rng.uniform(0, 1))
+                process.kill()
+                break
+            time.sleep(0.05)
+        done = process.wait()
+    assert done == 0
+    assert rows_of("out") == rows_of("whole")
+    assert Path("out/best.toml").read_text() == Path("whole/best.toml").read_text()
+
+
 def test_trials_that_fail_are_rows_and_the_search_goes_on(capsys):
     Path("space.toml").write_text(
         'units = 8\nactivation = "relu"\nspectral-radius = {choices = [0.5, 1e6, 2e6]}'
@@ -366,6 +390,21 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch, capsys):
     monkeypatch.setattr("esnlm.commands.search.find_spec", lambda name: None)
     assert main(command()) == 2
     assert "esnlm search needs optuna: pip install 'esnlm[search]'" in capsys.readouterr().err
+
+
+def test_resets_of_characters_have_the_boundaries_that_train_gives_them(capsys):
+    Path("space.toml").write_text(
+        'units = 8\nreadout = "ridge"\nreset = {choices = ["never", "sentence", "document"]}'
+    )
+    options = "--sampler", "grid", "--pruner", "none", "--tokenizer", "char", "--held-out", "text"
+    assert main(command(*options)) == 0
+    for row in rows_of("out"):
+        model = ["train", "text", "--units", "8", "--readout", "ridge", "--tokenizer", "char"]
+        more = "--reset", row["reset"], "--held-out", "text", "--out", "m", "--overwrite"
+        assert main([*model, *more]) == 0
+        documents = TextCorpus("text", "file" if row["reset"] == "never" else "blank_line")
+        wanted = -LanguageModel.load("m").score(documents)
+        assert float(row["nats"]) == pytest.approx(wanted, rel=1e-6)
 
 
 def test_the_found_settings_and_the_defaults_are_scored_on_a_test_text(capsys):

@@ -23,7 +23,6 @@ class TrialModels:
         base = train_options(space.fixed())
         self.base = replace(base, corpus=filled(options.corpus, base.corpus), seed=options.seed)
         self._corpora: dict[str, Corpora] = {}
-        self.tokenizer: Any = None
 
     def __call__(self, settings: "Settings", report: "Report | None" = None) -> float:
         _, _, loss = self.fitted(settings, self.options.seed, report)
@@ -38,7 +37,7 @@ class TrialModels:
         chosen = replace(filled(self.base, train_options(settings)), seed=seed)
         reset = self.reset_of(chosen)
         corpora = self.corpora(reset)
-        model = make_model(chosen, corpora.n_tokens, self.tokenizer, reset)
+        model = make_model(chosen, corpora.n_tokens, corpora.tokenizer, reset)
         model.read(corpora.train)
         settle_penalty(model, corpora.train, corpora.held_out, chosen)
         plan = make_plan(chosen) if trains_in_passes(self.text, chosen) else None
@@ -73,12 +72,11 @@ class TrialModels:
         from esnlm.text.shuffling import evenly_spaced
 
         corpus = replace(self.base.corpus, reset=reset)
-        if self.tokenizer is None:
-            self.tokenizer = corpus.make_tokenizer(self.text)
-        n_tokens = len(self.tokenizer)
+        tokenizer = corpus.make_tokenizer(self.text)
+        n_tokens = len(tokenizer)
 
         def stream(names: tuple[str, ...]) -> Any:
-            return joined(corpus.read(names, self.tokenizer), self.tokenizer, reset, n_tokens)
+            return joined(corpus.read(names, tokenizer), tokenizer, reset, n_tokens)
 
         train, share = stream(self.text), held_out_share(self.options.held_out)
         if share is None:
@@ -87,7 +85,7 @@ class TrialModels:
             train, held = split(train, share, self.options.seed)
         n_judged = self.base.passes.held_out_tokens or 1 << 15
         test = stream(self.options.test) if self.options.test else None
-        return Corpora(train, evenly_spaced(held, n_judged), test, n_tokens)
+        return Corpora(train, evenly_spaced(held, n_judged), test, n_tokens, tokenizer)
 
     def floors(self) -> tuple[float, float] | None:
         """Losses of the process that made the held-out and the test sentences, if it is known."""

@@ -13,6 +13,7 @@ from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import evenly_spaced
+from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array
 
 #: Shares of the text, in eighths, after which a trial may be stopped.
@@ -29,13 +30,15 @@ Report = Callable[[int, float], None]
 class Corpora:
     """Text to train on, held-out text to judge by, and maybe text that no choice sees.
 
-    ``floors`` are the losses of the process that made the last two, where it is known, in nats.
+    ``tokenizer`` made them, where they are text. ``floors`` are the losses of the process that
+    made the last two, where it is known, in nats.
     """
 
     train: TokenStream
     held_out: TokenStream
     test: TokenStream | None
     n_tokens: int
+    tokenizer: Tokenizer | None = None
     floors: tuple[float, float] | None = None
 
 
@@ -110,7 +113,7 @@ def elman_corpora(reset: str, share: float, seed: int) -> Corpora:
         floor(np.vstack([first, corpora.test_oracle]), corpora.test),
     )
     train, judge, test = map(stream, (corpora.train[:cut], held, corpora.test))
-    return Corpora(train, judge, test, len(corpora.grammar.vocabulary), floors)
+    return Corpora(train, judge, test, len(corpora.grammar.vocabulary), None, floors)
 
 
 def loss_after_fit(
