@@ -146,9 +146,9 @@ def test_a_search_writes_trials_best_settings_and_what_mattered(capsys):
     assert {row["state"] for row in rows} == {"complete"}
     best = min(rows, key=lambda row: float(row["nats"]))
     assert f"the best, {best['trial']}, has {float(best['nats']):.4f} nats" in told
-    assert "what mattered: " in told
+    assert "what mattered (share of the variance of the losses): " in told
     with open("out/importance.csv") as file:
-        shares = [float(row["importance"]) for row in csv.DictReader(file)]
+        shares = [float(row["importance"]) for row in csv.DictReader(file) if not row["among"]]
     assert sum(shares) == pytest.approx(1, abs=0.01)
     assert Path("out/importance.png").read_bytes()[:4] == b"\x89PNG"
     for row in rows:
@@ -483,15 +483,24 @@ def test_the_floor_of_elmans_sentences_is_the_grammars(elman):
 
 def test_what_matters_is_named_first(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    Path("file.toml").write_text("alpha = {low = 0.0, high = 1.0}\nunits = {low = 1, high = 100}")
-    space = read_space(Path("file.toml"), NAMES)
+    Path("file.toml").write_text(
+        "alpha = {low = 0.0, high = 1.0}\nunits = {low = 1, high = 100}\n"
+        "[readout.ridge]\n[readout.softmax]\ndegree = {low = 1, high = 100}"
+    )
+    space = read_space(Path("file.toml"), NAMES | {"degree"})
     search = Search(Path.cwd(), space, SearchPlan("random", "none"), {})
-    for _ in search.run(lambda settings, report: (settings["alpha"] - 0.3) ** 2, 40, None):
-        pass
+
+    def loss(settings: Mapping[str, Any], _: Any) -> float:
+        return float((settings["alpha"] - 0.3) ** 2 + settings.get("degree", 50) / 400)
+
+    list(search.run(loss, 60, None))
     assert search.best is not None
-    assert abs(search.best.settings["alpha"] - 0.3) < 0.1
-    first, second = importances(search.study)
-    assert first["parameter"] == "alpha"
-    assert first["importance"] > 2 * second["importance"]
+    assert abs(search.best.settings["alpha"] - 0.3) < 0.2
+    first, *others, last = importances(search.trials, space.free())
+    assert (first["parameter"], first["among"]) == ("alpha", "")
+    assert first["importance"] > 4 * max(row["importance"] for row in others)
+    assert sum(row["importance"] for row in (first, *others)) == pytest.approx(1, abs=1e-3)
+    assert (last["parameter"], last["among"]) == ("readout.softmax.degree", "readout = softmax")
+    assert 0.1 < last["importance"] < 0.7
     assert all(row["alpha"] == float(f"{row['alpha']:.4g}") for row in search.rows())
-    assert not list(search.run(lambda *_: 0.0, 99, 0.0))  # no time
+    assert not list(search.run(loss, 99, 0.0))  # no time

@@ -203,12 +203,12 @@ def _conclude(study: "Search", trials: TrialModels, options: SearchOptions) -> N
             f"the oracle has {floors[0]:.4f}: {math.exp(best.loss - floors[0]):.4f} times its"
             " perplexity"
         )
-    mattered = importances(study.study)
+    mattered = importances(study.trials, study.space.free(), options.seed)
     if mattered:
         write_rows(options.out / "importance.csv", COLUMNS, mattered)
         plot_importances(mattered, study.trials, study.space.free(), options.out / "importance.png")
         told = ", ".join(f"{row['parameter']} {row['importance']:.2f}" for row in mattered)
-        print(f"what mattered: {told}")
+        print(f"what mattered (share of the variance of the losses): {told}")
     print(f"best settings: {' '.join(words(best.settings))}")
     if options.test or options.test_seeds:
         _test(best, study.space.fixed(), trials, options)
