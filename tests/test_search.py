@@ -493,7 +493,7 @@ def test_what_matters_is_named_first(monkeypatch):
     def loss(settings: Mapping[str, Any], _: Any) -> float:
         return float((settings["alpha"] - 0.3) ** 2 + settings.get("degree", 50) / 400)
 
-    list(search.run(loss, 60, None))
+    list(search.run(loss, 40, None))
     assert search.best is not None
     assert abs(search.best.settings["alpha"] - 0.3) < 0.2
     first, *others, last = importances(search.trials, space.free())
