@@ -83,7 +83,7 @@ class TrialModels:
             held = stream(self.options.held_out)
         else:
             train, held = split(train, share, self.options.seed)
-        n_judged = self.base.passes.held_out_tokens or 1 << 15
+        n_judged = make_plan(self.base).held_out_tokens
         test = stream(self.options.test) if self.options.test else None
         return Corpora(train, evenly_spaced(held, n_judged), test, n_tokens, tokenizer)
 

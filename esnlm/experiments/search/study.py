@@ -7,7 +7,6 @@ given again, and each trial has a sampler seeded by its number, so that the tria
 search that nobody interrupted.
 """
 
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +26,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from esnlm.experiments.common.subprocess_run import peak_rss_mib, reset_peak_rss
 from esnlm.experiments.search.objective import Report
 from esnlm.experiments.search.space import Range, Settings, Space
+from esnlm.storage.atomic import put_in_place
 
 JOURNAL = "study.journal"
 #: Facts that are digests.
@@ -123,13 +123,13 @@ class Search:
                         " again with --overwrite"
                     )
             finished = [trial for trial in found.trials if _is_done(trial)]
-        aside = path.with_name(f"{JOURNAL}.new")
+        aside = path.with_name(f".{JOURNAL}.new")
         aside.unlink(missing_ok=True)
         study = optuna.create_study(study_name="search", storage=_storage(aside))
         for name, value in facts.items():
             study.set_user_attr(name, value)
         study.add_trials(finished)
-        os.replace(aside, path)
+        put_in_place(aside, path)
         return optuna.load_study(
             study_name="search", storage=_storage(path), pruner=make_pruner(self.plan)
         )
