@@ -140,7 +140,8 @@ def test_every_setting_of_a_grid_is_counted_and_tables_hold_for_their_value():
 
 def test_a_search_writes_trials_best_settings_and_what_mattered(capsys):
     assert main(command("--trials", "5", "--pruner", "none")) == 0
-    told = capsys.readouterr().out
+    told, err = capsys.readouterr()
+    assert all(line.startswith("esnlm: trial ") for line in err.splitlines())
     rows = rows_of("out")
     assert [row["trial"] for row in rows] == list("01234")
     assert {row["state"] for row in rows} == {"complete"}

@@ -12,6 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from esnlm.experiments.common.figures import BLUE, GREY, ORANGE, note, panels, save
 from esnlm.experiments.search.space import Free, Range, Tables
+from esnlm.experiments.search.study import quiet
 
 COLUMNS = ("parameter", "importance", "among", "trials")
 _PANELS = 5
@@ -49,7 +50,8 @@ def _rows(
     if len(done) < _FEWEST or not varied or len({trial.value for trial in done}) < 2:
         return []
     edge = _edge(done)
-    study = optuna.create_study()
+    with quiet():
+        study = optuna.create_study()
     study.add_trials(done)
     judge = FanovaImportanceEvaluator(seed=seed)
     shares = get_param_importances(

@@ -101,7 +101,7 @@ class Search:
     ) -> None:
         check_plan(plan, space)
         self.space, self.plan = space, plan
-        with _quiet():
+        with quiet():
             self.study = self._opened(folder / JOURNAL, {**asdict(plan), **facts}, resume)
 
     def _opened(self, path: Path, facts: Mapping[str, Any], resume: bool) -> optuna.Study:
@@ -164,7 +164,7 @@ class Search:
         end = np.inf if minutes is None else time.monotonic() + 60 * minutes
         most = min(n_trials, self.space.size if self.plan.sampler == "grid" else np.inf)
         while (number := len(self.trials)) < most and time.monotonic() < end:
-            with _quiet():
+            with quiet():
                 self.study.sampler = make_sampler(self.plan, number)
                 self.study.optimize(lambda trial: self._measured(evaluate, trial), n_trials=1)
             yield self.trials[-1]
@@ -246,7 +246,7 @@ def _storage(path: Path) -> JournalStorage:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without Optuna's own messages: a failed trial is a row, and said by the command."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
