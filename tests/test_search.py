@@ -100,7 +100,13 @@ def texts(reset: str = "sentence") -> tuple[TokenStream, Tokenizer]:
         ("alpha = {low = 1, high = 2, step = 1, log = true}", "must have a step or log, got both"),
         ("alpha = {low = 1, high = 2, step = 5}", "step of alpha must lie in (0, high - low]"),
         ("alpha = {low = 1}", "alpha must have low and high, or choices: high is missing"),
-        ("alpha = {low = 1, high = 2, steps = 3}", "has low, high, step and log, or choices, got"),
+        (
+            "alpha = {low = 1, high = 2, steps = 3}",
+            "has low, high, step, log and start, or choices",
+        ),
+        ("alpha = {low = 1, high = 2, start = 3}", "start of alpha must be one of its values, got"),
+        ("units = {low = 1, high = 9, step = 4, start = 4}", "start of units must be one of its"),
+        ("units = {choices = [1, 2], start = 3}", "start of units must be one of its choices, got"),
         ("alpha = {low = nan, high = 2}", "low of alpha must be a finite number, got nan"),
         ('alpha = {low = "a", high = 2}', "low of alpha must be a finite number, got 'a'"),
         ("alpha = inf", "alpha must be finite, got inf"),
@@ -254,6 +260,25 @@ def test_a_search_that_was_interrupted_ends_as_one_that_was_not(
     other = a_search("other", SearchPlan(sampler, pruner, seed=4))
     list(other.run(quadratic, 2, None))
     assert rows(other) != rows(whole)[:2]
+
+
+def test_a_first_trial_begins_where_it_is_told_to():
+    text = (
+        "alpha = {low = 0.0, high = 1.0, start = 0.25}\n"
+        'readout = {choices = ["ridge", "moe"], start = "moe"}\n'
+        "units = {low = 2, high = 90, step = 4, start = 14}\ndirect = {low = 1, high = 9}"
+    )
+    for sampler in ("tpe", "random"):
+        search = a_search(sampler, SearchPlan(sampler, "none"), space=text)
+        list(search.run(quadratic, 2, None))
+        first, second = search.rows()
+        assert (first["alpha"], first["readout"], first["units"]) == (0.25, "moe", 14)
+        assert second["alpha"] != 0.25
+    grid = "alpha = {choices = [1, 2, 3], start = 2}\nreadout = 'ridge'"
+    search = a_search("grid", SearchPlan("grid", "none"), space=grid)
+    trials = list(search.run(quadratic, 9, None))
+    assert trials[0].params["alpha"] == 2
+    assert sorted(row["alpha"] for row in search.rows()) == [1, 2, 3]
 
 
 def test_an_interrupt_says_how_to_go_on(monkeypatch, capsys):

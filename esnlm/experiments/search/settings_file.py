@@ -25,7 +25,7 @@ from typing import Any
 
 from esnlm.experiments.search.space import PAIRS, Choices, Range, Space, Tables
 
-_RANGE = {"low", "high", "step", "log"}
+_RANGE = {"low", "high", "step", "log", "start"}
 _SCALAR = str | bool | int | float
 
 
@@ -99,36 +99,40 @@ def _entry(value: Any, place: str) -> Any:
     if not isinstance(value, dict):
         wanted = "a value, {low = A, high = B} or {choices = [...]}"
         raise ValueError(f"{place} must be {wanted}, got {value!r}")
-    if set(value) == {"choices"}:
-        return _choices(value["choices"], place)
+    if set(value) in ({"choices"}, {"choices", "start"}):
+        return _choices(place, **value)
     for key in value:
         if key not in _RANGE:
-            raise ValueError(f"{place} has low, high, step and log, or choices, got {key}")
+            raise ValueError(
+                f"{place} has low, high, step, log and start, or choices and start, got {key}"
+            )
     for key in ("low", "high"):
         if key not in value:
             raise ValueError(f"{place} must have low and high, or choices: {key} is missing")
     return _range(place, **value)
 
 
-def _choices(values: Any, place: str) -> Choices:
+def _choices(place: str, choices: Any, start: Any = None) -> Choices:
+    values = choices
     scalars = isinstance(values, list) and all(isinstance(each, _SCALAR) for each in values)
     if not scalars or len(values) < 2:
         raise ValueError(f"{place} must have two choices or more, got {values!r}")
     for number, value in enumerate(values):
         if value in values[:number]:
             raise ValueError(f"{place} has the choice {value!r} twice")
-    return Choices(tuple(values))
+    if start is not None and start not in values:
+        raise ValueError(f"start of {place} must be one of its choices, got {start!r}")
+    return Choices(tuple(values), start)
 
 
-def _range(place: str, low: Any, high: Any, step: Any = None, log: Any = False) -> Range:
-    for name, value in (("low", low), ("high", high), ("step", step)):
+def _range(
+    place: str, low: Any, high: Any, step: Any = None, log: Any = False, start: Any = None
+) -> Range:
+    for name, value in (("low", low), ("high", high), ("step", step), ("start", start)):
         if value is None:
             continue
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
             raise ValueError(f"{name} of {place} must be a finite number, got {value!r}")
     if not isinstance(log, bool):
         raise ValueError(f"log of {place} must be true or false, got {log!r}")
@@ -142,8 +146,14 @@ def _range(place: str, low: Any, high: Any, step: Any = None, log: Any = False) 
         raise ValueError(f"step of {place} must lie in (0, high - low], got {step}")
     if all(isinstance(number, int) for number in (low, high, step or 1)):
         step = step or 1
-        return Range(low, low + (high - low) // step * step, step, log)
-    if step is None:
-        return Range(float(low), float(high), log=log)
-    n_steps = math.floor((high - low) / step + 1e-9)
-    return Range(float(low), low + n_steps * float(step), float(step))
+        high = low + (high - low) // step * step
+    else:
+        low, high, step = float(low), float(high), None if step is None else float(step)
+        if step is not None:
+            high = low + math.floor((high - low) / step + 1e-9) * step
+    if start is not None:
+        on_step = step is None or abs((start - low) / step - round((start - low) / step)) < 1e-9
+        if not low <= start <= high or not on_step:
+            raise ValueError(f"start of {place} must be one of its values, got {start}")
+        start = type(low)(start)
+    return Range(low, high, step, log, start)

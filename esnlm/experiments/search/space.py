@@ -17,6 +17,8 @@ _DIGITS = 4
 class Range:
     """Numbers from ``low`` to ``high``, both among them; integers have a ``step``.
 
+    A first trial has the value ``start``, where there is one.
+
     >>> Range(1, 9, step=4).size, Range(0.1, 1.0, log=True).rounded(0.123456)
     (3, 0.1235)
     """
@@ -25,6 +27,7 @@ class Range:
     high: float
     step: float | None = None
     log: bool = False
+    start: float | None = None
 
     @property
     def ends(self) -> tuple[Any, ...]:
@@ -42,9 +45,10 @@ class Range:
 
 @dataclass(frozen=True)
 class Choices:
-    """One of some values."""
+    """One of some values; a first trial has the value ``start``, where there is one."""
 
     ends: tuple[Any, ...]
+    start: Any = None
 
     @property
     def size(self) -> float:
@@ -136,6 +140,11 @@ class Space:
             elif isinstance(entry, Range | Choices):
                 found[f"{self.prefix}{name}"] = entry
         return found
+
+    def start(self) -> dict[str, Any]:
+        """The values of a first trial by parameter, where they are said."""
+        found = {n: each.start for n, each in self.free().items() if not isinstance(each, Tables)}
+        return {name: value for name, value in found.items() if value is not None}
 
     @property
     def size(self) -> float:

@@ -166,6 +166,8 @@ class Search:
         while (number := len(self.trials)) < most and time.monotonic() < end:
             with quiet():
                 self.study.sampler = make_sampler(self.plan, number)
+                if number == 0 and self.space.start():
+                    self.study.enqueue_trial(self.space.start())
                 self.study.optimize(lambda trial: self._measured(evaluate, trial), n_trials=1)
             yield self.trials[-1]
 
