@@ -45,29 +45,26 @@ class Corpora:
 def split(stream: TokenStream, share: float, seed: int) -> tuple[TokenStream, TokenStream]:
     """The stream without a share of it, and that share.
 
-    These are whole documents, drawn at random; of fewer than 20 documents the last sequences, and
-    without sequences the last tokens.
+    It is whole documents, drawn at random among those that fit in it; of fewer than 20 documents
+    the last sequences, and without sequences the last tokens.
     """
-    bounds, starts = stream.bounds, stream.starts
+    wanted, bounds = share * len(stream.tokens), stream.bounds
     if len(bounds) - 1 < _FEW_DOCUMENTS:
-        bounds = np.arange(len(stream.tokens) + 1) if starts is None else starts
-        bounds = np.append(bounds, len(stream.tokens)) if starts is not None else bounds
-        order = np.arange(len(bounds) - 1)[::-1]
+        starts = np.arange(len(stream.tokens)) if stream.starts is None else stream.starts
+        bounds = np.append(starts, len(stream.tokens))
+        held = bounds[:-1] >= min(len(stream.tokens) - wanted, bounds[-2])
     else:
-        order = np.random.default_rng([seed, 0]).permutation(len(bounds) - 1)
-    lengths = np.diff(bounds)
-    n_held = 1 + int(np.searchsorted(np.cumsum(lengths[order]), share * len(stream.tokens)))
-    if n_held >= len(order):
+        lengths = np.diff(bounds)
+        held = np.zeros(len(lengths), dtype=bool)
+        for document in np.random.default_rng([seed, 0]).permutation(len(lengths)):
+            if lengths[document] <= wanted:
+                held[document] = True
+                wanted -= lengths[document]
+        held[np.argmin(lengths)] |= not held.any()
+    parts = [] if held.all() else [_parts(stream, bounds, chosen) for chosen in (~held, held)]
+    if not parts or not all(part.n_predicted for part in parts):
         raise CorpusError("the text is too short to hold a part of it out: name --held-out TEXT")
-    held = np.zeros(len(order), dtype=bool)
-    held[order[:n_held]] = True
-    train, kept = (_parts(stream, bounds, chosen) for chosen in (~held, held))
-    for part in (train, kept):
-        if not part.n_predicted:
-            raise CorpusError(
-                "the text is too short to hold a part of it out: name --held-out TEXT"
-            )
-    return train, kept
+    return parts[0], parts[1]
 
 
 def _parts(stream: TokenStream, bounds: Array, chosen: Array) -> TokenStream:
