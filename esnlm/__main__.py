@@ -3,10 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError
 
+from esnlm.commands.options.parsing import app
 from esnlm.utils.blas import use_widest_kernels
 from esnlm.utils.messages import log, show_messages
 from esnlm.utils.version import __version__
@@ -15,6 +15,7 @@ from esnlm.utils.version import __version__
 _COMMANDS = {
     "prepare": "Turn text into token shards.",
     "train": "Fit a model to text.",
+    "search": "Search the settings of a model, judged on held-out text.",
     "compare": "Train networks of several kinds side by side.",
     "ngram": "Count the n-grams of text: the baseline.",
     "evaluate": "Score text with a model.",
@@ -80,32 +81,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _app() -> App:
     """The commands; the module of one is imported when it is called."""
-    app = App(
+    commands = app(
         "esnlm",
         help="Language models on a fixed reservoir.",
         version=f"esnlm {__version__}",
-        default_parameter=Parameter(
-            negative=(), allow_repeating=True, consume_multiple=1, show_default=_shown
-        ),
-        config=_last_values,
-        exit_on_error=False,
-        print_error=False,
-        suppress_keyboard_interrupt=False,
-        result_action="return_value",
         help_formatter="default",
         help_format="plaintext",
     )
     for place, (name, summary) in enumerate(_COMMANDS.items()):
         path = f"esnlm.commands.{name}:{name}"
-        app.command(path, name=name, help=summary, help_format="markdown", sort_key=place)
-    return app
-
-
-def _shown(default: Any) -> str | None:
-    """A default as it would be typed; None of a flag or of no values."""
-    if default is None or default is False or default in ((), ""):
-        return None
-    return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+        commands.command(path, name=name, help=summary, help_format="markdown", sort_key=place)
+    return commands
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
@@ -118,15 +104,6 @@ def _joined(arguments: Sequence[str]) -> list[str]:
         else:
             joined.append(argument)
     return joined
-
-
-def _last_values(_app: App, _commands: Any, arguments: Any) -> None:
-    """Of an option of several values that is given twice, the last values count."""
-    for argument in arguments:
-        tokens = argument.tokens
-        if argument.parameter.consume_multiple and tokens and tokens[0].keyword is not None:
-            start = max(i for i, token in enumerate(tokens) if token.index == 0)
-            argument.tokens = tokens[start:]
 
 
 def _without_output() -> int:

@@ -41,6 +41,7 @@ RESERVED = {
     "dask": {"experiments", "commands"},
     "distributed": {"experiments", "commands"},
     "matplotlib": {"experiments", "commands"},
+    "optuna": {"experiments"},
 }
 
 
@@ -152,7 +153,16 @@ def loaded_after(code: str) -> set[str]:
 
 
 def test_import_esnlm_is_light():
-    heavy = {"torch", "matplotlib", "numba", "pandas", "reservoirpy", "sklearn", "transformers"}
+    heavy = {
+        "torch",
+        "matplotlib",
+        "numba",
+        "optuna",
+        "pandas",
+        "reservoirpy",
+        "sklearn",
+        "transformers",
+    }
     assert not loaded_after("import esnlm") & heavy
 
 
@@ -161,11 +171,13 @@ def test_the_model_needs_neither_torch_nor_plots():
     assert not loaded_after(code) & {"torch", "matplotlib", "transformers"}
 
 
-@pytest.mark.parametrize("command", ["", "train", "prepare", "generate", "evaluate", "natural"])
+@pytest.mark.parametrize(
+    "command", ["", "train", "search", "prepare", "generate", "evaluate", "natural"]
+)
 def test_help_loads_little(command: str):
     code = f"from esnlm.__main__ import main\nmain({[*command.split(), '--help']})"
-    heavy = {"matplotlib", "numba", "pandas", "scipy", "sklearn", "torch"}
-    if command in ("", "train", "prepare", "generate", "evaluate"):
+    heavy = {"matplotlib", "numba", "optuna", "pandas", "scipy", "sklearn", "torch"}
+    if command in ("", "train", "search", "prepare", "generate", "evaluate"):
         heavy.add("numpy")
     assert not loaded_after(code) & heavy
 

@@ -3,11 +3,12 @@
 import math
 import os
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards
 from esnlm.commands.options.model import make_features, make_readout, make_reservoir, settled
+from esnlm.commands.options.presets import with_preset
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train_network import train_network
 from esnlm.commands.training_run import PassOptions, Running
@@ -16,7 +17,9 @@ from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.models.reservoir import LanguageModel
+    from esnlm.models.training import TrainingPlan
     from esnlm.text.corpus import TokenStream
+    from esnlm.text.tokenizers import Tokenizer
 
 # Readouts whose penalty held-out text chooses in trials, for texts of at most so many tokens: in
 # longer ones the readout's own hardly matters, and trials would cost more than training.
@@ -29,6 +32,7 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
     """Fit and save; the exit status."""
     from esnlm.storage.model_folder import check_target
 
+    options = with_preset(options)
     with ExitStack() as stack:
         if os.environ.get("RANK", "0") == "0":  # of several processes the first one writes
             stack.enter_context(locked(options.out))
@@ -45,26 +49,19 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
 
 def _fit(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions) -> int:
     """The core's reservoir and readout."""
-    from esnlm import LanguageModel
-
-    seed = options.seed
-    # What makes no parts is refused before any text is read.
-    make_reservoir(options.reservoir, seed)
-    make_features(options.features, seed)
-    if options.readout.readout is not None:
-        make_readout(options.readout, seed)
+    check_parts(options)
+    running = None
+    if trains_in_passes(text, options):
+        running = Running(options.out, options.passes, overwrite=options.overwrite)
+    plan = make_plan(options)
     tokenizer = corpus.make_tokenizer(text)
-    reservoir, readout, features = settled(
-        options.reservoir, options.readout, options.features, len(tokenizer)
-    )
-    parts = make_reservoir(reservoir, seed), make_readout(readout, seed), tokenizer
-    words = make_features(features, seed)
-    model = LanguageModel(*parts, words, corpus.reset, random_state=seed, verbose=True)
-    docs = corpus.read(text, tokenizer)
-    held_out = corpus.read(options.held_out, tokenizer) if options.held_out else None
-    if is_shards(text) or options.passes != PassOptions():
-        return _in_passes(model, docs, held_out, options)
-    stream, held = _read(model, docs, held_out, options)
+    model = make_model(options, len(tokenizer), tokenizer, corpus.reset)
+    model.verbose = True
+    stream = model.read(corpus.read(text, tokenizer))
+    held = model.tokenize(corpus.read(options.held_out, tokenizer)) if options.held_out else None
+    settle_penalty(model, stream, held, options)
+    if running is not None:
+        return _in_passes(model, stream, held, running, plan)
     model.fit(stream, held_out=held)
     model.save(options.out)
     print(f"{options.out}: {_summary(model)}")
@@ -73,39 +70,57 @@ def _fit(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions) ->
     return 0
 
 
-def _in_passes(model: "LanguageModel", docs: Any, held_out: Any, options: TrainOptions) -> int:
-    from esnlm.models.training import Trainer, TrainingPlan
+def trains_in_passes(text: tuple[str, ...], options: TrainOptions) -> bool:
+    """Whether the text is read in passes, a chunk at a time, rather than fitted at once."""
+    return is_shards(text) or options.passes != PassOptions()
+
+
+def check_parts(options: TrainOptions) -> None:
+    """Refuse what makes no parts of a model, before any text is read."""
+    make_reservoir(options.reservoir, options.seed)
+    make_features(options.features, options.seed)
+    if options.readout.readout is not None:
+        make_readout(options.readout, options.seed)
+
+
+def make_model(
+    options: TrainOptions, n_tokens: int, tokenizer: "Tokenizer | None", reset: str
+) -> "LanguageModel":
+    """The model of the options for a vocabulary of ``n_tokens``, before it reads anything."""
+    from esnlm import LanguageModel
+
+    seed = options.seed
+    reservoir, readout, features = settled(
+        options.reservoir, options.readout, options.features, n_tokens
+    )
+    parts = make_reservoir(reservoir, seed), make_readout(readout, seed), tokenizer
+    words = make_features(features, seed)
+    size = n_tokens if tokenizer is None else None
+    return LanguageModel(*parts, words, reset, n_tokens=size, random_state=seed)
+
+
+def make_plan(options: TrainOptions) -> "TrainingPlan":
+    """The plan of training in passes."""
+    from esnlm.models.training import TrainingPlan
 
     names = "chunk_tokens", "score_every", "held_out_tokens"
     chosen = {name: value for name, value in given(options.passes).items() if name in names}
-    plan = TrainingPlan(seed=options.seed, **chosen)
-    running = Running(options.out, options.passes, overwrite=options.overwrite)
-    stream, held = _read(model, docs, held_out, options)
-
-    def save() -> str:
-        model.save(options.out)
-        return _summary(model)
-
-    trainer = Trainer(model, stream, held, plan)
-    status = running.run(trainer, save)
-    if trainer.held_out is not None and trainer.last_score is not None and status == 0:
-        _compare(trainer.last_score, stream, trainer.held_out, model.n_tokens_)
-    return status
+    return TrainingPlan(seed=options.seed, **chosen)
 
 
-def _read(
-    model: "LanguageModel", docs: Any, held_out: Any, options: TrainOptions
-) -> "tuple[TokenStream, TokenStream | None]":
-    """Tokens of both texts; the penalty, where it is left open, is chosen by the held-out one."""
-    stream = model.read(docs)
+def settle_penalty(
+    model: "LanguageModel",
+    stream: "TokenStream",
+    held: "TokenStream | None",
+    options: TrainOptions,
+) -> None:
+    """Set the penalty, where it is left open: by the length of the text, or by held-out text."""
     readout, kind = options.readout, type(model.readout).__name__
-    is_open = readout.alpha is None and "alpha" not in dict(readout.option)
-    if is_open and kind == "LowRankReadout" and len(stream.tokens) <= _SHORT:
+    if readout.alpha is not None or "alpha" in dict(readout.option):
+        return
+    if kind == "LowRankReadout" and len(stream.tokens) <= _SHORT:
         model.readout.set_params(alpha=_PENALTY_OF_SHORT)
-    if held_out is None:
-        return stream, None
-    held = model.tokenize(held_out)
-    if is_open and kind in _PENALISED and len(stream.tokens) <= _TRIED_TOKENS:
+    if held is not None and kind in _PENALISED and len(stream.tokens) <= _TRIED_TOKENS:
         from esnlm.models.penalty import chosen_penalty
 
         losses = chosen_penalty(model, stream, held, options.seed)
@@ -113,7 +128,26 @@ def _read(
         model.readout.set_params(alpha=best)
         tried = ", ".join(f"{alpha:g}: {math.exp(loss):.4g}" for alpha, loss in losses.items())
         log.info(f"--alpha {best:g} by the held-out text (perplexities in trials, {tried})")
-    return stream, held
+
+
+def _in_passes(
+    model: "LanguageModel",
+    stream: "TokenStream",
+    held: "TokenStream | None",
+    running: Running,
+    plan: "TrainingPlan",
+) -> int:
+    from esnlm.models.training import Trainer
+
+    def save() -> str:
+        model.save(running.out)
+        return _summary(model)
+
+    trainer = Trainer(model, stream, held, plan)
+    status = running.run(trainer, save)
+    if trainer.held_out is not None and trainer.last_score is not None and status == 0:
+        _compare(trainer.last_score, stream, trainer.held_out, model.n_tokens_)
+    return status
 
 
 def _compare(loss: float, stream: "TokenStream", held_out: "TokenStream", n_tokens: int) -> None:

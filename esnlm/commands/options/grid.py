@@ -42,10 +42,11 @@ def offsets(options: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def results_folder(folder: Path) -> Iterator[None]:
+def results_folder(folder: Path, again: str = "the same command") -> Iterator[None]:
     """Make and hold a folder, and see that files can be made in it, before hours are spent.
 
-    After an error, what was made and is empty is removed; an interrupt says what is kept.
+    After an error, what was made and is empty is removed; an interrupt says what is kept, and what
+    continues ``again``.
     """
     with locked(folder):
         try:
@@ -56,7 +57,7 @@ def results_folder(folder: Path) -> Iterator[None]:
                 folder.rmdir()
             if isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt(
-                    f"interrupted: finished rows are kept in {folder}, the same command continues"
+                    f"interrupted: finished rows are kept in {folder}, {again} continues"
                 ) from None
             raise
 

@@ -61,6 +61,9 @@ class TrainOptions:
     """Options of ``esnlm train``."""
 
     out: NewModel
+    preset: Annotated[str | None, Parameter(metavar="NAME|FILE")] = None
+    """Settings of a paper (rachez2012, ueda2025, koster2025) or of a file such as the best.toml of
+    esnlm search; options given beside it win."""
     overwrite: bool = False
     """Replace a model or checkpoints that are there."""
     held_out: HeldOut = ()

@@ -1,0 +1,235 @@
+"""``esnlm search``: settings of ``esnlm train`` found by trials, judged on held-out text."""
+
+import math
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import CycloptsError, Parameter
+
+from esnlm.commands.options.common import Folder, given, group, option_name
+from esnlm.commands.options.corpus import CorpusOptions, is_shards
+from esnlm.commands.options.grid import results_folder
+from esnlm.commands.options.presets import setting_names, train_options, words
+from esnlm.commands.options.values import Minutes, Seed, integer
+from esnlm.commands.search_trials import TrialModels, held_out_share
+from esnlm.commands.train import check_parts
+from esnlm.storage.results import write_rows
+from esnlm.utils.messages import log
+
+if TYPE_CHECKING:
+    from esnlm.experiments.search.space import Settings, Space
+    from esnlm.experiments.search.study import Best, Search
+
+_FILES = ("trials.csv", "best.toml", "importance.csv", "importance.png", "test.csv")
+_TEST_COLUMNS = ("settings", "seed", "nats", "perplexity", "floor", "trial", "version")
+# Where they differ, nats a token do not compare.
+_ONE_VALUE = ("tokenizer", "vocab-size", "lower", "documents")
+_SPACE = Annotated[
+    Path, Parameter("SPACE", help="TOML file of fixed values, ranges and choices of options.")
+]
+_TEXT = Annotated[
+    tuple[str, ...],
+    Parameter("SHARDS|TEXT", help="As in train; none with --task elman."),
+]
+
+
+@group()
+class SearchOptions:
+    """Options of ``esnlm search``."""
+
+    out: Folder
+    """Folder of trials.csv, best.toml, importance.csv, importance.png and the journal."""
+    task: Literal["text", "elman"] = "text"
+    """elman: sentences of Elman's grammar in the place of a text."""
+    held_out: Annotated[tuple[str, ...], Parameter(metavar="SHARE|SHARDS|TEXT")] = ("0.1",)
+    """Share of the training text, or a text, that trials are judged by."""
+    trials: Annotated[int, integer("N", 1)] = 50
+    """Trials in all, those of a search that is resumed among them."""
+    minutes: Minutes | None = None
+    """Begin no trial after so long (default: any time)."""
+    sampler: Literal["tpe", "random", "grid"] = "tpe"
+    """How settings are chosen: by a model of the trials so far, at random, or all in turn."""
+    pruner: Literal["median", "halving", "none"] = "median"
+    """Stop trials that are worse than half of the others after an eighth, a quarter or half of the
+    text."""
+    seed: Seed = 0
+    """Of the trials and of every model: the same seed, the same trials."""
+    test: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
+    """Text that no choice sees: at the end the best settings and the defaults are trained with
+    several seeds and scored on it."""
+    test_seeds: Annotated[int | None, integer("K", 1)] = None
+    """Seeds 0 .. K-1 (default: 3 where there is a test text; with --task elman it is drawn)."""
+    resume: bool = False
+    """Continue the search in the folder."""
+    overwrite: bool = False
+    """Replace the search in the folder."""
+    corpus: CorpusOptions = CorpusOptions()
+
+
+def search(space: _SPACE, text: _TEXT = (), /, *, options: SearchOptions) -> int:
+    """Run trials, write what they found, say which setting mattered; the exit status."""
+    if find_spec("optuna") is None:
+        raise ValueError("esnlm search needs optuna: pip install 'esnlm[search]'")
+    from esnlm.experiments.search.settings_file import read_space
+    from esnlm.experiments.search.study import Search, SearchPlan, check_plan
+
+    plan = SearchPlan(options.sampler, options.pruner, options.seed)
+    found = read_space(space, setting_names())
+    try:
+        check_plan(plan, found)
+        _check_settings(found)
+    except (CycloptsError, ValueError) as error:
+        told = str(error).removeprefix("Invalid value for ")
+        raise ValueError(f"{space}: {told}") from None
+    _check_data(text, options)
+    with results_folder(options.out, "the same command with --resume"):
+        _make_room(options)
+        trials = TrialModels(found, text, options)
+        study = Search(options.out, found, plan, trials.facts(), resume=options.resume)
+        _write(study, options)
+        for done in study.run(trials, options.trials, options.minutes):
+            _tell(study, done)
+            _write(study, options)
+        _conclude(study, trials, options)
+    return 0
+
+
+def _check_settings(space: "Space") -> None:
+    """Refuse settings that no trial could be made of, before any text is read."""
+    for name in space.free():
+        if name.rpartition(".")[2] in _ONE_VALUE:
+            raise ValueError(f"{name} must have one value: nats a token of other tokens differ")
+    for settings in space.examples():
+        options = train_options(settings)
+        for name in given(options.network):
+            raise ValueError(
+                f"{name.replace('_', '-')} is of networks trained by gradient: esnlm search tries"
+                " settings of the core's reservoirs and readouts"
+            )
+        check_parts(options)
+
+
+def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:
+    if options.resume and options.overwrite:
+        raise ValueError("--resume continues a search, --overwrite replaces it: give one of them")
+    share = held_out_share(options.held_out)
+    if options.task == "elman":
+        for name, value in given(options.corpus).items():
+            if value is not False and name != "reset":
+                raise ValueError(f"{option_name(name)} is of text, not of --task elman")
+        if text or options.test or share is None:
+            raise ValueError("--task elman draws its sentences, and no text can be given")
+        return
+    if not text:
+        raise ValueError("a text or shards must be given, or --task elman")
+    if options.test_seeds is not None and not options.test:
+        raise ValueError("--test-seeds needs --test TEXT")
+    is_shards(text)
+
+
+def _make_room(options: SearchOptions) -> None:
+    """Refuse a folder that holds something else, or a search that is not to be touched."""
+    from esnlm.experiments.search.study import JOURNAL
+
+    if options.overwrite:
+        for name in (JOURNAL, *_FILES):
+            (options.out / name).unlink(missing_ok=True)
+    there = sorted(path.name for path in options.out.iterdir() if path.name[0] != ".")
+    if JOURNAL in there and not options.resume:
+        raise FileExistsError(
+            f"{options.out} holds a search: pass --resume to continue it, or --overwrite to start"
+            " again"
+        )
+    if there and JOURNAL not in there:
+        raise FileExistsError(f"{options.out} holds {there[0]} and no search: name another folder")
+
+
+def _tell(study: "Search", done: Any) -> None:
+    """Say how a trial ended."""
+    row = study.rows()[-1]
+    if row["state"] == "failed":
+        log.info(f"trial {done.number} failed: {row['message']}")
+        return
+    ended = f"{row['nats']:.4f} nats a token"
+    if row["state"] == "pruned":
+        ended = f"stopped after {row['share']:g} of the text, {ended}"
+    best = study.best
+    told = "" if best is None else f"; the best, {best.number}, has {best.loss:.4f}"
+    log.info(f"trial {done.number}: {ended}, {row['seconds']:.1f} s{told}")
+
+
+def _write(study: "Search", options: SearchOptions) -> None:
+    """Write the rows of the trials, and the best settings so far."""
+    from esnlm.experiments.search.settings_file import written
+    from esnlm.storage.atomic import write_whole
+
+    write_rows(options.out / "trials.csv", study.columns(), study.rows())
+    best = study.best
+    if best is None:
+        return
+    settings = _corpus_settings(options.corpus) | best.settings
+    lines = [f"# {best.loss:.4f} nats a token held out, trial {best.number} of esnlm search"]
+    if options.task == "text":
+        command = shlex.join(["esnlm", "train", "TEXT", *words(settings), "--out", "MODEL"])
+        lines.append(f"# {command}")
+    write_whole(options.out / "best.toml", "\n".join([*lines, written(settings), ""]))
+
+
+def _corpus_settings(corpus: CorpusOptions) -> "Settings":
+    """Options of the text that were given, by name."""
+    return {n.replace("_", "-"): v for n, v in given(corpus).items() if v is not False}
+
+
+def _conclude(study: "Search", trials: TrialModels, options: SearchOptions) -> None:
+    """Say what was found and what mattered, and draw it."""
+    from esnlm.experiments.search.importance import COLUMNS, importances, plot_importances
+
+    rows, best = study.rows(), study.best
+    n_failed, n_pruned = (
+        sum(row["state"] == state for row in rows) for state in ("failed", "pruned")
+    )
+    if best is None:
+        last = f": {rows[-1]['message']}" if rows and "message" in rows[-1] else ""
+        raise ValueError(f"none of {len(rows)} trials was completed{last}")
+    print(
+        f"{options.out}: {len(rows)} trials, {n_pruned} stopped early, {n_failed} failed; the best,"
+        f" {best.number}, has {best.loss:.4f} nats a token"
+    )
+    floors = trials.floors()
+    if floors is not None:
+        print(
+            f"the oracle has {floors[0]:.4f}: {math.exp(best.loss - floors[0]):.4f} times its"
+            " perplexity"
+        )
+    mattered = importances(study.trials, study.space.free(), options.seed)
+    if mattered:
+        write_rows(options.out / "importance.csv", COLUMNS, mattered)
+        plot_importances(mattered, study.trials, study.space.free(), options.out / "importance.png")
+        told = ", ".join(f"{row['parameter']} {row['importance']:.2f}" for row in mattered)
+        print(f"what mattered (share of the variance of the losses): {told}")
+    print(f"best settings: {' '.join(words(best.settings))}")
+    if options.test or options.test_seeds:
+        _test(best, study.space.fixed(), trials, options)
+
+
+def _test(best: "Best", defaults: "Settings", trials: TrialModels, options: SearchOptions) -> None:
+    """Train the best settings and the defaults with other seeds, and score the test text once."""
+    from esnlm.experiments.common.provenance import code_version
+
+    rows: list[dict[str, Any]] = []
+    version = code_version()
+    for name, settings in (("found", best.settings), ("defaults", defaults)):
+        for seed in range(options.test_seeds or 3):
+            model, corpora, _ = trials.fitted(settings, seed)
+            loss = -float(model.score(corpora.test))
+            floor = None if corpora.floors is None else corpora.floors[1]
+            values = name, seed, loss, math.exp(loss), floor, best.number, version
+            rows.append(dict(zip(_TEST_COLUMNS, values, strict=True)))
+            log.info(f"test text, {name}, seed {seed}: {loss:.4f} nats a token")
+            write_rows(options.out / "test.csv", _TEST_COLUMNS, rows)
+    for name in ("found", "defaults"):
+        losses = [row["nats"] for row in rows if row["settings"] == name]
+        told = ", ".join(f"{loss:.4f}" for loss in losses)
+        print(f"test text, {name}: {sum(losses) / len(losses):.4f} nats a token ({told})")

@@ -1,0 +1,538 @@
+"""Search of settings: its spaces, its trials, what resumes, what it refuses, what mattered."""
+
+import csv
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from esnlm import ElmanGrammar, LanguageModel, Reservoir, RidgeReadout
+from esnlm.__main__ import main
+from esnlm.commands import search_trials
+from esnlm.experiments.search.objective import (
+    RUNGS,
+    Corpora,
+    elman_corpora,
+    loss_after_fit,
+    split,
+)
+from esnlm.experiments.search.settings_file import read_space, written
+from esnlm.experiments.search.space import Space
+from esnlm.storage.atomic import locked
+from esnlm.text.boundaries import joined
+from esnlm.text.corpus import TextCorpus, TokenStream
+from esnlm.text.tokenizers import Tokenizer
+
+optuna = pytest.importorskip("optuna")
+
+from esnlm.experiments.search.importance import importances  # noqa: E402
+from esnlm.experiments.search.study import JOURNAL, Search, SearchPlan  # noqa: E402
+
+WORDS = ["the", "boy", "sees", "a", "dog", "boys", "see", "dogs", "and", "walk", "Mary", "who", "."]
+NAMES = {"units", "spectral-radius", "leak-rate", "readout", "alpha", "option", "direct", "lower"}
+SPACE = """
+units = 12
+spectral-radius = {low = 0.1, high = 1.4}
+leak-rate = {choices = [1, "uniform:0:1"]}
+
+[readout.ridge]
+option.selection = "gcv"
+
+[readout.softmax]
+alpha = {low = 0.1, high = 10, log = true}
+option.max_iter = 2
+"""
+#: Columns that depend on the machine and the moment.
+MEASURED = ("seconds", "cpu_seconds", "peak_rss_mib")
+
+
+@pytest.fixture(autouse=True)
+def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice(WORDS, size=5)) for _ in range(120)]
+    blocks = ["\n".join(lines[at : at + 3]) for at in range(0, len(lines), 3)]
+    Path("text").write_text("\n\n".join(blocks) + "\n")
+    Path("space.toml").write_text(SPACE)
+
+
+def command(*options: str, out: str = "out") -> list[str]:
+    return ["search", "space.toml", "text", "--out", out, *options]
+
+
+def rows_of(folder: str) -> list[dict[str, str]]:
+    with open(Path(folder) / "trials.csv", newline="") as file:
+        return [
+            {name: value for name, value in row.items() if name not in MEASURED}
+            for row in csv.DictReader(file)
+        ]
+
+
+def space_of(text: str) -> Space:
+    Path("file.toml").write_text(text)
+    return read_space(Path("file.toml"), NAMES)
+
+
+def texts(reset: str = "sentence") -> tuple[TokenStream, Tokenizer]:
+    corpus = TextCorpus("text")
+    tokenizer = Tokenizer.train_words(corpus)
+    return joined(corpus, tokenizer, reset, len(tokenizer)), tokenizer
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty: it must name options"),
+        ("units = ", "is no TOML file"),
+        ("unit = 3", "unit is no option of esnlm train that can be set here: did you mean units?"),
+        ("zzz = 3", "zzz is no option of esnlm train that can be set here"),
+        ("units = {low = 3, high = 3}", "units must have low < high, got low = 3 and high = 3"),
+        ("alpha = {low = 0, high = 1, log = true}", "log must have low above 0, got low = 0"),
+        ("alpha = {low = 1, high = 2, log = 1}", "log of alpha must be true or false, got 1"),
+        ("alpha = {low = 1, high = 2, step = 1, log = true}", "must have a step or log, got both"),
+        ("alpha = {low = 1, high = 2, step = 5}", "step of alpha must lie in (0, high - low]"),
+        ("alpha = {low = 1}", "alpha must have low and high, or choices: high is missing"),
+        (
+            "alpha = {low = 1, high = 2, steps = 3}",
+            "has low, high, step, log and start, or choices",
+        ),
+        ("alpha = {low = 1, high = 2, start = 3}", "start of alpha must be one of its values, got"),
+        ("units = {low = 1, high = 9, step = 4, start = 4}", "start of units must be one of its"),
+        ("units = {choices = [1, 2], start = 3}", "start of units must be one of its choices, got"),
+        ("alpha = {low = nan, high = 2}", "low of alpha must be a finite number, got nan"),
+        ('alpha = {low = "a", high = 2}', "low of alpha must be a finite number, got 'a'"),
+        ("alpha = inf", "alpha must be finite, got inf"),
+        ("alpha = [1, 2]", "alpha must be a value, {low = A, high = B} or {choices = [...]}"),
+        ("alpha = {choices = [1]}", "alpha must have two choices or more, got [1]"),
+        ("alpha = {choices = [1, 1.0]}", "alpha has the choice 1.0 twice"),
+        ("option = 3", "option must be a table of parameters, got 3"),
+        ("alpha = 3\n[readout.ridge]\nalpha = 2", "alpha is given twice: by readout and beside it"),
+        ("[readout.ridge]\nalpah = 2", "readout.ridge.alpah is no option"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said(text: str, message: str):
+    with pytest.raises(ValueError, match=r"^file\.toml") as error:
+        space_of(text)
+    assert message in str(error.value)
+
+
+def test_a_file_of_settings_reads_back():
+    settings = {"units": 9, "alpha": 1e-05, "lower": True, "readout": 'a"\\b', "option": {"k": [1]}}
+    settings["option"] = {"k": 2, "name": "x"}
+    assert space_of(written(settings)).fixed() == settings
+
+
+def test_every_setting_of_a_grid_is_counted_and_tables_hold_for_their_value():
+    space = space_of(
+        "units = {low = 2, high = 9, step = 3}\nalpha = {low = 0.0, high = 1.0, step = 0.3}\n"
+        "[readout.ridge]\n[readout.softmax]\noption.max_iter = {choices = [1, 2, 3]}"
+    )
+    assert space.size == 3 * 4 * (1 + 3)
+    assert list(space.free()) == ["units", "alpha", "readout", "readout.softmax.option.max_iter"]
+    assert space.free()["alpha"].ends == (0.0, pytest.approx(0.9))
+    found = list(space.examples())
+    assert {each["readout"] for each in found} == {"ridge", "softmax"}
+    assert {("option" in each) == (each["readout"] == "softmax") for each in found} == {True}
+    assert {each["option"]["max_iter"] for each in found if "option" in each} == {1, 2, 3}
+
+
+def test_a_search_writes_trials_best_settings_and_what_mattered(capsys):
+    assert main(command("--trials", "5", "--pruner", "none")) == 0
+    told, err = capsys.readouterr()
+    assert all(line.startswith("esnlm: trial ") for line in err.splitlines())
+    rows = rows_of("out")
+    assert [row["trial"] for row in rows] == list("01234")
+    assert {row["state"] for row in rows} == {"complete"}
+    best = min(rows, key=lambda row: float(row["nats"]))
+    assert f"the best, {best['trial']}, has {float(best['nats']):.4f} nats" in told
+    assert "what mattered (share of the variance of the losses): " in told
+    with open("out/importance.csv") as file:
+        shares = [float(row["importance"]) for row in csv.DictReader(file) if not row["among"]]
+    assert sum(shares) == pytest.approx(1, abs=0.01)
+    assert Path("out/importance.png").read_bytes()[:4] == b"\x89PNG"
+    for row in rows:
+        assert (row["readout.softmax.alpha"] != "") == (row["readout"] == "softmax")
+
+
+def test_a_trial_is_the_model_of_its_settings_fitted_to_the_rest(capsys):
+    Path("space.toml").write_text(
+        'units = 12\nreadout = "ridge"\nspectral-radius = {low = 0.1, high = 1.4}'
+    )
+    assert main(command("--trials", "2", "--pruner", "none", "--held-out", "0.2")) == 0
+    stream, tokenizer = texts()
+    train, held = split(stream, 0.2, 0)
+    for row in rows_of("out"):
+        radius = float(row["spectral-radius"])
+        reservoir = Reservoir(12, topology="offsets", spectral_radius=radius, random_state=0)
+        model = LanguageModel(reservoir, RidgeReadout(), tokenizer, random_state=0)
+        wanted = -model.fit(train, held_out=held).score(held)
+        assert float(row["nats"]) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_the_best_settings_train_the_same_model(capsys):
+    assert main(command("--trials", "1", "--pruner", "none", "--lower")) == 0
+    best = Path("out/best.toml").read_text()
+    shown = next(line for line in best.splitlines() if line.startswith("# esnlm train TEXT"))
+    words = shown.removeprefix("# esnlm ").replace("TEXT", "text").replace("MODEL", "a").split()
+    assert main(words) == 0
+    assert main(["train", "text", "--preset", "out/best.toml", "--out", "b"]) == 0
+    a, b = (Path(name, "weights.safetensors").read_bytes() for name in "ab")
+    assert a == b
+    assert (
+        LanguageModel.load("a").tokenizer_.to_json() == LanguageModel.load("b").tokenizer_.to_json()
+    )
+
+
+def quadratic(settings: Mapping[str, Any], report: Any) -> float:
+    """A loss without a model: least at 0.3, told along the way where it is asked for."""
+    loss = (settings["alpha"] - 0.3) ** 2 + settings.get("units", 0) / 1e4
+    if settings["readout"] == "softmax" and settings["alpha"] > 0.7:
+        raise ValueError("too much")
+    for rung in RUNGS if report is not None else ():
+        report(rung, loss + 1 / rung)
+    return float(loss)
+
+
+def a_search(folder: str, plan: SearchPlan, *, resume: bool = False, space: str = "") -> Search:
+    Path(folder).mkdir(exist_ok=True)
+    tables = "[readout.ridge]\n[readout.softmax]\nunits = {low = 1, high = 100}"
+    found = space_of(space or f"alpha = {{low = 0.0, high = 1.0}}\n{tables}")
+    return Search(Path(folder), found, plan, {"task": "text"}, resume=resume)
+
+
+def test_a_grid_is_every_setting_once():
+    space = (
+        "alpha = {choices = [1, 2]}\n[readout.ridge]\nunits = {choices = [4, 6]}\n"
+        "[readout.factored]\nunits = {low = 1, high = 5, step = 2}"
+    )
+    search, found = a_search("out", SearchPlan("grid", "none"), space=space), []
+    for _ in search.run(lambda settings, _: found.append(settings) or 1.0, 99, None):
+        pass
+    tables = [("ridge", 4), ("ridge", 6), ("factored", 1), ("factored", 3), ("factored", 5)]
+    wanted = sorted((a, *table) for a, table in itertools.product((1, 2), tables))
+    assert sorted((each["alpha"], each["readout"], each["units"]) for each in found) == wanted
+
+
+@pytest.mark.parametrize(
+    ("sampler", "pruner"), [("tpe", "median"), ("tpe", "halving"), ("random", "none")]
+)
+def test_a_search_that_was_interrupted_ends_as_one_that_was_not(
+    sampler: str, pruner: str, monkeypatch
+):
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # not the disk is tested
+    plan = SearchPlan(sampler, pruner, seed=0)
+
+    def rows(search: Search) -> list[dict[str, Any]]:
+        return [{n: v for n, v in row.items() if n not in MEASURED} for row in search.rows()]
+
+    whole = a_search("whole", plan)
+    assert len(list(whole.run(quadratic, 18, None))) == 18
+    states = {row["state"] for row in rows(whole)}
+    assert states == {"complete", "failed", "pruned"} - ({"pruned"} if pruner == "none" else set())
+    calls = itertools.count()
+
+    def interrupted(settings: Any, report: Any) -> float:
+        if next(calls) == 14:
+            if report is not None:
+                report(1, -9.0)  # what it had reported must not count
+            raise KeyboardInterrupt
+        return quadratic(settings, report)
+
+    part = a_search("part", plan)
+    with pytest.raises(KeyboardInterrupt):
+        list(part.run(interrupted, 18, None))
+    assert rows(part) == rows(whole)[:14]
+    with open(f"part/{JOURNAL}", "ab") as file:  # a kill tears a line, and leaves Optuna's lock
+        file.write(b'{"op_code": 4, "torn')
+    os.symlink("nothing", f"part/{JOURNAL}.lock")
+    again = a_search("part", plan, resume=True)
+    assert len(list(again.run(quadratic, 18, None))) == 4
+    assert rows(again) == rows(whole)
+    assert a_search("part", plan, resume=True).best == whole.best
+    other = a_search("other", SearchPlan(sampler, pruner, seed=4))
+    list(other.run(quadratic, 2, None))
+    assert rows(other) != rows(whole)[:2]
+
+
+def test_a_first_trial_begins_where_it_is_told_to():
+    text = (
+        "alpha = {low = 0.0, high = 1.0, start = 0.25}\n"
+        'readout = {choices = ["ridge", "moe"], start = "moe"}\n'
+        "units = {low = 2, high = 90, step = 4, start = 14}\ndirect = {low = 1, high = 9}"
+    )
+    for sampler in ("tpe", "random"):
+        search = a_search(sampler, SearchPlan(sampler, "none"), space=text)
+        list(search.run(quadratic, 2, None))
+        first, second = search.rows()
+        assert (first["alpha"], first["readout"], first["units"]) == (0.25, "moe", 14)
+        assert second["alpha"] != 0.25
+    grid = "alpha = {choices = [1, 2, 3], start = 2}\nreadout = 'ridge'"
+    search = a_search("grid", SearchPlan("grid", "none"), space=grid)
+    trials = list(search.run(quadratic, 9, None))
+    assert trials[0].params["alpha"] == 2
+    assert sorted(row["alpha"] for row in search.rows()) == [1, 2, 3]
+
+
+def test_an_interrupt_says_how_to_go_on(monkeypatch, capsys):
+    calls, fitted = itertools.count(), search_trials.TrialModels.__call__
+
+    def interrupted(self: Any, settings: Any, report: Any = None) -> float:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        return fitted(self, settings, report)
+
+    monkeypatch.setattr(search_trials.TrialModels, "__call__", interrupted)
+    assert main(command("--trials", "2")) == 130
+    assert "the same command with --resume continues" in capsys.readouterr().err
+    assert len(rows_of("out")) == 1
+    assert main(command("--trials", "2", "--resume")) == 0
+    assert len(rows_of("out")) == 2
+    Path("out", JOURNAL).write_text("{}\n{}\n")
+    assert main(command("--trials", "2", "--resume")) == 2
+    assert "is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_search_that_is_killed_again_and_again_ends_as_one_that_was_not():
+    options = "--trials", "12", "--pruner", "halving"
+    assert main(command(*options, out="whole")) == 0
+    rng = np.random.default_rng(0)
+    for n_rows in (0, 3, 6, 9, 99):  # the last one is left alone
+        again = ["--resume"] if Path("out", JOURNAL).exists() else []
+        argv = [sys.executable, "-m", "esnlm", *command(*options, *again)]
+        process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and n_rows < 99:
+            if Path("out/trials.csv").exists() and len(rows_of("out")) >= n_rows:
+                time.sleep(rng.uniform(0, 1))
+                process.kill()
+                break
+            time.sleep(0.05)
+        done = process.wait()
+    assert done == 0
+    assert rows_of("out") == rows_of("whole")
+    assert Path("out/best.toml").read_text() == Path("whole/best.toml").read_text()
+
+
+def test_trials_that_fail_are_rows_and_the_search_goes_on(capsys):
+    Path("space.toml").write_text(
+        'units = 8\nactivation = "relu"\nspectral-radius = {choices = [0.5, 1e6, 2e6]}'
+    )
+    assert main(command("--sampler", "grid")) == 0
+    rows = rows_of("out")
+    assert sorted(row["state"] for row in rows) == ["complete", "failed", "failed"]
+    for row in rows:
+        assert ("diverge" in row["message"]) == (row["state"] == "failed")
+    assert "2 failed" in capsys.readouterr().out
+    Path("space.toml").write_text("units = 8\nspectral-radius = {choices = [-1, -2]}")
+    assert main(command("--sampler", "grid", "--overwrite")) == 2
+    assert "none of 2 trials was completed: spectral_radius must" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("units = 9", "", "space.toml: no parameter is free: give one a range"),
+        (
+            "alpha = {low = 1.0, high = 2}",
+            "--sampler grid",
+            "grid needs choices or a step of alpha",
+        ),
+        ('units = {choices = [2, "b"]}', "", "space.toml: --units: expected an integer, got 'b'"),
+        (
+            'readout = {choices = ["ridge", "x"]}',
+            "",
+            'space.toml: Invalid value "x" for --readout.',
+        ),
+        (
+            'readout = "ridge"\nexperts = {choices = [1, 2]}',
+            "",
+            "space.toml: --experts is no option of the readout ridge",
+        ),
+        ("lower = {choices = [true, false]}", "", "lower must have one value"),
+        ('model = "lstm"\nunits = {choices = [1, 2]}', "", "model is of networks trained by"),
+        (SPACE, "--held-out 1.5", "--held-out must be a share in (0, 1) or a text, got 1.5"),
+        (SPACE, "--held-out nowhere", "no such file or folder: nowhere"),
+        (SPACE, "--resume --overwrite", "give one of them"),
+        (SPACE, "--task elman", "--task elman draws its sentences"),
+        (SPACE, "--test-seeds 2", "--test-seeds needs --test TEXT"),
+    ],
+)
+def test_bad_input_is_one_line(text: str, options: str, message: str, capsys):
+    Path("space.toml").write_text(text)
+    before = sorted(Path.cwd().rglob("*"))
+    assert main(command(*options.split())) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert (out, err.count("\n")) == ("", 1)
+    assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_what_is_in_the_folder_is_kept(capsys):
+    def refused(*options: str) -> str:
+        assert main(command(*options)) == 2
+        return capsys.readouterr().err
+
+    Path("out").mkdir()
+    Path("out/mine").touch()
+    assert "out holds mine and no search" in refused()
+    Path("out/mine").unlink()
+    assert main(command("--trials", "1")) == 0
+    capsys.readouterr()
+    assert "out holds a search: pass --resume" in refused()
+    assert "cannot resume: seed is 1, but was 0 when the search began" in refused(
+        "--resume", "--seed", "1"
+    )
+    assert "the corpus is another one" in refused("--resume", "--held-out", "0.3")
+    Path("space.toml").write_text(SPACE.replace("1.4", "1.3"))
+    assert "the space is another one" in refused("--resume")
+    held, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(Path("out")):
+            held.set()
+            leave.wait()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    assert "is being written by process" in refused("--overwrite")
+    leave.set()
+    other.join()
+    before = rows_of("out")
+    assert main(command("--trials", "1", "--overwrite")) == 0
+    assert rows_of("out") != before
+
+
+def test_the_extra_is_named_where_it_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr("esnlm.commands.search.find_spec", lambda name: None)
+    assert main(command()) == 2
+    assert "esnlm search needs optuna: pip install 'esnlm[search]'" in capsys.readouterr().err
+
+
+def test_resets_of_characters_have_the_boundaries_that_train_gives_them(capsys):
+    Path("space.toml").write_text(
+        'units = 8\nreadout = "ridge"\nreset = {choices = ["never", "sentence", "document"]}'
+    )
+    options = "--sampler", "grid", "--pruner", "none", "--tokenizer", "char", "--held-out", "text"
+    assert main(command(*options)) == 0
+    for row in rows_of("out"):
+        model = ["train", "text", "--units", "8", "--readout", "ridge", "--tokenizer", "char"]
+        more = "--reset", row["reset"], "--held-out", "text", "--out", "m", "--overwrite"
+        assert main([*model, *more]) == 0
+        documents = TextCorpus("text", "file" if row["reset"] == "never" else "blank_line")
+        wanted = -LanguageModel.load("m").score(documents)
+        assert float(row["nats"]) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_the_found_settings_and_the_defaults_are_scored_on_a_test_text(capsys):
+    Path("other").write_text("the boy sees a dog .\nMary walk .\n")
+    options = "--trials", "2", "--test", "other", "--test-seeds", "2"
+    assert main(command(*options)) == 0
+    with open("out/test.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["settings"], row["seed"]) for row in rows] == [
+        ("found", "0"), ("found", "1"), ("defaults", "0"), ("defaults", "1"),
+    ]  # fmt: skip
+    assert "test text, found: " in capsys.readouterr().out
+
+
+def test_held_out_documents_are_whole_and_no_sentence_is_in_both_parts():
+    stream, _ = texts()
+    train, held = split(stream, 0.2, 0)
+    assert len(train.tokens) + len(held.tokens) == len(stream.tokens)
+    assert 0.17 < len(held.tokens) / len(stream.tokens) <= 0.2
+    documents = [d.tobytes() for d in np.split(stream.tokens, stream.bounds[1:-1])]
+    joined_held = held.tokens.tobytes()
+    inside = [document for document in documents if document in joined_held]
+    assert sum(map(len, inside)) == len(joined_held)
+    assert all(np.array_equal(stream.tokens[:1], p.tokens[p.starts][:1]) for p in (train, held))
+    running, _ = texts("never")
+    same = split(running, 0.2, 0)
+    assert [part.starts for part in same] == [None, None]
+    assert same[1].n_predicted == held.n_predicted - 1  # its first word has none before it
+    few = TokenStream(running.tokens, None, np.array([0, len(running.tokens)]))
+    last = split(few, 0.25, 0)[1].tokens
+    assert np.array_equal(last, running.tokens[-len(last) :])
+
+
+@pytest.mark.parametrize("reset", ["sentence", "never"])
+def test_a_text_that_is_too_short_to_be_cut_is_refused(reset: str, capsys):
+    Path("text").write_text("one")
+    assert main(command("--reset", reset)) == 2
+    assert "the text is too short to hold a part of it out" in capsys.readouterr().err
+
+
+def test_losses_of_ridge_along_the_way_are_those_of_one_fit():
+    stream, tokenizer = texts()
+    train, held = split(stream, 0.2, 0)
+    corpora = Corpora(train, held, None, len(tokenizer))
+
+    def model() -> LanguageModel:
+        reservoir = Reservoir(12, topology="offsets", random_state=0)
+        return LanguageModel(reservoir, RidgeReadout(), tokenizer, random_state=0)
+
+    told: list[tuple[int, float]] = []
+    found = loss_after_fit(model(), corpora, None, lambda *each: told.append(each))
+    assert [rung for rung, _ in told] == [1, 2, 4]
+    assert found == pytest.approx(loss_after_fit(model(), corpora, None, None), rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def elman() -> Mapping[str, Corpora]:
+    return {reset: elman_corpora(reset, 0.1, 0) for reset in ("sentence", "never")}
+
+
+def test_all_words_of_elmans_sentences_are_predicted_with_and_without_resets(elman):
+    whole, cut = elman["never"], elman["sentence"]
+    for name in ("train", "held_out", "test"):
+        running, sentences = getattr(whole, name), getattr(cut, name)
+        assert np.array_equal(running.tokens[1:], sentences.tokens[sentences.predicted()])
+        assert set(sentences.tokens[sentences.starts]) == {running.tokens[0]}
+    assert len(cut.held_out.starts) == 550
+
+
+def test_the_floor_of_elmans_sentences_is_the_grammars(elman):
+    grammar, found = ElmanGrammar(), elman["sentence"]
+    for stream, floor in zip((found.held_out, found.test), found.floors, strict=True):
+        bounds = np.append(stream.starts, len(stream.tokens))
+        part = [stream.tokens[a + 1 : b] for a, b in itertools.pairwise(bounds[:40])]
+        total = sum(len(each) for each in part)
+        loss = 0.0
+        for sentence in part:
+            words = [grammar.vocabulary[token] for token in sentence]
+            for at, token in enumerate(sentence):
+                loss -= np.log(grammar.next_word_distribution(words[:at])[token])
+        assert loss / total == pytest.approx(floor, rel=0.1)  # of 39 sentences, not of all
+
+
+def test_what_matters_is_named_first(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    Path("file.toml").write_text(
+        "alpha = {low = 0.0, high = 1.0}\nunits = {low = 1, high = 100}\n"
+        "[readout.ridge]\n[readout.softmax]\ndegree = {low = 1, high = 100}"
+    )
+    space = read_space(Path("file.toml"), NAMES | {"degree"})
+    search = Search(Path.cwd(), space, SearchPlan("random", "none"), {})
+
+    def loss(settings: Mapping[str, Any], _: Any) -> float:
+        return float((settings["alpha"] - 0.3) ** 2 + settings.get("degree", 50) / 400)
+
+    list(search.run(loss, 40, None))
+    assert search.best is not None
+    assert abs(search.best.settings["alpha"] - 0.3) < 0.2
+    first, *others, last = importances(search.trials, space.free())
+    assert (first["parameter"], first["among"]) == ("alpha", "")
+    assert first["importance"] > 4 * max(row["importance"] for row in others)
+    assert sum(row["importance"] for row in (first, *others)) == pytest.approx(1, abs=1e-3)
+    assert (last["parameter"], last["among"]) == ("readout.softmax.degree", "readout = softmax")
+    assert 0.1 < last["importance"] < 0.7
+    assert all(row["alpha"] == float(f"{row['alpha']:.4g}") for row in search.rows())
+    assert not list(search.run(loss, 99, 0.0))  # no time
