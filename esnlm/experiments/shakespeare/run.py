@@ -112,11 +112,12 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
         reservoir = windows.published_reservoir(n_units, n_tokens, **options["reservoir"])
         readout = NormalisedSoftmaxReadout(solver="incremental", **options["readout"])
     else:
-        reservoir = Reservoir(n_units, random_state=0, **options["reservoir"])
+        reservoir = Reservoir(n_units, **{"random_state": 0} | _settings(options["reservoir"]))
         reservoir.fit(n_inputs=n_tokens)
         readout = SoftmaxReadout(solver="incremental", **options["readout"])
-    if setting["model"] == "gated":
-        reservoir = with_token_code(reservoir)
+    if setting["model"] in ("gated", "direct"):
+        if setting["model"] == "gated":
+            reservoir = with_token_code(reservoir)
         readout = TokenGatedReadout(n_tokens, **options["readout"])
     model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
@@ -138,6 +139,11 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
         "n_parameters": model.n_parameters_,
         "n_parameters_total": model.n_parameters_ + model.reservoir_.W_.nnz + n_inputs,
     }
+
+
+def _settings(reservoir: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a reservoir that were JSON, in which a law of leak rates is a list."""
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in reservoir.items()}
 
 
 def _scores_by_windows(model: LanguageModel, text: str) -> dict[str, float]:
