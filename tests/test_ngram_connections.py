@@ -123,7 +123,7 @@ def test_steps_come_after_as_many_rows_however_they_are_cut():
     _, _, last, following = rows_of(texts(2000), 2)
     last, following = last[:20000], following[:20000]
     parts = []
-    for cuts in ([], [5, 2047, 2050, 12345]):
+    for cuts in ([], [5, 8191, 8200, 12345]):
         made = connections(last, following)
         for part in np.split(np.arange(len(last)), cuts):
             while len(part):
@@ -131,7 +131,7 @@ def test_steps_come_after_as_many_rows_however_they_are_cut():
                 Z = np.zeros((len(rows), V))
                 tiles = made.add_to(Z, last[rows], following[rows])
                 made.learn(tiles, np.exp(Z) - np.eye(V)[following[rows]], 1.0)
-        assert made.waiting == len(last) % 2048
+        assert made.waiting == len(last) - 2 * 8192
         parts.append(made)
     assert not np.allclose(parts[0].trust, 1)
     for name in ("trust", "bias", "gradient"):

@@ -13,7 +13,9 @@ from esnlm.utils.arrays import Array, Arrays, Ints, Ints64
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import tile_map
 
-_RATE, _BATCH, _LEAST_SQUARE = 0.1, 2048, 1e-12
+_RATE, _BATCH, _LEAST_SQUARE = 0.2, 8192, 1e-12
+# Tables are made anew when rows wait that are more than this part of those in them.
+_WAITING_SHARE = 4
 # Entries of a tile are kept from its logits to its gradients.
 _TILE_BYTES, _ENTRY_BYTES, _WORTH_THREADS = 1 << 24, 8, 2048
 
@@ -47,7 +49,7 @@ class NgramConnections(Stateful):
     def __init__(self, n_last: int, n_tokens: int, n_classes: int) -> None:
         self.counted = WindowCounts(n_last, n_tokens, n_classes)
         self._tables: NgramTables | None = None
-        self._is_current = True
+        self._n_in_tables = 0
         shape = (n_last + 1, kernels.N_TOTALS, kernels.N_SPREADS, kernels.N_COUNTS)
         self.trust, self.bias = np.ones(shape), np.zeros(shape)
         self.squares, self.gradient = np.zeros((2, 2, *shape))
@@ -56,13 +58,17 @@ class NgramConnections(Stateful):
     def count(self, last: Array, codes: Ints) -> None:
         """Count rows of last tokens (n, n_last) and classes (n,)."""
         self.counted.add(last, codes)
-        self._is_current = False
 
     def settle(self) -> None:
         """Make predictions follow from every row counted."""
-        if not self._is_current:
+        if self._n_waiting:
             self._tables = tables_of(self.counted)
-            self._is_current = True
+            self._n_in_tables = self.counted.n_rows
+
+    @property
+    def _n_waiting(self) -> int:
+        """Rows counted that are in no table yet."""
+        return self.counted.n_rows - self._n_in_tables
 
     @property
     def n_ngrams(self) -> int:
@@ -73,14 +79,14 @@ class NgramConnections(Stateful):
         """Add to logits Z (n, V), in place, after last tokens (n, n_last).
 
         Rows whose ``codes`` (n,) are given are counted, and each is left out of the counts for
-        itself. Returns what `gradients` needs.
+        itself. Returns what `learn` needs.
         """
-        if self.counted.is_behind:
+        if self._n_waiting * _WAITING_SHARE > self._n_in_tables:
             self.settle()
         if self._tables is None:
             return []
         targets: Ints = np.full(len(Z), -1)
-        if codes is not None and self._is_current:  # rows that wait are in no table yet
+        if codes is not None and not self._n_waiting:
             targets = codes
 
         def tile(rows: slice) -> _Tile:
@@ -99,7 +105,7 @@ class NgramConnections(Stateful):
     def learn(self, tiles: list[_Tile], R: Array, rate: float) -> None:
         """Learn from residuals R (n, V) of all rows of `add_to`, at most as many as there is room.
 
-        A step is made when the gradients are of 2 048 rows, however these were cut; ``rate`` is a
+        A step is made when the gradients are of 8 192 rows, however these were cut; ``rate`` is a
         share of its size.
         """
         for rows, entries in tiles:
@@ -140,7 +146,7 @@ class NgramConnections(Stateful):
         return "counted.windows", "counted.times", *self._names(training).keys() - {"counted"}
 
     def _loaded(self, training: bool) -> None:
-        self._is_current = not self.counted.n_rows
+        self._n_in_tables = 0
         self.settle()
 
     def _names(self, training: bool) -> Mapping[str, str]:

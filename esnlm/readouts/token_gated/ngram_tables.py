@@ -51,7 +51,7 @@ class WindowCounts(Stateful):
         self._windows: Ints64 = np.empty(0, dtype=np.int64)
         self._times: Ints64 = np.empty(0, dtype=np.int64)
         self._waiting: list[Ints64] = []
-        self._n_waiting = 0
+        self._n_waiting = self._n_merged = 0
         most = 0
         while n_classes * (n_tokens + 1) ** (most + 1) < 1 << 63:
             most += 1
@@ -80,16 +80,12 @@ class WindowCounts(Stateful):
     @times.setter
     def times(self, times: Array) -> None:
         self._times = times.astype(np.int64)
+        self._n_merged = int(self._times.sum())
 
     @property
     def n_rows(self) -> int:
         """Rows counted."""
-        return int(self._times.sum()) + self._n_waiting
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether rows wait that are more than a few beside those merged."""
-        return self._n_waiting * _WAITING_SHARE > self._times.sum()
+        return self._n_merged + self._n_waiting
 
     def add(self, last: Array, codes: Ints) -> None:
         """Count rows of last tokens (n, n_last), newest first, and their classes (n,)."""
@@ -98,7 +94,7 @@ class WindowCounts(Stateful):
             numbers = numbers * (self.n_tokens + 1) + (column - NO_TOKEN)
         self._waiting.append(numbers * self.n_classes + codes)
         self._n_waiting += len(codes)
-        if self._n_waiting > _WAITING and self.is_behind:
+        if self._n_waiting > max(_WAITING, self._n_merged // _WAITING_SHARE):
             self._merge()
 
     def _merge(self) -> None:
@@ -107,8 +103,8 @@ class WindowCounts(Stateful):
         windows, times = np.unique(np.concatenate(self._waiting), return_counts=True)
         both = np.concatenate([self._windows, windows])
         self.windows, places = np.unique(both, return_inverse=True)
-        sums = np.bincount(places, np.concatenate([self._times, times]), len(self._windows))
-        self._times = sums.astype(np.int64)
+        both = np.concatenate([self._times, times])
+        self.times = np.bincount(places, both, len(self._windows))
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         check_arrays(arrays, {"windows": "i W", "times": "i W"})
