@@ -90,6 +90,7 @@ def kernels_called_from_python() -> set[str]:
     """Compiled functions of the package but those that only compiled code calls."""
     inner = {"activations.activated", "activations._exp"}
     inner |= {"features.advance", "features.backpropagate"}
+    inner |= {"ngrams.find", "ngrams.find_contexts", "ngrams.left_out"}
     found = set()
     for path in (Path(__file__).parent.parent / "esnlm" / "kernels").glob("*.py"):
         module = __import__(f"esnlm.kernels.{path.stem}", fromlist=["_"])
@@ -181,7 +182,24 @@ def features() -> Iterator[Any]:
         yield made.fit(tokens, reservoir=reservoir, n_tokens=7).embedding_
 
 
-CASES = {case.__name__: case for case in (harvest, statistics, readouts, features)}
+def ngrams() -> Iterator[Any]:
+    from esnlm.readouts.token_gated.ngram_connections import NgramConnections
+
+    for n_last, n_tokens, n_classes in product((1, 2, 7), (1, 3, 66), (1, 4, 66)):
+        rng = np.random.default_rng(n_last)
+        last = rng.integers(-1, n_tokens, (200, n_last))
+        codes = rng.integers(0, n_classes, 200)
+        made = NgramConnections(n_last, n_tokens, n_classes)
+        made.count(last[:150], codes[:150])
+        made.settle()
+        for first, given in ((0, codes[:150]), (50, None)):
+            Z = np.zeros((150, n_classes), dtype=np.float32)
+            tiles = made.add_to(Z, last[first : first + 150], given)
+            made.learn(tiles, np.ones_like(Z), 1.0)
+            yield Z, made.gradient.copy()
+
+
+CASES = {case.__name__: case for case in (harvest, statistics, readouts, features, ngrams)}
 
 
 def stray() -> None:

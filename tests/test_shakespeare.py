@@ -194,7 +194,7 @@ def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
         "esnlm.experiments.shakespeare.works.shakespeare_works", lambda places: works
     )
     monkeypatch.setattr(command, "PARTS", 3)
-    models = ["real text", "kneser-ney", "windows", "carried", "gated"]
+    models = ["real text", "kneser-ney", "windows", "carried", "gated", "direct"]
     more = ["--models", *models, "--units", "40", "--orders", "3", "--characters", "200"]
     args = study_options(tmp_path, *more)
     assert main(args) == 0
@@ -219,7 +219,10 @@ def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
     [
         (("--passes", "0"), "--passes must be at least 1, got 0"),
         (("--units", "3"), "--units must be at least 32, got 3"),
-        (("--spectral-radius", "nan"), "--spectral-radius must be positive and finite, got nan"),
+        (
+            ("--spectral-radius", "nan"),
+            "--spectral-radius must be finite and not negative, got nan",
+        ),
         ((), "no such file or folder: texts"),
     ],
 )

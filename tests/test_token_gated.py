@@ -89,7 +89,7 @@ def test_steps_are_those_of_their_formula_however_rows_are_cut():
     moments.add(X[sampled], gates[sampled])
     passes = GatedPasses(moments, rows, frequencies, alpha, momentum)
     for part in np.split(np.arange(1200), [1, 50, 333, 800]):
-        passes.learn(X[part], gates[part], codes[part], rate)
+        passes.learn(X[part], gates[part], codes[part], rate, np.zeros((len(part), 3), "f4"))
 
     sample = [X[sampled][gates[sampled] == g].astype(float) for g in range(3)]
     centred = [x - x.sum(axis=0) / max(len(x), 1) for x in sample]

@@ -5,6 +5,7 @@ published setting and in ours, Kneser-Ney n-grams, and what real text would scor
 """
 
 import json
+import math
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +14,11 @@ from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.grid import names, offsets, results_folder
-from esnlm.commands.options.values import integer, positive
+from esnlm.commands.options.values import LeakRate, Seed, integer, number, positive
 from esnlm.experiments.common.grid import Row, run_grid_apart
 from esnlm.storage.results import write_rows
 
-MODELS = ("real text", "kneser-ney", "windows, dense", "windows", "carried", "gated")
+MODELS = ("real text", "kneser-ney", "windows, dense", "windows", "carried", "gated", "direct")
 PARTS = 6
 _KEY = ("model", "size", "settings")
 COLUMNS = (
@@ -28,6 +29,10 @@ COLUMNS = (
     "cores", "commit",
 )  # fmt: skip
 _SPARSE_DEGREE = 32
+
+
+def _not_negative(value: float) -> bool:
+    return 0 <= value < math.inf
 
 
 @group()
@@ -52,12 +57,21 @@ class ShakespeareOptions:
     """Passes over the training text."""
     alpha: Annotated[float, positive("A")] = 3.0
     """L2 penalty."""
-    spectral_radius: Annotated[float, positive("R")] = 0.7
-    """Of carried and gated."""
+    spectral_radius: Annotated[float, number("R", "be finite and not negative", _not_negative)] = (
+        0.7
+    )
+    """Of carried, gated and direct."""
     input_scaling: Annotated[float, positive("S")] = 2.0
-    """Of carried and gated."""
+    """Of carried, gated and direct."""
     degree: Annotated[int, integer("D", 1)] = 16
-    """Of carried and gated."""
+    """Of carried, gated and direct."""
+    leak_rate: LeakRate = None
+    """Of carried, gated and direct: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA
+    (default: 1)."""
+    direct: Annotated[int, integer("K", 1)] = 8
+    """Last characters whose n-grams direct also reads, past the reservoir."""
+    seed: Seed = 0
+    """Of the weights of carried, gated and direct."""
     characters: Annotated[int, integer("N", 100)] = 10_000
     """To generate for the overlap."""
 
@@ -121,16 +135,21 @@ def study(options: ShakespeareOptions, vocabulary: int) -> list[Row]:
     """The runs of the options, for a vocabulary of this number of characters."""
     sizes = options.units or [round(count / vocabulary) - 1 for count in options.parameters]
     readout = {"alpha": options.alpha, "n_passes": options.passes}
+    ours = offsets(options)
+    if options.leak_rate is not None:
+        ours["leak_rate"] = options.leak_rate
+    if options.seed:
+        ours["random_state"] = options.seed
     reservoirs: dict[str, dict[str, Any]] = {
         "windows, dense": {},
         "windows": {"degree": _SPARSE_DEGREE},
-        "carried": offsets(options),
-        "gated": offsets(options),
-    }
+    } | dict.fromkeys(("carried", "gated", "direct"), ours)
     others = {"real text": [options.characters], "kneser-ney": options.orders}
     made: list[Row] = []
     for model in options.models:
         parts = {} if model in others else {"reservoir": reservoirs[model], "readout": readout}
+        if model == "direct":
+            parts["readout"] = readout | {"n_direct": options.direct}
         shared = {"model": model, "settings": json.dumps(parts)}
         made += [shared | {"size": size} for size in others.get(model, sizes)]
     return made

@@ -25,7 +25,7 @@ READOUTS = (
     Entry("LowRankReadout", "factored.low_rank", "lowrank"),
     Entry("NormalisedSoftmaxReadout", "softmax.layer_norm"),
     Entry("ReducedRankSoftmaxReadout", "softmax.reduced_rank"),
-    Entry("TokenGatedReadout", "token_gated.token_gated"),
+    Entry("TokenGatedReadout", "token_gated.token_gated", "gated"),
 )
 #: Names on the command line -> readouts that it offers.
 BY_OPTION = {entry.option: entry for entry in READOUTS if entry.option is not None}

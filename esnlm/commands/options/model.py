@@ -13,6 +13,7 @@ from esnlm.readouts.registry import BY_OPTION
 # spectral features and leak rates; and from which other readouts have these two as well.
 _WORDS, _MANY_WORDS = 100, 5000
 _FEATURES, _DIRECT, _PAIRS = 128, 3, 1 << 17
+_DIRECT_OF_GATED = 8
 _LEAK_RATE_OF_WORDS = ("uniform", 0.0, 1.0)
 # Readouts name the same thing differently: option -> parameters, the first that there is.
 _OPTION_NAMES = {
@@ -61,15 +62,16 @@ class ReadoutOptions:
     """A readout and its parameters; those that are not given have no value."""
 
     readout: Annotated[str | None, Parameter(choices=tuple(BY_OPTION))] = None
-    """Least squares, softmax, mixture of experts, words by classes, or classes and words on the
-    directions that tell most (default: lowrank; ridge for fewer than 100 tokens). From 5000
-    words on ridge is by classes too: factored with --factors ridge."""
+    """Least squares, softmax, mixture of experts, words by classes, classes and words on the
+    directions that tell most, or a softmax for each last token with its n-grams, for characters
+    (default: lowrank; ridge for fewer than 100 tokens). From 5000 words on ridge is by classes
+    too: factored with --factors ridge."""
     factors: Literal["ridge", "softmax", "moe"] | None = None
     """Of the factored readout: classes and words by least squares or softmax, or a mixture of
     experts for classes and softmax for words (default: softmax)."""
     direct: Annotated[int | None, integer("K")] = None
-    """Last tokens that a lowrank readout also reads directly, past the reservoir (default: 3; 0 for
-    fewer than 100 tokens)."""
+    """Last tokens that a lowrank or gated readout also reads directly, past the reservoir (default:
+    3, of gated 8; 0 for lowrank with fewer than 100 tokens)."""
     alpha: Annotated[float | None, real("A")] = None
     """Weight penalty (default: the readout's)."""
     passes: Annotated[int | None, integer("P")] = None
@@ -94,6 +96,9 @@ def settled(
     reservoir: ReservoirOptions, readout: ReadoutOptions, features: Any, n_tokens: int
 ) -> tuple[ReservoirOptions, ReadoutOptions, Any]:
     """Readout, features and leak rates by the size of the vocabulary where no option says them."""
+    if readout.readout == "gated" and readout.direct is None:
+        direct = dict(readout.option).get("n_direct", _DIRECT_OF_GATED)
+        readout = replace(readout, direct=direct)
     low_rank = readout.readout == "lowrank" or (readout.readout is None and n_tokens >= _WORDS)
     readout = replace(readout, readout=readout.readout or ("lowrank" if low_rank else "ridge"))
     if n_tokens < (_WORDS if low_rank else _MANY_WORDS):

@@ -6,7 +6,17 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from esnlm.experiments.common.figures import BLUE, GREEN, GREY, ORANGE, SKY, note, panels, save
+from esnlm.experiments.common.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    note,
+    panels,
+    save,
+)
 from esnlm.experiments.common.grid import read_rows
 
 #: Köster & Uchida, section III.1: test cross-entropy of their largest models, about 155 000
@@ -21,6 +31,7 @@ _STYLES = {
     "windows": (BLUE, "o", "windows of 32, sparse W"),
     "carried": (ORANGE, "s", "carried state"),
     "gated": (GREEN, "^", "carried state, a readout for each last character"),
+    "direct": (PINK, "P", "the same, and n-grams of the last characters"),
     "kneser-ney": ("#888888", "x", "Kneser-Ney (order beside it)"),
 }
 

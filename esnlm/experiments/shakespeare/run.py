@@ -106,18 +106,8 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
     """
     options, in_windows = json.loads(setting["settings"]), setting["model"].startswith("windows")
     tokenizer = Tokenizer.train_characters([texts["train"]])
-    n_units, n_tokens = setting["size"], len(tokenizer)
-    readout: Any
-    if in_windows:
-        reservoir = windows.published_reservoir(n_units, n_tokens, **options["reservoir"])
-        readout = NormalisedSoftmaxReadout(solver="incremental", **options["readout"])
-    else:
-        reservoir = Reservoir(n_units, random_state=0, **options["reservoir"])
-        reservoir.fit(n_inputs=n_tokens)
-        readout = SoftmaxReadout(solver="incremental", **options["readout"])
-    if setting["model"] == "gated":
-        reservoir = with_token_code(reservoir)
-        readout = TokenGatedReadout(n_tokens, **options["readout"])
+    n_units = setting["size"]
+    reservoir, readout = _parts(setting["model"], n_units, len(tokenizer), options)
     model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     start = time.perf_counter()
@@ -127,7 +117,7 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
     found = {"fit_seconds": max(time.perf_counter() - start, trainer.seconds)}
     if in_windows:
         found |= _scores_by_windows(model, texts["test"])
-        n_inputs = windows.EMBEDDING * (n_units + n_tokens)
+        n_inputs = windows.EMBEDDING * (n_units + len(tokenizer))
     else:
         found["cross_entropy"] = -model.score([texts["test"]])
         n_inputs = model.reservoir_.W_in_.size
@@ -138,6 +128,22 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
         "n_parameters": model.n_parameters_,
         "n_parameters_total": model.n_parameters_ + model.reservoir_.W_.nnz + n_inputs,
     }
+
+
+def _parts(model: str, n_units: int, n_tokens: int, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The reservoir, drawn, and the readout of a kind of row."""
+    given, chosen = options["reservoir"], options["readout"]
+    if model.startswith("windows"):
+        reservoir = windows.published_reservoir(n_units, n_tokens, **given)
+        return reservoir, NormalisedSoftmaxReadout(solver="incremental", **chosen)
+    # A law of leak rates is a list in JSON.
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+    reservoir = Reservoir(n_units, **{"random_state": 0} | given).fit(n_inputs=n_tokens)
+    if model == "carried":
+        return reservoir, SoftmaxReadout(solver="incremental", **chosen)
+    if model == "gated":
+        reservoir = with_token_code(reservoir)
+    return reservoir, TokenGatedReadout(n_tokens, **chosen)
 
 
 def _scores_by_windows(model: LanguageModel, text: str) -> dict[str, float]:

@@ -41,3 +41,22 @@ def read_on(last: Ints64, ids: Array) -> Ints64:
     array([4, 3])
     """
     return np.concatenate([np.asarray(ids, dtype=np.int64)[::-1], last])[: len(last)]
+
+
+def split_last_tokens(X: Array, n_direct: int, n_tokens: int) -> tuple[Array, Ints64]:
+    """States (n, n_units) and last tokens (n, n_direct), which are the last columns of X.
+
+    >>> states, last = split_last_tokens(np.array([[0.5, 3.0, -1.0]]), 2, 10)
+    >>> states.tolist(), last.tolist()
+    ([[0.5]], [[3, -1]])
+    """
+    if not n_direct:
+        return X, np.empty((len(X), 0), dtype=np.int64)
+    given = X[:, -n_direct:]
+    last = given.astype(np.int64)
+    if (last != given).any() or (last < NO_TOKEN).any() or (last >= n_tokens).any():
+        raise ValueError(
+            f"the last {n_direct} columns of X must be tokens, whole numbers from"
+            f" {NO_TOKEN} (none) to {n_tokens - 1}, got {given.min()} to {given.max()}"
+        )
+    return X[:, :-n_direct], last

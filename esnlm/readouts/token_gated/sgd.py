@@ -8,6 +8,7 @@ from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax import sgd
 from esnlm.readouts.softmax.loss import logits, residuals
 from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints, Ints64
+from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful, saved, under_prefix, with_prefix
 
 _GRAM_ROWS_A_UNIT = 6
@@ -20,6 +21,8 @@ class GateMoments(Stateful):
 
     def __init__(self, n_gates: int, n_units: int) -> None:
         most = _GRAM_ROWS_A_UNIT * n_units
+        what = f"a readout of {n_gates} gates and {n_units} units"
+        check_memory(what, 16 * n_gates * n_units**2, "lower one, or take another readout")
         self.of = [Moments(n_units, 1, gram_rows=most) for _ in range(n_gates)]
 
     @property
@@ -109,8 +112,11 @@ class GatedPasses(Stateful):
         """Intercepts (G, V) for states that are not centred."""
         return self.offset - np.einsum("gn,gnv->gv", self.centre, self.weights)
 
-    def learn(self, X: Array, gates: Ints, codes: Ints, rate: float) -> None:
-        """Rows X (n, n_units), their gates (n,) and target columns (n,)."""
+    def learn(self, X: Array, gates: Ints, codes: Ints, rate: float, Z: Array) -> None:
+        """Learn from rows X (n, n_units), their gates (n,) and target columns (n,).
+
+        ``Z`` (n, V) is added to their logits, and receives their residuals.
+        """
         order = np.argsort(gates, kind="stable")
         bounds = np.searchsorted(gates[order], np.arange(len(self.batch) + 1))
         for gate in range(len(self.batch)):
@@ -118,19 +124,22 @@ class GatedPasses(Stateful):
             while len(rows):
                 room = int(self.batch[gate] - self.waiting[gate])
                 part, rows = rows[:room], rows[room:]
-                self._add(gate, X[part], codes[part])
+                Z[part] = self._add(gate, X[part], codes[part], Z[part])
                 if self.waiting[gate] >= self.batch[gate]:
                     self._step(gate, rate)
 
-    def _add(self, gate: int, X: Array, codes: Ints) -> None:
+    def _add(self, gate: int, X: Array, codes: Ints, Z: Array) -> Array:
+        """Take in rows of a gate, whose logits begin as Z (n, V); their residuals (n, V)."""
         weights = self.weights[gate]
         x = np.asarray(X, dtype=np.float32)
         intercept = self.offset[gate] - self.centre[gate] @ weights
-        _, P, R = residuals(logits(x, weights, intercept), codes)
+        Z += logits(x, weights, intercept)
+        _, P, R = residuals(Z, codes)
         self.gradient[gate] += (R.T @ x).T
         self.offset_gradient[gate] += R.sum(axis=0)
         self.waiting_variances[gate] += P.sum(axis=0) - np.einsum("iv,iv->v", P, P)
         self.waiting[gate] += len(X)
+        return R
 
     def _step(self, gate: int, rate: float) -> None:
         n, n_units = int(self.waiting[gate]), self.weights.shape[1]

@@ -1,16 +1,19 @@
-"""A softmax readout for each token that may have been read last."""
+"""A softmax readout for each token that may have been read last, and its n-grams."""
 
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from esnlm.readouts.base.last_tokens import split_last_tokens
 from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.readouts.softmax.sgd import batch_rows, decayed, frequencies_of
+from esnlm.readouts.token_gated.ngram_connections import NgramConnections
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of
-from esnlm.utils.arrays import Array, Arrays, Ints
+from esnlm.utils.arrays import Array, Arrays, Ints, Ints64
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, limited
 
@@ -22,28 +25,36 @@ _LEAST_SAMPLE = 65536
 class TokenGatedReadout(StreamingReadout):
     """Softmax regressions of the next token on the state, one for each token just read.
 
-    A mixture of experts whose gate is known: the token u[t], which `with_token_code` keeps in the
-    last units of the state. ``P(y | h, u) = softmax(A_u h + b_u)``: the product of token and
-    context that one softmax on the state lacks. A prediction costs the same, the
-    weights are ``n_gates`` times as many. For small vocabularies, such as characters.
+    A mixture of experts whose gate is known, the token u[t]: ``P(y | h, u) = softmax(A_u h + b_u +
+    d)``, the product of token and context that one softmax on the state lacks. A prediction costs
+    the same, the weights are ``n_gates`` times as many. For small vocabularies, such as characters.
+
+    With ``n_direct`` the last tokens are read directly, past the reservoir, as columns beside the
+    state: the newest is the gate, and the n-grams of all of them add d to the logits, by
+    `esnlm.readouts.token_gated.ngram_connections.NgramConnections`. Both are trained together.
+    Without them d is zero, and u[t] is what `with_token_code` keeps in the last units of the state.
 
     Minimises, for each gate, ``sum_i -log p(y_i | x_i) + alpha / 2 |A_u|²``.
 
     Parameters
     ----------
-    n_gates : int
-        Tokens that may be read, V of the reservoir.
+    n_gates : int, optional
+        Tokens that may be read, V of the reservoir; default: as many as there are classes.
     alpha : float
         L2 penalty on the weights, on the scale of the summed loss of a gate.
+    n_direct : int
+        Last tokens whose n-grams are read directly; 0: none.
     n_passes : int
-        Passes over the corpus; the rate falls linearly to zero over them.
+        Passes over the corpus; the rate falls linearly to zero over them. With ``n_direct`` one
+        more comes first, which counts.
     learning_rate, momentum : float
         See `esnlm.readouts.softmax.sgd.IncrementalSolver`.
 
     Attributes
     ----------
-    coef_ : ndarray (n_gates, n_units - n_code, V) float32
+    coef_ : ndarray (n_gates, n_units, V) float32, without the units of a token code
     intercept_ : ndarray (n_gates, V) float32
+    ngrams_ : NgramConnections, or None
 
     Examples
     --------
@@ -57,27 +68,41 @@ class TokenGatedReadout(StreamingReadout):
     >>> model = LanguageModel(reservoir, TokenGatedReadout(4), n_tokens=4, reset="never")
     >>> model.fit([tokens]).predict_proba(tokens[:5])[2:].round(1)
     array([0., 1.])
+
+    Trigrams say so, too:
+
+    >>> readout = TokenGatedReadout(n_direct=2, alpha=100)
+    >>> model = LanguageModel(Reservoir(5), readout, n_tokens=4, reset="never")
+    >>> model.fit([tokens]).predict_proba(tokens[:5])[2:].round(1)
+    array([0., 1.])
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("coef_", "intercept_")
     _learned = saved(
-        n_seen="_n_seen", n_rows="_n_rows", targets="_targets", survey="_pilot", passes="_passes"
-    )
+        n_seen="_n_seen", n_rows="_n_rows", targets="_targets", survey="_pilot", passes="_passes",
+        ngrams="ngrams_",
+    )  # fmt: skip
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f G U V", "intercept_": "f G V"}
 
-    n_gates: int = field(metadata={"constraint": Count()})
+    n_gates: int | None = limited(None, Count(none=True))
     alpha: float = limited(1.0, PENALTY)
     _: KW_ONLY
+    n_direct: int = limited(0, Count(0))
     n_passes: int = limited(2, Count())
     learning_rate: float = limited(0.05, Number(0, open="low"))
     momentum: float = limited(0.9, Number(0, 1, open="high"))
 
     def _start(self) -> None:
         check_parameters(self)
-        self._n_code = n_code_units(self.n_gates)
+        n_classes = len(self.classes_)
+        self._n_gates = self.n_gates or n_classes
+        self._n_code = 0 if self.n_direct else n_code_units(self._n_gates)
         self._passes: GatedPasses | None = None
         self._pilot: GateMoments | None = None
-        self._targets = np.zeros(len(self.classes_), dtype=np.int64)
+        self.ngrams_: NgramConnections | None = None
+        if self.n_direct:
+            self.ngrams_ = NgramConnections(self.n_direct, self._n_gates, n_classes)
+        self._targets = np.zeros(n_classes, dtype=np.int64)
         self._n_seen, self._n_rows, self._stale = 0, 0, False
 
     @property
@@ -85,26 +110,47 @@ class TokenGatedReadout(StreamingReadout):
         return self.n_passes
 
     @property
+    def n_parameters_(self) -> int:
+        """Number of trained parameters; n-grams counted are among them."""
+        known = super().n_parameters_
+        if self.ngrams_ is None:
+            return known
+        return known + self.ngrams_.n_ngrams + 2 * self.ngrams_.trust.size
+
+    @property
     def sample_rows(self) -> int:
-        wanted = max(_SAMPLE_ROWS_A_UNIT * (self.n_features_in_ - self._n_code), _LEAST_SAMPLE)
-        return 0 if self._passes is not None else wanted
+        """Rows of the pilot sample; with n-grams all of them, to be counted."""
+        if self._passes is not None:
+            return 0
+        return max(self._moment_rows, self._n_rows if self.n_direct else 0)
+
+    @property
+    def _moment_rows(self) -> int:
+        n_units = self.n_features_in_ - self._n_code - self.n_direct
+        return max(_SAMPLE_ROWS_A_UNIT * n_units, _LEAST_SAMPLE)
 
     def _sample(self, X: Array, codes: Ints) -> None:
-        states, gates = self._split(X)
+        states, gates, last = self._split(X)
+        if self.ngrams_ is not None:
+            self.ngrams_.count(last, codes)
         if self._pilot is None:
-            self._pilot = GateMoments(self.n_gates, states.shape[1])
-        self._pilot.add(states, gates)
+            self._pilot = GateMoments(self._n_gates, states.shape[1])
+        if self._targets.sum() < self._moment_rows:
+            self._pilot.add(states, gates)
         self._targets += np.bincount(codes, minlength=len(self._targets))
 
     def _learn(self, X: Array, codes: Ints) -> None:
         left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
-        self._take(X, codes, self.learning_rate * left)
+        self._take(X, codes, left)
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Stateful:
         if name == "passes":
             return GatedPasses.restored(arrays, alpha=self.alpha, momentum=self.momentum)
-        made = GateMoments(self.n_gates, self.n_features_in_ - self._n_code)
-        return made.load_state_dict(arrays)
+        if name == "ngrams":
+            made = NgramConnections(self.n_direct, self._n_gates, len(self.classes_))
+            return made.load_state_dict(arrays, training=training)
+        n_units = self.n_features_in_ - self._n_code - self.n_direct
+        return GateMoments(self._n_gates, n_units).load_state_dict(arrays)
 
     def _loaded(self, training: bool) -> None:
         super()._loaded(training)
@@ -116,48 +162,83 @@ class TokenGatedReadout(StreamingReadout):
     def _absorb(self, X: Array, codes: Ints) -> None:
         if self._passes is None:
             self._sample(X, codes)
+        elif self.ngrams_ is not None:
+            self.ngrams_.count(self._split(X)[2], codes)
         self._n_rows = max(self._n_rows, self._n_seen + len(X))
-        part = decayed(self._n_seen, batch_rows(X.shape[1]) * self.n_gates)
-        self._take(X, codes, self.learning_rate * part)
+        self._take(X, codes, decayed(self._n_seen, batch_rows(X.shape[1]) * self._n_gates))
 
-    def _take(self, X: Array, codes: Ints, rate: float) -> None:
+    def _take(self, X: Array, codes: Ints, share: float) -> None:
+        """Learn from rows at a share of the learning rate."""
         if self._passes is None:
-            sample, self._pilot = self._pilot, None
-            if sample is None:
-                raise ValueError("a pilot sample comes before the first rows")
-            n_sample = int(sample.counts.sum())
-            counts = sample.counts * (max(self._n_rows, n_sample) / max(n_sample, 1))
-            frequencies = frequencies_of(self._targets)
-            self._passes = GatedPasses(sample, counts, frequencies, self.alpha, self.momentum)
-        self._passes.learn(*self._split(X), codes, rate)
+            self._begin_passes()
+        start = 0
+        while start < len(X):
+            stop = len(X) if self.ngrams_ is None else start + self.ngrams_.room
+            self._learn_rows(X[start:stop], codes[start:stop], share)
+            start = stop
+
+    def _begin_passes(self) -> None:
+        sample, self._pilot = self._pilot, None
+        if sample is None:
+            raise ValueError("a pilot sample comes before the first rows")
+        n_sample = int(sample.counts.sum())
+        counts = sample.counts * (max(self._n_rows, n_sample) / max(n_sample, 1))
+        frequencies = frequencies_of(self._targets)
+        self._passes = GatedPasses(sample, counts, frequencies, self.alpha, self.momentum)
+        if self.n_direct:
+            self._passes.offset[:] = 0  # n-grams begin with the frequencies
+
+    def _learn_rows(self, X: Array, codes: Ints, share: float) -> None:
+        assert self._passes is not None, "passes have begun"
+        states, gates, last = self._split(X)
+        Z = np.zeros((len(X), len(self.classes_)), dtype=np.float32)
+        tiles = [] if self.ngrams_ is None else self.ngrams_.add_to(Z, last, codes)
+        self._passes.learn(states, gates, codes, self.learning_rate * share, Z)
+        if self.ngrams_ is not None:
+            self.ngrams_.learn(tiles, Z, share)
         self._n_seen += len(X)
         self._stale = True
 
     def _settle(self) -> None:
+        if self.ngrams_ is not None:
+            self.ngrams_.settle()
         if self._stale and self._passes is not None:
             self.coef_ = self._passes.weights.copy()
             self.intercept_ = self._passes.intercept
             self._stale = False
 
-    def _split(self, X: Array) -> tuple[Array, Ints]:
-        """States without the token code, and the gates (n,)."""
+    def _split(self, X: Array) -> tuple[Array, Ints, Ints64]:
+        """States without the token code, the gates (n,) and the last tokens (n, n_direct)."""
+        states, last = split_last_tokens(X, self.n_direct, self._n_gates)
+        if self.n_direct:
+            return states, np.maximum(last[:, 0], 0), last
         if X.shape[1] <= self._n_code:
             raise ValueError(
                 f"states must have more than {self._n_code} units, the token's code, got"
-                f" {X.shape[1]}; see with_token_code"
+                f" {X.shape[1]}; see with_token_code, or give n_direct"
             )
         gates = token_of(X, self._n_code)
-        if len(gates) and gates.max() >= self.n_gates:
+        if len(gates) and gates.max() >= self._n_gates:
             raise ValueError(
                 f"the last {self._n_code} units name the token {gates.max()}, expected one of"
-                f" {self.n_gates}: the states must come from with_token_code"
+                f" {self._n_gates}: the states must come from with_token_code, or n_direct be given"
             )
-        return X[:, : -self._n_code], gates
+        return X[:, : -self._n_code], gates, last
 
     def _log_probabilities(self, X: Array) -> Array:
-        states, gates = self._split(X)
-        logs = np.empty((len(X), len(self.classes_)), dtype=X.dtype)
+        states, gates, last = self._split(X)
+        logs = np.zeros((len(X), len(self.classes_)), dtype=X.dtype)
+        if self.ngrams_ is not None:
+            self.ngrams_.add_to(logs, last)
         for gate in np.unique(gates):
             rows = np.flatnonzero(gates == gate)
-            logs[rows] = states[rows] @ self.coef_[gate] + self.intercept_[gate]
+            logs[rows] += states[rows] @ self.coef_[gate] + self.intercept_[gate]
         return log_softmax(logs)
+
+    def _names(self, training: bool) -> Mapping[str, str]:
+        ngrams = saved(ngrams="ngrams_") if self.n_direct else {}
+        return dict(super()._names(training)) | ngrams
+
+    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
+        ngrams = ("ngrams.trust",) if self.n_direct else ()
+        return (*super()._required(arrays, training), *ngrams)

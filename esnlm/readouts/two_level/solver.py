@@ -7,16 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from esnlm.readouts.base.blocks import Block
+from esnlm.readouts.base.last_tokens import split_last_tokens
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.rows import Rows
 from esnlm.readouts.two_level import unigrams
 from esnlm.readouts.two_level.cca import canonical_variables
 from esnlm.readouts.two_level.class_softmax import ClassSoftmax
-from esnlm.readouts.two_level.direct_connections import (
-    DirectConnections,
-    PairCounts,
-    split_last_tokens,
-)
+from esnlm.readouts.two_level.direct_connections import DirectConnections, PairCounts
 from esnlm.readouts.two_level.pilot_sample import LEAST_SCALE, Assignment, PilotSample, Schedule
 from esnlm.readouts.two_level.version_0_1_0 import from_version_0_1_0
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
