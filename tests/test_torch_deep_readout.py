@@ -217,6 +217,12 @@ def test_classes_that_cannot_be_are_refused(value: int, said: str, tmp_path: Pat
         load_model(tmp_path / "model")
 
 
+@pytest.mark.parametrize(("name", "value"), [("n_features", -1), ("width", 0), ("dropout", 1)])
+def test_settings_out_of_range_are_named(name: str, value: Any):
+    with pytest.raises(ValueError, match=f"^{name} must "):
+        network(**{name: value})
+
+
 def test_neither_a_state_nor_tokens_is_refused():
     with pytest.raises(ValueError, match="n_direct must be at least 1, got 0"):
         network(state=False, n_direct=0)

@@ -53,7 +53,7 @@ class DeepReadout(ReservoirNetwork):
         "leak_rate": ("uniform", 0.0, 1.0),
     }  # fmt: skip
 
-    #: Spectral features that drive the reservoir; 0: one input a token.
+    #: Spectral features that drive the reservoir, at most one a token; 0: one input a token.
     n_features: int = limited(128, Count(0))
     width: int = limited(384, Count())  #: of z
     n_hidden: int = limited(1024, Count())  #: hidden units of a residual layer

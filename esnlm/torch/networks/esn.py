@@ -19,7 +19,7 @@ from esnlm.torch.device import on_device
 from esnlm.torch.networks.network import SHARE, Network, Settings, State
 from esnlm.torch.networks.recurrence import Recurrence, TokenInputs, packed
 from esnlm.utils.arrays import Ints64
-from esnlm.utils.validation import Count, limited
+from esnlm.utils.validation import Count, check_parameters, limited
 
 #: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
 _CORE_NAMES = {
@@ -40,6 +40,7 @@ class ReservoirNetwork(Network):
     reservoir: Any = None
 
     def __post_init__(self) -> None:
+        check_parameters(self)
         if not isinstance(self.reservoir, Reservoir):
             self.reservoir = Reservoir(**self._merged(self.reservoir or {}))
         made: Reservoir = self.reservoir
