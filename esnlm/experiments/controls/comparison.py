@@ -123,7 +123,7 @@ def value_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterator[di
 def difference_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterator[dict[str, Any]]:
     """Rows of `DIFFERENCE_COLUMNS`: a control less what it is compared with, by the same draws.
 
-    The topology is that of the model with coupling.
+    The topology is that of the model with coupling, the mean over seeds that of the seeds of both.
     """
     known = _by_control(runs)
     for (control, own, n_units), of_seeds in known.items():
@@ -134,14 +134,23 @@ def difference_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterat
                 continue
             about = {"control": control, "against": name, "topology": topology, "n_units": size}
             others = known[name, topology, size]
-            for seed in (seed for seed in of_seeds if seed in others):
-                one, two = of_seeds[seed], others[seed]
-                if len(one) != len(two):  # means of different seeds
-                    continue
-                values = judged.values[one] - judged.values[two]
-                drawn = judged.drawn[:, one] - judged.drawn[:, two]
+            for seed, ours, theirs in _shared(of_seeds, others):
+                values = judged.values[ours] - judged.values[theirs]
+                drawn = judged.drawn[:, ours] - judged.drawn[:, theirs]
                 rows = _rows(judged, values, drawn, "difference")
                 yield from (about | {"seed": seed} | row for row in rows)
+
+
+def _shared(
+    one: Mapping[Any, list[int]], two: Mapping[Any, list[int]]
+) -> Iterator[tuple[Any, list[int], list[int]]]:
+    """Seeds that both have, and the mean over them where they are several, with places of runs."""
+    seeds = [seed for seed in one if seed in two and seed != MEAN]
+    for seed in seeds:
+        yield seed, one[seed], two[seed]
+    if len(seeds) > 1:
+        places = ([place for seed in seeds for place in runs[seed]] for runs in (one, two))
+        yield MEAN, next(places), next(places)
 
 
 def _rows(judged: Judged, values: Floats, drawn: Floats, name: str) -> Iterator[dict[str, Any]]:
