@@ -155,9 +155,9 @@ def test_rates_are_in_proportion_to_drawn_lengths(monkeypatch: pytest.MonkeyPatc
     trainer = trainer_of("lstm", PLANS["varied"])
     step, rates = trainer.optimizer.step, []
 
-    def noted() -> None:
-        rates.append(trainer.optimizer.param_groups[0]["lr"])
-        step()
+    def noted(rate: float, clip: float | None) -> None:
+        rates.append(rate)
+        step(rate, clip)
 
     monkeypatch.setattr(trainer.optimizer, "step", noted)
     trainer.run()

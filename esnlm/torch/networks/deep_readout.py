@@ -1,5 +1,6 @@
 """A frozen reservoir beside the last tokens, read by residual layers: a nonlinear readout."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from esnlm.reservoir.spectral_features import SpectralWordFeatures
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.torch.device import on_device
+from esnlm.torch.networks.attention import Attention
 from esnlm.torch.networks.esn import ReservoirNetwork
 from esnlm.torch.networks.network import SHARE, Settings, State
 from esnlm.torch.networks.recurrence import Drive, frozen
@@ -25,6 +27,8 @@ from esnlm.utils.validation import Count, Flag, limited
 _SURVEYED, _PIECE = 1 << 16, 1 << 22
 # Directions of words that are compared for classes where no features drive the reservoir.
 _COMPARED = 64
+# The learning rate of vectors of tokens, in others' rates.
+_FASTER = 5.0
 _MOST_PAIRS, _LEAST_DEVIATION = 1 << 17, 1e-4
 
 
@@ -34,11 +38,12 @@ class DeepReadout(ReservoirNetwork):
 
     ``z = W s + Σ_k e_k(w_t-k) + p(w_t-1, w_t)``, s the reservoir's state, each unit standardised;
     e_k and p vectors of the last tokens and of frequent pairs of them, past the reservoir (direct
-    connections, Jaeger 2001; as `LowRankReadout` has them). Then ``n_blocks`` times
-    ``z += B gelu(A LayerNorm(z))`` (He et al. 2016; Xiong et al. 2020), and a softmax over classes
-    and the words of a class of LayerNorm(z), or over all words. All but the reservoir is trained;
-    no gradient goes through time, so that states of many sequences are computed at once, ahead of
-    their step.
+    connections, Jaeger 2001; as `LowRankReadout` has them). With ``gates``, ``W s`` is first
+    multiplied with ``2 sigmoid(G e_0(w_t))``. With ``attention``, z attends to those of the last
+    places (see `Attention`). Then ``n_blocks`` times ``z += B gelu(A LayerNorm(z))`` (He et al.
+    2016; Xiong et al. 2020), and a softmax over classes and the words of a class of LayerNorm(z),
+    or over all words. All but the reservoir is trained; no gradient goes through its time, so that
+    states of many sequences are computed at once, ahead of their step.
 
     Word classes, the pairs, the features that drive the reservoir (`SpectralWordFeatures`) and
     the deviation of each unit come from the training text: see `survey`.
@@ -62,6 +67,11 @@ class DeepReadout(ReservoirNetwork):
     #: Most frequent pairs of the last two tokens that have vectors; None: 2^17, or V² / 512.
     n_pairs: int | None = limited(None, Count(0, none=True))
     state: bool = limited(True, Flag())  #: false: the last tokens alone, the control
+    #: Last places, the present one among them, whose states are attended to; 0: no attention
+    #: (Köster & Uchida 2025 attend to one state's units; here it is to several states).
+    attention: int = limited(32, Count(0))
+    n_heads: int = limited(6, Count())  #: of the attention, a divisor of ``width``
+    gates: bool = limited(False, Flag())  #: the newest token's gates of what is read of the state
     two_level: bool = limited(True, Flag())  #: classes first; false: one softmax over all words
     dropout: float = limited(0.1, SHARE)  #: of z, and of what each layer adds to it
 
@@ -70,10 +80,16 @@ class DeepReadout(ReservoirNetwork):
         n_units, width = self.reservoir.n_units, self.width
         if not (self.state or self.n_direct):
             raise ValueError("without state, n_direct must be at least 1, got 0")
+        if self.gates and not (self.state and self.n_direct):
+            raise ValueError("gates need a state, and n_direct of at least 1")
+        if self.attention and width % self.n_heads:
+            raise ValueError(f"width must be a multiple of n_heads={self.n_heads}, got {width}")
         self.mean, self.deviation = nn.Buffer(torch.zeros(n_units)), nn.Buffer(torch.ones(n_units))
         self.drop = nn.Dropout(self.dropout)
         if self.state:
             self.read_state = nn.Linear(n_units, width)
+        if self.gates:
+            self.gate = nn.Linear(width, width)
         self.tokens = nn.ModuleList(
             _vectors(self.n_tokens + 1, width) for _ in range(self.n_direct)
         )
@@ -81,6 +97,8 @@ class DeepReadout(ReservoirNetwork):
         self.pairs = nn.Buffer(torch.full((n_pairs,), self.n_tokens**2))
         if n_pairs:
             self.pair_vectors = _vectors(n_pairs + 1, width)
+        if self.attention:
+            self.attend = Attention(width, self.n_heads, self.attention)
         self.blocks = nn.ModuleList(_Residual(width, self.n_hidden) for _ in range(self.n_blocks))
         self.norm = nn.LayerNorm(width)
         kind: Any = TwoLevelSoftmax if self.two_level else nn.Linear
@@ -88,7 +106,7 @@ class DeepReadout(ReservoirNetwork):
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
-        yield from ({"width": n, "n_hidden": n + n // 3} for n in range(1, 1 << 14))
+        yield from ({"width": 6 * n, "n_hidden": 16 * n} for n in range(1, 1 << 12))
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
@@ -99,6 +117,10 @@ class DeepReadout(ReservoirNetwork):
         if settings["state"]:
             given = {**DeepReadout.RESERVOIR, **(settings["reservoir"] or {})}
             found += width * (given["n_units"] + 1)
+        if settings["gates"]:
+            found += width * (width + 1)
+        if settings["attention"]:
+            found += Attention.count(width, settings["n_heads"], settings["attention"])
         found += n_direct * (n_tokens + 1) * width
         if n_pairs:
             found += (n_pairs + 1) * width
@@ -127,30 +149,43 @@ class DeepReadout(ReservoirNetwork):
             self._measure(stream)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
-        """Hidden (B, T, D): states, and the numbers of the last tokens, the newest first."""
-        before = tokens.new_full((len(tokens), self.n_direct), self.n_tokens)
-        states, text = None, torch.cat([before if state is None else state[1], tokens], dim=1)
+        """Hidden (B, T, width); the state is the reservoir's, the last tokens, and what is kept."""
+        n_rows, n_steps = tokens.shape
+        before = tokens.new_full((n_rows, self.n_direct), self.n_tokens)
+        reservoir, before, kept = (None, before, None) if state is None else state
+        text, states = torch.cat([before, tokens], dim=1), None
         if self.state:
-            states, after = super().encode(tokens, None if state is None else state[0])
+            states, reservoir = super().encode(tokens, reservoir)
         else:
-            after = self._start(tokens, None).t()
-        n_steps = tokens.shape[1]
+            reservoir = self._start(tokens, None).t()
         last = [text[:, self.n_direct - k :][:, :n_steps] for k in range(self.n_direct)]
-        return self._joined(states, last), (after, text[:, text.shape[1] - self.n_direct :])
+        z = self._joined(states, last)
+        if self.attention:
+            found, kept = self.attend(z, kept)
+            z = z + self.drop(found)
+        after = text[:, text.shape[1] - self.n_direct :]
+        return self._deepened(z), (reservoir, after, kept)
 
     def start(self, width: int) -> Tensor:
-        none = super().start(width)
-        none[width - self.n_direct :] = self.n_tokens
-        return none
+        none = torch.full((1,), self.n_tokens, device=self.device)
+        states = self.mean.new_zeros((1, len(self.mean))) if self.state else None
+        z = self._joined(states, [none] * self.n_direct)
+        return self._deepened(self._attended(z, np.ones(1, dtype=np.int64)))[0]
 
     def harvest(self, tokens: Ints64, starts: Ints64) -> Tensor:
+        """States and the numbers of the last tokens, the newest first, (n, N + n_direct)."""
         last = last_tokens(tokens, starts, self.n_direct, self.n_tokens)
-        states = super().harvest(tokens, starts) if self.state else None
-        return self._joined(states, [on_device(ids, self.device) for ids in last.T.copy()])
+        ids = on_device(last.astype(np.float32), self.device)  # which holds them exactly
+        return torch.cat([super().harvest(tokens, starts), ids], dim=1) if self.state else ids
+
+    def hidden_of(self, harvested: Tensor, lengths: Ints64) -> Tensor:
+        n_states = harvested.shape[1] - self.n_direct
+        states = harvested[:, :n_states] if self.state else None
+        last = list(harvested[:, n_states:].long().unbind(dim=1))
+        return self._deepened(self._attended(self._joined(states, last), lengths))
 
     def head(self, hidden: Tensor) -> Tensor:
-        read = self._read(hidden)
-        return self.output.log_probabilities(read) if self.two_level else self.output(read)
+        return self.output.log_probabilities(hidden) if self.two_level else self.output(hidden)
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
         if not self.two_level:
@@ -159,14 +194,19 @@ class DeepReadout(ReservoirNetwork):
         if not torch.is_grad_enabled() and len(hidden) > rows:
             parts = zip(hidden.split(rows), targets.split(rows), strict=True)
             return torch.cat([self.loss(*part) for part in parts])
-        return self.output.losses(self._read(hidden), targets)
+        return self.output.losses(hidden, targets)
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """Matrices decay; biases and the scales of normalised layers do not."""
-        trained = self.trained_parameters().values()
+        """Matrices decay; biases, scales of normalised layers and vectors of tokens do not."""
+        vectors = [table.weight for table in self._tables()]
+        theirs = {id(each) for each in vectors}
+        dense = [p for p in self.trained_parameters().values() if id(p) not in theirs]
+        on_cpu = self.device.type == "cpu"
+        of_vectors = {"sparse": on_cpu, "times": _FASTER if on_cpu else 1.0, "weight_decay": 0.0}
         return [
-            {"params": [p for p in trained if p.dim() > 1], "weight_decay": weight_decay},
-            {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0},
+            {"params": [p for p in dense if p.dim() > 1], "weight_decay": weight_decay},
+            {"params": [p for p in dense if p.dim() < 2], "weight_decay": 0.0},
+            *([{"params": vectors, **of_vectors}] if vectors else []),
         ]
 
     def frozen_weights(self) -> list[Any]:
@@ -183,29 +223,37 @@ class DeepReadout(ReservoirNetwork):
         return FeatureInputs(self.reservoir.W_in_, self.reservoir.bias_, self.n_tokens)
 
     def _joined(self, states: Tensor | None, last: list[Tensor]) -> Tensor:
-        """States (..., N) and numbers of tokens, each (...), side by side: float32 holds both."""
-        columns = [each.unsqueeze(-1).to(self.mean.dtype) for each in last]
-        return torch.cat(columns if states is None else [states, *columns], dim=-1)
-
-    def _read(self, hidden: Tensor) -> Tensor:
-        """Hidden (n, D) -> what the softmax reads (n, width)."""
-        n_states = hidden.shape[-1] - self.n_direct
-        states, last = hidden[..., :n_states], hidden[..., n_states:].long()
-        z: Any = 0
-        if self.state:
-            z = self.read_state((states - self.mean) / self.deviation)
-        for k, vectors in enumerate(self.tokens):
-            z = z + vectors(last[..., k])
+        """States (..., N) and the last tokens, each (...) -> z (..., width)."""
+        for table in self._tables():
+            # What a step has read of them is little, and sorting it on a GPU would wait for it.
+            table.sparse = self.device.type == "cpu"
+        vectors = [table(ids) for table, ids in zip(self.tokens, last, strict=True)]
+        if states is not None:
+            read = self.read_state((states - self.mean) / self.deviation)
+            if self.gates:
+                read = read * (2 * torch.sigmoid(self.gate(vectors[0])))
+            vectors.insert(0, read)
         if len(self.pairs):
-            z = z + self.pair_vectors(self._pair_rows(last))
-        z = self.drop(z)
+            vectors.append(self.pair_vectors(self._pair_rows(*last[:2])))
+        z: Tensor = self.drop(functools.reduce(torch.add, vectors))
+        return z
+
+    def _tables(self) -> list[Any]:
+        """The embeddings of tokens and of pairs."""
+        return [*self.tokens, *([self.pair_vectors] if len(self.pairs) else [])]
+
+    def _attended(self, z: Tensor, lengths: Ints64) -> Tensor:
+        """What z (n, width), of sequences of ``lengths``, becomes where it attends to others."""
+        return z + self.drop(self.attend.packed(z, lengths)) if self.attention else z
+
+    def _deepened(self, z: Tensor) -> Tensor:
+        """z (..., width) -> what the softmax reads."""
         for block in self.blocks:
             z = z + self.drop(block(z))
         return self.norm(z)
 
-    def _pair_rows(self, last: Tensor) -> Tensor:
+    def _pair_rows(self, newest: Tensor, before: Tensor) -> Tensor:
         """Rows of the last two tokens' vectors; the last row for pairs that have none."""
-        newest, before = last[..., 0], last[..., 1]
         keys = torch.where(before < self.n_tokens, before * self.n_tokens + newest, -1)
         rows = torch.searchsorted(self.pairs, keys).clamp_(max=len(self.pairs) - 1)
         return torch.where(self.pairs[rows] == keys, rows, len(self.pairs))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.torch.device import share_of_memory
+from esnlm.utils.arrays import Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count, Number, check_parameters
 
@@ -113,6 +114,13 @@ class Network(nn.Module, ABC):
         start. It is neither detached nor changed here.
         """
 
+    def hidden_of(self, harvested: Tensor, lengths: Ints64) -> Tensor:
+        """What `harvest` gave (n, D') of sequences of ``lengths`` -> hidden (n, D), with gradient.
+
+        For networks that read ahead: what is trained between the harvest and `head`.
+        """
+        return harvested
+
     def start(self, width: int) -> Tensor:
         """Hidden (D,) before any token, D being ``width``: zeros."""
         return torch.zeros(width, device=self.device)
@@ -172,7 +180,11 @@ class Network(nn.Module, ABC):
         return sum(p.numel() for p in self.trained_parameters().values())
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """The trained parameters as an optimiser takes them; weights decay unless overridden."""
+        """The trained parameters as an optimiser takes them; weights decay unless overridden.
+
+        The gradients of a group with ``sparse`` are sparse, and its ``weight_decay`` is 0. A
+        group's learning rate is ``times`` the run's.
+        """
         return [{"params": list(self.trained_parameters().values()), "weight_decay": weight_decay}]
 
     def frozen_weights(self) -> list[Any]:

@@ -17,6 +17,9 @@ _DOUBT = 0.5
 _NEVER = -60.0
 _INITIAL = 0.01
 
+#: Of each class its first row, the one after its last, its first word, the one after its last.
+_Spans = list[list[int]]
+
 
 def n_classes(n_tokens: int) -> int:
     """Most classes of a vocabulary: 3 √V frequent words alone, and 2 √V of the others."""
@@ -89,21 +92,11 @@ class TwoLevelSoftmax(nn.Module):
         """Losses (n,) of words within their classes, from products with these classes' alone."""
         layout = self._layout
         order = torch.argsort(classes, stable=True)
-        counts = torch.bincount(classes, minlength=layout.n_classes).tolist()
-        firsts = torch.from_numpy(layout.starts)
-        parts = hidden[order].split(counts)
-        targets = (places - firsts[classes])[order].split(counts)
-        sizes = layout.sizes.tolist()
-        found = []
-        for h, t, coef, intercept in zip(
-            parts, targets, self.coef.split(sizes), self.intercept.split(sizes), strict=True
-        ):
-            if len(h) and len(intercept) > 1:
-                z = _wide(functional.linear(h, coef, intercept))
-                found.append(functional.cross_entropy(z, t, reduction="none"))
-            elif len(h):
-                found.append(_wide(h.new_zeros(len(h))))
-        losses = torch.cat(found)
+        counts = np.bincount(classes.numpy(), minlength=layout.n_classes)
+        ends, last = np.cumsum(counts), layout.starts + layout.sizes
+        spans = np.stack([ends - counts, ends, layout.starts, last], axis=1)
+        spans = spans[(counts > 0) & (layout.sizes > 1)].tolist()
+        losses = _Within.apply(hidden[order], places[order], self.coef, self.intercept, spans)
         return torch.empty_like(losses).index_copy(0, order, losses)
 
     def _masked(self, hidden: Tensor, classes: Tensor, places: Tensor) -> Tensor:
@@ -130,6 +123,42 @@ class TwoLevelSoftmax(nn.Module):
             self._arrange(self.word_class.cpu().numpy())
         except ValueError as error:
             raise RuntimeError(str(error)) from error
+
+
+class _Within(torch.autograd.Function):
+    """Losses of words within classes whose rows and words each lie together, with their gradient.
+
+    By automatic differentiation the gradient of every class's words would be one of all words.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, places: Tensor, coef: Tensor, intercept: Tensor, spans: _Spans
+    ) -> Tensor:
+        losses = _wide(hidden.new_zeros(len(hidden)))
+        errors = []
+        for row, last_row, word, last_word in spans:
+            h, own = hidden[row:last_row], (places[row:last_row] - word)[:, None]
+            z = functional.linear(h, coef[word:last_word].to(h.dtype))
+            logs = _wide(z).add_(intercept[word:last_word]).log_softmax(dim=1)
+            torch.neg(logs.gather(1, own)[:, 0], out=losses[row:last_row])
+            errors.append(logs.exp_().scatter_add_(1, own, logs.new_full(own.shape, -1.0)))
+        ctx.save_for_backward(hidden, coef, *errors)
+        ctx.spans = spans
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
+        hidden, coef, *errors = ctx.saved_tensors
+        to_hidden, to_coef = torch.zeros_like(hidden), torch.zeros_like(coef)
+        to_intercept = coef.new_zeros(len(coef))
+        for (row, last_row, word, last_word), error in zip(ctx.spans, errors, strict=True):
+            dz = error * above[row:last_row, None]
+            to_intercept[word:last_word] = dz.sum(dim=0)
+            dz = dz.to(hidden.dtype)
+            to_hidden[row:last_row] = dz @ coef[word:last_word].to(hidden.dtype)
+            to_coef[word:last_word] = dz.t() @ hidden[row:last_row]
+        return to_hidden, None, to_coef, to_intercept, None
 
 
 def _wide(logits: Tensor) -> Tensor:

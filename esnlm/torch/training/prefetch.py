@@ -10,9 +10,9 @@ from torch import Tensor
 
 from esnlm.torch.device import on_device, share_of_memory
 from esnlm.torch.networks.network import Network
-from esnlm.torch.scoring import width_of
 from esnlm.torch.training.batches import Batch, Batches
 from esnlm.torch.training.distributed import Processes
+from esnlm.utils.arrays import Bools
 
 #: Values of hidden vectors read ahead; on a CUDA device those that fill a sixteenth of it.
 _VALUES = 1 << 24
@@ -42,7 +42,9 @@ class Ahead:
         self.size = 1
         if self.is_active:
             values = share_of_memory(network.device, 64, otherwise=_VALUES)
-            a_batch = width_of(network) * batches.n_read / (batches.n_batches * processes.size)
+            none = np.zeros(1, dtype=np.int64)
+            width = network.harvest(none, none).shape[1]
+            a_batch = width * batches.n_read / (batches.n_batches * processes.size)
             self.size = max(1, int(values / max(1.0, a_batch)))
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Ready]:
@@ -58,19 +60,21 @@ class Ahead:
         parts = [batch.share(mine.rank, mine.size) for batch in group]
         harvested = cache(lambda: dict(enumerate(self._harvested(parts))))  # when first read
         for place, (batch, part) in enumerate(zip(group, parts, strict=True)):
-            hidden = partial(lambda place: harvested().pop(place), place)
+            hidden = partial(lambda place: self._hidden(*harvested().pop(place)), place)
             yield Ready(part, int(batch.counted.sum()), hidden if self.is_active else None)
 
-    def _harvested(self, parts: list[Batch]) -> Iterator[Tensor]:
-        # The places (B, T) up to the last that counts.
+    def _harvested(self, parts: list[Batch]) -> Iterator[tuple[Batch, Bools, Tensor]]:
+        """Each batch, its places (B, T) up to the last that counts, and what was read there."""
         read = [np.logical_or.accumulate(p.counted[:, ::-1], axis=1)[:, ::-1] for p in parts]
         lengths = np.concatenate([marks.sum(axis=1) for marks in read])
         tokens = [part.tokens[marks] for part, marks in zip(parts, read, strict=True)]
         kept = lengths[lengths > 0]
-        starts = np.cumsum(kept) - kept
-        hidden = self.network.harvest(np.concatenate(tokens), starts)
-        pieces = hidden.split([len(ids) for ids in tokens])
-        for part, marks, piece in zip(parts, read, pieces, strict=True):
-            chosen = np.flatnonzero(part.counted[marks])
-            whole = len(chosen) == len(piece)
-            yield piece if whole else piece.index_select(0, on_device(chosen, piece.device))
+        harvested = self.network.harvest(np.concatenate(tokens), np.cumsum(kept) - kept)
+        pieces = harvested.split([len(ids) for ids in tokens])
+        yield from zip(parts, read, pieces, strict=True)
+
+    def _hidden(self, part: Batch, read: Bools, harvested: Tensor) -> Tensor:
+        hidden = self.network.hidden_of(harvested, read.sum(axis=1))
+        chosen = np.flatnonzero(part.counted[read])
+        whole = len(chosen) == len(hidden)
+        return hidden if whole else hidden.index_select(0, on_device(chosen, hidden.device))

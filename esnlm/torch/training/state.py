@@ -11,35 +11,31 @@ from torch import Tensor
 
 from esnlm.torch.networks.network import Network, State
 from esnlm.torch.training.distributed import Processes
+from esnlm.torch.training.optimizer import Optimizer
 from esnlm.utils.arrays import Array
 from esnlm.utils.state_dict import Arrays, under_prefix, with_prefix
 
 
-def training_arrays(network: Network, optimizer: torch.optim.Optimizer) -> Arrays:
+def training_arrays(network: Network, optimizer: Optimizer) -> Arrays:
     """Trained parameters, and the optimiser's moments of each."""
     arrays: Arrays = {}
     for name, parameter in network.trained_parameters().items():
-        kept = optimizer.state.get(parameter, {})
+        kept = optimizer.moments(parameter)
         arrays |= {f"optimizer.{name}.{key}": array_of(moment) for key, moment in kept.items()}
     return arrays | with_prefix("network", parameter_arrays(network))
 
 
-def restore_training(network: Network, optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
+def restore_training(network: Network, optimizer: Optimizer, arrays: Arrays) -> None:
     """Set the arrays of `training_arrays`, on the parameters' devices."""
     set_parameters(network, under_prefix("network", arrays))
-    # AdamW counts its steps on the CPU, unless one kernel does all.
-    fused = optimizer.defaults.get("fused")
     for name, parameter in network.trained_parameters().items():
-        kept = optimizer.state[parameter] = {}
-        for key, array in under_prefix(f"optimizer.{name}", arrays).items():
-            if "." in key:  # of a parameter whose name begins with this one's
-                continue
-            moment, counts = torch.from_numpy(array), key == "step"
-            # The optimiser's compiled steps write to moments without a look at their shapes.
-            shape, dtype = ((), moment.dtype) if counts else (parameter.shape, parameter.dtype)
-            if moment.shape != shape or moment.dtype != dtype or not moment.is_floating_point():
-                raise ValueError(f"{key} of {name} must be {dtype} of shape {tuple(shape)}")
-            kept[key] = moment.to("cpu" if counts and not fused else parameter.device)
+        found = under_prefix(f"optimizer.{name}", arrays)
+        # Names with a point are those of a parameter whose name begins with this one's.
+        own = {key: torch.from_numpy(array) for key, array in found.items() if "." not in key}
+        try:
+            optimizer.restore(parameter, own)
+        except ValueError as error:
+            raise ValueError(f"the optimiser's state of {name}: {error}") from None
 
 
 def parameter_arrays(network: Network) -> Arrays:

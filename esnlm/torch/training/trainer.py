@@ -23,6 +23,7 @@ from esnlm.torch.training import state as run_state
 from esnlm.torch.training.averaging import Averaging
 from esnlm.torch.training.batches import Batch, batches_of
 from esnlm.torch.training.distributed import Processes
+from esnlm.torch.training.optimizer import Optimizer
 from esnlm.torch.training.plan import Plan
 from esnlm.torch.training.prefetch import Ahead, Ready
 from esnlm.torch.training.state import weights_digest
@@ -77,14 +78,7 @@ class NetworkTrainer(ResumableRun):
             a_weight = 4 if self.plan.optimizer == "sgd" else 12  # gradient, and two moments
             what = f"the gradients of {n_trained} trained parameters"
             check_memory(what, a_weight * n_trained, "lower one of the network's sizes")
-        groups = network.parameter_groups(self.plan.weight_decay)
-        rate, betas = self.plan.learning_rate, self.plan.betas
-        if self.plan.optimizer == "sgd":
-            self.optimizer = torch.optim.SGD(groups, lr=rate)
-        else:
-            # One pass over weights and moments, where torch's default makes a dozen.
-            fused = True if network.device.type in ("cpu", "cuda") else None
-            self.optimizer = torch.optim.AdamW(groups, lr=rate, betas=betas, fused=fused)
+        self.optimizer = Optimizer(network, self.plan)
         self.averaging = Averaging(network, self.plan.patience)
         if self.plan.patience is not None and self.held_out is None:
             raise ValueError("patience needs a held-out text, whose loss it watches")
@@ -166,21 +160,11 @@ class NetworkTrainer(ResumableRun):
         if plan.vary_length:
             lengths = [ready.batch.tokens.shape[1] for ready in batches]
             rate *= sum(lengths) / len(lengths) / plan.length
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
         n_predicted = sum(ready.n_predicted for ready in batches)
         for ready in batches:
             self._backward(ready, n_predicted)
-        if mine.size > 1:
-            trained = self.network.trained_parameters().values()
-            for parameter in trained:
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-            mine.sum([parameter.grad for parameter in trained if parameter.grad is not None])
-        if plan.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.network.parameters(), plan.clip)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.share(mine)
+        self.optimizer.step(rate, plan.clip)
         self.averaging.step()
         self.step += 1
         self.tokens += n_predicted
