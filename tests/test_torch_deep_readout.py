@@ -50,8 +50,9 @@ def stream(n: int = 900, seed: int = 0) -> TokenStream:
 
 def network(**options: Any) -> DeepReadout:
     torch.manual_seed(0)
-    chosen = {"reservoir": RESERVOIR, "n_features": 8, "width": 24, "n_hidden": 16, "dropout": 0.0, "n_heads": 3}
-    made = DeepReadout(V, **chosen | options)
+    chosen = {"reservoir": RESERVOIR, "n_features": 8, "width": 24, "n_heads": 3, "n_hidden": 16}
+    chosen |= {"dropout": 0.0, **options}
+    made = DeepReadout(V, **chosen)
     made.survey(stream())
     return made.eval()
 
@@ -185,20 +186,20 @@ def test_units_are_standardised_by_the_states_of_the_text():
     torch.testing.assert_close(made.deviation.double(), deviation, rtol=1e-4, atol=1e-5)
 
 
-def test_the_state_is_used_and_nothing_goes_back_through_time():
+def test_what_was_said_before_is_in_the_state_and_in_places_attended_to():
     losses = {}
-    for state in (True, False):
+    for state, attention in ((True, 0), (False, 6), (False, 0)):
         reservoir = RESERVOIR | {"n_units": 100}
-        made = network(state=state, n_direct=2, n_pairs=0, reservoir=reservoir)
+        made = network(state=state, attention=attention, n_direct=2, n_pairs=0, reservoir=reservoir)
         plan = Plan(batch_size=8, epochs=12, learning_rate=0.01, betas=(0.9, 0.98))
         trainer = NetworkTrainer(made, stream(4000), stream(600, seed=9), plan)
         trainer.run()
-        losses[state] = trainer.last_score
-        assert not made.harvest(
-            np.zeros(3, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        ).requires_grad
-    # What was said four tokens before is in the state alone.
-    assert losses[True] < losses[False] - 0.15
+        losses[state, attention] = trainer.last_score
+        one = np.zeros(1, dtype=np.int64)
+        assert not made.harvest(one, one).requires_grad  # nothing goes back through time
+    # What was said four tokens before is in neither of the last two.
+    assert losses[True, 0] < losses[False, 0] - 0.15
+    assert losses[False, 6] < losses[False, 0] - 0.15
 
 
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
@@ -228,6 +229,10 @@ def test_settings_out_of_range_are_named(name: str, value: Any):
         network(**{name: value})
 
 
-def test_neither_a_state_nor_tokens_is_refused():
+def test_settings_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="n_direct must be at least 1, got 0"):
         network(state=False, n_direct=0)
+    with pytest.raises(ValueError, match="gates need a state"):
+        network(gates=True, n_direct=0)
+    with pytest.raises(ValueError, match="width must be a multiple of n_heads=3, got 25"):
+        network(width=25)

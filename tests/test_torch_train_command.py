@@ -26,7 +26,7 @@ LINES = ["the boy sees the dog .", "the dogs see a boy .", "a girl chases the ca
 SMALL = {
     "esn": "--units 30 --rank 8",
     "esn+i": "--units 20",
-    "esn+mlp": "--units 20 --option width=8 --option n_hidden=8 --batch-size 32",
+    "esn+mlp": "--units 20 --option width=12 --option n_hidden=8 --batch-size 32",
     "lstm": "--units 12",
     "awd-lstm": "--units 12 --option n_dims=8",
     "gpt2": "--units 8 --option n_layers=1 --option n_heads=2 --option context=32",

@@ -54,7 +54,7 @@ def made(name: str) -> Network:
     if name == "esn+i":
         return EchoStateNetworkWithEmbedding(V, reservoir=RESERVOIR)
     if name == "esn+mlp":
-        return DeepReadout(V, reservoir=RESERVOIR, width=8, n_hidden=6, n_pairs=5)
+        return DeepReadout(V, reservoir=RESERVOIR, width=12, n_hidden=6, n_pairs=5)
     return LSTM(V, n_units=8, dropout=0.1)
 
 
@@ -509,6 +509,7 @@ def test_bad_plans_and_corpora_are_named() -> None:
 
 SHARED = {
     "esn+i": {"batch_size": 4, "learning_rate": 0.01, "clip": 0.5},
+    "esn+mlp": {"batch_size": 4, "learning_rate": 0.01, "clip": 0.5},
     "lstm": {"batching": "streams", "batch_size": 2, "length": 20, "learning_rate": 0.01},
 }
 WORKER = """

@@ -19,7 +19,7 @@ from esnlm.torch.networks.attention import Attention
 from esnlm.torch.networks.esn import ReservoirNetwork
 from esnlm.torch.networks.network import SHARE, Settings, State
 from esnlm.torch.networks.recurrence import Drive, frozen
-from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax
+from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes
 from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.validation import Count, Flag, limited
 
@@ -195,6 +195,12 @@ class DeepReadout(ReservoirNetwork):
             parts = zip(hidden.split(rows), targets.split(rows), strict=True)
             return torch.cat([self.loss(*part) for part in parts])
         return self.output.losses(hidden, targets)
+
+    def rows_at_once(self) -> int:
+        """Rows of logits; in two levels, a row has but those of the classes on a CPU."""
+        rows = super().rows_at_once()
+        few = self.two_level and self.device.type == "cpu"
+        return rows * self.n_tokens // n_classes(self.n_tokens) if few else rows
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Matrices decay; biases, scales of normalised layers and vectors of tokens do not."""

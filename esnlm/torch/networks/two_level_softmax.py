@@ -96,7 +96,8 @@ class TwoLevelSoftmax(nn.Module):
         ends, last = np.cumsum(counts), layout.starts + layout.sizes
         spans = np.stack([ends - counts, ends, layout.starts, last], axis=1)
         spans = spans[(counts > 0) & (layout.sizes > 1)].tolist()
-        losses = _Within.apply(hidden[order], places[order], self.coef, self.intercept, spans)
+        rows = hidden[order].to(self.coef.dtype)
+        losses = _Within.apply(rows, places[order], self.coef, self.intercept, spans)
         return torch.empty_like(losses).index_copy(0, order, losses)
 
     def _masked(self, hidden: Tensor, classes: Tensor, places: Tensor) -> Tensor:
@@ -150,14 +151,15 @@ class _Within(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
         hidden, coef, *errors = ctx.saved_tensors
-        to_hidden, to_coef = torch.zeros_like(hidden), torch.zeros_like(coef)
-        to_intercept = coef.new_zeros(len(coef))
+        to_hidden, to_coef = torch.zeros_like(hidden), torch.empty_like(coef)
+        to_intercept, done = coef.new_zeros(len(coef)), 0
         for (row, last_row, word, last_word), error in zip(ctx.spans, errors, strict=True):
+            to_coef[done:word], done = 0.0, last_word
             dz = error * above[row:last_row, None]
             to_intercept[word:last_word] = dz.sum(dim=0)
-            dz = dz.to(hidden.dtype)
-            to_hidden[row:last_row] = dz @ coef[word:last_word].to(hidden.dtype)
-            to_coef[word:last_word] = dz.t() @ hidden[row:last_row]
+            torch.mm(dz, coef[word:last_word], out=to_hidden[row:last_row])
+            torch.mm(dz.t(), hidden[row:last_row], out=to_coef[word:last_word])
+        to_coef[done:] = 0.0
         return to_hidden, None, to_coef, to_intercept, None
 
 

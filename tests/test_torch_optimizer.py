@@ -1,0 +1,112 @@
+"""The optimiser of a run, against torch's own on the same gradients."""
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from esnlm.torch.training.optimizer import Optimizer  # noqa: E402
+from esnlm.torch.training.plan import Plan  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+ROWS = torch.tensor([[2, 5, 2], [0, 5, 5], [7, 7, 7]])
+
+
+class Vectors(nn.Module):
+    """Embeddings, with sparse gradients or not, and a linear map of them."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.sparse = sparse
+        self.table, self.map = nn.Embedding(9, 4, sparse=sparse), nn.Linear(4, 3)
+
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        own = {"sparse": self.sparse, "times": 3.0, "weight_decay": 0.0}
+        return [
+            {"params": list(self.map.parameters()), "weight_decay": weight_decay},
+            {"params": [self.table.weight], **own},
+        ]
+
+    def backward(self, rows: Any) -> None:
+        targets = torch.arange(len(rows)) % 3
+        functional.cross_entropy(self.map(self.table(rows)), targets).backward()
+
+
+def stepped(sparse: bool, clip: float | None = None, **plan: Any) -> Vectors:
+    made = Vectors(sparse)
+    optimizer = Optimizer(made, Plan(**plan))
+    for rows in ROWS:
+        made.backward(rows)
+        optimizer.step(0.01, clip)
+        assert all(parameter.grad is None for parameter in made.parameters())
+    return made
+
+
+def test_weights_and_vectors_move_as_by_adamw_and_sparse_adam() -> None:
+    made, expected = stepped(sparse=True, betas=(0.9, 0.98), weight_decay=0.1), Vectors(True)
+    parts = [
+        torch.optim.AdamW(expected.map.parameters(), lr=0.01, betas=(0.9, 0.98), weight_decay=0.1),
+        torch.optim.SparseAdam([expected.table.weight], lr=0.03, betas=(0.9, 0.98)),
+    ]
+    for rows in ROWS:
+        expected.backward(rows)
+        for part in parts:
+            part.step()
+            part.zero_grad()
+    for ours, theirs in zip(made.parameters(), expected.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    unread = [1, 3, 4, 6, 8]
+    assert torch.equal(made.table.weight[unread], Vectors(True).table.weight[unread])
+
+
+@pytest.mark.parametrize("clip", [None, 1e-3, 0.2, 1e3])
+def test_sparse_gradients_are_stepped_and_clipped_as_dense_ones(clip: float | None) -> None:
+    found = [stepped(sparse, clip, optimizer="sgd", weight_decay=0.0) for sparse in (True, False)]
+    for ours, theirs in zip(*(made.parameters() for made in found), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_clipped_step_has_the_norm_that_was_asked() -> None:
+    made, before = Vectors(True), Vectors(True)
+    optimizer = Optimizer(made, Plan(optimizer="sgd", weight_decay=0.0))
+    made.backward(ROWS[0])
+    optimizer.step(1.0, 1e-3)
+    table = (made.table.weight - before.table.weight) / 3.0
+    pairs = zip(made.map.parameters(), before.map.parameters(), strict=True)
+    moved = [table, *(ours - theirs for ours, theirs in pairs)]
+    norm = sum(each.detach().square().sum().item() for each in moved) ** 0.5
+    assert norm == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_what_is_kept_of_a_step_goes_on_from_there(sparse: bool) -> None:
+    whole, first = stepped(sparse), Vectors(sparse)
+    optimizer = Optimizer(first, Plan())
+    for place, rows in enumerate(ROWS):
+        if place == 2:
+            again = Optimizer(first, Plan())
+            for parameter in first.parameters():
+                again.restore(parameter, optimizer.moments(parameter))
+            optimizer = again
+        first.backward(rows)
+        optimizer.step(0.01)
+    for ours, theirs in zip(first.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_moments_of_another_shape_or_kind_are_refused() -> None:
+    made = Vectors(True)
+    optimizer = Optimizer(made, Plan())
+    for moment in (torch.zeros(9, 5), torch.zeros(9, 4).double()):
+        with pytest.raises(ValueError, match=r"exp_avg must be torch\.float32 of shape"):
+            optimizer.restore(made.table.weight, {"exp_avg": moment})
+    with pytest.raises(ValueError, match="step must be"):
+        optimizer.restore(made.table.weight, {"step": torch.zeros(2)})
