@@ -74,6 +74,9 @@ PLANS = {
                     schedule="warmup-hold-cosine", warmup=0.2, hold=0.2),
     "averaged": Plan(batch_size=8, epochs=2, optimizer="sgd", learning_rate=30.0, clip=1.0,
                      score_every=1, patience=1),
+    "steps": Plan(batch_size=4, accumulate=2, steps=11, schedule="cosine", score_every=2),
+    "steps of streams": Plan(batching="streams", batch_size=4, length=15, vary_length=True,
+                             steps=9, epochs=5),
 }  # fmt: skip
 
 
@@ -118,6 +121,49 @@ def test_a_run_stopped_at_every_step_ends_in_the_same_bits(
         assert [row[key] for key in same] == [other[key] for key in same]
         assert float(row["tokens_per_second"]) > 0
         assert int(row["peak_memory_bytes"]) > 1 << 20
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 8, "pool": 2},
+        {"batch_size": 4, "accumulate": 3},
+        {"batching": "streams", "batch_size": 4, "length": 15, "vary_length": True},
+        {"batching": "windows", "batch_size": 8, "length": 6, "last_only": True},
+    ],
+)
+def test_a_run_of_steps_is_the_beginning_of_a_longer_one(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    whole = trainer_of("lstm", Plan(epochs=3, **options))
+    assert trainer_of("lstm", Plan(steps=whole.n_steps, **options)).n_steps == whole.n_steps
+    after: list[dict[str, Any]] = []
+    whole.run(stop=lambda: bool(after.append(weights(whole.network))))
+    for steps in (1, whole.steps_a_pass, whole.steps_a_pass + 2):
+        log = TrainingLog(tmp_path / f"{steps}.csv", COLUMNS)
+        part = trainer_of("lstm", Plan(steps=steps, **options))
+        part.run(log=log)
+        assert part.step == part.n_steps == steps
+        for key, value in weights(part.network).items():
+            assert torch.equal(after[steps - 1][key], value), key
+        last = list(csv.DictReader((tmp_path / f"{steps}.csv").read_text().splitlines()))[-1]
+        assert float(last["share"]) == 1.0
+        assert int(last["tokens"]) == part.tokens
+
+
+def test_the_schedule_of_a_run_of_steps_ends_with_it(tmp_path: Path) -> None:
+    plan = Plan(batch_size=8, steps=11, epochs=9, schedule="cosine", score_every=1)
+    log = TrainingLog(tmp_path / "log.csv", COLUMNS)
+    trainer_of("lstm", plan).run(log=log)
+    rows = csv.DictReader((tmp_path / "log.csv").read_text().splitlines())
+    rates = [float(row["learning_rate"]) for row in rows]
+    expected = [5e-4 * (1 + np.cos(np.pi * step / 11)) for step in range(11)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-3)
+
+
+def test_a_number_of_steps_is_positive() -> None:
+    with pytest.raises(ValueError, match=r"steps must be None or an integer of at least 1, got 0"):
+        Plan(steps=0)
 
 
 def test_pieces_of_drawn_lengths_are_the_whole_text_in_each_pass() -> None:

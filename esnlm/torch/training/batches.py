@@ -52,6 +52,12 @@ class PieceBatches:
         self.n_read = int(self.length.sum())
         self.n_predicted = len(self.first) if self.last_only else self.n_read
 
+    def n_predicted_of(self, number: int, n_batches: int) -> int:
+        """Tokens that the first ``n_batches`` of pass ``number`` predict."""
+        pieces = self._order(np.random.default_rng([self.plan.seed, number]))[:n_batches]
+        counted = np.ones_like(self.length) if self.last_only else self.length
+        return sum(int(counted[each].sum()) for each in pieces)
+
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         """The batches of pass ``number``, from batch ``first`` on."""
         order = self._order(np.random.default_rng([self.plan.seed, number]))
@@ -101,17 +107,24 @@ class StreamBatches:
         self.n_batches = len(self.lengths)
         self.n_predicted = self.n_read = self.rows * self.steps
 
+    def n_predicted_of(self, number: int, n_batches: int) -> int:
+        """Tokens that the first ``n_batches`` of pass ``number`` predict."""
+        return self.rows * int(self._lengths_of(number)[:n_batches].sum())
+
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         """The batches of pass ``number``, from batch ``first`` on."""
-        lengths = self.lengths
-        if self.plan.vary_length:
-            lengths = np.random.default_rng([self.plan.seed, number]).permutation(lengths)
+        lengths = self._lengths_of(number)
         begins, cuts = np.arange(self.rows)[:, None] * self.steps, np.append(0, np.cumsum(lengths))
         for index in range(first, self.n_batches):
             places = begins + np.arange(cuts[index], cuts[index + 1])
             tokens = np.asarray(self.tokens[places], dtype=np.int64)
             following = np.asarray(self.tokens[places + 1], dtype=np.int64)
             yield Batch(tokens, following, np.ones(places.shape, dtype=bool), index > 0)
+
+    def _lengths_of(self, number: int) -> Ints64:
+        if not self.plan.vary_length:
+            return self.lengths
+        return np.random.default_rng([self.plan.seed, number]).permutation(self.lengths)
 
 
 Batches = PieceBatches | StreamBatches

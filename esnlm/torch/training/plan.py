@@ -32,6 +32,8 @@ class Plan:
     #: about equally many tokens, which saves padding.
     pool: int = limited(1, Count())
     epochs: int = limited(1, Count())
+    #: Steps of the run, which may end inside a pass; None: ``epochs`` times those of a pass.
+    steps: int | None = limited(None, Count(none=True))
     optimizer: str = limited("adamw", Choice(("adamw", "sgd")))
     learning_rate: float = limited(1e-3, Number(0, open="low"))
     weight_decay: float = limited(0.01, Number(0))

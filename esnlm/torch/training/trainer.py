@@ -67,7 +67,7 @@ class NetworkTrainer(ResumableRun):
             if not self.held_out.n_predicted:
                 raise CorpusError("the held-out text holds no token to predict")
         self.steps_a_pass = -(-self.batches.n_batches // self.plan.accumulate)
-        self.n_steps = self.steps_a_pass * self.plan.epochs
+        self.n_steps = self.plan.steps or self.steps_a_pass * self.plan.epochs
         self.is_first = self.processes.first
         network.survey(stream)
         self.processes.from_first([p.data for p in network.trained_parameters().values()])
@@ -116,7 +116,9 @@ class NetworkTrainer(ResumableRun):
             self.averaging.restore(facts["averaging"], arrays)
             self._state = run_state.restored_state(facts["carried"], arrays, rank, device)
             self._nll = torch.from_numpy(arrays["nll"][rank]).to(device)
-        return self.batches.n_predicted * self.plan.epochs
+        passes, rest = divmod(self.n_steps, self.steps_a_pass)
+        begun = self.batches.n_predicted_of(passes, rest * self.plan.accumulate)
+        return self.batches.n_predicted * passes + begun
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
         shape, carried = run_state.described_state(self._state, self.processes)
@@ -138,7 +140,8 @@ class NetworkTrainer(ResumableRun):
         tenth = max(1, -(-self.n_steps // 10))
         every = tenth if self.plan.score_every is None else self.plan.score_every
         self.network.train()
-        for number in range(self.step // self.steps_a_pass, self.plan.epochs):
+        n_passes = -(-self.n_steps // self.steps_a_pass)
+        for number in range(self.step // self.steps_a_pass, n_passes):
             done = self.step - number * self.steps_a_pass
             batches = ahead.of_pass(number, done * self.plan.accumulate)
             while group := list(islice(batches, self.plan.accumulate)):
@@ -149,8 +152,9 @@ class NetworkTrainer(ResumableRun):
                     self._check()  # waits for the device, so that seconds are those of the work
                 if due:
                     self._score(number + 1)
-                if not last:
-                    yield
+                if last:
+                    return
+                yield
 
     def _finish(self) -> None:
         self.averaging.finish()
