@@ -138,6 +138,7 @@ class Runs:
                 fits = not limit or known["used"][0] <= limit
                 used = Used(*known["used"])
                 return Trained(model, known["command"], used, *known["counts"]) if fits else None
+        shutil.rmtree(scores_of(model), ignore_errors=True)
         kind, *rest = options
         log = self.folder / f"{name}.csv"
         log.unlink(missing_ok=True)
@@ -165,6 +166,11 @@ class Runs:
             if rows:
                 return int(rows[-1]["tokens"])
         return self.n_predicted
+
+
+def scores_of(model: Path) -> Path:
+    """The folder of a model's scores."""
+    return model.with_name(f"{model.name}-scores")
 
 
 def next_cost(*seconds: float) -> float:

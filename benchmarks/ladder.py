@@ -11,6 +11,7 @@ OUT/ladder.md and OUT/ladder.png show the rows of all corpora.
 """
 
 import argparse
+import json
 import shlex
 import shutil
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _ladder_report import plot, table
-from _ladder_runs import Runs, Trained, esnlm, first_row, measured
+from _ladder_runs import Runs, Trained, esnlm, first_row, measured, scores_of
 from _report import commit, machine
 
 from esnlm.experiments.common.grid import read_rows, run_grid
@@ -151,10 +152,12 @@ def _trained(runs: Runs, name: str, budget: float) -> Trained | None:
 
 def _scores(trained: Trained, options: argparse.Namespace) -> dict[str, Any]:
     """Columns of losses and accuracies, by the commands that users have."""
-    folder, kept = trained.folder, trained.folder.parent / f"{trained.folder.name}-scores"
+    folder, kept = trained.folder, scores_of(trained.folder)
+    note, text, pairs = kept / "scores.json", kept / "text.csv", kept / "pairs.csv"
+    if note.exists():  # of an earlier budget, which the same run fits
+        return dict(json.loads(note.read_text()))
     shutil.rmtree(kept, ignore_errors=True)
     kept.mkdir()
-    text, pairs = kept / "text.csv", kept / "pairs.csv"
     command = esnlm("evaluate", str(folder), str(options.held_out), "--csv", str(text))
     seconds = measured(command, kept / "text.txt").seconds
     row = first_row(text)
@@ -166,7 +169,9 @@ def _scores(trained: Trained, options: argparse.Namespace) -> dict[str, Any]:
         row = first_row(pairs, level="overall")
         names = ("accuracy", "lower", "upper", "strict", "correct")
         found |= {column: float(row[each]) for column, each in zip(BLIMP, names, strict=True)}
-    return found | {"score_minutes": round(seconds / 60, 3)}
+    found["score_minutes"] = round(seconds / 60, 3)
+    note.write_text(json.dumps(found))
+    return found
 
 
 def _peer(
