@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from _ladder_runs import OverBudgetError, Runs, Trained, measured
+from _ladder_runs import Runs, Trained
+from _measured import OverBudgetError, measured
 
 from esnlm.evaluation.minimal_pairs.pairs import read_pairs
 from esnlm.evaluation.minimal_pairs.scores import PairScores

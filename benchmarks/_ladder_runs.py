@@ -4,40 +4,28 @@ A budget is processor seconds of the whole process that trains: start, compilati
 saving among them. Two rules fill it. Steps: two short runs tell the seconds of a step and those
 of the rest, and the run has as many steps as fit, its schedule ending with them. Units: sizes
 double until one is ended by the budget, or the growth from the last to it would not fit.
+
+A run that is interrupted (Ctrl-C, SIGTERM) leaves its checkpoint and what it took so far; the next
+one resumes it, and what it takes to begin again counts too.
 """
 
 import csv
 import json
-import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HERE = Path(__file__).resolve().parent
+from _measured import InterruptedRunError, OverBudgetError, Used, measured
+
 SIZES = (512, 1024, 2048, 4096, 8192, 16384)
 #: Share of the budget that steps are to fill: the pace of a step varies by a few in a hundred.
 FILLED = 0.97
 #: Steps of the two short runs.
 SHORT = (16, 64)
-_SIGXCPU = -int(signal.SIGXCPU)
-_ONE_THREAD = {
-    f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM")
-}
-
-
-class Used(NamedTuple):
-    """What a process took: processor and wall seconds, peak resident memory; what it printed."""
-
-    seconds: float
-    wall: float
-    peak_mib: int
-    output: str
 
 
 class Trained(NamedTuple):
@@ -50,38 +38,6 @@ class Trained(NamedTuple):
     n_parameters: int
     units: int | None = None
     steps: int | None = None
-
-
-class OverBudgetError(Exception):
-    """The processor time of a run was used up before it ended: ``used`` is what it took."""
-
-    def __init__(self, used: Used) -> None:
-        super().__init__(f"ended after {used.seconds:.0f} processor seconds")
-        self.used = used
-
-
-def measured(command: Sequence[str], output: Path, limit: float = 0.0) -> Used:
-    """Run a command with one thread; past ``limit`` processor seconds raise OverBudgetError.
-
-    ChildProcessError with the end of what it printed where it fails.
-    """
-    launcher = [sys.executable, "-S", str(HERE / "_processor_time.py"), str(int(limit))]
-    done = subprocess.run(
-        [*launcher, str(output), *command],
-        env={**os.environ, **_ONE_THREAD},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    found = json.loads(done.stdout)
-    text = output.read_text(errors="replace")
-    used = Used(found["seconds"], found["wall"], found["peak_mib"], text)
-    if found["status"] == _SIGXCPU:
-        raise OverBudgetError(used)
-    if found["status"]:
-        raise ChildProcessError(
-            f"{shlex.join(command)} ended with status {found['status']}: {text[-1000:]}"
-        )
-    return used
 
 
 def esnlm(*options: str) -> list[str]:
@@ -141,22 +97,41 @@ class Runs:
         shutil.rmtree(scores_of(model), ignore_errors=True)
         kind, *rest = options
         log = self.folder / f"{name}.csv"
-        log.unlink(missing_ok=True)
-        command = esnlm(kind, str(self.train), *rest, "--out", str(model), "--overwrite")
+        command = esnlm(kind, str(self.train), *rest, "--out", str(model))
         if kind == "train":
             command += ["--seed", str(self.seed), "--log", str(log)]
-        try:
-            used = measured(command, self.folder / f"{name}.txt", limit)
-        except OverBudgetError:
-            for left in (model, Path(f"{model}.checkpoints")):
-                shutil.rmtree(left, ignore_errors=True)
+        took = self._resumed(name, command, limit)
+        if took is None:
             return None
-        counts = self._n_learned(log), n_parameters(used.output)
+        counts = self._n_learned(log), n_parameters(took.output)
         shown = shlex.join(["esnlm", *command[3:]])
-        note.write_text(
-            json.dumps({"options": options, "command": shown, "used": used, "counts": counts})
-        )
-        return Trained(model, shown, used, *counts)
+        about = {"options": options, "command": shown, "used": took, "counts": counts}
+        note.write_text(json.dumps(about))
+        return Trained(model, shown, took, *counts)
+
+    def _resumed(self, name: str, command: Sequence[str], limit: float) -> Used | None:
+        """What the run takes, its beginning in earlier processes included."""
+        model, part = self.folder / name, self.folder / f"{name}.part.json"
+        checkpoints, before = Path(f"{model}.checkpoints"), Used(0.0, 0.0, 0, "")
+        known = json.loads(part.read_text()) if part.exists() and checkpoints.is_dir() else {}
+        part.unlink(missing_ok=True)
+        if resumes := known.get("command") == list(command):
+            before = Used(*known["used"])
+        else:
+            (self.folder / f"{name}.csv").unlink(missing_ok=True)
+        whole = [*command, "--resume" if resumes else "--overwrite"]
+        # A limit of a second at least, since none is no limit.
+        left = max(1.0, limit - before.seconds) if limit else 0.0
+        try:
+            return measured(whole, self.folder / f"{name}.txt", left).after(before)
+        except InterruptedRunError as ended:
+            used = ended.used.after(before)
+            part.write_text(json.dumps({"command": command, "used": used}))
+            raise
+        except OverBudgetError:
+            for each in (model, checkpoints):
+                shutil.rmtree(each, ignore_errors=True)
+            return None
 
     def _n_learned(self, log: Path) -> int:
         """Tokens learned by a network's log, or those of one pass."""

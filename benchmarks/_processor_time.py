@@ -4,19 +4,25 @@
 
 Prints ``{"status", "seconds", "wall", "peak_mib"}`` on standard output; the command's own output
 goes to the file OUTPUT. Its processor time is limited to SECONDS (0: not): past them the system
-ends it by SIGXCPU. This process imports next to nothing, because the peak memory that the system
-counts for a new process begins with that of the one that starts it.
+ends it by SIGXCPU. Interrupts are for the command to heed, whose end ends this process too. This
+process imports next to nothing, because the peak memory that the system counts for a new process
+begins with that of the one that starts it.
 """
 
 import json
 import os
 import resource
+import signal
 import sys
 import time
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> None:
     limit, output, *command = sys.argv[1:]
+    for each in _INTERRUPTS:
+        signal.signal(each, signal.SIG_IGN)
     start = time.perf_counter()
     process = os.fork()
     if process == 0:
@@ -35,6 +41,8 @@ def main() -> None:
 def _become(command: list[str], output: str, limit: int) -> None:
     """Replace this process by the command."""
     try:
+        for each in _INTERRUPTS:
+            signal.signal(each, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if limit:
             resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))

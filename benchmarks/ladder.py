@@ -5,7 +5,8 @@
 
 TRAIN and DEV are shards of one tokenizer, as ``esnlm prepare`` makes them.
 Each model is trained in a process of its own with one thread; its processor time, all of it, and
-its peak memory are measured. Rows are in OUT/ladder.csv; a row that is there is not made again.
+its peak memory are measured. Rows are in OUT/ladder.csv; a row that is there is not made again,
+and an interrupted run is resumed by the same command.
 `kenlm` and `faster-rnnlm` need --kenlm and --faster-rnnlm, the folders where they were built.
 OUT/ladder.md and OUT/ladder.png show the rows of all corpora.
 """
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _ladder_report import plot, table
-from _ladder_runs import Runs, Trained, esnlm, first_row, measured, scores_of
+from _ladder_runs import Runs, Trained, esnlm, first_row, scores_of
+from _measured import measured
 from _report import commit, machine
 
 from esnlm.experiments.common.grid import read_rows, run_grid
@@ -232,4 +234,8 @@ def _options(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt as stopped:
+        print(stopped or "interrupted", file=sys.stderr)
+        sys.exit(130)

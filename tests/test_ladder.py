@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +25,7 @@ PAIRS = [("the dog sees a cat .", "the dog see a cat ."), ("a cat runs .", "a ca
 @pytest.fixture
 def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    names = "ladder", "_ladder_runs", "_ladder_peers", "_ladder_report"
+    names = "ladder", "_ladder_runs", "_ladder_peers", "_ladder_report", "_measured"
     return SimpleNamespace(**{name.strip("_"): pytest.importorskip(name) for name in names})
 
 
@@ -69,15 +72,67 @@ def test_processor_time_is_that_of_the_process_not_of_the_clock(tmp_path: Path) 
 
 def test_a_process_past_its_budget_is_ended(tmp_path: Path, modules: Any) -> None:
     command = [sys.executable, "-c", "while True: pass"]
-    with pytest.raises(modules.ladder_runs.OverBudgetError) as ended:
-        modules.ladder_runs.measured(command, tmp_path / "output", 1)
+    with pytest.raises(modules.measured.OverBudgetError) as ended:
+        modules.measured.measured(command, tmp_path / "output", 1)
     assert 0.9 < ended.value.used.seconds < 1.5
 
 
 def test_a_failing_process_says_why(tmp_path: Path, modules: Any) -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('no such corpus')"]
     with pytest.raises(ChildProcessError, match=r"ended with status 1: no such corpus"):
-        modules.ladder_runs.measured(command, tmp_path / "output")
+        modules.measured.measured(command, tmp_path / "output")
+
+
+_WAITS = """
+import signal, sys, time
+def end(*_):
+    print("saved"); sys.exit(130)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_an_interrupt_is_the_commands_to_heed(tmp_path: Path, modules: Any) -> None:
+    output = tmp_path / "output"
+
+    def interrupt() -> None:
+        while not (output.exists() and "ready" in output.read_text()):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(modules.measured.InterruptedRunError) as stopped:
+        modules.measured.measured([sys.executable, "-c", _WAITS], output)
+    thread.join()
+    assert output.read_text() == "ready\nsaved\n"
+    assert 0 < stopped.value.used.seconds < 5
+
+
+def test_an_interrupted_run_goes_on_and_all_that_it_took_counts(
+    tmp_path: Path, modules: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, made = modules.measured, []
+
+    def measured(command: list[str], output: Path, limit: float) -> Any:
+        made.append((command[-1], limit))
+        if len(made) == 1:
+            (tmp_path / "lstm.checkpoints").mkdir()
+            raise tools.InterruptedRunError(tools.Used(40.0, 50.0, 700, ""))
+        (tmp_path / "lstm").mkdir()
+        return tools.Used(25.0, 30.0, 600, "8 tokens, 99 trained parameters")
+
+    monkeypatch.setattr(modules.ladder_runs, "measured", measured)
+    runs = modules.ladder_runs.Runs(Path("train"), 5, tmp_path, 0)
+    with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
+        runs.once("lstm", ["train", "--model", "lstm"], 60.0)
+    found = runs.once("lstm", ["train", "--model", "lstm"], 60.0)
+    assert made == [("--overwrite", 60.0), ("--resume", 20.0)]
+    assert found.used[:3] == (65.0, 80.0, 700)
+    assert found.n_parameters == 99
+    assert runs.once("lstm", ["train", "--model", "lstm"], 70.0) == found  # from the note
+    assert runs.once("lstm", ["train", "--model", "lstm"], 60.0) is None
 
 
 class Foretold:
