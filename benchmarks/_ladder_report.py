@@ -1,0 +1,88 @@
+"""The ladder's table and plot."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from esnlm.experiments.common.figures import band, panels, save, style
+from esnlm.experiments.common.markdown import markdown_table
+
+Row = dict[str, Any]
+_HEAD = (
+    "", "nats a token", "nats a word", "BLiMP, %", "units", "steps", "parameters, M",
+    "peak memory, MiB", "tokens/s", "processor minutes",
+)  # fmt: skip
+
+
+def table(rows: Sequence[Row], models: Sequence[str]) -> str:
+    """Rows in Markdown, a table for each corpus and budget, models in the order given.
+
+    A model without a value did not fit the budget.
+    """
+    lines: list[str] = []
+    for corpus in dict.fromkeys(row["corpus"] for row in rows):
+        of_corpus = [row for row in rows if row["corpus"] == corpus]
+        for minutes in sorted({row["minutes"] for row in of_corpus}):
+            found = [row for row in of_corpus if row["minutes"] == minutes]
+            found.sort(key=lambda row: (models.index(row["model"]), row["seed"]))
+            lines += [f"## {corpus}, {minutes:g} processor minutes", ""]
+            lines += [*markdown_table(_HEAD, map(_cells, found)), ""]
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> list[str]:
+    name = f"`{row['model']}`: {row['says']}"
+    if row["nll_per_token"] is None:
+        return [name, "does not fit", *[""] * (len(_HEAD) - 2)]
+    return [
+        name,
+        f"{row['nll_per_token']:.3f}",
+        _shown(row["nll_per_word"], ".3f"),
+        _shown(row["blimp"], ".1f", 100),
+        _shown(row["units"], ","),
+        _shown(row["steps"], ","),
+        _shown(row["n_parameters"], ".2f", 1e-6),
+        _shown(row["peak_memory_mib"], ","),
+        f"{row['tokens_per_second']:,.0f}",
+        f"{row['processor_minutes']:.2f}",
+    ]
+
+
+def _shown(value: Any, form: str, times: float = 1) -> str:
+    return "" if value is None else format(value * times if times != 1 else value, form)
+
+
+def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
+    """Loss and accuracy against processor minutes, as a PNG: a line of panels for each corpus."""
+    found = pd.DataFrame([row for row in rows if row["nll_per_token"] is not None])
+    if found.empty:
+        return
+    corpora = list(dict.fromkeys(found["corpus"]))
+    known = [name for name in models if name in set(found["model"])]
+    figure, axes = panels(2 * len(corpora))
+    labelled: set[str] = set()
+    for place, (column, times, says) in enumerate(
+        (column, times, f"{corpus}: {says}")
+        for corpus in corpora
+        for column, times, says in (
+            ("nll_per_token", 1, "nats a token"),
+            ("blimp", 100, "BLiMP, %"),
+        )
+    ):
+        axis, here = axes[place], found[found["corpus"] == corpora[place // 2]]
+        for number, name in enumerate(known):
+            line = here[here["model"] == name].dropna(subset=[column])
+            if line.empty:
+                continue
+            line = line.assign(**{column: line[column].astype(float) * times})
+            dashed = "-" if number < 8 else ":"
+            label = f"_{name}" if place else name
+            labelled.add(name)
+            look = style(number) | {"linestyle": dashed, "label": label}
+            band(axis, line, "processor_minutes", column, **look)
+        axis.set_xscale("log")
+        axis.set_xlabel("processor minutes of training")
+        axis.set_ylabel(says)
+    save(figure, path, legend_of=axes[0], n_columns=4)

@@ -1,0 +1,241 @@
+"""What do models reach in equal processor time? From unigrams to GPT-2 on one corpus.
+
+    python benchmarks/ladder.py TRAIN --held-out DEV --blimp FOLDER --name "1 million words" \\
+        --minutes 5 20 60 --models unigram kneser-ney direct traces reservoir esn+mlp lstm
+
+TRAIN and DEV are shards of one tokenizer, as ``esnlm prepare`` makes them.
+Each model is trained in a process of its own with one thread; its processor time, all of it, and
+its peak memory are measured. Rows are in OUT/ladder.csv; a row that is there is not made again,
+and an interrupted run is resumed by the same command.
+`kenlm` and `faster-rnnlm` need --kenlm and --faster-rnnlm, the folders where they were built.
+OUT/ladder.md and OUT/ladder.png show the rows of all corpora.
+"""
+
+import argparse
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from _ladder_report import plot, table
+from _ladder_runs import Runs, Trained, esnlm, first_row, scores_of
+from _measured import measured
+from _report import commit, machine
+
+from esnlm.experiments.common.grid import read_rows, run_grid
+from esnlm.storage.atomic import write_whole
+from esnlm.text.shards import Shards
+
+KEY = ("corpus", "model", "minutes", "seed")
+BLIMP = ("blimp", "blimp_lower", "blimp_upper", "blimp_strict", "blimp_correct")
+COLUMNS = (
+    *KEY, "says", "units", "steps", "n_parameters", "processor_minutes", "wall_minutes",
+    "tokens_per_second", "peak_memory_mib", "nll_per_token", "nll_per_word", *BLIMP,
+    "n_train_tokens", "n_held_out_tokens", "score_minutes", "trained_by", "command", "commit",
+    "machine", "date",
+)  # fmt: skip
+_MEASURED = COLUMNS[COLUMNS.index("units") : COLUMNS.index("command")]
+
+
+class Model(NamedTuple):
+    """How a model is trained, and what fills its budget: see `Runs`."""
+
+    says: str
+    options: str = ""  #: of ``esnlm``; empty: a peer's own program
+    fills: str = "once"
+    sized_by: str = ""  #: the model whose number of units it has
+
+
+_ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1 --dropout 0"
+_NETWORK = "--device cpu --plan pool=64 --schedule cosine --learning-rate"
+MODELS = {
+    "unigram": Model("unigrams", "ngram --order 1"),
+    "kneser-ney": Model("modified Kneser-Ney 5-gram", "ngram --order 5"),
+    "kenlm": Model("the same by KenLM"),
+    "direct": Model(
+        "direct connections alone: last three tokens and pairs, linear",
+        "train --units 512 --spectral-radius 0 --input-scaling 0 --leak-rate 1",
+    ),
+    "traces": Model(
+        "with leaky traces: radius 0 with leak", "train --spectral-radius 0", "units", "reservoir"
+    ),
+    "reservoir": Model("with the reservoir", "train", "units"),
+    "esn+mlp": Model("with a nonlinear readout", "train --model esn+mlp --device cpu", "steps"),
+    "esn+i": Model(
+        "ESN+i: inputs and readout trained",
+        f"train --model esn+i {_ESN_I} {_NETWORK} 0.01",
+        "steps",
+    ),
+    "lstm": Model("LSTM, 512 units", f"train --model lstm {_NETWORK} 3e-3", "steps"),
+    "gpt2": Model(
+        "GPT-2, 256 dimensions, 4 layers",
+        "train --model gpt2 --units 256 --option n_layers=4 --option n_heads=4"
+        f" --option context=512 {_NETWORK} 3e-3",
+        "steps",
+    ),
+    "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams"),
+}
+
+
+def main() -> None:
+    options = _options()
+    shards = Shards(options.train)
+    n_predicted = shards.n_tokens - len(shards)
+    name = options.name or options.train.name
+    work = options.work or options.out / "running"
+    runs = Runs(options.train, n_predicted, work / name.replace(" ", "-"), options.seed)
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "ladder.csv"
+    about = {
+        "command": shlex.join(["python", "benchmarks/ladder.py", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": machine(),
+    }
+    settings = [
+        {"corpus": name, "model": model, "minutes": minutes, "seed": options.seed}
+        for minutes in options.minutes
+        for model in options.models
+    ]
+    run_grid(settings, partial(_row, runs, options, about), path, key=KEY, columns=COLUMNS, jobs=1)
+    rows = read_rows(path)
+    write_whole(options.out / "ladder.md", table(rows, list(MODELS)))
+    plot(rows, list(MODELS), options.out / "ladder.png")
+
+
+def _row(
+    runs: Runs, options: argparse.Namespace, about: dict[str, Any], setting: dict[str, Any]
+) -> dict[str, Any]:
+    """The measured columns of a row; empty where no run fits the budget."""
+    from datetime import UTC, datetime
+
+    name, budget = setting["model"], 60.0 * setting["minutes"]
+    model = MODELS[name]
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    row = about | {"says": model.says, "date": date} | dict.fromkeys(_MEASURED)
+    if model.options:
+        trained = _trained(runs, name, budget)
+        scored = trained and _scores(trained, options)
+    else:
+        trained, scored = _peer(runs, name, budget, options)
+    if trained is None or scored is None:
+        return row
+    used = trained.used
+    found = {
+        "units": trained.units,
+        "steps": trained.steps,
+        "n_parameters": trained.n_parameters,
+        "processor_minutes": round(used.seconds / 60, 3),
+        "wall_minutes": round(used.wall / 60, 3),
+        "tokens_per_second": round(trained.n_tokens / used.seconds, 1),
+        "peak_memory_mib": used.peak_mib,
+        "n_train_tokens": trained.n_tokens,
+        "trained_by": trained.command,
+    }
+    return row | found | scored
+
+
+def _trained(runs: Runs, name: str, budget: float) -> Trained | None:
+    model = MODELS[name]
+    options = shlex.split(model.options)
+    if model.sized_by:
+        like = _trained(runs, model.sized_by, budget)
+        if like is None:
+            return None
+        sized = [*options, "--units", str(like.units)]
+        trained = runs.once(f"{name}-{like.units}", sized, budget)
+        return trained and trained._replace(units=like.units)
+    fill = {"once": runs.once, "units": runs.of_units, "steps": runs.of_steps}[model.fills]
+    return fill(name, options, budget)
+
+
+def _scores(trained: Trained, options: argparse.Namespace) -> dict[str, Any]:
+    """Columns of losses and accuracies, by the commands that users have."""
+    folder, kept = trained.folder, scores_of(trained.folder)
+    note, text, pairs = kept / "scores.json", kept / "text.csv", kept / "pairs.csv"
+    if note.exists():  # of an earlier budget, which the same run fits
+        return dict(json.loads(note.read_text()))
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir()
+    command = esnlm("evaluate", str(folder), str(options.held_out), "--csv", str(text))
+    seconds = measured(command, kept / "text.txt").seconds
+    row = first_row(text)
+    found = {name: float(row[name]) for name in ("nll_per_token", "nll_per_word")}
+    found["n_held_out_tokens"] = int(row["n_tokens"])
+    if options.blimp is not None:
+        command = esnlm("blimp", str(folder), "--data", str(options.blimp), "--csv", str(pairs))
+        seconds += measured(command, kept / "pairs.txt").seconds
+        row = first_row(pairs, level="overall")
+        names = ("accuracy", "lower", "upper", "strict", "correct")
+        found |= {column: float(row[each]) for column, each in zip(BLIMP, names, strict=True)}
+    found["score_minutes"] = round(seconds / 60, 3)
+    note.write_text(json.dumps(found))
+    return found
+
+
+def _peer(
+    runs: Runs, name: str, budget: float, options: argparse.Namespace
+) -> tuple[Trained | None, dict[str, Any] | None]:
+    import _ladder_peers as peers
+
+    places = peers.Places(runs, getattr(options, name.replace("-", "_")))
+    train = {"kenlm": peers.kenlm, "faster-rnnlm": peers.faster_rnnlm}[name]
+    score = {"kenlm": peers.kenlm_scores, "faster-rnnlm": peers.faster_rnnlm_scores}[name]
+    trained = train(places, budget)
+    if trained is None:
+        return None, None
+    scored = partial(score, places, trained.folder)
+    return trained, peers.peer_scores(scored, options.held_out, options.blimp, trained.folder)
+
+
+def _options(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("train", type=Path, metavar="SHARDS")
+    parser.add_argument("--held-out", type=Path, required=True, metavar="SHARDS")
+    parser.add_argument("--blimp", type=Path, metavar="FOLDER", help="minimal pairs")
+    parser.add_argument("--name", help="of the corpus in tables (default: the folder's)")
+    parser.add_argument("--minutes", type=float, nargs="+", default=[5.0, 20.0, 60.0])
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        default=None,
+        choices=MODELS,
+        metavar="NAME",
+        help=f"{', '.join(MODELS)} (default: those that need no program)",
+    )
+    parser.add_argument("--out", type=Path, default=Path("reports/ladder"), metavar="FOLDER")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        metavar="FOLDER",
+        help="for models and notes of runs (default: OUT/running)",
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kenlm", type=Path, metavar="FOLDER", help="with bin/lmplz, bin/query")
+    parser.add_argument("--faster-rnnlm", type=Path, metavar="FOLDER",
+                        help="with faster-rnnlm/rnnlm")  # fmt: skip
+    options = parser.parse_args(given)
+    for name in ("kenlm", "faster-rnnlm"):
+        folder = getattr(options, name.replace("-", "_"))
+        if name in (options.models or ()) and folder is None:
+            parser.error(f"--models {name} needs --{name}, the folder where it was built")
+    if options.models is None:
+        options.models = [
+            name
+            for name, model in MODELS.items()
+            if model.options or getattr(options, name.replace("-", "_"))
+        ]
+    if min(options.minutes) <= 0:
+        parser.error(f"--minutes must be positive, got {min(options.minutes):g}")
+    return options
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt as stopped:
+        print(stopped or "interrupted", file=sys.stderr)
+        sys.exit(130)

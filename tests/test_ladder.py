@@ -1,0 +1,303 @@
+"""The ladder: budgets that are kept, runs that fill them, rows, and outside peers' scores."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from esnlm.__main__ import main as esnlm
+from esnlm.loading import load_model
+from esnlm.text.shards import Shards
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+PAIRS = [("the dog sees a cat .", "the dog see a cat ."), ("a cat runs .", "a cat run .")]
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    names = "ladder", "_ladder_runs", "_ladder_peers", "_ladder_report", "_measured"
+    return SimpleNamespace(**{name.strip("_"): pytest.importorskip(name) for name in names})
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    nouns, verbs = ["dog", "cat", "boy"], ["sees", "runs", "see", "run"]
+    lines = [f"the {rng.choice(nouns)} {rng.choice(verbs)} a {rng.choice(nouns)} ."] * 2
+    lines += [f"a {rng.choice(nouns)} {rng.choice(verbs)} ." for _ in range(60)]
+    text, dev = tmp_path / "train.txt", tmp_path / "dev.txt"
+    text.write_text("\n".join(lines) + "\n")
+    dev.write_text("the dog sees a cat .\na boy runs .\n")
+    given = ["--tokenizer", "word", "--sentences", "line", "--out", str(tmp_path / "train")]
+    assert esnlm(["prepare", str(text), *given]) == 0
+    given = ["--tokenizer", str(tmp_path / "train" / "tokenizer.json"), "--sentences", "line"]
+    assert esnlm(["prepare", str(dev), *given, "--out", str(tmp_path / "dev")]) == 0
+    pairs = [
+        json.dumps({"sentence_good": good, "sentence_bad": bad, "UID": "agreement",
+                    "field": "syntax", "linguistics_term": "subject_verb_agreement"})
+        for good, bad in PAIRS
+    ]  # fmt: skip
+    (tmp_path / "pairs").mkdir()
+    (tmp_path / "pairs" / "agreement.jsonl").write_text("\n".join(pairs) + "\n")
+    return tmp_path
+
+
+def launched(*arguments: str) -> dict[str, Any]:
+    launcher = [sys.executable, "-S", str(BENCHMARKS / "_processor_time.py")]
+    done = subprocess.run([*launcher, *arguments], capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def test_processor_time_is_that_of_the_process_not_of_the_clock(tmp_path: Path) -> None:
+    output = str(tmp_path / "output")
+    work = "import time; time.sleep(1); b = bytearray(200 << 20); t = time.process_time()\n"
+    work += "while time.process_time() - t < 0.5: pass\nprint('done')"
+    found = launched("0", output, sys.executable, "-c", work)
+    assert found["status"] == 0
+    assert 0.5 < found["seconds"] < 1.4
+    assert found["wall"] > 1.5
+    assert 200 < found["peak_mib"] < 300
+    assert Path(output).read_text() == "done\n"
+
+
+def test_a_process_past_its_budget_is_ended(tmp_path: Path, modules: Any) -> None:
+    command = [sys.executable, "-c", "while True: pass"]
+    with pytest.raises(modules.measured.OverBudgetError) as ended:
+        modules.measured.measured(command, tmp_path / "output", 1)
+    assert 0.9 < ended.value.used.seconds < 1.5
+
+
+def test_a_failing_process_says_why(tmp_path: Path, modules: Any) -> None:
+    command = [sys.executable, "-c", "import sys; sys.exit('no such corpus')"]
+    with pytest.raises(ChildProcessError, match=r"ended with status 1: no such corpus"):
+        modules.measured.measured(command, tmp_path / "output")
+
+
+_WAITS = """
+import signal, sys, time
+def end(*_):
+    print("saved"); sys.exit(130)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_an_interrupt_is_the_commands_to_heed(tmp_path: Path, modules: Any) -> None:
+    output = tmp_path / "output"
+
+    def interrupt() -> None:
+        while not (output.exists() and "ready" in output.read_text()):
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(modules.measured.InterruptedRunError) as stopped:
+        modules.measured.measured([sys.executable, "-c", _WAITS], output)
+    thread.join()
+    assert output.read_text() == "ready\nsaved\n"
+    assert 0 < stopped.value.used.seconds < 5
+
+
+def test_an_interrupted_run_goes_on_and_all_that_it_took_counts(
+    tmp_path: Path, modules: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, made = modules.measured, []
+
+    def measured(command: list[str], output: Path, limit: float) -> Any:
+        made.append((command[-1], limit))
+        if len(made) == 1:
+            (tmp_path / "lstm.checkpoints").mkdir()
+            raise tools.InterruptedRunError(tools.Used(40.0, 50.0, 700, ""))
+        (tmp_path / "lstm").mkdir()
+        return tools.Used(25.0, 30.0, 600, "8 tokens, 99 trained parameters")
+
+    monkeypatch.setattr(modules.ladder_runs, "measured", measured)
+    runs = modules.ladder_runs.Runs(Path("train"), 5, tmp_path, 0)
+    with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
+        runs.once("lstm", ["train", "--model", "lstm"], 60.0)
+    found = runs.once("lstm", ["train", "--model", "lstm"], 60.0)
+    assert made == [("--overwrite", 60.0), ("--resume", 20.0)]
+    assert found.used[:3] == (65.0, 80.0, 700)
+    assert found.n_parameters == 99
+    assert runs.once("lstm", ["train", "--model", "lstm"], 70.0) == found  # from the note
+    assert runs.once("lstm", ["train", "--model", "lstm"], 60.0) is None
+
+
+class Foretold:
+    """Runs whose seconds are known: of units, or of steps."""
+
+    def __init__(self, modules: Any, seconds: Any) -> None:
+        runs, made = modules.ladder_runs, []
+
+        class Known(runs.Runs):
+            def _trained(self, name: str, options: Any, limit: float) -> Any:
+                number = int(options[-1].rpartition("=")[2])
+                made.append(number)
+                if limit and seconds(number) > limit:
+                    return None
+                used = runs.Used(seconds(number), 1.0, 1, "")
+                return runs.Trained(Path(name), name, used, 1, 1)
+
+        self.made, self.runs = made, Known(Path("shards"), 1, Path(os.devnull).parent, 0)
+
+
+def test_sizes_double_until_the_next_would_not_fit(modules: Any) -> None:
+    foretold = Foretold(modules, lambda units: 60 + 1e-5 * units**2)
+    assert foretold.runs.of_units("reservoir", [], 300.0).units == 4096
+    assert foretold.made == [512, 1024, 2048, 4096]  # 8 192 units: at least 227.8**2 / 101.9 s
+    foretold.made.clear()
+    assert foretold.runs.of_units("reservoir", [], 90.0).units == 1024
+    assert foretold.made == [512, 1024, 2048]
+    assert foretold.runs.of_units("reservoir", [], 60.0) is None
+
+
+def test_steps_fill_the_budget(modules: Any) -> None:
+    foretold = Foretold(modules, lambda steps: 7 + 0.3 * steps)
+    found = foretold.runs.of_steps("lstm", [], 300.0)
+    assert foretold.made == [16, 64, found.steps]
+    assert 0.96 * 300 < found.used.seconds <= 0.97 * 300
+    assert foretold.runs.of_steps("lstm", [], 20.0) is None  # the second short run is ended
+    with pytest.raises(ValueError, match=r"longer, got 1\.0 s for 64 steps"):
+        modules.ladder_runs.steps_that_fit([2.0, 1.0], (16, 64), 60.0)
+
+
+def climbed(modules: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
+    arguments = [str(corpus / "train"), "--held-out", str(corpus / "dev"), "--out",
+                 str(corpus / "out"), "--blimp", str(corpus / "pairs"), *options]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["ladder.py", *arguments])
+    modules.ladder.main()
+    return modules.ladder.read_rows(corpus / "out" / "ladder.csv")
+
+
+def test_rows_are_those_of_the_commands_and_are_not_made_again(
+    modules: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = ("--models", "kneser-ney", "--minutes", "1", "2", "--name", "tiny words")
+    rows = climbed(modules, corpus, monkeypatch, *chosen)
+    assert [(row["model"], row["minutes"]) for row in rows] == [
+        ("kneser-ney", 1),
+        ("kneser-ney", 2),
+    ]
+    stream = Shards(corpus / "dev").stream()
+    for row in rows:
+        model = load_model(corpus / "out" / "running" / "tiny-words" / row["model"])
+        scores = np.concatenate(model.log_likelihood(stream))
+        assert row["nll_per_token"] == pytest.approx(-scores.mean(), abs=1e-9)
+        assert row["nll_per_word"] == pytest.approx(-scores.sum() / 10, abs=1e-9)
+        assert row["n_held_out_tokens"] == len(scores) == 12
+        assert row["n_parameters"] == model.n_parameters_
+        assert row["n_train_tokens"] == Shards(corpus / "train").stream().n_predicted
+        assert 0 < row["processor_minutes"] < 1
+        assert row["peak_memory_mib"] > 50
+        assert row["trained_by"].startswith("esnlm ngram")
+        assert row["blimp"] in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert rows[0] | {"minutes": 2} == rows[1]  # trained and scored once
+    text = (corpus / "out" / "ladder.md").read_text()
+    assert "## tiny words, 1 processor minutes" in text
+    assert (corpus / "out" / "ladder.png").stat().st_size > 1000
+    monkeypatch.setattr(modules.ladder, "_row", lambda *_: pytest.fail("made again"))
+    assert climbed(modules, corpus, monkeypatch, *chosen) == rows
+
+
+@pytest.mark.torch
+def test_a_network_fills_its_budget_and_a_reservoir_that_does_not_fit_has_no_figures(
+    modules: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    known = modules.ladder.MODELS
+    tiny = "train --model lstm --units 4 --device cpu --schedule cosine"
+    monkeypatch.setitem(known, "lstm", known["lstm"]._replace(options=tiny))
+    monkeypatch.setitem(known, "direct", known["direct"]._replace(options="train --units 16384"))
+    monkeypatch.setattr(modules.ladder_runs, "SHORT", (2, 6))
+    monkeypatch.setattr(modules.ladder_runs, "steps_that_fit", lambda *_: 9)
+    (row,) = climbed(modules, corpus, monkeypatch, "--models", "lstm", "--minutes", "1")
+    assert row["steps"] == 9
+    assert "--plan steps=9" in row["trained_by"]
+    rows = climbed(modules, corpus, monkeypatch, "--models", "direct", "--minutes", "0.02")
+    assert rows[0]["nll_per_token"] is None
+    assert "does not fit" in (corpus / "out" / "ladder.md").read_text()
+
+
+def test_peers_read_the_same_tokens(modules: Any, corpus: Path) -> None:
+    peers = modules.ladder_peers
+    text = peers._sentences(corpus / "dev", corpus)
+    tokenizer = Shards(corpus / "dev").tokenizer
+    lines = ["the dog sees a cat .", "a boy runs ."]
+    wanted = [" ".join(map(str, tokenizer.encode(line).tolist())) for line in lines]
+    assert text.read_text().splitlines() == wanted
+
+
+def test_scores_of_a_peer_are_those_of_a_model_that_says_the_same(
+    modules: Any, corpus: Path
+) -> None:
+    assert esnlm(["ngram", str(corpus / "train"), "--out", str(corpus / "kn"), "--order", "3"]) == 0
+    model, peers = load_model(corpus / "kn"), modules.ladder_peers
+    tokenizer = model.tokenizer_
+
+    def scored(path: Path) -> Any:
+        docs = [
+            np.array([tokenizer.bos_id, *map(int, line.split()), tokenizer.eos_id])
+            for line in path.read_text().splitlines()
+        ]
+        found = model.log_likelihood(docs)
+        return peers.Scores(
+            np.array([each.sum() for each in found]), np.array([each[:-1].sum() for each in found])
+        )
+
+    at = corpus / "peer"
+    at.mkdir()
+    row = peers.peer_scores(scored, corpus / "dev", corpus / "pairs", at)
+    table = corpus / "pairs.csv"
+    assert (
+        esnlm(["blimp", str(corpus / "kn"), "--data", str(corpus / "pairs"), "--csv", str(table)])
+        == 0
+    )
+    judged = modules.ladder_runs.first_row(table, level="overall")
+    assert row["nll_per_token"] == pytest.approx(-model.score(Shards(corpus / "dev").stream()))
+    for name, column in (
+        ("blimp", "accuracy"),
+        ("blimp_strict", "strict"),
+        ("blimp_upper", "upper"),
+    ):
+        assert row[name] == pytest.approx(float(judged[column]))
+
+
+def test_a_sentence_that_a_peer_leaves_out_counts_nowhere(modules: Any, corpus: Path) -> None:
+    peers = modules.ladder_peers
+    sums = iter([np.array([-7.0, np.nan]), np.array([-1.0, -2.0, -1.0, np.nan])])
+
+    def scored(path: Path) -> Any:
+        return peers.Scores(*[next(sums)] * 2)
+
+    row = peers.peer_scores(scored, corpus / "dev", corpus / "pairs", corpus)
+    assert row["nll_per_token"] == pytest.approx(1.0)  # six words and the end
+    assert row["nll_per_word"] is None
+    assert row["blimp"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--models", "kenlm"], "--models kenlm needs --kenlm"),
+        (["--minutes", "0"], "--minutes must be positive, got 0"),
+        (["--models", "rnn"], "invalid choice: 'rnn'"),
+    ],
+)
+def test_bad_options_are_refused(
+    given: list[str], message: str, modules: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        modules.ladder._options(["train", "--held-out", "dev", *given])
+    assert message in capsys.readouterr().err
