@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "esnlm"
 FLOORS = (
     ("__main__",),
     ("commands",),
-    ("loading", "experiments"),
+    ("loading", "experiments", "app"),
     ("evaluation", "torch", "interop"),
     ("models",),
     ("text", "reservoir", "grammars", "readouts"),
@@ -42,6 +42,8 @@ RESERVED = {
     "distributed": {"experiments", "commands"},
     "matplotlib": {"experiments", "commands"},
     "optuna": {"experiments"},
+    "fastapi": {"app"},
+    "uvicorn": {"app"},
 }
 
 
