@@ -51,9 +51,12 @@ def run(models: Sequence[ShownModel], listener: socket.socket, host: str, *, sho
     """
     config = uvicorn.Config(
         guarded(models, host),
+        http="h11",
+        loop="asyncio",
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,

@@ -62,4 +62,5 @@ def _names(paths: tuple[Path, ...]) -> list[str]:
     if len({path.resolve() for path in paths}) < len(paths):
         raise ValueError("a model is given twice: name each once")
     names = [path.resolve().name for path in paths]
-    return names if len(set(names)) == len(names) else list(map(str, paths))
+    names = names if len(set(names)) == len(names) else list(map(str, paths))
+    return [name.encode(errors="replace").decode() for name in names]  # what is no text has no JSON

@@ -43,7 +43,7 @@ async function ask(route, question) {
   } catch {
     throw new Error("the server does not answer: is it still running?");
   }
-  const found = await answer.json();
+  const found = await answer.json().catch(() => ({ error: `the server answers ${answer.status}` }));
   if (!answer.ok) throw new Error(found.error);
   return found;
 }
