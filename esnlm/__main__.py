@@ -21,6 +21,7 @@ _COMMANDS = {
     "evaluate": "Score text with a model.",
     "blimp": "Judge minimal pairs with a model.",
     "generate": "Continue a prompt.",
+    "serve": "Show in a browser what models say of a sentence.",
     "export": "Write a model for other libraries.",
     "controls": "A reservoir without coupling, memory or direct connections, to CSVs, tables and a"
     " plot.",

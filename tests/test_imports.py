@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "esnlm"
 FLOORS = (
     ("__main__",),
     ("commands",),
-    ("loading", "experiments"),
+    ("loading", "experiments", "app"),
     ("evaluation", "torch", "interop"),
     ("models",),
     ("text", "reservoir", "grammars", "readouts"),
@@ -42,6 +42,8 @@ RESERVED = {
     "distributed": {"experiments", "commands"},
     "matplotlib": {"experiments", "commands"},
     "optuna": {"experiments"},
+    "fastapi": {"app"},
+    "uvicorn": {"app"},
 }
 
 
@@ -172,12 +174,12 @@ def test_the_model_needs_neither_torch_nor_plots():
 
 
 @pytest.mark.parametrize(
-    "command", ["", "train", "search", "prepare", "generate", "evaluate", "natural"]
+    "command", ["", "train", "search", "prepare", "generate", "evaluate", "serve", "natural"]
 )
 def test_help_loads_little(command: str):
     code = f"from esnlm.__main__ import main\nmain({[*command.split(), '--help']})"
-    heavy = {"matplotlib", "numba", "optuna", "pandas", "scipy", "sklearn", "torch"}
-    if command in ("", "train", "search", "prepare", "generate", "evaluate"):
+    heavy = {"fastapi", "matplotlib", "numba", "optuna", "pandas", "scipy", "sklearn", "torch"}
+    if command in ("", "train", "search", "prepare", "generate", "evaluate", "serve"):
         heavy.add("numpy")
     assert not loaded_after(code) & heavy
 

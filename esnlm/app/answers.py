@@ -1,0 +1,301 @@
+"""What the page asks of a model: surprisal, next tokens, the path of the state, pairs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from sklearn.decomposition import PCA
+from tokenizers.models import WordLevel
+
+from esnlm.evaluation.measures import Scored
+from esnlm.evaluation.minimal_pairs.pairs import Pair
+from esnlm.evaluation.minimal_pairs.scores import score_pairs
+from esnlm.evaluation.surprisal import surprisal_rows
+from esnlm.models.base import SequenceModel
+from esnlm.models.ngram import NgramLanguageModel
+from esnlm.models.reservoir import LanguageModel
+from esnlm.models.sampling import text_pieces
+from esnlm.text.boundaries import framed, framed_prefix, needed
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.arrays import Floats
+
+#: Characters and tokens of a text, at most: what bounds the work of a request.
+MOST_CHARACTERS = 2000
+MOST_TOKENS = 256
+
+
+@dataclass(frozen=True)
+class About:
+    """A model: what it is, the unit of its tokens, the entries of its vocabulary.
+
+    ``n_units`` is the size of its reservoir, or null where it has none: then it has no path.
+    ``end`` spells the end of a sentence, if it has one. ``reset`` is where its state (or context)
+    returns to zero: at each sentence (a line), at each document (a text), or never.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    n_tokens: int
+    n_units: int | None
+    reset: str
+    end: str | None
+
+
+@dataclass(frozen=True)
+class Token:
+    """A predicted token of a word, and its surprisal in bits."""
+
+    string: str
+    bits: float
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word between white space, or the end of a sentence, and its surprisal in bits.
+
+    ``line`` and ``place`` count from 1. ``bits`` is the sum over ``tokens``, the predicted ones;
+    ``n_unknown`` of them are not in the vocabulary.
+    """
+
+    line: int
+    place: int
+    string: str
+    bits: float
+    n_unknown: int
+    tokens: list[Token]
+
+
+@dataclass(frozen=True)
+class Surprisal:
+    """Words of a text; bits of all, and the perplexity of a token."""
+
+    words: list[Word]
+    n_tokens: int
+    bits: float
+    perplexity: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A next token, its probability, and what it adds to the text."""
+
+    string: str
+    probability: float
+    continuation: str
+
+
+@dataclass(frozen=True)
+class NextTokens:
+    """The most probable next tokens, and the other ``n_rest`` with their summed probability.
+
+    ``text`` is what a continuation is appended to. ``entropy_bits`` is that of the distribution.
+    """
+
+    text: str
+    candidates: list[Candidate]
+    n_rest: int
+    rest_probability: float
+    entropy_bits: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """The state after a token: its places on the first two principal components."""
+
+    line: int
+    string: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class StatePath:
+    """The states along a text, in their own principal components.
+
+    ``explained`` are the shares of these states' variance that lie along the two.
+    """
+
+    steps: list[Step]
+    explained: list[float]
+    n_units: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which of two sentences is likelier: "first", "second" or "neither", and by how many bits.
+
+    Bits are the sums over all tokens after the beginning, without the end, as in ``esnlm blimp``.
+    """
+
+    likelier: str
+    first_bits: float
+    second_bits: float
+    difference_bits: float
+
+
+@dataclass(frozen=True)
+class ShownModel:
+    """A model with a tokenizer, and the answers that it gives to the page.
+
+    Every text has at most `MOST_CHARACTERS` characters and `MOST_TOKENS` tokens; ValueError where
+    it has more, or where the model cannot score it. All logarithms are to base 2.
+
+    >>> from esnlm import NgramLanguageModel
+    >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
+    >>> shown = ShownModel("counts", NgramLanguageModel(3, tokenizer="word").fit(docs))
+    >>> [word.string for word in shown.surprisal("the boy sees").words]
+    ['the', 'boy', 'sees', '</s>']
+    >>> shown.next_tokens("the boy sees", 1).candidates[0].continuation
+    ' the'
+    """
+
+    name: str
+    model: Any
+
+    def __post_init__(self) -> None:
+        if self.model.tokenizer_ is None:
+            raise ValueError(
+                f"{self.name} was trained on integers: expected a model with a tokenizer, which"
+                " reads text"
+            )
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's."""
+        return needed(self.model.tokenizer_)
+
+    def about(self) -> About:
+        """What the model is."""
+        model: SequenceModel = self.model
+        reservoir = getattr(model, "reservoir_", None)
+        kinds = {NgramLanguageModel: "n-grams", LanguageModel: "reservoir"}
+        return About(
+            name=self.name,
+            kind=next((name for kind, name in kinds.items() if isinstance(model, kind)), "network"),
+            unit=self._unit(),
+            n_tokens=model.n_tokens_,
+            n_units=None if reservoir is None else int(reservoir.n_units),
+            reset=model.reset,
+            end=self.tokenizer.eos,
+        )
+
+    def _unit(self) -> str:
+        if not isinstance(self.tokenizer.backend.model, WordLevel):
+            return "sub-word"
+        return "character" if self.tokenizer.keeps_newlines else "word"
+
+    def surprisal(self, text: str) -> Surprisal:
+        """The surprisal of each word, and of its tokens, as ``esnlm evaluate`` writes it."""
+        self._check("text", text)
+        stream = self.model.tokenize([text])
+        predicted, scores = stream.predicted(), np.zeros(len(stream.tokens))
+        (scores[predicted],) = self.model.log_likelihood(stream)
+        part = Scored([text], 0, stream, predicted, [_finite(scores)])
+        of = part, self.tokenizer, self.model.reset
+        tokens = {
+            place: [Token(string, bits) for *_, string, _, bits in rows]
+            for place, rows in groupby(surprisal_rows(*of, "token", "text"), lambda row: row[2:4])
+        }
+        words = [
+            Word(line, place, string, bits, n_unknown, tokens.get((line, place), []))
+            for _, _, line, place, string, _, n_unknown, bits in surprisal_rows(*of, "word", "text")
+        ]
+        n_tokens, bits = int(predicted.sum()), math.fsum(word.bits for word in words)
+        return Surprisal(words, n_tokens, bits, 2 ** min(bits / max(n_tokens, 1), 1000))
+
+    def next_tokens(self, text: str, k: int) -> NextTokens:
+        """The ``k`` most probable tokens after ``text``, which may be empty."""
+        self._check("text", text, empty=True)
+        tokenizer, bare = self.tokenizer, text.rstrip(" ")
+        if len(tokenizer.encode(bare)) == len(tokenizer.encode(text)):
+            text = bare  # spaces that the model does not read but writes
+        probabilities: Floats = self.model.predict_proba(text)
+        before = framed_prefix(text, tokenizer, self.model.reset)
+        order = np.argsort(-probabilities, kind="stable")
+        candidates = [
+            Candidate(
+                self._string(token),
+                float(probabilities[token]),
+                "".join(text_pieces(tokenizer, before, [token])),
+            )
+            for token in order[:k].tolist()
+        ]
+        rest, positive = probabilities[order[k:]], probabilities[probabilities > 0]
+        entropy = -float(positive @ np.log2(positive))
+        return NextTokens(text, candidates, len(rest), float(rest.sum()), entropy)
+
+    def state_path(self, text: str) -> StatePath:
+        """The states of a reservoir along ``text``; ValueError where the model has none."""
+        if (reservoir := getattr(self.model, "reservoir_", None)) is None:
+            raise ValueError(f"{self.name} has no reservoir, so there is no state to follow")
+        self._check("text", text)
+        (sequences,) = framed([text], self.tokenizer, self.model.reset)
+        features = self.model.features_
+        inputs = [ids if features is None else features.transform(ids) for ids in sequences]
+        states = np.concatenate([reservoir.transform(each) for each in inputs]).astype(np.float64)
+        places, explained = principal_components(states)
+        tokens = [(n, int(i)) for n, ids in enumerate(sequences, start=1) for i in ids]
+        steps = [
+            Step(line, self._string(token), *place)
+            for (line, token), place in zip(tokens, places.tolist(), strict=True)
+        ]
+        return StatePath(steps, explained.tolist(), states.shape[1])
+
+    def pair(self, first: str, second: str) -> Verdict:
+        """Which of two sentences, of a line each, is likelier."""
+        self._check("first", first)
+        self._check("second", second)
+        scores = score_pairs(self.model, [Pair("own", "", "", "1", first, second)])
+        one, two = (_finite(each) / -math.log(2) for each in (scores.good, scores.bad))
+        likelier = "neither" if scores.ties[0] else "first" if scores.right[0] else "second"
+        difference = abs(float(one[0] - two[0])) if likelier != "neither" else 0.0
+        return Verdict(likelier, float(one[0]), float(two[0]), difference)
+
+    def _check(self, name: str, text: str, *, empty: bool = False) -> None:
+        """Refuse a text that is too long, or blank unless it may be empty."""
+        check_length(name, text)
+        if not empty and not text.strip():
+            raise ValueError(f"{name} must hold a word, got {text!r}")
+        if (n_tokens := len(self.tokenizer.encode(text))) > MOST_TOKENS:
+            raise ValueError(
+                f"{name} must have at most {MOST_TOKENS} tokens, got {n_tokens} of {self.name}"
+            )
+
+    def _string(self, token: int) -> str:
+        """A token as text, or as the vocabulary spells it where it is none by itself."""
+        string = self.tokenizer.decode([token])
+        if string and "\ufffd" not in string:
+            return string
+        return str(self.tokenizer.backend.id_to_token(token) or token)
+
+
+def check_length(name: str, text: str) -> None:
+    """Raise ValueError for a text of more than `MOST_CHARACTERS` characters."""
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"{name} must have at most {MOST_CHARACTERS} characters, got {len(text)}")
+
+
+def principal_components(states: Floats) -> tuple[Floats, Floats]:
+    """States (n, d) float64 -> their places (n, 2) on two components, shares of variance (2,).
+
+    Zeros where there are no two directions in which the states differ.
+    """
+    places, explained = np.zeros((len(states), 2)), np.zeros(2)
+    n_components = min(2, *states.shape)
+    if len(states) > 1 and np.ptp(states, axis=0).any():
+        found = PCA(n_components, svd_solver="full").fit(states)
+        places[:, :n_components] = found.transform(states)
+        explained[:n_components] = found.explained_variance_ratio_
+    return places, explained
+
+
+def _finite(scores: Sequence[float] | Floats) -> Floats:
+    """Log-probabilities as they are; ValueError where a probability is zero."""
+    found = np.asarray(scores, dtype=np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError("the model gives a probability of zero: the surprisal is infinite")
+    return found
