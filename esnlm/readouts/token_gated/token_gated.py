@@ -132,7 +132,7 @@ class TokenGatedReadout(StreamingReadout):
     def _sample(self, X: Array, codes: Ints) -> None:
         states, gates, last = self._split(X)
         if self.ngrams_ is not None:
-            self.ngrams_.count(last, codes)
+            self.ngrams_.count(last, codes, int(self._targets.sum()), self._n_rows)
         if self._pilot is None:
             self._pilot = GateMoments(self._n_gates, states.shape[1])
         if self._targets.sum() < self._moment_rows:
