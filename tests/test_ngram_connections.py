@@ -70,35 +70,56 @@ def test_a_part_that_is_left_out_was_never_counted():
     _, _, last, following = rows_of(texts(), 3)
     made = connections(last, following)
     parts = np.arange(len(last)) * 8 // len(last)
-    rows, codes = last[::11], following[::11]
-    left_out = made.counted.parts_of(rows, codes)
-    found = log_probabilities(made, rows, codes)
     for part in range(8):
+        rest = parts != part
         fewer = NgramConnections(3, V, V)
-        fewer.counted.add(*(array[parts != part] for array in (last, following, parts)))
+        fewer.counted.add(last[rest], following[rest], parts[rest])
         fewer.settle()
         fewer._tables = fewer._tables._replace(discounts=made._tables.discounts)
-        mine = left_out == part
-        assert mine.any()
-        wanted = log_probabilities(fewer, rows[mine])
-        np.testing.assert_allclose(found[mine], wanted, atol=1e-5)
+        rows = last[part :: 8 * 11]
+        drawn = np.full(len(rows), part)
+        made.counted.parts_of = lambda *_, drawn=drawn: drawn
+        found = log_probabilities(made, rows, np.zeros(len(rows), dtype=int))
+        np.testing.assert_allclose(found, log_probabilities(fewer, rows), atol=1e-5)
 
 
-def test_the_part_left_out_is_that_in_which_the_row_was_met_most():
+def test_rows_are_left_out_with_the_part_that_they_were_counted_in():
+    _, _, last, following = rows_of(texts(), 3)
+    made = connections(last, following)
+    parts = np.arange(len(last)) * 8 // len(last)
+    _, at, times = np.unique(
+        np.column_stack([last, following]), axis=0, return_inverse=True, return_counts=True
+    )
+    alone = np.flatnonzero(times[at] == 1)
+    assert len(alone) > 50
+    left_out = []
+
+    def kept(*args):
+        left_out.append(WindowCounts.parts_of(made.counted, *args))
+        return left_out[-1]
+
+    made.counted.parts_of = kept
+    made.add_to(np.zeros((len(last), V)), last, following)
+    np.testing.assert_array_equal(left_out[0][alone], parts[alone])
+
+
+def test_a_part_is_drawn_as_often_as_a_row_was_met_in_it():
     rng = np.random.default_rng(0)
     last, codes = rng.integers(-1, 2, (3000, 2)), rng.integers(0, 2, 3000)
-    parts = rng.integers(0, 8, 3000)
+    parts = rng.choice(8, 3000, p=[0.3, 0.3, 0.1, 0.1, 0.1, 0.1, 0, 0])
     counted = WindowCounts(2, 2, 2)
-    counted.add(last[:2000], codes[:2000], parts[:2000])
-    found = counted.parts_of(last, codes)
-    for row in range(0, 3000, 50):
-        same = (last[:2000] == last[row]).all(axis=1) & (codes[:2000] == codes[row])
-        times = np.bincount(parts[:2000][same], minlength=8)
-        assert found[row] == times.argmax()
+    counted.add(last, codes, parts)
+    for row in range(0, 3000, 100):
+        same = (last == last[row]).all(axis=1) & (codes == codes[row])
+        times = np.bincount(parts[same], minlength=8)
+        n = same.sum()
+        draws = (np.arange(n) + 0.5) / n
+        found = counted.parts_of(*(np.repeat(a[row : row + 1], n, 0) for a in (last, codes)), draws)
+        np.testing.assert_array_equal(np.bincount(found, minlength=8), times)
     few = WindowCounts(2, 2, 2)
     few.add(last[:1], codes[:1], parts[:1])
-    assert few.parts_of(last[:1], codes[:1]) == parts[0]
-    assert few.parts_of(last[:1], 1 - codes[:1]) == -1
+    assert few.parts_of(last[:1], codes[:1], np.array([0.99])) == parts[0]
+    assert few.parts_of(last[:1], 1 - codes[:1], np.array([0.0])) == -1
 
 
 def test_rows_that_wait_are_read_without_leaving_out():
@@ -130,6 +151,7 @@ def test_gradients_are_those_of_finite_differences():
     tiles = made.add_to(Z, last, following)
     residuals = np.exp(Z - logsumexp(Z, axis=1, keepdims=True)) - np.eye(V)[following]
     made.learn(tiles, residuals, 0.0)
+    made.waiting = 0  # so that the same parts are left out
     for values, gradient in zip((made.trust, made.bias), made.gradient, strict=True):
         assert np.count_nonzero(gradient) > 20
         for at in np.argwhere(gradient)[::5]:

@@ -42,6 +42,28 @@ def find_contexts(last, children, symbols, contexts):
 
 
 @numba.njit(nogil=True, cache=True)
+def draw_parts(windows, times, wanted, first, n_parts, draws, parts):
+    """Draw for windows ``wanted`` (n,) one of the ``parts`` (n,) they were met in; -1: in none.
+
+    Entry e of the sorted ``windows`` was met ``times[e]`` times in part ``windows[e] - wanted[i]``;
+    ``first`` (n,) are the places of the first of each. A part is drawn by ``draws`` (n,) in [0, 1)
+    with a probability proportional to its times.
+    """
+    for i in range(wanted.shape[0]):
+        total, end = 0, first[i]
+        while end < windows.shape[0] and windows[end] < wanted[i] + n_parts:
+            total += times[end]
+            end += 1
+        parts[i] = -1
+        left = draws[i] * total
+        for e in range(first[i], end):
+            left -= times[e]
+            if left < 0:
+                parts[i] = windows[e] - wanted[i]
+                break
+
+
+@numba.njit(nogil=True, cache=True)
 def kept_counts(first, end, part, counts, drops, drop_parts, drop_counts, kept):
     """Counts of entries ``first`` to ``end`` without those of a part (-1: all): total, classes.
 

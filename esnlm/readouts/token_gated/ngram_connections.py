@@ -14,6 +14,8 @@ from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import tile_map
 
 _RATE, _BATCH, _LEAST_SQUARE = 0.2, 8192, 1e-12
+# Multiples of it fill [0, 1) evenly.
+_GOLDEN = 0.6180339887498949
 # Tables are made anew when rows wait that are more than this part of those in them.
 _WAITING_SHARE = 4
 # Entries of a tile are kept from its logits to its gradients.
@@ -38,9 +40,10 @@ class NgramConnections(Stateful):
     else adds to the logits.
 
     N-grams are not trusted on what they were counted in: the rows are cut into eight parts, as they
-    come, and to learn from one of them its part is left out of the counts. Neighbouring text
-    repeats names and phrases, two editions of a play all of it, as no new text would; leaving out
-    single rows would trust that.
+    come, and to learn from a row its part is left out of the counts. Neighbouring text repeats
+    names and phrases, and two editions of a play all of it, more than new text repeats old;
+    leaving out single rows would trust that. Where a window was met in several parts, each of its
+    rows learns without one of these, drawn as often as it was met there.
 
     ``trust`` and ``bias`` (n_last + 1, 8, 5, 6) float64 are trained by AdaGrad (Duchi et al. 2011):
     ``squares`` (2, n_last + 1, 8, 5, 6) sums the squares of both gradients.
@@ -95,7 +98,8 @@ class NgramConnections(Stateful):
             return []
         parts = np.full(len(Z), -1)
         if codes is not None and not self._n_waiting:
-            parts = self.counted.parts_of(last, codes)
+            draws = (self.waiting + np.arange(len(codes))) * _GOLDEN % 1
+            parts = self.counted.parts_of(last, codes, draws)
 
         def tile(rows: slice) -> _Tile:
             found = self._lifts(last[rows], parts[rows])

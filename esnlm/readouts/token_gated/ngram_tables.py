@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from esnlm.kernels import ngrams as kernels
 from esnlm.ngrams.counts import estimate_discounts
 from esnlm.readouts.base.last_tokens import NO_TOKEN
 from esnlm.utils.array_shapes import check_arrays
@@ -114,17 +115,16 @@ class WindowCounts(Stateful):
         if self._n_waiting > max(_WAITING, self._n_merged // _WAITING_SHARE):
             self._merge()
 
-    def parts_of(self, last: Array, codes: Ints) -> Ints64:
-        """The part (n,) in which each row was met most often, the first of several; -1: in none."""
-        windows, times = self.windows, self._times
+    def parts_of(self, last: Array, codes: Ints, draws: Floats) -> Ints64:
+        """A part (n,) in which each row was met, drawn as often as it was met there; -1: in none.
+
+        ``draws`` (n,) in [0, 1) decide. Rows that were counted get the part they came in with the
+        right frequencies, without its being known of each.
+        """
         wanted = self._numbers(last, codes)
-        at = np.searchsorted(windows, wanted)
-        parts, most = np.full(len(wanted), -1), np.zeros(len(wanted), dtype=np.int64)
-        for step in range(N_PARTS):
-            place = np.minimum(at + step, len(windows) - 1)
-            part = windows[place] - wanted
-            better = (part >= 0) & (part < N_PARTS) & (times[place] > most)
-            parts[better], most[better] = part[better], times[place][better]
+        windows, parts = self.windows, np.empty(len(wanted), dtype=np.int64)
+        first = np.searchsorted(windows, wanted)
+        kernels.draw_parts(windows, self._times, wanted, first, N_PARTS, draws, parts)
         return parts
 
     def _numbers(self, last: Array, codes: Ints) -> Ints64:

@@ -131,12 +131,15 @@ class TokenGatedReadout(StreamingReadout):
 
     def _sample(self, X: Array, codes: Ints) -> None:
         states, gates, last = self._split(X)
+        before = int(self._targets.sum())
         if self.ngrams_ is not None:
-            self.ngrams_.count(last, codes, int(self._targets.sum()), self._n_rows)
+            self.ngrams_.count(last, codes, before, self._n_rows)
         if self._pilot is None:
             self._pilot = GateMoments(self._n_gates, states.shape[1])
-        if self._targets.sum() < self._moment_rows:
-            self._pilot.add(states, gates)
+        if self._pilot.counts.sum() < self._moment_rows:
+            every = -(-self.sample_rows // self._moment_rows)  # rows that are counted come in order
+            rows = slice(-before % every, None, every)
+            self._pilot.add(states[rows], gates[rows])
         self._targets += np.bincount(codes, minlength=len(self._targets))
 
     def _learn(self, X: Array, codes: Ints) -> None:
