@@ -115,7 +115,7 @@ class WindowCounts(Stateful):
         if self._n_waiting > max(_WAITING, self._n_merged // _WAITING_SHARE):
             self._merge()
 
-    def parts_of(self, last: Array, codes: Ints, draws: Floats) -> Ints64:
+    def parts_of(self, last: Array, codes: Ints, draws: Array) -> Ints64:
         """A part (n,) in which each row was met, drawn as often as it was met there; -1: in none.
 
         ``draws`` (n,) in [0, 1) decide. Rows that were counted get the part they came in with the
