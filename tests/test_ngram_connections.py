@@ -277,6 +277,36 @@ def test_interrupted_anywhere_it_ends_in_the_same_model(tokens, tmp_path):
     assert int(theirs["ngrams.counted.times"].sum()) == len(tokens) - 1
 
 
+def test_a_part_is_text_that_stands_together(tokens):
+    model = language_model(6, n_passes=1)
+    n = len(tokens) - 1
+    Trainer(model, model.read([tokens]), plan=TrainingPlan(chunk_tokens=1024)).run()
+    at = np.arange(n)
+    last, codes = last_tokens(tokens, at, None, 6), tokens[1:]
+    _, place, times = np.unique(
+        np.column_stack([last, codes]), axis=0, return_inverse=True, return_counts=True
+    )
+    once = np.flatnonzero(times[place] == 1)
+    counted = model.readout_.ngrams_.counted
+    parts = counted.parts_of(last[once], codes[once], np.zeros(len(once)))
+    away = np.abs((at[once] + 0.5) / n * 8 - parts - 0.5)
+    assert away.max() < 0.5 + 8 * 2048 / n  # a chunk or two, in which rows are not in order
+    assert set(parts) == set(range(8))
+
+
+def test_the_pilot_sample_is_spread_over_all_rows():
+    n, rng = 200_000, np.random.default_rng(0)
+    X = np.column_stack([np.arange(n) / n, rng.integers(0, V, n)])
+    codes = rng.integers(0, V, n)
+    readout = TokenGatedReadout(n_direct=1).begin(np.arange(V), 2, n_rows=n)
+    for rows in np.array_split(np.arange(n), 7):
+        readout._sample(X[rows], codes[rows])
+    pilot = readout._pilot
+    assert pilot.counts.sum() == n // 4  # at most 65 536
+    np.testing.assert_array_equal(pilot.counts, np.bincount(X[::4, 1].astype(int)))
+    np.testing.assert_allclose(pilot.means()[:, 0], 0.5, atol=0.02)
+
+
 def test_counts_do_not_depend_on_how_rows_come():
     rng = np.random.default_rng(0)
     last, codes = rng.integers(-1, V, (5000, 3)), rng.integers(0, V, 5000)
