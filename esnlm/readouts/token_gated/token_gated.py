@@ -32,7 +32,10 @@ class TokenGatedReadout(StreamingReadout):
     With ``n_direct`` the last tokens are read directly, past the reservoir, as columns beside the
     state: the newest is the gate, and the n-grams of all of them add d to the logits, by
     `esnlm.readouts.token_gated.ngram_connections.NgramConnections`. Both are trained together.
-    Without them d is zero, and u[t] is what `with_token_code` keeps in the last units of the state.
+    To learn from a row, the eighth of the text that it stands in is left out of their counts.
+    The trainer and ``esnlm train`` count in the order of the text; `LanguageModel.fit` reads many
+    places at once, and trusts n-grams too much where a long text repeats itself.
+    Without n-grams d is zero, and u[t] is what `with_token_code` keeps in the last units.
 
     Minimises, for each gate, ``sum_i -log p(y_i | x_i) + alpha / 2 |A_u|²``.
 
