@@ -90,7 +90,7 @@ def kernels_called_from_python() -> set[str]:
     """Compiled functions of the package but those that only compiled code calls."""
     inner = {"activations.activated", "activations._exp"}
     inner |= {"features.advance", "features.backpropagate"}
-    inner |= {"ngrams.find", "ngrams.find_contexts", "ngrams.left_out"}
+    inner |= {"ngrams.find", "ngrams.find_contexts", "ngrams.kept_counts"}
     found = set()
     for path in (Path(__file__).parent.parent / "esnlm" / "kernels").glob("*.py"):
         module = __import__(f"esnlm.kernels.{path.stem}", fromlist=["_"])

@@ -1,4 +1,4 @@
-"""N-grams beside a reservoir: Kneser-Ney's own figures, one row left out, gradients, resuming."""
+"""N-grams beside a reservoir: Kneser-Ney's own figures, a part left out, gradients, resuming."""
 
 import numpy as np
 import pytest
@@ -66,16 +66,60 @@ def test_lifts_as_they_are_make_kneser_ney(n_last):
         np.testing.assert_allclose(logs[row], wanted, atol=1e-5)
 
 
-def test_a_row_that_is_left_out_was_never_counted():
+def test_a_part_that_is_left_out_was_never_counted():
     _, _, last, following = rows_of(texts(), 3)
     made = connections(last, following)
-    for row in range(0, len(last), 11):
-        rest = np.arange(len(last)) != row
-        fewer = connections(last[rest], following[rest])
+    parts = np.arange(len(last)) * 8 // len(last)
+    for part in range(8):
+        rest = parts != part
+        fewer = NgramConnections(3, V, V)
+        fewer.counted.add(last[rest], following[rest], parts[rest])
+        fewer.settle()
         fewer._tables = fewer._tables._replace(discounts=made._tables.discounts)
-        one = slice(row, row + 1)
-        found = log_probabilities(made, last[one], following[one])
-        np.testing.assert_allclose(found, log_probabilities(fewer, last[one]), atol=1e-5)
+        rows = last[part :: 8 * 11]
+        drawn = np.full(len(rows), part)
+        made.counted.parts_of = lambda *_, drawn=drawn: drawn
+        found = log_probabilities(made, rows, np.zeros(len(rows), dtype=int))
+        np.testing.assert_allclose(found, log_probabilities(fewer, rows), atol=1e-5)
+
+
+def test_rows_are_left_out_with_the_part_that_they_were_counted_in():
+    _, _, last, following = rows_of(texts(), 3)
+    made = connections(last, following)
+    parts = np.arange(len(last)) * 8 // len(last)
+    _, at, times = np.unique(
+        np.column_stack([last, following]), axis=0, return_inverse=True, return_counts=True
+    )
+    alone = np.flatnonzero(times[at] == 1)
+    assert len(alone) > 50
+    left_out = []
+
+    def kept(*args):
+        left_out.append(WindowCounts.parts_of(made.counted, *args))
+        return left_out[-1]
+
+    made.counted.parts_of = kept
+    made.add_to(np.zeros((len(last), V)), last, following)
+    np.testing.assert_array_equal(left_out[0][alone], parts[alone])
+
+
+def test_a_part_is_drawn_as_often_as_a_row_was_met_in_it():
+    rng = np.random.default_rng(0)
+    last, codes = rng.integers(-1, 2, (3000, 2)), rng.integers(0, 2, 3000)
+    parts = rng.choice(8, 3000, p=[0.3, 0.3, 0.1, 0.1, 0.1, 0.1, 0, 0])
+    counted = WindowCounts(2, 2, 2)
+    counted.add(last, codes, parts)
+    for row in range(0, 3000, 100):
+        same = (last == last[row]).all(axis=1) & (codes == codes[row])
+        times = np.bincount(parts[same], minlength=8)
+        n = same.sum()
+        draws = (np.arange(n) + 0.5) / n
+        found = counted.parts_of(*(np.repeat(a[row : row + 1], n, 0) for a in (last, codes)), draws)
+        np.testing.assert_array_equal(np.bincount(found, minlength=8), times)
+    few = WindowCounts(2, 2, 2)
+    few.add(last[:1], codes[:1], parts[:1])
+    assert few.parts_of(last[:1], codes[:1], np.array([0.99])) == parts[0]
+    assert few.parts_of(last[:1], 1 - codes[:1], np.array([0.0])) == -1
 
 
 def test_rows_that_wait_are_read_without_leaving_out():
@@ -107,6 +151,7 @@ def test_gradients_are_those_of_finite_differences():
     tiles = made.add_to(Z, last, following)
     residuals = np.exp(Z - logsumexp(Z, axis=1, keepdims=True)) - np.eye(V)[following]
     made.learn(tiles, residuals, 0.0)
+    made.waiting = 0  # so that the same parts are left out
     for values, gradient in zip((made.trust, made.bias), made.gradient, strict=True):
         assert np.count_nonzero(gradient) > 20
         for at in np.argwhere(gradient)[::5]:
@@ -232,17 +277,48 @@ def test_interrupted_anywhere_it_ends_in_the_same_model(tokens, tmp_path):
     assert int(theirs["ngrams.counted.times"].sum()) == len(tokens) - 1
 
 
+def test_a_part_is_text_that_stands_together(tokens):
+    model = language_model(6, n_passes=1)
+    n = len(tokens) - 1
+    Trainer(model, model.read([tokens]), plan=TrainingPlan(chunk_tokens=1024)).run()
+    at = np.arange(n)
+    last, codes = last_tokens(tokens, at, None, 6), tokens[1:]
+    _, place, times = np.unique(
+        np.column_stack([last, codes]), axis=0, return_inverse=True, return_counts=True
+    )
+    once = np.flatnonzero(times[place] == 1)
+    counted = model.readout_.ngrams_.counted
+    parts = counted.parts_of(last[once], codes[once], np.zeros(len(once)))
+    away = np.abs((at[once] + 0.5) / n * 8 - parts - 0.5)
+    assert away.max() < 0.5 + 8 * 2048 / n  # a chunk or two, in which rows are not in order
+    assert set(parts) == set(range(8))
+
+
+def test_the_pilot_sample_is_spread_over_all_rows():
+    n, rng = 200_000, np.random.default_rng(0)
+    X = np.column_stack([np.arange(n) / n, rng.integers(0, V, n)])
+    codes = rng.integers(0, V, n)
+    readout = TokenGatedReadout(n_direct=1).begin(np.arange(V), 2, n_rows=n)
+    for rows in np.array_split(np.arange(n), 7):
+        readout._sample(X[rows], codes[rows])
+    pilot = readout._pilot
+    assert pilot.counts.sum() == n // 4  # at most 65 536
+    np.testing.assert_array_equal(pilot.counts, np.bincount(X[::4, 1].astype(int)))
+    np.testing.assert_allclose(pilot.means()[:, 0], 0.5, atol=0.02)
+
+
 def test_counts_do_not_depend_on_how_rows_come():
     rng = np.random.default_rng(0)
     last, codes = rng.integers(-1, V, (5000, 3)), rng.integers(0, V, 5000)
     whole, parts = WindowCounts(3, V, V), WindowCounts(3, V, V)
-    whole.add(last, codes)
+    places = rng.integers(0, 8, 5000)
+    whole.add(last, codes, places)
     for rows in np.array_split(rng.permutation(5000), 13):
-        parts.add(last[rows], codes[rows])
+        parts.add(last[rows], codes[rows], places[rows])
         assert parts.times.sum() == parts.n_rows
     np.testing.assert_array_equal(whole.windows, parts.windows)
     np.testing.assert_array_equal(whole.times, parts.times)
-    _, times = np.unique(np.column_stack([last, codes]), axis=0, return_counts=True)
+    _, times = np.unique(np.column_stack([last, codes, places]), axis=0, return_counts=True)
     np.testing.assert_array_equal(whole.times, times)
 
 
@@ -250,7 +326,7 @@ def test_counts_do_not_depend_on_how_rows_come():
     ("change", "message"),
     [
         ({"windows": np.array([3, 2])}, "windows must rise within"),
-        ({"windows": np.array([0, 10**6])}, r"windows must rise within \[0, 2058\)"),
+        ({"windows": np.array([0, 10**6])}, r"windows must rise within \[0, 16464\)"),
         ({"times": np.array([1, 0])}, r"times must lie in \[1, 2\^31\), got 0 to 1"),
         ({"times": np.array([1])}, "times must have shape"),
         ({"windows": np.array([0.5, 1])}, "windows must be integers"),
@@ -266,7 +342,7 @@ def test_damaged_counts_are_refused(change, message):
     ("options", "message"),
     [
         ({"n_direct": -1}, "n_direct must be an integer of at least 0, got -1"),
-        ({"n_direct": 30}, "n_direct must be at most 21 with 6 tokens and 6 classes"),
+        ({"n_direct": 30}, "n_direct must be at most 20 with 6 tokens and 6 classes"),
         ({"n_direct": 4, "n_gates": 0}, "n_gates must be None or an integer of at least 1, got 0"),
     ],
 )

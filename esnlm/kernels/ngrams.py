@@ -42,57 +42,76 @@ def find_contexts(last, children, symbols, contexts):
 
 
 @numba.njit(nogil=True, cache=True)
-def left_out(longest, contexts, target, pairs, followers, counts, less):
-    """Mark in ``less`` (K + 1,) the contexts in which one occurrence of the target is not counted.
+def draw_parts(windows, times, wanted, first, n_parts, draws, parts):
+    """Draw for windows ``wanted`` (n,) one of the ``parts`` (n,) they were met in; -1: in none.
 
-    Only the longest context counts occurrences; a shorter one counts what stands before it, and
-    has one less where the longer one has nothing left.
+    Entry e of the sorted ``windows`` was met ``times[e]`` times in part ``windows[e] - wanted[i]``;
+    ``first`` (n,) are the places of the first of each. A part is drawn by ``draws`` (n,) in [0, 1)
+    with a probability proportional to its times.
     """
-    less[:] = 0
-    for length in range(longest, -1, -1):
-        here = contexts[length]
-        found = find(followers, pairs[here], pairs[here + 1], target)
-        if found >= 0:
-            less[length] = 1
-            if counts[found] > 1:
-                return
+    for i in range(wanted.shape[0]):
+        total, end = 0, first[i]
+        while end < windows.shape[0] and windows[end] < wanted[i] + n_parts:
+            total += times[end]
+            end += 1
+        parts[i] = -1
+        left = draws[i] * total
+        for e in range(first[i], end):
+            left -= times[e]
+            if left < 0:
+                parts[i] = windows[e] - wanted[i]
+                break
+
+
+@numba.njit(nogil=True, cache=True)
+def kept_counts(first, end, part, counts, drops, drop_parts, drop_counts, kept):
+    """Counts of entries ``first`` to ``end`` without those of a part (-1: all): total, classes.
+
+    ``kept`` (n_classes,) receives them.
+    """
+    total, spread = 0, 0
+    for e in range(first, end):
+        count = counts[e]
+        if part >= 0:
+            for d in range(drops[e], drops[e + 1]):
+                if drop_parts[d] == part:
+                    count -= drop_counts[d]
+        kept[e - first] = count
+        total += count
+        spread += count > 0
+    return total, spread
 
 
 @numba.njit(nogil=True, cache=True)
 def lifts(
-    last, targets, children, symbols, pairs, followers, counts, discounts, n_classes,
-    ends, classes, values, kinds,
+    last, parts, children, symbols, pairs, followers, counts, drops, drop_parts, drop_counts,
+    discounts, n_classes, ends, classes, values, kinds,
 ):  # fmt: skip
     """What contexts add, ``log p_k(v) - log p_(k-1)(v)`` up to a constant, of last tokens (n, K).
 
     p_k is the interpolated Kneser-Ney distribution after the last k tokens, p_(-1) uniform over
-    ``n_classes``. Where targets (n,) are not -1, one occurrence of each after its own tokens is
-    left out of the counts. ``ends`` (n,) receives where the entries of each row end: ``classes``
-    v, ``values`` and ``kinds``, which number length, total,
-    spread and count.
+    ``n_classes``. What was met in ``parts`` (n,) is left out of the counts, unless they are -1.
+    ``ends`` (n,) receives where the entries of each row end: ``classes`` v, ``values`` and
+    ``kinds``, which number length, total, spread and count.
     """
-    n_last = last.shape[1]
-    contexts = np.zeros(n_last + 1, dtype=np.int64)
-    less = np.zeros(n_last + 1, dtype=np.int64)
+    contexts = np.zeros(last.shape[1] + 1, dtype=np.int64)
+    kept = np.empty(n_classes, dtype=np.int64)
     p = np.empty(n_classes)
     m = 0
     for i in range(last.shape[0]):
         longest = find_contexts(last[i], children, symbols, contexts)
-        less[:] = 0
-        if targets[i] >= 0:
-            left_out(longest, contexts, targets[i], pairs, followers, counts, less)
         p[:] = 1 / n_classes
         for k in range(longest + 1):
             first, end = pairs[contexts[k]], pairs[contexts[k] + 1]
-            total, spread, freed = 0, 0, 0.0
-            for e in range(first, end):
-                count = counts[e] - (less[k] if followers[e] == targets[i] else 0)
-                total += count
-                if count > 0:
-                    spread += 1
-                    freed += discounts[k, min(count, 3) - 1]
+            total, spread = kept_counts(
+                first, end, parts[i], counts, drops, drop_parts, drop_counts, kept
+            )
             if total == 0:
-                continue
+                break
+            freed = 0.0
+            for e in range(end - first):
+                if kept[e] > 0:
+                    freed += discounts[k, min(kept[e], 3) - 1]
             share = freed / total
             for v in range(n_classes):
                 p[v] *= share
@@ -101,10 +120,10 @@ def lifts(
                 size += 1
             group = min(spread, 3) - 1 if spread < 5 else 3 if spread < 12 else 4
             kind = ((k * N_TOTALS + size) * N_SPREADS + group) * N_COUNTS
-            for e in range(first, end):
-                v = followers[e]
-                count = counts[e] - (less[k] if v == targets[i] else 0)
+            for e in range(end - first):
+                count = kept[e]
                 if count > 0:
+                    v = followers[first + e]
                     before = p[v]
                     p[v] += (count - discounts[k, min(count, 3) - 1]) / total
                     classes[m] = v

@@ -12,6 +12,8 @@ _WINDOW = 1024
 class ChunkOrder:
     """The sequences of a stream, in an order drawn by ``rng``, in chunks of about ``n_tokens``.
 
+    Without ``rng`` they keep their order.
+
     A chunk has at least one sequence, and then as many as fit. A pass over the chunks predicts
     every predicted token of the stream once. Only one chunk is gathered at a time, so that the
     stream may be a memory map.
@@ -22,7 +24,7 @@ class ChunkOrder:
     """
 
     def __init__(
-        self, stream: TokenStream, n_tokens: int, rng: np.random.Generator, warmup: int = 256
+        self, stream: TokenStream, n_tokens: int, rng: np.random.Generator | None, warmup: int = 256
     ) -> None:
         self._stream = stream
         if stream.starts is not None:
@@ -35,7 +37,7 @@ class ChunkOrder:
             first = np.maximum(begin - warmup, 0)
             # One token more: the next token of the last pair.
             lengths = np.minimum(begin + window + 1, n) - first
-        order = rng.permutation(len(lengths))
+        order = np.arange(len(lengths)) if rng is None else rng.permutation(len(lengths))
         self._first, self._lengths = first[order], lengths[order]
         # A chunk is a run of sequences whose ends fall in the same n_tokens.
         changes = np.flatnonzero(np.diff((np.cumsum(self._lengths) - 1) // n_tokens)) + 1

@@ -7,13 +7,15 @@ import numpy as np
 
 from esnlm.kernels import ngrams as kernels
 from esnlm.readouts.base.blocks import rows_within
-from esnlm.readouts.token_gated.ngram_tables import NgramTables, WindowCounts, tables_of
+from esnlm.readouts.token_gated.ngram_tables import N_PARTS, NgramTables, WindowCounts, tables_of
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Array, Arrays, Ints, Ints64
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import tile_map
 
 _RATE, _BATCH, _LEAST_SQUARE = 0.2, 8192, 1e-12
+# Multiples of it fill [0, 1) evenly.
+_GOLDEN = 0.6180339887498949
 # Tables are made anew when rows wait that are more than this part of those in them.
 _WAITING_SHARE = 4
 # Entries of a tile are kept from its logits to its gradients.
@@ -37,8 +39,11 @@ class NgramConnections(Stateful):
     how many classes followed it, and how often v did. So smoothing is learned, together with what
     else adds to the logits.
 
-    Rows that are learned from are left out of the counts, one at a time: on its own occurrence an
-    n-gram could be trusted without limit.
+    N-grams are not trusted on what they were counted in: the rows are cut into eight parts, as they
+    come, and to learn from a row its part is left out of the counts. Neighbouring text repeats
+    names and phrases, and two editions of a play all of it, more than new text repeats old;
+    leaving out single rows would trust that. Where a window was met in several parts, each of its
+    rows learns without one of these, drawn as often as it was met there.
 
     ``trust`` and ``bias`` (n_last + 1, 8, 5, 6) float64 are trained by AdaGrad (Duchi et al. 2011):
     ``squares`` (2, n_last + 1, 8, 5, 6) sums the squares of both gradients.
@@ -55,9 +60,15 @@ class NgramConnections(Stateful):
         self.squares, self.gradient = np.zeros((2, 2, *shape))
         self.waiting = 0
 
-    def count(self, last: Array, codes: Ints) -> None:
-        """Count rows of last tokens (n, n_last) and classes (n,)."""
-        self.counted.add(last, codes)
+    def count(self, last: Array, codes: Ints, before: int = 0, n_rows: int = 0) -> None:
+        """Count rows of last tokens (n, n_last) and classes (n,).
+
+        They come after ``before`` others of the ``n_rows`` that are cut into parts; by default they
+        are cut by themselves.
+        """
+        places = before + np.arange(len(codes))
+        parts = np.minimum(places * N_PARTS // max(n_rows, len(codes), 1), N_PARTS - 1)
+        self.counted.add(last, codes, parts)
 
     def settle(self) -> None:
         """Make predictions follow from every row counted."""
@@ -78,19 +89,20 @@ class NgramConnections(Stateful):
     def add_to(self, Z: Array, last: Array, codes: Ints | None = None) -> list[_Tile]:
         """Add to logits Z (n, V), in place, after last tokens (n, n_last).
 
-        Rows whose ``codes`` (n,) are given are counted, and each is left out of the counts for
-        itself. Returns what `learn` needs.
+        Rows whose ``codes`` (n,) are given are learned from: the part of the text in which they
+        were counted is left out. Returns what `learn` needs.
         """
         if self._n_waiting * _WAITING_SHARE > self._n_in_tables:
             self.settle()
         if self._tables is None:
             return []
-        targets: Ints = np.full(len(Z), -1)
+        parts = np.full(len(Z), -1)
         if codes is not None and not self._n_waiting:
-            targets = codes
+            draws = (self.waiting + np.arange(len(codes))) * _GOLDEN % 1
+            parts = self.counted.parts_of(last, codes, draws)
 
         def tile(rows: slice) -> _Tile:
-            found = self._lifts(last[rows], targets[rows])
+            found = self._lifts(last[rows], parts[rows])
             kernels.add_lifts(Z[rows], *found, self.trust.ravel(), self.bias.ravel())
             return _Tile(rows, found)
 
@@ -125,14 +137,14 @@ class NgramConnections(Stateful):
         size = rows_within(_TILE_BYTES, widest, f"V{_ENTRY_BYTES}")
         return (slice(first, first + size) for first in range(0, n_rows, size))
 
-    def _lifts(self, last: Ints64, targets: Ints) -> tuple[Array, Array, Array, Array]:
+    def _lifts(self, last: Ints64, parts: Ints64) -> tuple[Array, Array, Array, Array]:
         assert self._tables is not None, "tables are current"
         n_classes = self.counted.n_classes
         room = len(last) * self.trust.shape[0] * n_classes
         ends = np.empty(len(last), dtype=np.int64)
         classes = np.empty(room, dtype=np.min_scalar_type(n_classes))
         values, kinds = np.empty(room, dtype=np.float32), np.empty(room, dtype=np.uint16)
-        kernels.lifts(last, targets, *self._tables, n_classes, ends, classes, values, kinds)
+        kernels.lifts(last, parts, *self._tables, n_classes, ends, classes, values, kinds)
         n = int(ends[-1]) if len(ends) else 0
         return ends, classes[:n].copy(), values[:n].copy(), kinds[:n].copy()
 

@@ -1,16 +1,19 @@
 """Counts of n-grams from rows of last tokens, and the tables of contexts that follow from them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from esnlm.kernels import ngrams as kernels
 from esnlm.ngrams.counts import estimate_discounts
 from esnlm.readouts.base.last_tokens import NO_TOKEN
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints, Ints64
 from esnlm.utils.state_dict import Stateful, saved
 
+#: Parts of a text, each of which is left out of the counts where it is learned from.
+N_PARTS = 8
 # Rows that wait are merged when they are more than this, and than this part of what is counted.
 _WAITING, _WAITING_SHARE = 1 << 20, 4
 
@@ -20,8 +23,9 @@ class NgramTables(NamedTuple):
 
     Context c is extended to the past by contexts ``children[c]`` to ``children[c + 1]``, whose
     oldest tokens (plus one; 0: none) are ``symbols``, rising; it is followed by the classes
-    ``followers[pairs[c]:pairs[c + 1]]``, rising, with their ``counts``. ``children`` and ``pairs``
-    are (n_contexts + 1,) int64, ``discounts`` (K + 1, 3) of counts 1, 2 and above by length.
+    ``followers[pairs[c]:pairs[c + 1]]``, rising, with their ``counts``. Without part
+    ``drop_parts[d]`` of the text entry e has a count smaller by ``drop_counts[d]``, d from
+    ``drops[e]`` to ``drops[e + 1]``. ``discounts`` (K + 1, 3) are of counts 1, 2 and above.
     """
 
     children: Ints64
@@ -29,17 +33,34 @@ class NgramTables(NamedTuple):
     pairs: Ints64
     followers: Ints
     counts: Ints
+    drops: Ints
+    drop_parts: Ints
+    drop_counts: Ints
+    discounts: Floats
+
+
+class _Level(NamedTuple):
+    """Contexts of one length, the n-grams that end after them, and what these lose by part."""
+
+    parents: Ints64
+    symbols: Ints64
+    n_followers: Ints64
+    followers: Ints64
+    counts: Ints64
+    n_drops: Ints64
+    drop_parts: Ints64
+    drop_counts: Ints64
     discounts: Floats
 
 
 class WindowCounts(Stateful):
-    """How often each window of last tokens and the next one was met, exactly.
+    """How often each window of last tokens and the next one was met in each part of a text.
 
-    A window of ``n_last`` tokens and the class that follows is one number, in which the class has
-    the last digit and the newest token the first: sorted windows lie together by context.
+    A window of ``n_last`` tokens, the class that follows and the part are one number, in which the
+    part has the last digit and the newest token the first: sorted windows lie together by context.
 
     >>> counts = WindowCounts(2, n_tokens=3, n_classes=3)
-    >>> counts.add(np.array([[1, 0], [1, 0], [0, -1]]), np.array([2, 2, 1]))
+    >>> counts.add(np.array([[1, 0], [1, 0], [0, -1]]), np.array([2, 2, 1]), np.array([0, 0, 1]))
     >>> counts.times.tolist(), counts.n_rows
     ([1, 2], 3)
     """
@@ -53,7 +74,7 @@ class WindowCounts(Stateful):
         self._waiting: list[Ints64] = []
         self._n_waiting = self._n_merged = 0
         most = 0
-        while n_classes * (n_tokens + 1) ** (most + 1) < 1 << 63:
+        while n_classes * N_PARTS * (n_tokens + 1) ** (most + 1) < 1 << 63:
             most += 1
         if n_last > most:
             raise ValueError(
@@ -63,7 +84,7 @@ class WindowCounts(Stateful):
 
     @property
     def windows(self) -> Ints64:
-        """The distinct windows (n,), rising."""
+        """The distinct windows and parts (n,), rising."""
         self._merge()
         return self._windows
 
@@ -72,7 +93,7 @@ class WindowCounts(Stateful):
         self._windows, self._waiting, self._n_waiting = windows, [], 0
 
     @property
-    def times(self) -> Ints64:
+    def times(self) -> Ints:
         """How often each was met (n,), in the narrowest type."""
         self._merge()
         return self._times.astype(np.min_scalar_type(self._times.max(initial=0)))
@@ -87,15 +108,31 @@ class WindowCounts(Stateful):
         """Rows counted."""
         return self._n_merged + self._n_waiting
 
-    def add(self, last: Array, codes: Ints) -> None:
-        """Count rows of last tokens (n, n_last), newest first, and their classes (n,)."""
-        numbers = np.zeros(len(last), dtype=np.int64)
-        for column in last.T:
-            numbers = numbers * (self.n_tokens + 1) + (column - NO_TOKEN)
-        self._waiting.append(numbers * self.n_classes + codes)
+    def add(self, last: Array, codes: Ints, parts: Ints) -> None:
+        """Count rows of last tokens (n, n_last), newest first, their classes and parts (n,)."""
+        self._waiting.append(self._numbers(last, codes) + parts)
         self._n_waiting += len(codes)
         if self._n_waiting > max(_WAITING, self._n_merged // _WAITING_SHARE):
             self._merge()
+
+    def parts_of(self, last: Array, codes: Ints, draws: Array) -> Ints64:
+        """A part (n,) in which each row was met, drawn as often as it was met there; -1: in none.
+
+        ``draws`` (n,) in [0, 1) decide. Rows that were counted get the part they came in with the
+        right frequencies, without its being known of each.
+        """
+        wanted = self._numbers(last, codes)
+        windows, parts = self.windows, np.empty(len(wanted), dtype=np.int64)
+        first = np.searchsorted(windows, wanted)
+        kernels.draw_parts(windows, self._times, wanted, first, N_PARTS, draws, parts)
+        return parts
+
+    def _numbers(self, last: Array, codes: Ints) -> Ints64:
+        """Windows (n,) as numbers, in part 0."""
+        numbers = np.zeros(len(last), dtype=np.int64)
+        for column in last.T:
+            numbers = numbers * (self.n_tokens + 1) + (column - NO_TOKEN)
+        return (numbers * self.n_classes + codes) * N_PARTS
 
     def _merge(self) -> None:
         if not self._waiting:
@@ -110,7 +147,7 @@ class WindowCounts(Stateful):
         check_arrays(arrays, {"windows": "i W", "times": "i W"})
         if "windows" in arrays:
             windows, times = arrays["windows"], arrays["times"]
-            most = self.n_classes * (self.n_tokens + 1) ** self.n_last
+            most = self.n_classes * N_PARTS * (self.n_tokens + 1) ** self.n_last
             rising = (windows[1:] > windows[:-1]).all()
             if len(windows) and not (rising and windows[0] >= 0 and windows[-1] < most):
                 raise ValueError(f"windows must rise within [0, {most})")
@@ -123,43 +160,61 @@ def tables_of(counted: WindowCounts) -> NgramTables:
     """Contexts of every length up to that of the windows, with Kneser-Ney's counts.
 
     The longest contexts count occurrences, shorter ones what stands before the n-gram; where
-    nothing does, as at the beginning of a text, an occurrence counts (as in SRILM and KenLM).
+    nothing does, as at the beginning of a text, an occurrence counts (as in SRILM and KenLM). So a
+    shorter one loses by a part what stood before it there alone.
     """
-    symbols_of = counted.n_tokens + 1
-    contexts, followers = np.divmod(counted.windows, counted.n_classes)
-    counts = counted.times.astype(np.int64)
+    n_symbols, n_classes = counted.n_tokens + 1, counted.n_classes
+    numbers, drop_parts = np.divmod(counted.windows, N_PARTS)
+    drop_counts = counted.times.astype(np.int64)
+    numbers, losing = np.unique(numbers, return_inverse=True)
+    counts = np.bincount(losing, drop_counts, len(numbers)).astype(np.int64)
     levels = []
     for length in range(counted.n_last, -1, -1):
+        contexts, followers = np.divmod(numbers, n_classes)
         first = np.flatnonzero(np.diff(contexts, prepend=-1))
-        distinct, cut_off = contexts[first], contexts % symbols_of == 0
-        real = counts[~cut_off] if length else counts
+        cut_off = (contexts % n_symbols == 0) & (length > 0)
+        parents, symbols = np.divmod(contexts[first], n_symbols)
         n_followers = np.diff(np.append(first, len(contexts)))
-        parts = distinct // symbols_of, distinct % symbols_of, n_followers, followers, counts
-        levels.append((*parts, np.array(estimate_discounts(real, "modified"))))
+        n_drops = np.bincount(losing, minlength=len(counts))
+        discounts = np.array(estimate_discounts(counts[~cut_off], "modified"))
+        found = parents, symbols, n_followers, followers, counts, n_drops
+        levels.append(_Level(*found, drop_parts, drop_counts, discounts))
         if length:
-            numbers = contexts // symbols_of * counted.n_classes + followers
+            numbers = contexts // n_symbols * n_classes + followers
             numbers, places = np.unique(numbers, return_inverse=True)
-            passed_on = np.where(cut_off, counts, 1)
-            counts = np.bincount(places, passed_on, len(numbers)).astype(np.int64)
-            contexts, followers = np.divmod(numbers, counted.n_classes)
+            lost = np.where(cut_off[losing], drop_counts, drop_counts == counts[losing])
+            counts = np.bincount(places, np.where(cut_off, counts, 1), len(numbers))
+            counts = counts.astype(np.int64)
+            pieces = places[losing] * N_PARTS + drop_parts
+            pieces, where = np.unique(pieces[lost > 0], return_inverse=True)
+            drop_counts = np.bincount(where, lost[lost > 0], len(pieces)).astype(np.int64)
+            losing, drop_parts = np.divmod(pieces, N_PARTS)
     levels.reverse()
-    return _joined(levels, symbols_of, counted.n_classes)
+    return _joined(levels, n_symbols, n_classes)
 
 
-def _joined(levels: Sequence[tuple[Array, ...]], n_symbols: int, n_classes: int) -> NgramTables:
+def _joined(levels: Sequence[_Level], n_symbols: int, n_classes: int) -> NgramTables:
     """The tables of contexts by length, from those of each length in their order."""
-    n_children: list[Array] = []
-    for parents, *_ in levels[1:]:
-        n_children.append(np.diff(np.flatnonzero(np.diff(parents, prepend=-1, append=-2))))
-    n_contexts = [len(parents) for parents, *_ in levels]
-    n_children.append(np.zeros(n_contexts[-1], dtype=np.int64))
-    _, symbols, n_followers, followers, counts, discounts = zip(*levels, strict=True)
-    starts = 1 + np.cumsum(np.concatenate([[0], *n_children]))
+
+    def joined(name: str, dtype: Any) -> Array:
+        return np.concatenate([getattr(level, name) for level in levels]).astype(dtype)
+
+    def starts(lengths: Array, first: int = 0) -> Ints64:
+        return np.cumsum(np.concatenate([[first], lengths]))
+
+    n_children = [
+        np.diff(np.flatnonzero(np.diff(level.parents, prepend=-1, append=-2)))
+        for level in levels[1:]
+    ]
+    n_children.append(np.zeros(len(levels[-1].parents), dtype=np.int64))
     return NgramTables(
-        children=starts,
-        symbols=np.concatenate(symbols).astype(np.min_scalar_type(n_symbols)),
-        pairs=np.cumsum(np.concatenate([[0], *n_followers])),
-        followers=np.concatenate(followers).astype(np.min_scalar_type(n_classes)),
-        counts=np.concatenate(counts).astype(np.int32),
-        discounts=np.stack(discounts),
+        children=starts(np.concatenate(n_children), 1),
+        symbols=joined("symbols", np.min_scalar_type(n_symbols)),
+        pairs=starts(joined("n_followers", np.int64)),
+        followers=joined("followers", np.min_scalar_type(n_classes)),
+        counts=joined("counts", np.int32),
+        drops=starts(joined("n_drops", np.int64)).astype(np.uint32),
+        drop_parts=joined("drop_parts", np.int8),
+        drop_counts=joined("drop_counts", np.int32),
+        discounts=np.stack([level.discounts for level in levels]),
     )

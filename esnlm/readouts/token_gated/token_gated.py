@@ -32,7 +32,10 @@ class TokenGatedReadout(StreamingReadout):
     With ``n_direct`` the last tokens are read directly, past the reservoir, as columns beside the
     state: the newest is the gate, and the n-grams of all of them add d to the logits, by
     `esnlm.readouts.token_gated.ngram_connections.NgramConnections`. Both are trained together.
-    Without them d is zero, and u[t] is what `with_token_code` keeps in the last units of the state.
+    To learn from a row, the eighth of the text that it stands in is left out of their counts.
+    The trainer and ``esnlm train`` count in the order of the text; `LanguageModel.fit` reads many
+    places at once, and trusts n-grams too much where a long text repeats itself.
+    Without n-grams d is zero, and u[t] is what `with_token_code` keeps in the last units.
 
     Minimises, for each gate, ``sum_i -log p(y_i | x_i) + alpha / 2 |A_u|²``.
 
@@ -131,12 +134,15 @@ class TokenGatedReadout(StreamingReadout):
 
     def _sample(self, X: Array, codes: Ints) -> None:
         states, gates, last = self._split(X)
+        before = int(self._targets.sum())
         if self.ngrams_ is not None:
-            self.ngrams_.count(last, codes)
+            self.ngrams_.count(last, codes, before, self._n_rows)
         if self._pilot is None:
             self._pilot = GateMoments(self._n_gates, states.shape[1])
-        if self._targets.sum() < self._moment_rows:
-            self._pilot.add(states, gates)
+        if self._pilot.counts.sum() < self._moment_rows:
+            every = -(-self.sample_rows // self._moment_rows)  # rows that are counted come in order
+            rows = slice(-before % every, None, every)
+            self._pilot.add(states[rows], gates[rows])
         self._targets += np.bincount(codes, minlength=len(self._targets))
 
     def _learn(self, X: Array, codes: Ints) -> None:
