@@ -21,6 +21,7 @@ _COMMANDS = {
     "evaluate": "Score text with a model.",
     "blimp": "Judge minimal pairs with a model.",
     "generate": "Continue a prompt.",
+    "report": "One HTML page of a model, a run or a grid.",
     "export": "Write a model for other libraries.",
     "controls": "A reservoir without coupling, memory or direct connections, to CSVs, tables and a"
     " plot.",
