@@ -160,8 +160,7 @@ def _in_passes(
     from esnlm.models.training import Trainer
 
     def save() -> str:
-        with record.phase("save"):
-            model.save(running.out)
+        model.save(running.out)
         return _summary(model)
 
     trainer = Trainer(model, stream, held, plan)

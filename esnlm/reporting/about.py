@@ -12,6 +12,7 @@ from esnlm.text.shards import MANIFEST, Shards
 
 #: Columns of CSVs that say how their rows were made.
 _PROVENANCE = ("command", "commit", "version", "machine", "device", "cores", "seed", "date")
+_RULES = {"documents": "a document is", "sentences": "a sentence is"}
 _COSTS = (
     "fit_seconds", "drive_seconds", "score_seconds", "seconds", "cpu_seconds", "peak_rss_mib",
     "peak_memory_mib",
@@ -35,6 +36,9 @@ def runs(found: Found) -> Section:
         section.blocks.append(
             table("Time and memory by phase", record.get("phases", []), columns, share=False)
         )
+    for name in found.models:
+        if name not in found.records:
+            section.blocks.append(Text(f"Nothing lies beside {name} that says how it was made."))
     made = [_made(rows.name, rows.table) for rows in found.rows if rows.kind not in NOT_SHOWN]
     made = [row for row in made if len(row) > 2]
     if made:
@@ -75,7 +79,11 @@ def models(found: Found) -> Section:
     section = Section("models", "Models")
     for name in found.models:
         config = found.config(name)
+        parts_of = ("reservoir", "readout", "features")
         facts: list[tuple[str, Any]] = [
+            (part, config[part]["class"]) for part in parts_of if isinstance(config.get(part), dict)
+        ]
+        facts += [
             (label, config[key])
             for key, label in (
                 ("kind", "kind"), ("model", "network"), ("esnlm", "written by esnlm"),
@@ -88,7 +96,7 @@ def models(found: Found) -> Section:
         section.blocks.append(Facts(name, facts))
         parts = [
             {"part": f"{part}: {config[part]['class']}", "parameter": key, "value": _shown(value)}
-            for part in ("reservoir", "readout", "features")
+            for part in parts_of
             if isinstance(config.get(part), dict)
             for key, value in config[part]["params"].items()
         ]
@@ -158,7 +166,7 @@ def _card(path: str, title: str) -> Iterator[Block]:
     manifest = Shards(path, verify=False).manifest
     facts = [*manifest["totals"].items(), ("vocabulary", manifest["n_tokens_vocab"])]
     made = manifest.get("made_from", {})
-    facts += [(name, value) for name, value in made.items()
+    facts += [(_RULES.get(name, name), value) for name, value in made.items()
               if name not in ("sources", "tokenizer") and value is not None]  # fmt: skip
     shown = [(name.replace("_", " "), f"{value:,}" if type(value) is int else value)
              for name, value in facts]  # fmt: skip

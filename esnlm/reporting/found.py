@@ -76,6 +76,11 @@ class Found:
         """The CSVs of some kinds."""
         return [each for each in self.rows if each.kind in kinds]
 
+    def name_of(self, path: str) -> str:
+        """How the page calls a model that a file calls by its path."""
+        found = [name for name, folder in self.models.items() if folder.name == Path(path).name]
+        return found[0] if len(found) == 1 else path
+
     def config(self, name: str) -> dict[str, Any]:
         """The configuration of a model."""
         path = self.models[name]

@@ -86,10 +86,14 @@ def training(found: Found, scored: Sequence[Scored]) -> Section:
     if not logs:
         return section
     shown = {name: value for name, value in levels.items() if not name.startswith(UNIGRAMS)}
-    figure = plots.curves(logs, shown)
-    caption = "Held-out loss after so many tokens, and after so many seconds of training"
-    caption += "" if shown else "; the n-gram's line needs --held-out and --train"
-    section.blocks.append(plots.plot(figure, "training", caption))
+    for column, label in (("tokens", "tokens learned"), ("seconds", "seconds of training")):
+        figure = plots.curve(logs, shown, column, label)
+        caption = f"Held-out loss by {label}"
+        section.blocks.append(plots.plot(figure, f"training-{column}", caption))
+    if not levels:
+        section.blocks.append(
+            Text("The n-gram's line needs --held-out and --train, or the record of the run.")
+        )
     if levels:
         known = ", ".join(f"{name} {value:.4f}" for name, value in levels.items())
         section.blocks.append(

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ _OPEN = 40
 #: Rows of a table that a page shows; the others are in their file.
 LONGEST = 400
 _WIDEST = 90
+# Characters that a page must not hold: controls but line ends and tabs, and what is no character.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,10 @@ class Table:
     note: str = ""
     unfolds: bool = False
 
+    def is_number(self, column: int) -> bool:
+        """Whether a column holds numbers alone."""
+        return all(row[column].is_number or not row[column].value for row in self.rows)
+
 
 Block: TypeAlias = Text | Facts | Samples | Plot | Table
 
@@ -168,7 +175,7 @@ def rendered(title: str, summary: Sequence[Block], sections: Sequence[Section]) 
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return places.get_template("page.html").render(
+    page = places.get_template("page.html").render(
         title=title,
         summary=summary,
         sections=[section for section in sections if section.blocks],
@@ -179,3 +186,4 @@ def rendered(title: str, summary: Sequence[Block], sections: Sequence[Section]) 
         safe=Markup,
         widest=_WIDEST,
     )
+    return _FORBIDDEN.sub("\ufffd", page)

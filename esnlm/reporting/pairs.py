@@ -48,13 +48,16 @@ def judged(models: Mapping[str, Any], data: Path) -> dict[str, list[dict[Any, An
 def gathered(found: Found) -> dict[str, list[dict[Any, Any]]]:
     """Rows of the tables that `esnlm blimp --csv` wrote, by model; of one name, files tell apart.
 
+    A model that they call by its path has the name of the folder that lies here, if one does.
+
     Tables of version 0.1.0 have neither intervals nor parts.
     """
     tables: dict[str, list[dict[Any, Any]]] = {}
     for rows in found.of("minimal pairs"):
         for name in map(str, dict.fromkeys(rows.table["model"])):
             part = rows.table[rows.table["model"] == name]
-            model = name if name not in tables else f"{name}, {rows.name}"
+            model = found.name_of(name)
+            model = model if model not in tables else f"{model}, {rows.name}"
             tables[model] = [{**row, "model": model} for row in part.to_dict("records")]
     return tables
 
@@ -120,6 +123,8 @@ def _is_part(row: Row) -> bool:
 
 def _columns(rows: Sequence[Row], *without: str) -> dict[str, str]:
     known = {name for row in rows for name in row}
+    if all(_number(row.get("ties")) == 0 for row in rows):  # then the three agree
+        known -= {f"{kind}_{end}" for kind in ("strict", "correct") for end in ("lower", "upper")}
     return {name: _HEADS[name] for name in _HEADS if name in known and name not in without}
 
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from esnlm.experiments.common import figures
 from esnlm.reporting.page import Plot
@@ -19,23 +21,28 @@ def plot(figure: Figure, name: str, caption: str) -> Plot:
     return Plot(svg(figure, name, caption), caption)
 
 
-def curves(logs: Mapping[str, pd.DataFrame], levels: Mapping[str, float]) -> Figure:
-    """Held-out loss against tokens learned and against seconds, a line a log, with levels."""
-    made, axes = figures.panels(2)
-    for axis, column, label in zip(
-        axes, ("tokens", "seconds"), ("tokens learned", "seconds of training"), strict=True
-    ):
-        for number, (name, log) in enumerate(logs.items()):
-            known = log.dropna(subset="held_out_nll")
-            axis.plot(known[column], known["held_out_nll"], label=name, markersize=4,
-                      linewidth=1.4, **figures.style(number))  # fmt: skip
-        axis.set_xlabel(label)
-        for number, (name, value) in enumerate(levels.items()):
-            axis.axhline(value, color=figures.GREY, linewidth=1.1, label=f"{name} {value:.3f}",
-                         linestyle=(":", "--", "-.")[number % 3], zorder=1)  # fmt: skip
-    axes[0].set_ylabel("held-out loss, nats a token")
-    figures.legend(made, axes[0], n_columns=2)
+def curve(
+    logs: Mapping[str, pd.DataFrame], levels: Mapping[str, float], column: str, label: str
+) -> Figure:
+    """Held-out loss against a column of training logs, a line a log, with levels."""
+    made, (axis,) = figures.panels(1, size=(6.2, 4.6))
+    for number, (name, log) in enumerate(logs.items()):
+        known = log.dropna(subset="held_out_nll")
+        axis.plot(known[column], known["held_out_nll"], label=name, markersize=4,
+                  linewidth=1.4, **figures.style(number))  # fmt: skip
+    for number, (name, value) in enumerate(levels.items()):
+        axis.axhline(value, color=figures.GREY, linewidth=1.1, label=f"{name} {value:.3f}",
+                     linestyle=(":", "--", "-.")[number % 3], zorder=1)  # fmt: skip
+    axis.set(xlabel=label, ylabel="held-out loss, nats a token")
+    figures.legend(made, axis, n_columns=2)
     return made
+
+
+def plain_powers(*axes: Axis) -> None:
+    """Name the places of logarithmic axes without formulas, which `drawing` turns off."""
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def by_group(rows: Sequence[Mapping[str, Any]], kind: str) -> Figure:
@@ -69,6 +76,7 @@ def reliability(found: Mapping[str, Sequence[Any]], *, logarithmic: bool) -> Fig
                   **figures.style(number))  # fmt: skip
     if logarithmic:
         axis.set(xscale="log", yscale="log")
+        plain_powers(axis.xaxis, axis.yaxis)
     else:
         axis.set(xlim=(0, 1), ylim=(0, 1))
     axis.set(xlabel="probability given", ylabel="share that came")
@@ -118,7 +126,7 @@ def lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str], labels: tuple[s
     if values[0] > 0 and values[-1] >= 8 * values[0]:
         axis.set_xscale("log", base=2)
         axis.set_xticks(values, [f"{value:g}" for value in values])
-        axis.xaxis.set_minor_locator(figures.NullLocator())
+        axis.xaxis.set_minor_locator(NullLocator())
     axis.set(xlabel=labels[0], ylabel=labels[1])
     figures.legend(made, axis, n_columns=2)
     return made

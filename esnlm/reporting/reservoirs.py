@@ -13,7 +13,9 @@ from esnlm.reporting.page import Facts, Samples, Section, Text, six_digits
 from esnlm.utils.arrays import Floats
 
 _LAGS, _STATES = 200, 2000
-_SEEDS = (0, 1, 2)
+# Entries of a vocabulary that is one of characters.
+_CHARACTERS = 400
+_SEEDS = (0, 1)
 
 
 def diagnostics(models: Mapping[str, Any]) -> Section:
@@ -101,6 +103,7 @@ def _forgetting(forgotten: Mapping[str, Floats]) -> Figure:
         axis.plot(np.maximum(apart, 1e-9), label=name, linewidth=1.4,
                   color=figures.style(number)["color"])  # fmt: skip
     axis.set(yscale="log", xlabel="tokens read", ylabel="distance, of the first")
+    plots.plain_powers(axis.yaxis)
     figures.legend(made, axis, n_columns=2)
     return made
 
@@ -111,7 +114,7 @@ def samples(models: Mapping[str, Any]) -> Section:
     for name, model in models.items():
         if model.tokenizer_ is None:
             continue
-        n_tokens = 300 if model.tokenizer_.keeps_newlines else 60
+        n_tokens = 400 if model.n_tokens_ < _CHARACTERS else 120
         drawn = [
             (f"{name}, drawn at temperature 1, seed {seed}",
              model.sample(n_tokens, random_state=seed)) for seed in _SEEDS

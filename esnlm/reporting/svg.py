@@ -74,7 +74,8 @@ def svg(figure: Figure, name: str, label: str) -> str:
     width, height = (round(_POINTS * inches * 72) for inches in figure.get_size_inches())
     head = (
         f'<svg role="img" aria-label="{escape(label)}" viewBox="{_box(text)}" '
-        f'style="width: {width}px; aspect-ratio: {width} / {height}">'
+        f'style="width: {width}px; min-width: min(34rem, {width}px); '
+        f'aspect-ratio: {width} / {height}">'
     )
     return head + text[text.index(">") + 1 :].strip()
 
