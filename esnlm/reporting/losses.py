@@ -161,6 +161,7 @@ def calibrations(scored: Sequence[Scored]) -> Section:
         "accuracy": "most probable token is right", "confidence": "its mean probability",
     }  # fmt: skip
     kinds = {"model": "text", **dict.fromkeys(("error", "accuracy", "confidence"), "%")}
+    reliabilities: list[Block] = []
     blocks: list[Block] = [
         table("Most probable token, in 15 bins of equal width", rows, columns, kinds=kinds,
               share=False)
@@ -185,9 +186,9 @@ def calibrations(scored: Sequence[Scored]) -> Section:
             "model": "model", "low": "above", "high": "up to", "n": "predictions",
             "probability": "mean probability", "came": "share that came",
         }  # fmt: skip
-        blocks.append(
+        reliabilities.append(
             table(f"Reliability of {kind}", listed, heads, kinds={"model": "text"}, share=False,
                   unfolds=True)
         )  # fmt: skip
-    section.blocks = blocks
+    section.blocks = blocks + reliabilities
     return section
