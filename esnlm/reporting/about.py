@@ -38,7 +38,7 @@ def runs(found: Found) -> Section:
         )
     for name in found.models:
         if name not in found.records:
-            section.blocks.append(Text(f"Nothing lies beside {name} that says how it was made."))
+            section.blocks.append(Text(f"No record of the run that made {name} lies beside it."))
     made = [_made(rows.name, rows.table) for rows in found.rows if rows.kind not in NOT_SHOWN]
     made = [row for row in made if len(row) > 2]
     if made:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from esnlm.experiments.common.grid import read_rows
-from esnlm.experiments.common.run_record import RECORD, read_record, record_of
+from esnlm.experiments.common.run_record import RECORD, belongs, read_record, record_of
 from esnlm.storage.atomic import owner_of
 from esnlm.storage.model_folder import CONFIG, MODEL, WEIGHTS, read_config, unchecked_config
 from esnlm.text.shards import MANIFEST, Shards
@@ -157,7 +157,7 @@ def _add(found: Found, path: Path, name: str) -> None:
             name += "'"
         found.models[name] = path
         found.config(name)
-        if (beside := record_of(path)).is_file():
+        if (beside := record_of(path)).is_file() and belongs(read_record(beside), path):
             found.records[name] = read_record(beside)
     elif path.name.endswith(RECORD):
         if not path.with_name(path.name.removesuffix(RECORD)).is_dir():

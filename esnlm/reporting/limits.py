@@ -44,7 +44,7 @@ def _of_losses(scored: Sequence[Scored]) -> Iterator[str]:
                 rows = [row for row in each.losses("position") if row["model"] == name]
                 worst = max(rows, key=lambda row: row["nats"])
                 yield (
-                    f"{name} is worst at position {worst['group']} of a sentence:"
+                    f"{name} is worst at position {worst['group']} of a {each.sequence}:"
                     f" {worst['nats']:.3f} nats a token."
                 )
         for row in each.rows:

@@ -1,10 +1,11 @@
 """Sections on losses: of texts, along training, by group of tokens, and calibration."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from esnlm.evaluation.calibration import ReliabilityBin
 from esnlm.evaluation.measures import COLUMNS
 from esnlm.models.baselines import ORDER
 from esnlm.reporting import plots
@@ -74,15 +75,7 @@ def training(found: Found, scored: Sequence[Scored]) -> Section:
         for rows in found.of("training")
     }
     logs = {name: log for name, log in logs.items() if log["held_out_nll"].notna().any()}
-    levels: dict[str, float] = {}
-    for name, record in found.records.items():
-        for kind in (f"{ORDER}-grams", UNIGRAMS):
-            value = record.get("held_out", {}).get(kind)
-            if value is not None:
-                levels[kind if len(found.records) == 1 else f"{kind}, {name}"] = value
-    for each in scored:
-        if not levels and each.logged:
-            levels = dict(each.logged)
+    levels = _levels(found, scored)
     if not logs:
         return section
     shown = {name: value for name, value in levels.items() if not name.startswith(UNIGRAMS)}
@@ -112,6 +105,20 @@ def training(found: Found, scored: Sequence[Scored]) -> Section:
     return section
 
 
+def _levels(found: Found, scored: Sequence[Scored]) -> dict[str, float]:
+    """Losses of baselines by the records of runs, else on what such logs score of --held-out."""
+    levels: dict[str, float] = {}
+    for name, record in found.records.items():
+        for kind in (f"{ORDER}-grams", UNIGRAMS):
+            value = record.get("held_out", {}).get(kind)
+            if value is not None:
+                levels[kind if len(found.records) == 1 else f"{kind}, {name}"] = value
+    for each in scored:
+        if not levels and each.logged:
+            levels = dict(each.logged)
+    return levels
+
+
 def groups(found: Found, scored: Sequence[Scored]) -> Section:
     """Losses by frequency, position and seen n-gram, and the bins of `esnlm evaluate --bins`."""
     section = Section("groups", "Loss by frequency, position and seen n-gram")
@@ -120,6 +127,7 @@ def groups(found: Found, scored: Sequence[Scored]) -> Section:
             rows = list(each.losses(kind))
             if not rows:
                 continue
+            label = label.replace("sentence", each.sequence)
             name = f"by-{kind.split()[0]}-{number}"
             caption = f"Loss by {label}, with 95 % intervals over sentences"
             section.blocks.append(plots.plot(plots.by_group(rows, label), name, caption))
@@ -146,49 +154,43 @@ def calibrations(scored: Sequence[Scored]) -> Section:
     found = {name: each for group in scored for name, each in group.calibrations.items()}
     if not found:
         return section
-    rows = [
-        {
-            "model": name,
-            "tokens": each.n_tokens,
-            "error": six_digits(each.error),
-            "accuracy": six_digits(each.accuracy),
-            "confidence": six_digits(each.confidence),
-        }
-        for name, each in found.items()
-    ]
     columns = {
-        "model": "model", "tokens": "tokens looked at", "error": "expected calibration error",
+        "model": "model", "n_tokens": "tokens looked at", "error": "expected calibration error",
         "accuracy": "most probable token is right", "confidence": "its mean probability",
     }  # fmt: skip
+    rows = [{"model": name} | _whole(each._asdict()) for name, each in found.items()]
     kinds = {"model": "text", **dict.fromkeys(("error", "accuracy", "confidence"), "%")}
-    reliabilities: list[Block] = []
-    blocks: list[Block] = [
-        table("Most probable token, in 15 bins of equal width", rows, columns, kinds=kinds,
-              share=False)
-    ]  # fmt: skip
+    caption = "Most probable token, in 15 bins of equal width"
     best = {name: each.most_probable for name, each in found.items()}
-    all_words = {name: each.all_words for name, each in found.items()}
-    for kind, bins, logarithmic in (
-        ("the most probable token", best, False),
-        ("every token of the vocabulary", all_words, True),
-    ):
-        name = f"reliability-{'all' if logarithmic else 'best'}"
-        caption = f"Reliability of {kind}: below the diagonal the model is too sure"
-        figure = plots.reliability(bins, logarithmic=logarithmic)
-        blocks.append(plots.plot(figure, name, caption))
-        listed = [
-            {"model": model} | {key: six_digits(value) for key, value in each._asdict().items()}
-            for model, several in bins.items()
-            for each in several
-            if each.n
-        ]
-        heads = {
-            "model": "model", "low": "above", "high": "up to", "n": "predictions",
-            "probability": "mean probability", "came": "share that came",
-        }  # fmt: skip
-        reliabilities.append(
-            table(f"Reliability of {kind}", listed, heads, kinds={"model": "text"}, share=False,
-                  unfolds=True)
-        )  # fmt: skip
-    section.blocks = blocks + reliabilities
+    every = {name: each.all_words for name, each in found.items()}
+    parts = [
+        _reliability("the most probable token", best, "reliability-best"),
+        _reliability("every token of the vocabulary", every, "reliability-all", logarithmic=True),
+    ]
+    section.blocks.append(table(caption, rows, columns, kinds=kinds, share=False))
+    section.blocks += [block for several in zip(*parts, strict=True) for block in several]
     return section
+
+
+def _reliability(
+    what: str,
+    found: Mapping[str, Sequence[ReliabilityBin]],
+    name: str,
+    *,
+    logarithmic: bool = False,
+) -> tuple[Block, Block]:
+    """Plot and table of what came against the probability that was given."""
+    caption = f"Reliability of {what}: below the diagonal the model is too sure"
+    rows = [
+        {"model": model} | _whole(each._asdict())
+        for model, several in found.items()
+        for each in several
+        if each.n
+    ]
+    heads = {
+        "model": "model", "low": "above", "high": "up to", "n": "predictions",
+        "probability": "mean probability", "came": "share that came",
+    }  # fmt: skip
+    figure = plots.reliability(found, logarithmic=logarithmic)
+    listed = table(f"Reliability of {what}", rows, heads, kinds=_TEXT, share=False, unfolds=True)
+    return plots.plot(figure, name, caption), listed

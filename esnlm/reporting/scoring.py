@@ -51,8 +51,9 @@ class Scored:
     """Models that read text alike, and baselines, on the same held-out tokens.
 
     ``names`` of models first, then of baselines and mixtures with the n-grams. ``rows`` are those
-    of `esnlm evaluate`, of the models. ``logged``: losses of baselines on the part of the text that
-    training logs score. ``weights``: shares of a model beside the n-grams, one for each half.
+    of `esnlm evaluate`, of the models. ``sequence`` is what begins with a state of zero.
+    ``logged``: losses of baselines on the part of the text that training logs score. ``weights``:
+    shares of a model beside the n-grams, one for each half.
     """
 
     names: list[str]
@@ -60,6 +61,7 @@ class Scored:
     rows: list[dict[str, Any]]
     judged: Judged
     n_tokens: int
+    sequence: str = "sentence"
     logged: dict[str, float] = field(default_factory=dict)
     weights: dict[str, tuple[float, float]] = field(default_factory=dict)
     calibrations: dict[str, Calibration] = field(default_factory=dict)
@@ -134,7 +136,7 @@ def _scored(models: Mapping[str, Any], texts: Texts) -> Scored:
             found[f"{name} + n-gram"] = mixed
     options: Any = {"n_resamples": texts.n_resamples, "random_state": 0}
     judged = judged_tokens(list(found.values()), sentence, groupings, **options)
-    made = Scored(list(found), names, rows, judged, len(tokens), logged, weights)
+    made = Scored(list(found), names, rows, judged, len(tokens), first.reset, logged, weights)
     made.calibrations = {name: calibration(model, stream) for name, model in models.items()}
     return made
 

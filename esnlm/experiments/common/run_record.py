@@ -13,7 +13,7 @@ from typing import Any
 from esnlm.experiments.common.provenance import code_version
 from esnlm.experiments.common.subprocess_run import peak_rss_mib
 from esnlm.storage.atomic import write_whole
-from esnlm.storage.model_folder import ModelFormatError
+from esnlm.storage.model_folder import CONFIG, ModelFormatError
 from esnlm.storage.reading import read_bytes
 from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.storage.tensor_file import file_digest
@@ -66,8 +66,14 @@ class RunRecord:
         self.content |= facts
 
     def save(self, model: Path) -> None:
-        """Write the record beside the folder of a model."""
+        """Write the record beside the folder of the model that the run made."""
+        self.add({"model": file_digest(model / CONFIG)})
         write_whole(record_of(model), sealed(self.content))
+
+
+def belongs(record: Mapping[str, Any], model: Path) -> bool:
+    """Whether a record is of the model that lies in a folder now, not of one before it."""
+    return bool(record.get("model") == file_digest(model / CONFIG))
 
 
 def record_of(model: Path) -> Path:
