@@ -108,11 +108,13 @@ def training(found: Found, scored: Sequence[Scored]) -> Section:
 def _levels(found: Found, scored: Sequence[Scored]) -> dict[str, float]:
     """Losses of baselines by the records of runs, else on what such logs score of --held-out."""
     levels: dict[str, float] = {}
-    for name, record in found.records.items():
-        for kind in (f"{ORDER}-grams", UNIGRAMS):
-            value = record.get("held_out", {}).get(kind)
-            if value is not None:
-                levels[kind if len(found.records) == 1 else f"{kind}, {name}"] = value
+    for kind in (f"{ORDER}-grams", UNIGRAMS):
+        known = {name: r.get("held_out", {}).get(kind) for name, r in found.records.items()}
+        values = {name: value for name, value in known.items() if value is not None}
+        if len(set(values.values())) == 1:
+            levels[kind] = next(iter(values.values()))
+        else:
+            levels |= {f"{kind}, {name}": value for name, value in values.items()}
     for each in scored:
         if not levels and each.logged:
             levels = dict(each.logged)
