@@ -22,6 +22,7 @@ _COMMANDS = {
     "blimp": "Judge minimal pairs with a model.",
     "generate": "Continue a prompt.",
     "serve": "Show in a browser what models say of a sentence.",
+    "report": "One HTML page of a model, a run or a grid.",
     "export": "Write a model for other libraries.",
     "controls": "A reservoir without coupling, memory or direct connections, to CSVs, tables and a"
     " plot.",

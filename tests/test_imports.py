@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "esnlm"
 FLOORS = (
     ("__main__",),
     ("commands",),
-    ("loading", "experiments", "app"),
+    ("loading", "experiments", "app", "reporting"),
     ("evaluation", "torch", "interop"),
     ("models",),
     ("text", "reservoir", "grammars", "readouts"),
@@ -23,7 +23,7 @@ FLOORS = (
 )
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
 #: Arrows between rooms of one floor.
-SIDEWAYS = {("ngrams", "utils")}
+SIDEWAYS = {("ngrams", "utils"), ("reporting", "experiments")}
 #: Folders of `esnlm.readouts`, from the top.
 READOUT_FLOORS = (
     ("factored",),
@@ -40,7 +40,8 @@ RESERVED = {
     "lm_eval": {"interop"},
     "dask": {"experiments", "commands"},
     "distributed": {"experiments", "commands"},
-    "matplotlib": {"experiments", "commands"},
+    "jinja2": {"reporting"},
+    "matplotlib": {"experiments", "reporting", "commands"},
     "optuna": {"experiments"},
     "fastapi": {"app"},
     "uvicorn": {"app"},

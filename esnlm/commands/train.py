@@ -16,6 +16,7 @@ from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
+    from esnlm.experiments.common.run_record import RunRecord
     from esnlm.models.reservoir import LanguageModel
     from esnlm.models.training import TrainingPlan
     from esnlm.text.corpus import TokenStream
@@ -30,6 +31,7 @@ _SHORT, _PENALTY_OF_SHORT = 1 << 18, 100.0
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:
     """Fit and save; the exit status."""
+    from esnlm.experiments.common.run_record import RunRecord, check_record, data_files
     from esnlm.storage.model_folder import check_target
 
     options = with_preset(options)
@@ -39,34 +41,51 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
             if options.passes.log is not None:
                 stack.enter_context(locked(options.passes.log))
         check_target(options.out, overwrite=options.overwrite or options.passes.resume)
+        check_record(options.out)
         corpus = options.corpus.settled(text)
+        record = RunRecord(seed=options.seed)
         if options.network.model is not None:
-            return train_network(text, corpus, options)
-        for name in given(options.network):
-            raise ValueError(f"{option_name(name)} needs --model NAME")
-        return _fit(text, corpus, options)
+            with record.phase("train"):
+                status = train_network(text, corpus, options)
+        else:
+            for name in given(options.network):
+                raise ValueError(f"{option_name(name)} needs --model NAME")
+            status = _fit(text, corpus, options, record)
+        if status == 0 and os.environ.get("RANK", "0") == "0":
+            named = {"training text": text, "held-out text": options.held_out}
+            record.add({"data": {name: data_files(each) for name, each in named.items() if each}})
+            record.save(options.out)
+        return status
 
 
-def _fit(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions) -> int:
+def _fit(
+    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
+) -> int:
     """The core's reservoir and readout."""
     check_parts(options)
     running = None
     if trains_in_passes(text, options):
         running = Running(options.out, options.passes, overwrite=options.overwrite)
     plan = make_plan(options)
-    tokenizer = corpus.make_tokenizer(text)
-    model = make_model(options, len(tokenizer), tokenizer, corpus.reset)
-    model.verbose = True
-    stream = model.read(corpus.read(text, tokenizer))
-    held = model.tokenize(corpus.read(options.held_out, tokenizer)) if options.held_out else None
-    settle_penalty(model, stream, held, options)
+    with record.phase("read text"):
+        tokenizer = corpus.make_tokenizer(text)
+        model = make_model(options, len(tokenizer), tokenizer, corpus.reset)
+        model.verbose = True
+        stream = model.read(corpus.read(text, tokenizer))
+        named = options.held_out
+        held = model.tokenize(corpus.read(named, tokenizer)) if named else None
+    with record.phase("choose penalty"):
+        settle_penalty(model, stream, held, options)
     if running is not None:
-        return _in_passes(model, stream, held, running, plan)
-    model.fit(stream, held_out=held)
-    model.save(options.out)
+        return _in_passes(model, stream, held, running, plan, record)
+    with record.phase("fit"):
+        model.fit(stream, held_out=held)
+    with record.phase("save"):
+        model.save(options.out)
     print(f"{options.out}: {_summary(model)}")
     if held is not None:
-        _compare(-model.score(held), stream, held, model.n_tokens_)
+        with record.phase("score"):
+            _compare(-model.score(held), stream, held, model.n_tokens_, record)
     return 0
 
 
@@ -136,6 +155,7 @@ def _in_passes(
     held: "TokenStream | None",
     running: Running,
     plan: "TrainingPlan",
+    record: "RunRecord",
 ) -> int:
     from esnlm.models.training import Trainer
 
@@ -144,17 +164,26 @@ def _in_passes(
         return _summary(model)
 
     trainer = Trainer(model, stream, held, plan)
-    status = running.run(trainer, save)
+    with record.phase("train in passes"):
+        status = running.run(trainer, save)
     if trainer.held_out is not None and trainer.last_score is not None and status == 0:
-        _compare(trainer.last_score, stream, trainer.held_out, model.n_tokens_)
+        with record.phase("score baselines"):
+            _compare(trainer.last_score, stream, trainer.held_out, model.n_tokens_, record)
     return status
 
 
-def _compare(loss: float, stream: "TokenStream", held_out: "TokenStream", n_tokens: int) -> None:
+def _compare(
+    loss: float,
+    stream: "TokenStream",
+    held_out: "TokenStream",
+    n_tokens: int,
+    record: "RunRecord",
+) -> None:
     """Say how the model compares with n-grams of the same text."""
     from esnlm.models.baselines import ORDER, baselines
 
     unigrams, ngrams = baselines(stream, held_out, n_tokens)
+    record.add({"held_out": {"model": loss, "unigrams": unigrams, f"{ORDER}-grams": ngrams}})
     line = f"held-out perplexity {math.exp(loss):.4g}; of unigrams {math.exp(unigrams):.4g}"
     if ngrams is not None:
         line += f", of Kneser-Ney {ORDER}-grams {math.exp(ngrams):.4g}"

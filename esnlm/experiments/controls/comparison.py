@@ -5,21 +5,19 @@ accuracies: a difference is paired, and its interval is narrower than those of i
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from esnlm.evaluation import token_groups
 from esnlm.evaluation.bootstrap import percentile_intervals, resampled_sums
-from esnlm.evaluation.frequency_bins import FREQUENCY_EDGES, bin_name
 from esnlm.evaluation.minimal_pairs.pairs import Pair
+from esnlm.evaluation.token_groups import ALL, Judged, by_frequency, by_position
 from esnlm.experiments.controls.run import CONTROLS
 from esnlm.text.shards import Shards
 from esnlm.text.shuffling import target_counts
-from esnlm.utils.arrays import Array, Bools, Floats, Ints64
+from esnlm.utils.arrays import Array, Floats
 
-#: Positions of predicted tokens in their sentence, from 1, between bins.
-POSITION_EDGES = (2, 3, 5, 9, 17)
 VALUE_COLUMNS = (
     "control", "topology", "n_units", "seed", "measure", "by", "group", "n", "value", "lower",
     "upper",
@@ -28,22 +26,7 @@ DIFFERENCE_COLUMNS = (
     "control", "against", "topology", "n_units", "seed", "measure", "by", "group", "n",
     "difference", "lower", "upper",
 )  # fmt: skip
-ALL = "all"
 MEAN = "mean"
-
-
-class Judged(NamedTuple):
-    """A measure of every run in every group, and what resampling makes of it.
-
-    ``groups``: what they are by, and their names; ``sizes`` (n_groups,) in tokens or pairs;
-    ``values`` (n_runs, n_groups); ``drawn`` (n_resamples, n_runs, n_groups).
-    """
-
-    measure: str
-    groups: list[tuple[str, str]]
-    sizes: Ints64
-    values: Floats
-    drawn: Floats
 
 
 def judged_tokens(
@@ -60,29 +43,8 @@ def judged_tokens(
     sentence = np.repeat(np.arange(n), stream.lengths)[marks]
     position = (np.arange(len(marks)) - np.repeat(stream.starts, stream.lengths))[marks]
     counts = target_counts(train.stream(), len(train.tokenizer))[tokens]
-    places = [np.zeros(len(tokens), dtype=int)]
-    groups = [("all", ALL)]
-    for by, values, edges in (
-        ("frequency", counts, FREQUENCY_EDGES),
-        ("position", position, POSITION_EDGES),
-    ):
-        places.append(np.searchsorted(edges, values, side="right") + len(groups))
-        groups += [(by, name) for name in _names(by, edges)]
-
-    def by_sentence(values: Array | None) -> Floats:
-        size = n * len(groups)
-        sums = [np.bincount(sentence * len(groups) + at, values, size) for at in places]
-        return np.sum(sums, axis=0, dtype=np.float64).reshape(n, len(groups))
-
-    sizes = by_sentence(None)
-    blocks = np.hstack([sizes, *(by_sentence(-np.asarray(each, float)) for each in scores)])
-    whole, drawn = blocks.sum(axis=0), resampled_sums(blocks, **options)
-    shape = len(scores), len(groups)
-    with np.errstate(invalid="ignore"):
-        values = whole[len(groups) :].reshape(shape) / whole[: len(groups)]
-        means = drawn[:, len(groups) :].reshape(-1, *shape) / drawn[:, None, : len(groups)]
-    totals = whole[: len(groups)].astype(np.int64)
-    return _known(Judged("nats", groups, totals, values, means), totals > 0)
+    groupings = by_frequency(counts), by_position(position)
+    return token_groups.judged_tokens(scores, sentence, groupings, **options)
 
 
 def judged_pairs(pairs: Sequence[Pair], credit: Floats, **options: Any) -> Judged:
@@ -179,19 +141,3 @@ def _by_control(
         if len(of_seeds) > 1:
             of_seeds[MEAN] = [place for (place,) in of_seeds.values()]
     return found
-
-
-def _known(judged: Judged, member: Bools) -> Judged:
-    """Without groups that nothing falls in."""
-    groups = [group for group, is_in in zip(judged.groups, member, strict=True) if is_in]
-    values, drawn = judged.values[:, member], judged.drawn[..., member]
-    return Judged(judged.measure, groups, judged.sizes[member], values, drawn)
-
-
-def _names(by: str, edges: Sequence[int]) -> list[str]:
-    if by == "frequency":
-        return [bin_name(*pair) for pair in pairwise([-np.inf, *edges, np.inf])]
-    names = [
-        f"{low}-{high - 1}" if high > low + 1 else f"{low}" for low, high in pairwise((1, *edges))
-    ]
-    return [*names, f"{edges[-1]}+"]

@@ -1,0 +1,80 @@
+"""``esnlm report``: one HTML page of models, runs and grids."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from esnlm.commands.options.common import Device, Documents, File, group
+from esnlm.commands.options.corpus import split_of
+from esnlm.commands.options.values import integer
+from esnlm.storage.results import results
+
+Folders = Annotated[
+    tuple[Path, ...],
+    Parameter(
+        "FOLDER",
+        help="Folders of models, of runs with their logs and CSVs, of grids; or such files.",
+    ),
+]
+
+
+@group()
+class ReportOptions:
+    """Options of ``esnlm report``."""
+
+    out: File
+    """The page to write, such as report.html."""
+    overwrite: bool = False
+    """Replace a page that is there."""
+    title: Annotated[str | None, Parameter(metavar="TEXT")] = None
+    """Heading of the page (default: the names of the folders)."""
+    held_out: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
+    """Text to score models on: losses by group of tokens, calibration."""
+    train: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
+    """Training text: frequencies and n-grams, beside --held-out."""
+    blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    """Minimal pairs for models to judge."""
+    resamples: Annotated[int, integer("R", 1)] = 10_000
+    """Of sentences, for the intervals."""
+    documents: Documents = None
+    device: Device = None
+
+
+def report(folders: Folders, /, *, options: ReportOptions) -> int:
+    """Gather, score where text is given, and write the page; the exit status."""
+    if not folders:
+        raise ValueError("esnlm report needs a FOLDER: a model, a run or a grid")
+    if options.train and not options.held_out:
+        raise ValueError("--train needs --held-out TEXT: what it is counted for is scored there")
+    from esnlm.loading import load_model
+    from esnlm.reporting import report as reporting
+    from esnlm.reporting.found import find
+    from esnlm.storage.atomic import write_whole
+    from esnlm.utils.messages import log
+
+    read: list[str | Path] = [*folders, *options.held_out, *options.train]
+    with results([(options.out, None)], read, overwrite=options.overwrite):
+        found = find(folders)
+        if (options.held_out or options.blimp) and not found.models:
+            raise ValueError("--held-out and --blimp need a model: no folder holds one")
+        models = {}
+        for name, folder in found.models.items():
+            log.info(f"reading {name}")
+            models[name] = load_model(folder, options.device)
+        page = reporting.report(
+            options.title or ", ".join(dict.fromkeys(folder.name or "." for folder in folders)),
+            reporting.Sources(
+                found,
+                models,
+                lambda model: split_of(model, options.documents),
+                options.held_out,
+                options.train,
+                options.blimp,
+                options.resamples,
+            ),
+        )
+        write_whole(options.out, page)
+    parts = f"{len(found.models)} models, {len(found.rows)} tables"
+    print(f"{options.out}: {len(page.encode()):,} bytes, of {parts}")
+    return 0

@@ -1,0 +1,99 @@
+"""The section on what reservoir, direct connections and n-grams each add."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from esnlm.experiments.controls.run import CONTROLS
+from esnlm.reporting import plots
+from esnlm.reporting.found import Found
+from esnlm.reporting.losses import numbers
+from esnlm.reporting.page import Section, Text, six_digits, table
+from esnlm.reporting.scoring import NGRAMS, Scored
+
+#: Control -> what it leaves, in the words of the question.
+_LEFT = {
+    "full": "reservoir and direct connections",
+    "no_direct": "reservoir alone",
+    "direct_alone": "direct connections alone",
+    "uncoupled": "traces of each input and direct connections",
+    "last_token": "the last token's state and direct connections",
+    "no_direct_uncoupled": "traces of each input alone",
+}
+_VALUE = {
+    "control": "control", "left": "what is left", "topology": "topology", "n_units": "units",
+    "seed": "seed", "n": "of", "value": "value", "lower": "95 % from", "upper": "to",
+}  # fmt: skip
+
+
+def section(found: Found, scored: Sequence[Scored]) -> Section:
+    """Controls of `esnlm controls`, and models beside n-grams and with them."""
+    made = Section("ablation", "What each part adds")
+    for rows in found.of("values of controls"):
+        _controls(made, numbers(rows, "value", "lower", "upper", "n"), rows.name)
+    for rows in found.of("differences of controls"):
+        whole = rows.table[rows.table["by"] == "all"]
+        columns = {
+            "control": "control", "against": "less", "measure": "measure", "topology": "topology",
+            "seed": "seed", "difference": "difference", "lower": "95 % from", "upper": "to",
+        }  # fmt: skip
+        made.blocks.append(
+            table(f"{rows.name}: paired differences", whole.to_dict("records"), columns,
+                  kinds={"seed": "text"}, share=False)
+        )  # fmt: skip
+    for each in scored:
+        if each.weights:
+            _with_ngrams(made, each)
+    return made
+
+
+def _controls(made: Section, values: pd.DataFrame, name: str) -> None:
+    whole = values[values["by"] == "all"]
+    told = [f"{key}: {control.says}" for key, control in CONTROLS.items()
+            if key in set(whole["control"])]  # fmt: skip
+    made.blocks.append(Text("The controls:", told))
+    for measure, label, kind in (("nats", "nats a token", ""), ("accuracy", "BLiMP", "%")):
+        part = whole[whole["measure"] == measure]
+        if part.empty:
+            continue
+        # Means over seeds where there are several; else the one seed.
+        mean = part[part["seed"] == "mean"]
+        shown = mean if len(mean) else part
+        shown = shown.drop_duplicates(["control", "topology", "n_units"])
+        figure = plots.bars(
+            [f"{_LEFT.get(c, c)} ({t})" for c, t in zip(shown["control"], shown["topology"],
+                                                       strict=True)],
+            ((100 if kind else 1) * shown["value"]).to_list(),
+            f"{label}{', %' if kind else ''}",
+        )  # fmt: skip
+        caption = f"{name}: {label} of each control{', mean over seeds' if len(mean) else ''}"
+        made.blocks.append(plots.plot(figure, f"ablation-{len(made.blocks)}", caption))
+        rows = part.assign(left=part["control"].map(lambda c: _LEFT.get(c, c)))
+        made.blocks.append(
+            table(f"{name}: {label}", rows.to_dict("records"), _VALUE,
+                  kinds={"seed": "text", **dict.fromkeys(("value", "lower", "upper"), kind)},
+                  share=False)
+        )  # fmt: skip
+
+
+def _with_ngrams(made: Section, each: Scored) -> None:
+    rows: list[dict[str, Any]] = []
+    for row in each.losses("all"):
+        model = row["model"].removesuffix(" + n-gram")
+        weights = each.weights.get(model) if model != row["model"] else None
+        share = "" if weights is None else " and ".join(f"{weight:.3f}" for weight in weights)
+        rows.append({key: six_digits(value) for key, value in row.items()} | {"share": share})
+    columns = {
+        "model": "model", "nats": "nats a token", "lower": "95 % from", "upper": "to",
+        "share": "share of the model in the mean",
+    }  # fmt: skip
+    caption = f"Alone, and as a mean with the {NGRAMS} of --train, on --held-out"
+    kinds = {"model": "text", "share": "text"}
+    made.blocks.append(table(caption, rows, columns, kinds=kinds, share=False))
+    made.blocks.append(
+        Text(
+            "Two shares: each half of the held-out sentences, odd and even ones, is scored with the"
+            " share that is the likeliest on the other half."
+        )
+    )

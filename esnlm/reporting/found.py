@@ -1,0 +1,204 @@
+"""What lies in the folders of a report: models, shards, records of runs, and CSVs by kind."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from esnlm.experiments.common.grid import read_rows
+from esnlm.experiments.common.run_record import RECORD, belongs, read_record, record_of
+from esnlm.storage.atomic import owner_of
+from esnlm.storage.model_folder import CONFIG, MODEL, WEIGHTS, read_config, unchecked_config
+from esnlm.text.shards import MANIFEST, Shards
+
+#: Kind of a CSV -> columns by which it is known; the first kind that fits is taken.
+KINDS = {
+    "training": ("pass", "tokens", "share", "held_out_nll", "held_out_perplexity", "seconds"),
+    "bins": ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower", "upper"),
+    "evaluation": ("model", "text", "n_tokens", "n_words", "nll_per_token", "unknown_share"),
+    "minimal pairs": ("model", "level", "paradigm", "phenomenon", "n_pairs", "accuracy", "ties"),
+    "scores of pairs": ("model", "paradigm", "pair", "good", "bad", "credit"),
+    "surprisals": ("text", "document", "sentence", "string", "surprisal_bits"),
+    "differences of controls": ("control", "against", "measure", "by", "group", "difference"),
+    "values of controls": ("control", "measure", "by", "group", "value", "lower", "upper"),
+    "controls": ("control", "n_units", "nll_per_token", "perplexity"),
+    "natural": ("n_units", "connectivity", "leak", "min_leak", "nll_per_token", "blimp"),
+    "elman": ("readout", "features", "n_units", "seed", "perplexity", "oracle_perplexity"),
+    "elman n-grams": ("order", "seed", "perplexity", "cosine", "oracle_perplexity"),
+    "compare": ("model", "plan", "n_steps", "held_out_nll", "machine"),
+    "text": ("dataset", "tokenizer", "model", "size", "settings", "nll_per_token"),
+    "shakespeare": ("model", "size", "cross_entropy", "window_cross_entropy"),
+    "dyck": ("model", "n_units", "seed", "right", "validation_right", "right_by_distance"),
+    "trials": ("trial", "state", "nats", "share", "seconds"),
+    "importance": ("parameter", "importance", "among", "trials"),
+    "benchmark": ("benchmark", "setting", "ours", "peer", "ratio", "unit"),
+    "table": (),
+}
+#: CSVs too long to be shown, of which a report says only that they are there.
+NOT_SHOWN = ("scores of pairs", "surprisals")
+#: Files that a report reads at most: more is a folder named by mistake.
+MOST_FILES = 1000
+_LARGEST_CSV = 1 << 26
+_DEEPEST = 5
+
+
+class ReportError(ValueError):
+    """A folder that a report cannot be made of."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A CSV: its kind of `KINDS`, where it lies, how the page calls it, and its fields as text."""
+
+    kind: str
+    path: Path
+    name: str
+    table: pd.DataFrame
+
+
+@dataclass
+class Found:
+    """All that lies in some folders.
+
+    ``models`` are folders by the name that the page calls them; ``shards`` folders; ``records``
+    what `esnlm train` wrote beside a model, by the same names.
+    """
+
+    models: dict[str, Path] = field(default_factory=dict)
+    shards: list[Path] = field(default_factory=list)
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    rows: list[Rows] = field(default_factory=list)
+
+    def of(self, *kinds: str) -> list[Rows]:
+        """The CSVs of some kinds."""
+        return [each for each in self.rows if each.kind in kinds]
+
+    def name_of(self, path: str) -> str:
+        """How the page calls a model that a file calls by its path."""
+        found = [name for name, folder in self.models.items() if folder.name == Path(path).name]
+        return found[0] if len(found) == 1 else path
+
+    def config(self, name: str) -> dict[str, Any]:
+        """The configuration of a model."""
+        path = self.models[name]
+        is_foreign = unchecked_config(path).get("model_type") == "gpt2"
+        return {"kind": "torch", "model": "gpt2"} if is_foreign else read_config(path)
+
+
+def find(paths: Sequence[Path]) -> Found:
+    """Read what lies in folders, their subfolders, and in single files.
+
+    Raises ReportError where a path does not exist or holds nothing that a report shows, and
+    where a CSV is empty, cut or altered; ModelFormatError, ShardsError where a folder is not whole.
+    """
+    found = Found()
+    several = len(paths) > 1
+    for path in paths:
+        if not path.exists():
+            raise ReportError(f"no such file or folder: {path}")
+        before = _size(found)
+        home = path.parent if path.is_file() or _is_model(path) else path
+        for each in _parts(path):
+            name = each.relative_to(home).as_posix() if each != home else each.name
+            if several and home == path:
+                name = f"{path.name}/{name}"
+            _add(found, each, name)
+        if _size(found) == before:
+            raise ReportError(
+                f"{path} holds nothing that a report shows: expected a folder that train or ngram"
+                " wrote, one of a study with its CSVs, or a folder of these"
+            )
+    return found
+
+
+def _size(found: Found) -> int:
+    return len(found.models) + len(found.shards) + len(found.rows) + len(found.records)
+
+
+def _parts(path: Path, depth: int = 0) -> Iterator[Path]:
+    """Models, shards, records and CSVs of a folder, in the order of their names."""
+    if path.is_file() or _is_model(path) or (path / MANIFEST).is_file():
+        yield path
+        return
+    if depth > _DEEPEST:
+        return
+    for number, each in enumerate(sorted(path.iterdir())):
+        if number >= MOST_FILES:
+            raise ReportError(
+                f"{path} holds more than {MOST_FILES} files: name the folder of a model, a run or"
+                " a grid"
+            )
+        if each.name.startswith(".") or owner_of(each.name) is not None:
+            continue
+        if each.is_dir() or each.suffix == ".csv" or each.name.endswith(RECORD):
+            yield from _parts(each, depth + 1)
+
+
+def _is_model(path: Path) -> bool:
+    if not (path / CONFIG).is_file():
+        return False
+    config = unchecked_config(path)
+    ours = config.get("format") == MODEL.name or config.get("model_type") == "gpt2"
+    # Whoever reads a configuration that was cut is told so, not that nothing is there.
+    return ours or (not config and (path / WEIGHTS).is_file())
+
+
+def _add(found: Found, path: Path, name: str) -> None:
+    if path.is_dir() and (path / MANIFEST).is_file():
+        Shards(path, verify=False)
+        found.shards.append(path)
+    elif path.is_dir():
+        if path in found.models.values():
+            return
+        while name in found.models:
+            name += "'"
+        found.models[name] = path
+        found.config(name)
+        if (beside := record_of(path)).is_file() and belongs(read_record(beside), path):
+            found.records[name] = read_record(beside)
+    elif path.name.endswith(RECORD):
+        if not path.with_name(path.name.removesuffix(RECORD)).is_dir():
+            found.records[name.removesuffix(RECORD)] = read_record(path)
+    elif all(path != each.path for each in found.rows):
+        table = read_csv(path)
+        found.rows.append(Rows(_kind(table), path, name, table))
+
+
+def _kind(table: pd.DataFrame) -> str:
+    return next(kind for kind, names in KINDS.items() if set(names) <= set(table.columns))
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """The rows of a CSV, every field as it is written.
+
+    Raises ReportError where the file is empty or no CSV, ends inside a line, has a line of more or
+    fewer fields than columns, or a row whose checksum differs.
+    """
+    if (size := path.stat().st_size) > _LARGEST_CSV:
+        raise ReportError(f"{path} has {size} bytes, expected at most {_LARGEST_CSV}")
+    try:
+        text = path.read_bytes().decode()
+        with open(path, newline="", encoding="utf-8") as file:
+            head, *lines = csv.reader(file)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ReportError(f"{path} is no CSV: {error}") from error
+    except ValueError as error:
+        raise ReportError(f"{path} is empty: expected a CSV with its columns") from error
+    if not text.endswith("\n"):
+        raise ReportError(f"{path} ends inside a line: it was cut, or is still being written")
+    if len(set(head)) < len(head):
+        raise ReportError(f"{path} names a column twice: {','.join(head)[:200]}")
+    for number, line in enumerate(lines, start=2):
+        if len(line) != len(head):
+            raise ReportError(
+                f"row {number} of {path} has {len(line)} fields, expected {len(head)}: it was cut,"
+                " or is no CSV of esnlm"
+            )
+    table = pd.DataFrame(lines, columns=head, dtype=str)
+    if head[-1] == "checksum":
+        read_rows(path)  # it checks them
+        table = table.drop(columns="checksum")
+    return table

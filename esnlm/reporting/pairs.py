@@ -1,0 +1,137 @@
+"""The section on minimal pairs: phenomena, intervals, what ties count, parts of the pairs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from esnlm.reporting import plots
+from esnlm.reporting.found import Found, ReportError
+from esnlm.reporting.page import Section, Text, six_digits, table
+
+_HEADS = {
+    "model": "model", "phenomenon": "phenomenon", "paradigm": "paradigm", "subset": "part",
+    "mean_over": "mean over", "accuracy": "ties half", "lower": "95 % from", "upper": "to",
+    "strict": "ties wrong", "strict_lower": "wrong, from", "strict_upper": "wrong, to",
+    "correct": "ties right", "correct_lower": "right, from", "correct_upper": "right, to",
+    "ties": "ties",
+    "n_pairs": "pairs", "n_paradigms": "paradigms",
+}  # fmt: skip
+_SHARES = (
+    "accuracy", "lower", "upper", "strict", "strict_lower", "strict_upper", "correct",
+    "correct_lower", "correct_upper",
+)  # fmt: skip
+_KINDS = dict.fromkeys(_SHARES, "%") | dict.fromkeys(
+    ("model", "phenomenon", "paradigm", "subset", "mean_over"), "text"
+)
+
+Row = Mapping[Any, Any]
+
+
+def judged(models: Mapping[str, Any], data: Path) -> dict[str, list[dict[Any, Any]]]:
+    """Rows of `esnlm blimp` for each model."""
+    from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+    from esnlm.evaluation.minimal_pairs.scores import score_pairs
+    from esnlm.evaluation.minimal_pairs.subsets import subsets
+    from esnlm.evaluation.minimal_pairs.table import tabulate
+
+    pairs = read_pairs(data)
+    parts = subsets(pairs)
+    return {
+        name: [
+            {key: six_digits(value) for key, value in row.items()}
+            for row in tabulate(pairs, score_pairs(model, pairs, verbose=True), name, parts)
+        ]
+        for name, model in models.items()
+    }
+
+
+def gathered(found: Found) -> dict[str, list[dict[Any, Any]]]:
+    """Rows of the tables that `esnlm blimp --csv` wrote, by model; of one name, files tell apart.
+
+    A model that they call by its path has the name of the folder that lies here, if one does.
+
+    Tables of version 0.1.0 have neither intervals nor parts.
+    """
+    tables: dict[str, list[dict[Any, Any]]] = {}
+    for rows in found.of("minimal pairs"):
+        for name in map(str, dict.fromkeys(rows.table["model"])):
+            part = rows.table[rows.table["model"] == name]
+            model = found.name_of(name)
+            model = model if model not in tables else f"{model}, {rows.name}"
+            tables[model] = [{**row, "model": model} for row in part.to_dict("records")]
+    return tables
+
+
+def section(tables: Mapping[str, Sequence[Row]]) -> Section:
+    """Phenomena and parts of the pairs as tables, the phenomena as a plot, paradigms below."""
+    made = Section("pairs", "Minimal pairs")
+    if not tables:
+        return made
+    rows = [row for several in tables.values() for row in several]
+    summed = {model: phenomena(several) for model, several in tables.items()}
+    figure = plots.phenomena(summed)
+    caption = "Accuracy by phenomenon, with 95 % intervals over the pairs of each paradigm"
+    made.blocks.append(plots.plot(figure, "phenomena", caption))
+    whole = [row for row in rows if row["level"] == "overall" or _is_part(row)]
+    made.blocks.append(
+        table("All pairs, and parts of them", whole, _columns(whole, "phenomenon", "paradigm"),
+              kinds=_KINDS, share=False)
+    )  # fmt: skip
+    listed = [row for row in rows if row["level"] == "phenomenon"]
+    columns = _columns(listed, "paradigm", "subset", "mean_over")
+    made.blocks.append(table("By phenomenon", listed, columns, kinds=_KINDS, share=False))
+    made.blocks.append(
+        Text(
+            "A tie, two sentences of equal probability, counts half, as wrong or as right."
+            " not_permuted leaves out the paradigms whose two sentences have the same words in"
+            " another order, other_items also those of the same lexical items. Figures are means"
+            " over paradigms unless they say otherwise; chance is 50 %."
+        )
+    )
+    parts = [row for row in rows if row["level"] == "subset" and not _is_part(row)]
+    if parts:
+        columns = _columns(parts, "paradigm", "mean_over")
+        made.blocks.append(
+            table("By phenomenon, of parts of the pairs", parts, columns, kinds=_KINDS,
+                  share=False, unfolds=True)
+        )  # fmt: skip
+    paradigms = [row for row in rows if row["level"] == "paradigm"]
+    made.blocks.append(
+        table("By paradigm", paradigms, _columns(paradigms, "subset", "mean_over", "n_paradigms"),
+              kinds=_KINDS, share=False, unfolds=True)
+    )  # fmt: skip
+    return made
+
+
+def phenomena(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Accuracy and interval of each phenomenon and overall, as numbers."""
+    return [
+        {
+            "phenomenon": row["phenomenon"],
+            **{name: _number(row.get(name)) for name in ("accuracy", "lower", "upper")},
+            "ties": _number(row["ties"]),
+            "n_pairs": _number(row["n_pairs"]),
+        }
+        for row in rows
+        if row["level"] in ("phenomenon", "overall")
+    ]
+
+
+def _is_part(row: Row) -> bool:
+    return row["level"] == "subset" and row["paradigm"] == "overall"
+
+
+def _columns(rows: Sequence[Row], *without: str) -> dict[str, str]:
+    known = {name for row in rows for name in row}
+    if all(_number(row.get("ties")) == 0 for row in rows):  # then the three agree
+        known -= {f"{kind}_{end}" for kind in ("strict", "correct") for end in ("lower", "upper")}
+    return {name: _HEADS[name] for name in _HEADS if name in known and name not in without}
+
+
+def _number(value: Any) -> float | None:
+    if value in (None, ""):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        raise ReportError(f"a table of minimal pairs holds {value!r}, expected a number") from None

@@ -1,0 +1,144 @@
+"""Plots of a report, each as SVG in its page."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+from esnlm.experiments.common import figures
+from esnlm.reporting.page import Plot
+from esnlm.reporting.svg import svg
+
+_DASHES = ("-", "--", ":", "-.")
+
+
+def plot(figure: Figure, name: str, caption: str) -> Plot:
+    """A figure as a block of a page."""
+    return Plot(svg(figure, name, caption), caption)
+
+
+def curve(
+    logs: Mapping[str, pd.DataFrame], levels: Mapping[str, float], column: str, label: str
+) -> Figure:
+    """Held-out loss against a column of training logs, a line a log, with levels."""
+    made, (axis,) = figures.panels(1, size=(6.2, 4.6))
+    for number, (name, log) in enumerate(logs.items()):
+        known = log.dropna(subset="held_out_nll")
+        axis.plot(known[column], known["held_out_nll"], label=name, markersize=4,
+                  linewidth=1.4, **figures.style(number))  # fmt: skip
+    for number, (name, value) in enumerate(levels.items()):
+        axis.axhline(value, color=figures.GREY, linewidth=1.1, label=f"{name} {value:.3f}",
+                     linestyle=(":", "--", "-.")[number % 3], zorder=1)  # fmt: skip
+    axis.set(xlabel=label, ylabel="held-out loss, nats a token")
+    figures.legend(made, axis, n_columns=2)
+    return made
+
+
+def plain_powers(*axes: Axis) -> None:
+    """Name the places of logarithmic axes without formulas, which `drawing` turns off."""
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
+
+
+def by_group(rows: Sequence[Mapping[str, Any]], kind: str) -> Figure:
+    """Losses with intervals: a place for each group, a mark for each model."""
+    table = pd.DataFrame(rows)
+    made, (axis,) = figures.panels(1, size=(8.0, 4.4))
+    groups = list(dict.fromkeys(table["group"]))
+    models = list(dict.fromkeys(table["model"]))
+    for number, name in enumerate(models):
+        part = table[table["model"] == name]
+        shift = 0.12 * (number - (len(models) - 1) / 2)
+        bars = [part["nats"] - part["lower"], part["upper"] - part["nats"]]
+        axis.errorbar([groups.index(group) + shift for group in part["group"]], part["nats"],
+                      yerr=np.maximum(bars, 0), label=name, capsize=2, linestyle="none",
+                      markersize=5, **figures.style(number))  # fmt: skip
+    axis.set_xticks(range(len(groups)), groups)
+    axis.set(ylabel="loss, nats a token", xlabel=kind)
+    figures.legend(made, axis, n_columns=2)
+    return made
+
+
+def reliability(found: Mapping[str, Sequence[Any]], *, logarithmic: bool) -> Figure:
+    """What came against the probability that was given, by bin; the diagonal is calibrated."""
+    made, (axis,) = figures.panels(1, size=(5.6, 5.4))
+    low = 1e-7 if logarithmic else 0.0
+    axis.plot([low, 1], [low, 1], color=figures.GREY, linestyle=":", linewidth=1.2,
+              label="calibrated")  # fmt: skip
+    for number, (name, bins) in enumerate(found.items()):
+        known = [(each.probability, each.came) for each in bins if each.n and each.came > 0]
+        axis.plot(*np.array(known).reshape(-1, 2).T, label=name, linewidth=1.2, markersize=5,
+                  **figures.style(number))  # fmt: skip
+    if logarithmic:
+        axis.set(xscale="log", yscale="log")
+        plain_powers(axis.xaxis, axis.yaxis)
+    else:
+        axis.set(xlim=(0, 1), ylim=(0, 1))
+    axis.set(xlabel="probability given", ylabel="share that came")
+    figures.legend(made, axis, n_columns=2)
+    return made
+
+
+def phenomena(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+    """Accuracies by phenomenon with intervals, overall last, a mark for each model."""
+    first = next(iter(tables.values()))
+    order = {row["phenomenon"]: row["accuracy"] for row in first}
+    names = sorted(order, key=lambda name: (name == "overall", -order[name]))
+    made, (axis,) = figures.panels(1, size=(8.0, 1.8 + 0.36 * len(names)))
+    axis.axvline(50, color=figures.GREY, linewidth=1, linestyle=":", label="chance")
+    for number, (model, rows) in enumerate(tables.items()):
+        shift = 0.16 * (number - (len(tables) - 1) / 2)
+        style = figures.style(number)
+        for row in rows:
+            if row["phenomenon"] not in order:
+                continue
+            place = names.index(row["phenomenon"]) + shift
+            axis.plot(100 * row["accuracy"], place, markersize=6, linestyle="none",
+                      label=model if row is rows[-1] else None, **style)  # fmt: skip
+            if row["lower"] is not None:
+                axis.hlines(place, 100 * row["lower"], 100 * row["upper"], linewidth=1.4,
+                            color=style["color"])  # fmt: skip
+    axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    axis.invert_yaxis()
+    axis.set(xlim=(0, 102), xlabel="pairs chosen rightly (%), ties counting half")
+    figures.legend(made, axis, n_columns=3)
+    return made
+
+
+def lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str], labels: tuple[str, str]) -> Figure:
+    """Means of ``y`` against ``x`` with their range over what else differs, a line a group."""
+    made, (axis,) = figures.panels(1)
+    shown = [name for name in by if rows[name].nunique(dropna=False) > 1] or list(by[:1])
+    tones, dashes = (list(dict.fromkeys(rows[name])) for name in (shown[0], shown[-1]))
+    for _, part in rows.groupby(list(shown), sort=False, dropna=False):
+        first = part.iloc[0]
+        label = ", ".join(f"{name.replace('_', ' ')} {first[name]}" for name in shown)
+        style = figures.style(tones.index(first[shown[0]]))
+        if len(shown) > 1:
+            style["linestyle"] = _DASHES[dashes.index(first[shown[-1]]) % len(_DASHES)]
+        figures.band(axis, part, x, y, label=label, **style)
+    values = sorted(rows[x].unique())
+    if values[0] > 0 and values[-1] >= 8 * values[0]:
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(values, [f"{value:g}" for value in values])
+        axis.xaxis.set_minor_locator(NullLocator())
+    axis.set(xlabel=labels[0], ylabel=labels[1])
+    figures.legend(made, axis, n_columns=2)
+    return made
+
+
+def bars(names: Sequence[str], values: Sequence[float], label: str) -> Figure:
+    """A bar for each name, in the order given."""
+    made, (axis,) = figures.panels(1, size=(8.0, 1.2 + 0.34 * len(names)))
+    axis.barh(range(len(names)), values, color=figures.BLUE, height=0.6)
+    axis.set_yticks(range(len(names)), list(names))
+    axis.invert_yaxis()
+    axis.grid(axis="x", color="#DDDDDD", linewidth=0.6)
+    axis.grid(axis="y", visible=False)
+    axis.set_xlabel(label)
+    return made

@@ -1,0 +1,197 @@
+"""Scores of a report's models on text that is given to it, beside n-grams of the training text."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from esnlm.evaluation.calibration import Calibration, calibration
+from esnlm.evaluation.measures import Evaluation, is_shards
+from esnlm.evaluation.measures import Scored as Part
+from esnlm.evaluation.token_groups import (
+    Judged,
+    by_frequency,
+    by_position,
+    by_seen,
+    judged_tokens,
+)
+from esnlm.models.baselines import ORDER
+from esnlm.models.ngram import NgramLanguageModel
+from esnlm.ngrams.seen import longest_seen
+from esnlm.text.corpus import TextCorpus, TokenStream
+from esnlm.text.shards import Shards
+from esnlm.text.shuffling import evenly_spaced, target_counts
+from esnlm.utils.arrays import Bools, Floats, Ints64
+from esnlm.utils.interpolation import interpolated, likeliest_weight
+from esnlm.utils.memory import check_memory
+
+#: How tables call the baselines that are counted in the training text.
+NGRAMS = f"Kneser-Ney {ORDER}-gram"
+UNIGRAMS = "unigrams"
+#: Tokens of a block that is drawn as a whole where there are no sentences (Mahto et al.).
+_BLOCK = 100
+#: Held-out tokens that `esnlm train` scores along the way, unless it is told otherwise.
+_LOGGED = 1 << 15
+_NGRAM_BYTES = 120
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What a report computes from: held-out and training text, and what a document is in it."""
+
+    held_out: Sequence[str]
+    train: Sequence[str]
+    split_of: Callable[[Any], str]
+    n_resamples: int = 10_000
+
+
+@dataclass
+class Scored:
+    """Models that read text alike, and baselines, on the same held-out tokens.
+
+    ``names`` of models first, then of baselines and mixtures with the n-grams. ``rows`` are those
+    of `esnlm evaluate`, of the models. ``sequence`` is what begins with a state of zero.
+    ``logged``: losses of baselines on the part of the text that training logs score. ``weights``:
+    shares of a model beside the n-grams, one for each half.
+    """
+
+    names: list[str]
+    models: list[str]
+    rows: list[dict[str, Any]]
+    judged: Judged
+    n_tokens: int
+    sequence: str = "sentence"
+    logged: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, tuple[float, float]] = field(default_factory=dict)
+    calibrations: dict[str, Calibration] = field(default_factory=dict)
+
+    def losses(self, by: str) -> Iterator[dict[str, Any]]:
+        """Rows of model, group, number of tokens, loss and its interval, by a grouping."""
+        intervals = self.judged.intervals()
+        for run, name in enumerate(self.names):
+            for place, (kind, group) in enumerate(self.judged.groups):
+                if kind == by:
+                    low, high = intervals[run, place]
+                    yield {
+                        "model": name,
+                        "group": group,
+                        "n_tokens": int(self.judged.sizes[place]),
+                        "nats": float(self.judged.values[run, place]),
+                        "lower": float(low),
+                        "upper": float(high),
+                    }
+
+    def loss(self, name: str) -> float:
+        """Loss of all tokens."""
+        return float(self.judged.values[self.names.index(name), 0])
+
+
+def scored(models: Mapping[str, Any], texts: Texts) -> list[Scored]:
+    """Score models, those with one tokenizer together; needs held-out text.
+
+    With training text, n-grams and unigrams of it stand beside them, and tokens are grouped by
+    their frequency in it, and by the longest n-gram of it that ends there.
+    """
+    alike: dict[str, dict[str, Any]] = {}
+    for name, model in models.items():
+        tokenizer = None if model.tokenizer_ is None else model.tokenizer_.to_json()
+        alike.setdefault(repr((tokenizer, model.reset, model.n_tokens_)), {})[name] = model
+    return [_scored(each, texts) for each in alike.values()]
+
+
+def _scored(models: Mapping[str, Any], texts: Texts) -> Scored:
+    (first, *_), names = models.values(), list(models)
+    split = texts.split_of(first)
+    parts: list[Part] = []
+    evaluation = Evaluation(list(models.values()), names, split, verbose=True)
+    rows = evaluation.rows(
+        texts.held_out,
+        lambda _, part: parts.append(replace(part, docs=())),
+    )
+    stream = _joined([part.stream for part in parts])
+    marks = np.concatenate([part.predicted for part in parts])
+    runs = zip(*(part.scores for part in parts), strict=True)
+    found = {name: np.concatenate(each)[marks] for name, each in zip(names, runs, strict=True)}
+    tokens = np.asarray(stream.tokens)[marks].astype(np.int64)
+    sentence, position = _places(stream, marks)
+    groupings = [] if stream.starts is None else [by_position(position)]
+    logged, weights = {}, {}
+    if texts.train:
+        train = _read(first, texts.train, split)
+        ngrams = _counted(first, train)
+        counts = target_counts(train, first.n_tokens_)
+        longest = longest_seen(ngrams.ngrams_, stream.tokens, stream.starts)[marks]
+        groupings = [by_frequency(counts[tokens]), *groupings, by_seen(longest, ORDER)]
+        unigrams = np.log((counts + 0.5) / (counts + 0.5).sum())
+        part = evenly_spaced(stream, _LOGGED)
+        for name, of_all, of_part in (
+            (NGRAMS, ngrams._log_probabilities(stream), ngrams._log_probabilities(part)),
+            (UNIGRAMS, unigrams[stream.tokens], unigrams[part.tokens]),
+        ):
+            found[name] = of_all[marks]
+            logged[name] = -float(of_part[part.predicted()].mean())
+        for name in names:
+            mixed, weights[name] = _mixed(found[name], found[NGRAMS], sentence)
+            found[f"{name} + n-gram"] = mixed
+    options: Any = {"n_resamples": texts.n_resamples, "random_state": 0}
+    judged = judged_tokens(list(found.values()), sentence, groupings, **options)
+    made = Scored(list(found), names, rows, judged, len(tokens), first.reset, logged, weights)
+    made.calibrations = {name: calibration(model, stream) for name, model in models.items()}
+    return made
+
+
+def _joined(parts: Sequence[TokenStream]) -> TokenStream:
+    """Parts of a text, or of several, as one stream."""
+    offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
+    tokens = np.concatenate([np.asarray(part.tokens) for part in parts])
+    starts = None
+    if parts[0].starts is not None:
+        starts = np.concatenate([
+            part.starts + offset for part, offset in zip(parts, offsets, strict=False)
+            if part.starts is not None
+        ])  # fmt: skip
+    return TokenStream(tokens, starts, np.array([0, len(tokens)]))
+
+
+def _places(stream: TokenStream, marks: Bools) -> tuple[Ints64, Ints64]:
+    """Sentence, or block of tokens, and place in it (n,) of each token that is marked (T,)."""
+    n = len(stream.tokens)
+    if stream.starts is None:
+        return np.arange(n)[marks] // _BLOCK, np.arange(n)[marks]
+    sentence = np.repeat(np.arange(len(stream.starts)), stream.lengths)
+    return sentence[marks], (np.arange(n) - stream.starts[sentence])[marks]
+
+
+def _read(model: Any, paths: Sequence[str], split: str) -> TokenStream:
+    """Training text, or shards, as the model reads it."""
+    if not any(map(is_shards, paths)):
+        return model.tokenize(TextCorpus(paths, split))
+    if len(paths) > 1:
+        raise ValueError(f"expected one folder of shards as training text, got {len(paths)} names")
+    shards = Shards(paths[0])
+    if model.tokenizer_ is None or shards.tokenizer.to_json() != model.tokenizer_.to_json():
+        raise ValueError(f"the tokenizer of the shards in {paths[0]} is not the model's")
+    return shards.stream()
+
+
+def _counted(model: Any, train: TokenStream) -> NgramLanguageModel:
+    check_memory(
+        f"counting the {ORDER}-grams of {len(train.tokens)} tokens",
+        _NGRAM_BYTES * len(train.tokens),
+        "give a part of the training text",
+    )
+    ngrams = NgramLanguageModel(ORDER, None, model.reset, n_tokens=model.n_tokens_)
+    return ngrams.fit(train)
+
+
+def _mixed(scores: Floats, ngrams: Floats, sentence: Ints64) -> tuple[Floats, tuple[float, float]]:
+    """Log-probabilities of the mean of both, and its weights: each half's is the other's best."""
+    odd = sentence % 2 == 1
+    if odd.all() or not odd.any():
+        return interpolated(scores, ngrams, 0.5), (0.5, 0.5)
+    mixed, weights = np.empty(len(scores)), []
+    for half in (odd, ~odd):
+        weights.append(likeliest_weight(scores[~half], ngrams[~half]))
+        mixed[half] = interpolated(scores[half], ngrams[half], weights[-1])
+    return mixed, (weights[0], weights[1])
