@@ -64,10 +64,10 @@ def _controls(made: Section, values: pd.DataFrame, name: str) -> None:
             f"{_LEFT.get(row['control'], row['control'])} ({row['topology']})"
             for row in shown.to_dict("records")
         ]
-        values, *ends = ([factor * float(value) for value in shown[column]]
+        means, *ends = ([factor * float(value) for value in shown[column]]
                          for column in ("value", "lower", "upper"))  # fmt: skip
         bounds = list(zip(*ends, strict=True))
-        figure = plots.dots(names, values, f"{label}{', %' if kind else ''}", bounds)
+        figure = plots.dots(names, means, f"{label}{', %' if kind else ''}", bounds)
         caption = f"{name}: {label} of each control, mean over its seeds, with 95 % intervals"
         made.blocks.append(plots.plot(figure, f"ablation-{len(made.blocks)}", caption))
         rows = part.assign(left=part["control"].map(lambda c: _LEFT.get(c, c)))
