@@ -57,17 +57,18 @@ def _controls(made: Section, values: pd.DataFrame, name: str) -> None:
         part = whole[whole["measure"] == measure]
         if part.empty:
             continue
-        # Means over seeds where there are several; else the one seed.
-        mean = part[part["seed"] == "mean"]
-        shown = mean if len(mean) else part
-        shown = shown.drop_duplicates(["control", "topology", "n_units"])
-        figure = plots.bars(
-            [f"{_LEFT.get(c, c)} ({t})" for c, t in zip(shown["control"], shown["topology"],
-                                                       strict=True)],
-            ((100 if kind else 1) * shown["value"]).to_list(),
-            f"{label}{', %' if kind else ''}",
-        )  # fmt: skip
-        caption = f"{name}: {label} of each control{', mean over seeds' if len(mean) else ''}"
+        # The mean over seeds, which comes after them, where there are several.
+        shown = part.drop_duplicates(["control", "topology", "n_units"], keep="last")
+        factor = 100 if kind else 1
+        names = [
+            f"{_LEFT.get(row['control'], row['control'])} ({row['topology']})"
+            for row in shown.to_dict("records")
+        ]
+        means, *ends = ([factor * float(value) for value in shown[column]]
+                         for column in ("value", "lower", "upper"))  # fmt: skip
+        bounds = list(zip(*ends, strict=True))
+        figure = plots.dots(names, means, f"{label}{', %' if kind else ''}", bounds)
+        caption = f"{name}: {label} of each control, mean over its seeds, with 95 % intervals"
         made.blocks.append(plots.plot(figure, f"ablation-{len(made.blocks)}", caption))
         rows = part.assign(left=part["control"].map(lambda c: _LEFT.get(c, c)))
         made.blocks.append(

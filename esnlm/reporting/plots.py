@@ -34,8 +34,17 @@ def curve(
         axis.axhline(value, color=figures.GREY, linewidth=1.1, label=f"{name} {value:.3f}",
                      linestyle=(":", "--", "-.")[number % 3], zorder=1)  # fmt: skip
     axis.set(xlabel=label, ylabel="held-out loss, nats a token")
+    axis.xaxis.set_major_formatter(FuncFormatter(_thousands))
     figures.legend(made, axis, n_columns=2)
     return made
+
+
+def _thousands(value: float, _: Any) -> str:
+    """``1500000`` -> ``1.5M``."""
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= 10 * size or (unit == "M" and abs(value) >= size):
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
 
 
 def plain_powers(*axes: Axis) -> None:
@@ -132,13 +141,24 @@ def lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str], labels: tuple[s
     return made
 
 
-def bars(names: Sequence[str], values: Sequence[float], label: str) -> Figure:
-    """A bar for each name, in the order given."""
+def dots(
+    names: Sequence[str],
+    values: Sequence[float],
+    label: str,
+    intervals: Sequence[tuple[float, float]] = (),
+) -> Figure:
+    """A place for each name, in the order given, with its value and the interval if there is one.
+
+    The axis begins near the least value: what differs by little is seen to differ.
+    """
     made, (axis,) = figures.panels(1, size=(8.0, 1.2 + 0.34 * len(names)))
-    axis.barh(range(len(names)), values, color=figures.BLUE, height=0.6)
+    axis.plot(values, range(len(names)), linestyle="none", markersize=6, **figures.style(0))
+    for place, (low, high) in enumerate(intervals):
+        axis.hlines(place, low, high, color=figures.BLUE, linewidth=1.4)
     axis.set_yticks(range(len(names)), list(names))
-    axis.invert_yaxis()
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.margins(x=0.06)
+    axis.set_axisbelow(True)
     axis.grid(axis="x", color="#DDDDDD", linewidth=0.6)
-    axis.grid(axis="y", visible=False)
     axis.set_xlabel(label)
     return made

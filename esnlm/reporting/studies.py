@@ -105,7 +105,7 @@ def _compare(rows: Rows, found: Found) -> tuple[Figure, str]:
     runs = numbers(rows, "held_out_nll").dropna(subset="held_out_nll")
     names = [f"{model} {settings}"[:60] for model, settings in
              zip(runs["model"], runs["settings"], strict=True)]  # fmt: skip
-    figure = plots.bars(names, runs["held_out_nll"].to_list(), "held-out loss, nats a token")
+    figure = plots.dots(names, runs["held_out_nll"].to_list(), "held-out loss, nats a token")
     return figure, "held-out loss of each network"
 
 
@@ -114,7 +114,7 @@ def _text(rows: Rows, found: Found) -> tuple[Figure, str]:
     names = [
         f"{r['dataset']}, {r['tokenizer']}: {r['model']} {r['size']:g}" for r in _records(runs)
     ]
-    return plots.bars(names, runs["nll_per_token"].to_list(), "test loss, nats a token"), (
+    return plots.dots(names, runs["nll_per_token"].to_list(), "test loss, nats a token"), (
         "test loss of reservoirs and n-grams; losses compare within a text and its tokens"
     )
 
@@ -130,7 +130,7 @@ def _dyck(rows: Rows, found: Found) -> tuple[Figure, str]:
     runs = numbers(rows, "right")
     names = [f"{r['model']}, seed {r['seed']}" for r in _records(runs)]
     shares = (100 * runs["right"]).to_list()
-    return plots.bars(names, shares, "sequences right, %"), "sequences of brackets that are right"
+    return plots.dots(names, shares, "sequences right, %"), "sequences of brackets that are right"
 
 
 def _trials(rows: Rows, found: Found) -> tuple[Figure, str] | None:
@@ -150,7 +150,7 @@ def _trials(rows: Rows, found: Found) -> tuple[Figure, str] | None:
 def _importance(rows: Rows, found: Found) -> tuple[Figure, str]:
     runs = numbers(rows, "importance").sort_values("importance", ascending=False)
     names = [r["parameter"] + (f" ({r['among']})" if r["among"] else "") for r in _records(runs)]
-    return plots.bars(names, runs["importance"].to_list(), "share of the variance"), (
+    return plots.dots(names, runs["importance"].to_list(), "share of the variance"), (
         "how much each setting matters"
     )
 
