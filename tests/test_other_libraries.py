@@ -65,8 +65,10 @@ def test_words_in_lists_are_the_text_of_them(make: Any, kind: Any):
     model, expected = make().fit(words), make().fit(DOCS)
     assert model.tokenizer_.vocabulary == expected.tokenizer_.vocabulary
     assert model.perplexity(words) == expected.perplexity(DOCS)
-    prefix = model.predict_proba(kind(["the", "boy"]))
+    (prefix,) = model.predict_proba([kind(["the", "boy"])])
     np.testing.assert_array_equal(prefix, expected.predict_proba("the boy"))
+    several = model.predict_proba(kind(["the", "boy"]))  # strings in a list are a prefix each
+    np.testing.assert_allclose(several[1], expected.predict_proba("boy"), atol=1e-6)
     with pytest.raises(ValueError, match="a token must hold no white space"):
         make().fit([["New York", "is"]])
 

@@ -14,7 +14,8 @@ from esnlm.commands.options.values import Weight
 from esnlm.storage.results import csv_aside, results, write_rows
 
 if TYPE_CHECKING:
-    from esnlm.evaluation.measures import Evaluation, Scored
+    from esnlm.evaluation.measures import Evaluation
+    from esnlm.models.surprisal import Scored
 
 _BIN_COLUMNS = ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower", "upper")
 
@@ -55,7 +56,7 @@ def evaluate(
 ) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation.measures import COLUMNS
-    from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS
+    from esnlm.models.surprisal import SURPRISAL_COLUMNS
 
     _check(options)
     of_surprisal = SURPRISAL_COLUMNS[options.unit or "word"]
@@ -122,7 +123,7 @@ def _surprisal(
 ) -> Callable[[str, Any], None]:
     """A function that writes the surprisals of each part."""
     from esnlm.evaluation.measures import is_shards
-    from esnlm.evaluation.surprisal import surprisal_rows
+    from esnlm.models.surprisal import surprisal_rows
 
     for each in text:
         if is_shards(each):

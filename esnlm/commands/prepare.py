@@ -43,13 +43,13 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     """Prepare; the exit status."""
     from tqdm import tqdm
 
-    from esnlm.text.prepare import Rules, prepare_shards
+    from esnlm.text.prepare import Rules, prepare
 
     rules = Rules(options.documents, options.sentences, options.min_length, options.max_length)
     tokenizer = _tokenizer(options.tokenizer, options.vocab)
     try:
         with tqdm(unit="B", unit_scale=True, unit_divisor=1024, disable=None) as bar:
-            shards = prepare_shards(
+            shards = prepare(
                 text,
                 options.out,
                 tokenizer,
@@ -92,7 +92,7 @@ def _tokenizer(name: str, vocab: Path | None) -> "Tokenizer | str":
     from esnlm.text.tokenizers import Tokenizer, gpt2
 
     if name == "gpt2":
-        from esnlm.text.datasets import gpt2_files
+        from esnlm.datasets import gpt2_files
 
         return gpt2(gpt2_files() if vocab is None else vocab)
     if vocab is not None:

@@ -119,13 +119,13 @@ def settle_penalty(
     if readout.alpha is not None or "alpha" in dict(readout.option):
         return
     if kind == "LowRankReadout" and len(stream.tokens) <= _SHORT:
-        model.readout.set_params(alpha=_PENALTY_OF_SHORT)
+        model.given_readout.set_params(alpha=_PENALTY_OF_SHORT)
     if held is not None and kind in _PENALISED and len(stream.tokens) <= _TRIED_TOKENS:
         from esnlm.models.penalty import chosen_penalty
 
         losses = chosen_penalty(model, stream, held, options.seed)
         best = next(iter(losses))
-        model.readout.set_params(alpha=best)
+        model.given_readout.set_params(alpha=best)
         tried = ", ".join(f"{alpha:g}: {math.exp(loss):.4g}" for alpha, loss in losses.items())
         log.info(f"--alpha {best:g} by the held-out text (perplexities in trials, {tried})")
 

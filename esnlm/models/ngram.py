@@ -7,11 +7,12 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel, check_no_labels
-from esnlm.models.saving import Contents
+from esnlm.models.saving import Contents, counted, counts_in
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import TokenStream
+from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.validation import Choice, Count, check_parameters, limited
@@ -40,7 +41,7 @@ class NgramLanguageModel(SequenceModel):
     Attributes
     ----------
     ngrams_ : KneserNey
-    tokenizer_, n_tokens_
+    tokenizer_, n_tokens_, token_counts_
         As those of `esnlm.LanguageModel`.
 
     Examples
@@ -71,6 +72,7 @@ class NgramLanguageModel(SequenceModel):
         check_no_labels(y)
         check_parameters(self)
         stream = self._learn_vocabulary(docs)
+        self.token_counts_ = target_counts(stream, self.n_tokens_)
         ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
         self.ngrams_ = ngrams.fit(stream.tokens, starts=stream.starts)
         return self
@@ -85,7 +87,7 @@ class NgramLanguageModel(SequenceModel):
         check_is_fitted(self, "ngrams_")
         settings = {name: getattr(self, name) for name in _SETTINGS}
         config = {"kind": KIND, "n_tokens": self.n_tokens_, "settings": settings}
-        return config, {WEIGHTS: self.ngrams_.state_dict()}
+        return config, {WEIGHTS: self.ngrams_.state_dict() | counted(self.token_counts_)}
 
     @classmethod
     def _rebuilt(
@@ -95,6 +97,7 @@ class NgramLanguageModel(SequenceModel):
         model.tokenizer_ = tokenizer
         n_tokens = int(config["n_tokens"])
         ngrams = KneserNey(model.order, n_tokens=n_tokens, discounts=model.discounts)
+        model.token_counts_ = counts_in(arrays[WEIGHTS], n_tokens)
         model.ngrams_ = ngrams.load_state_dict(arrays[WEIGHTS])
         return model
 

@@ -36,7 +36,7 @@ def chosen_penalty(
         losses[alpha] = run.last_score
         return losses[alpha] < before
 
-    first = float(model.readout.alpha)
+    first = float(model.given_readout.alpha)
     is_better(first)
     for factor in (10.0, 0.1):
         alpha = first * factor

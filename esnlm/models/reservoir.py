@@ -1,6 +1,6 @@
 """A tokenizer, a reservoir and a readout that together give the next token's distribution."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.base import clone
 
 from esnlm.models.base import SequenceModel, check_no_labels
-from esnlm.models.saving import Contents, class_of, describe, parameters
+from esnlm.models.protocols import ReadoutLike, ReservoirLike
+from esnlm.models.saving import Contents, class_of, counted, counts_in, describe, parameters
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.classifier import ClassifierReadout, is_foreign
 from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
@@ -19,6 +20,7 @@ from esnlm.reservoir.reservoir import Reservoir
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import CorpusError, TokenStream
+from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.memory import check_memory
@@ -79,7 +81,9 @@ class LanguageModel(SequenceModel):
     n_tokens_ : int
         V; every distribution has this many entries, the token's id its place.
     run_ : str or None
-        The digest of the settings of the `esnlm.models.training.Trainer`.
+        The digest of the settings of the `esnlm.Trainer`.
+    token_counts_ : array (V,) or None
+        How often each token was predicted in the training text, where that is known.
 
     Examples
     --------
@@ -94,8 +98,8 @@ class LanguageModel(SequenceModel):
     'the'
     """
 
-    reservoir: Any = None
-    readout: Any = "ridge"
+    reservoir: ReservoirLike | None = None
+    readout: ReadoutLike | str = "ridge"
     tokenizer: Tokenizer | str | None = None
     features: Any = None
     reset: str = limited("sentence", Choice(RESETS))
@@ -136,6 +140,8 @@ class LanguageModel(SequenceModel):
         if hasattr(self, "readout_"):
             stream = self._tokens(docs, self.n_tokens_)
             self._warn_of_unknown(stream)
+            if self.token_counts_ is not None:
+                self.token_counts_ = self.token_counts_ + target_counts(stream, self.n_tokens_)
         else:
             stream = self.read(docs)
             self.draw(stream)
@@ -186,6 +192,7 @@ class LanguageModel(SequenceModel):
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
         self._carried: tuple[Any, Ints64] | None = None
+        self.token_counts_ = target_counts(stream, self.n_tokens_)
         given = self.features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
         reservoir = self.given_reservoir
@@ -239,6 +246,7 @@ class LanguageModel(SequenceModel):
         arrays: Arrays = {}
         for name, part in parts.items():
             arrays |= {} if part is None else with_prefix(name, part.state_dict())
+        arrays |= counted(self.token_counts_)
         config = {
             "n_tokens": self.n_tokens_,
             "settings": {name: getattr(self, name) for name in _SETTINGS},
@@ -266,6 +274,7 @@ class LanguageModel(SequenceModel):
         settings = {"tokenizer": tokenizer, "features": features, **config["settings"]}
         model = cls.of_parts(reservoir, readout, **settings)
         check_parameters(model)
+        model.token_counts_ = counts_in(arrays[WEIGHTS], config["n_tokens"])
         n_tokens, n_inputs = config["n_tokens"], reservoir.n_inputs_
         if not np.array_equal(readout.classes_, np.arange(n_tokens)):
             raise ValueError(f"the readout must have the {n_tokens} tokens as its classes")
@@ -308,10 +317,10 @@ class LanguageModel(SequenceModel):
         if is_foreign(self.readout):
             known = (self.n_tokens, self.tokenizer and len(self.tokenizer))
             given = None if self.features is None else len(self.features.embedding_)
-            n_tokens = next((n for n in (*known, given) if n), self.reservoir.n_inputs_)
+            n_tokens = next((n for n in (*known, given) if n), parts.reservoir.n_inputs_)
             self.readout_ = ClassifierReadout.of_fitted(self.readout, n_tokens)
         self.n_tokens_ = len(self.readout_.classes_)
-        self._carried, self.run_ = None, None
+        self._carried, self.run_, self.token_counts_ = None, None, None
 
     def _check_fitted(self) -> None:
         parts = (self.reservoir, "W_"), (self.readout, "classes_"), (self.features, "embedding_")
@@ -378,12 +387,12 @@ class LanguageModel(SequenceModel):
         if not len(ids):
             return np.asarray(state)
         inputs = ids if self.features_ is None else self.features_.transform(ids)
-        after = self.reservoir_.transform(inputs, initial_state=state[:n_units])[-1]
+        after = self.reservoir_._states(inputs, state[:n_units])[-1]
         last = read_on(state[n_units:].astype(np.int64), ids)
         return np.concatenate([after, last.astype(dtype)])
 
-    def _next_probabilities(self, state: Array) -> Floats:
-        return np.asarray(self.readout_.predict_proba(state[None])[0], dtype=np.float64)
+    def _next_probabilities(self, states: Sequence[Array]) -> Floats:
+        return np.asarray(self.readout_.predict_proba(np.stack(states)), dtype=np.float64)
 
     def _next_log_probabilities(self, state: Array) -> Floats:
         return np.asarray(self.readout_.predict_log_proba(state[None])[0], dtype=np.float64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,30 @@ class Choice:
             return order
         total = np.cumsum(weights[order])
         return order[: int(np.searchsorted(total, self.top_p * total[-1])) + 1]
+
+
+class NextWord(NamedTuple):
+    """A token that may come next, as text (its number without a tokenizer)."""
+
+    word: str | int
+    probability: float
+
+
+def most_probable(probabilities: Floats, k: int, tokenizer: Tokenizer | None) -> list[NextWord]:
+    """The k tokens of largest probability, of (V,); see `SequenceModel.next_words`."""
+    best = np.argsort(-probabilities, kind="stable")[:k].tolist()
+    words: list[Any] = best
+    if tokenizer is not None:
+        words = [_spelled(tokenizer, token) for token in best]
+    return [NextWord(w, float(probabilities[i])) for w, i in zip(words, best, strict=True)]
+
+
+def _spelled(tokenizer: Tokenizer, token: int) -> str:
+    """A token as text; a boundary or part of a letter as the vocabulary spells it."""
+    if token >= len(tokenizer):
+        return ""
+    text = tokenizer.decode([token])
+    return text if text and "\ufffd" not in text else tokenizer.spelling(token)
 
 
 def text_pieces(

@@ -16,7 +16,7 @@ from esnlm.models.states import StateBlocks, warmup_of
 from esnlm.readouts.base.readout import Block
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
-from esnlm.text.shuffling import ChunkOrder, evenly_spaced, target_counts
+from esnlm.text.shuffling import ChunkOrder, evenly_spaced
 from esnlm.utils.arrays import Arrays
 from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import Count, check_parameters, limited
@@ -85,9 +85,10 @@ class Trainer(ResumableRun):
             model.features = clone(model.features).load_state_dict(features)
         model.draw(self.stream)
         self.readout = model.readout_ = clone(model.given_readout)
-        counts = target_counts(self.stream, model.n_tokens_)
         classes = np.arange(model.n_tokens_)
-        self.readout.begin(classes, model.n_columns_, n_rows=self.n_rows, counts=counts)
+        self.readout.begin(
+            classes, model.n_columns_, n_rows=self.n_rows, counts=model.token_counts_
+        )
         self.first = self._chunk = 0
         if found is not None:
             self.readout.load_state_dict(under_prefix("readout", found.arrays), training=True)

@@ -89,6 +89,21 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     return np.concatenate([before, *lines, tokenizer.encode(last[:-1])])
 
 
+def listed_prefixes(prefixes: Any) -> list[Any] | None:
+    """The prefixes of a list of them; None for one alone, a string or integers.
+
+    Strings in a list are a prefix each.
+
+    >>> listed_prefixes(["the boy", "the"]), listed_prefixes([[0, 1], [2]]), listed_prefixes([0, 1])
+    (['the boy', 'the'], [[0, 1], [2]], None)
+    """
+    if isinstance(prefixes, str) or not isinstance(prefixes, Iterable):
+        return None
+    found = list(prefixes)
+    several = any(isinstance(each, str) or np.ndim(each) > 0 for each in found)
+    return found if several else None
+
+
 def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str], bool]:
     """The parts of a document that are encoded at a time, and whether an EOS follows each.
 

@@ -212,7 +212,16 @@ class Tokenizer:
     @property
     def vocabulary(self) -> list[str]:
         """Every token as the backend spells it, in the order of the ids; "" for an id of none."""
-        return [str(self.backend.id_to_token(i) or "") for i in range(len(self))]
+        return [self.spelling(token) for token in range(len(self))]
+
+    def spelling(self, token: int) -> str:
+        """A token as the backend spells it; "" for an id of none."""
+        return str(self.backend.id_to_token(token) or "")
+
+    @property
+    def has_words(self) -> bool:
+        """Whether tokens are words or marks, never parts of words."""
+        return self._layout["model"].get("type") == "WordLevel" and self._characters is None
 
     def to_json(self) -> str:
         """The standard ``tokenizer.json``."""
