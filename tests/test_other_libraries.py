@@ -86,8 +86,7 @@ def test_unknown_text_is_scored_with_a_warning():
         NgramLanguageModel(2, "word").fit(DOCS).perplexity(["a cat"])
 
 
-@pytest.mark.parametrize(("notebook", "disable"), [(False, None), (True, False)])
-def test_bars_are_shown_in_notebooks(notebook: bool, disable: Any, monkeypatch):
+def test_bars_are_shown_in_notebooks(monkeypatch):
     asked: list[Any] = []
 
     class Bar:
@@ -95,11 +94,10 @@ def test_bars_are_shown_in_notebooks(notebook: bool, disable: Any, monkeypatch):
             asked.append(disable)
 
     monkeypatch.setattr(auto, "tqdm", Bar)
-    if notebook:
-        monkeypatch.setattr(auto, "notebook_tqdm", Bar)
+    monkeypatch.setattr(auto, "notebook_tqdm", Bar)
     progress_bar(True)
     progress_bar(False)
-    assert asked == [disable, True]
+    assert asked == [False, True]
 
 
 def test_coefficients_of_ridge_are_there_after_partial_fit():

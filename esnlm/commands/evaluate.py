@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Device, Documents, File, Model, ResultOptions, group
+from esnlm.commands.options.common import (
+    Device,
+    Documents,
+    File,
+    Model,
+    ResultOptions,
+    finish,
+    group,
+)
 from esnlm.commands.options.corpus import split_of
 from esnlm.commands.options.values import Weight
 from esnlm.storage.results import csv_aside, results, write_rows
+from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.evaluation.measures import Evaluation
@@ -84,6 +93,7 @@ def evaluate(
         of_bins = [] if bins is None else bins.shown()
         write_rows(options.csv, COLUMNS, rows, overwrite=replace)
         write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
+    finish(*(path for path, _ in files))
     return 0
 
 
@@ -115,6 +125,8 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     check_alike(*models)
     if options.held_out:
         return of(weight=of().best_weight(options.held_out))
+    if options.weight is None:
+        log.info("the mean has equal weights: --held-out TEXT chooses the likeliest")
     return of(weight=0.5 if options.weight is None else options.weight)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Model
+from esnlm.commands.options.common import Model, finish
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 
@@ -35,4 +35,5 @@ def export(
             "the model was trained on integers: DIR has no tokenizer and reads token ids alone"
         )
     print(f"wrote {folder}")
+    finish(then=f"AutoModelForCausalLM.from_pretrained('{folder}', trust_remote_code=True)")
     return 0

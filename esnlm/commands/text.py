@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Folder, group, option_name
+from esnlm.commands.options.common import Folder, finish, group, option_name
 from esnlm.commands.options.grid import GridOptions, Sizes, names, offsets, results_folder
 from esnlm.commands.options.values import integer
 from esnlm.experiments.common.grid import Row, run_grid_apart
@@ -76,6 +76,7 @@ def text(*, options: TextOptions = TextOptions()) -> int:
     for row in rows:
         name = f"{row['dataset']} {row['tokenizer']} {row['model']} {row['size']}"
         print(f"{name:55} perplexity {row['perplexity']:<10.6g} nats {row['nll_per_token']:.4f}")
+    finish(options.out / "text.csv")
     return 0
 
 

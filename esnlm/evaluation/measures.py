@@ -77,7 +77,9 @@ class Evaluation:
         unk_id = -1 if tokenizer is None or tokenizer.unk_id is None else tokenizer.unk_id
         # A line end was cut off each document that is not a whole file.
         cut = 0 if self.split == "file" else 1
-        with progress_bar(self.verbose, unit="tok", unit_scale=True, leave=False) as bar:
+        with progress_bar(
+            self.verbose, unit="tok", unit_scale=True, leave=False, desc="scoring"
+        ) as bar:
             for part in self.parts(path):
                 predicted = part.stream.tokens[part.predicted]
                 sums.update(

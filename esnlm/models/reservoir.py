@@ -24,6 +24,7 @@ from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.memory import check_memory
+from esnlm.utils.progress import phase
 from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import Choice, Count, Flag, check_parameters, limited
 
@@ -53,8 +54,10 @@ class LanguageModel(SequenceModel):
         A copy is fitted; of scikit-learn's classifiers those with ``predict_proba``, in a
         `ClassifierReadout`. Where reservoir and readout (and tokenizer and features) are fitted
         already, the model predicts with them as they are, until `fit` is called.
-    tokenizer : Tokenizer, "word", "char" or None
-        A name trains one on the documents of `fit`; None is words where they are text.
+    tokenizer : Tokenizer, "word", "wordpunct", "auto", "char" or None
+        A name trains one on the documents of `fit`; None is words where they are text. "word" is
+        what stands between white space, "wordpunct" parts words and marks, "auto" does so where
+        the text is plain (`Tokenizer.train_words`).
     features : WordFeatures, optional
         Word features that drive the reservoir; a copy is fitted on the documents first, unless
         they are fitted already.
@@ -73,7 +76,8 @@ class LanguageModel(SequenceModel):
     random_state : int, optional
         For the order of sentences.
     verbose : bool
-        Show each pass over the corpus as a progress bar on standard error, if a person sees it.
+        Show each pass over the corpus on standard error: bars in terminals and notebooks, else a
+        line every half minute.
 
     Attributes
     ----------
@@ -126,7 +130,9 @@ class LanguageModel(SequenceModel):
         if held_out is not None:
             held = self._harvest(self._tokens(held_out, self.n_tokens_, "held_out"))
         blocks, classes = self._harvest(self._ordered(stream)), np.arange(self.n_tokens_)
-        self.readout_ = clone(self.given_readout).fit_blocks(blocks, classes, held_out=held)
+        readout = clone(self.given_readout)
+        with phase(f"fitting the {type(readout).__name__}", self.verbose):
+            self.readout_ = readout.fit_blocks(blocks, classes, held_out=held)
         return self
 
     def partial_fit(self, docs: Any, y: None = None) -> Self:

@@ -80,6 +80,7 @@ class Trainer(ResumableRun):
 
     def _begin(self, found: Checkpoint | None) -> int:
         model = self.model
+        self._say("drawing the reservoir" if model.features is None else "learning word features")
         features = {} if found is None else under_prefix("features", found.arrays)
         if features:
             model.features = clone(model.features).load_state_dict(features)
@@ -98,6 +99,7 @@ class Trainer(ResumableRun):
 
     def _steps(self) -> Iterator[None]:
         tokens = self.tokens
+        self._say("reading a sample")
         for number, ended in self.readout.train(self, self._held_states()):
             if ended:
                 self._score(number)
@@ -121,8 +123,11 @@ class Trainer(ResumableRun):
             self._n_chunks = min(len(order), wanted)
         if number != self._number:
             self._number, self._chunk = number, 0
+        n_passes = self.readout.training_passes
+        self._say(f"pass {number} of {n_passes}" if number else "reading a sample")
         for chunk in range(self._chunk, self._n_chunks):
             yield self._blocks(order.chunk(chunk), number)
+        self._say("solving")
 
     def _blocks(self, pieces: list[tuple[TokenStream, int]], number: int) -> Iterator[Block]:
         for stream, washout in pieces:
@@ -145,7 +150,8 @@ class Trainer(ResumableRun):
         blocks = self._held_states()
         if blocks is None:
             return
-        total, n = 0.0, 0
+        total, n, before = 0.0, 0, self._bar.desc
+        self._say("scoring held-out text")
         for states, following in blocks:
             logs = self.readout.predict_log_proba_of(states, following)
             total -= float(logs.sum(dtype=np.float64))
@@ -153,6 +159,7 @@ class Trainer(ResumableRun):
         if not n:
             raise CorpusError("the held-out text holds no token to predict")
         self.last_score = total / n
+        self._bar.set_description_str(before)
         self._record(number)
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from esnlm.text.corpus import TokenStream, join_sequences
-from esnlm.text.tokenizers import Ids, Tokenizer
+from esnlm.text.tokenizers import Ids, Tokenizer, trained
 from esnlm.utils.arrays import Array
 
 RESETS = ("sentence", "document", "never")
+#: Names of tokenizers that are trained on the documents of a model.
+TRAINED = ("word", "wordpunct", "auto", "char")
 _BATCH = 1024
 
 
@@ -139,11 +141,10 @@ def trained_tokenizer(
         tokenizer = "word"
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
-    if tokenizer == "word":
-        return Tokenizer.train_words(texts())
-    if tokenizer == "char":
-        return Tokenizer.train_characters(texts(), boundaries=reset != "never")
-    raise ValueError(f"tokenizer must be a Tokenizer, 'word', 'char' or None, got {tokenizer!r}")
+    if tokenizer in TRAINED:
+        return trained(tokenizer, texts(), boundaries=tokenizer != "char" or reset != "never")
+    names = ", ".join(map(repr, TRAINED))
+    raise ValueError(f"tokenizer must be a Tokenizer, {names} or None, got {tokenizer!r}")
 
 
 def as_documents(docs: Any) -> Any:
