@@ -163,7 +163,7 @@ def _best(rows: Sequence[Row]) -> str:
     """The setting that is nearest to the oracle, by means over seeds, in words."""
     import pandas as pd
 
-    table = pd.DataFrame(rows)
+    table: Any = pd.DataFrame(rows)
     table["ratio"] = table["perplexity"].astype(float) / table["oracle_perplexity"].astype(float)
     means = table.groupby(["readout", "features", "n_units"])[["perplexity", "ratio"]].mean()
     readout, features, n_units = means["ratio"].idxmin()

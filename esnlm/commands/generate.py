@@ -61,10 +61,10 @@ def generate(
         before = framed_prefix(prompt, tokenizer, loaded.reset)
         drawn = loaded.generate(tokens, prompt, choice)
         pieces = text_pieces(tokenizer, before, drawn)
-        unknown, total = n_unknown(tokenizer, [prompt])
-        if unknown:
+        missing, total = n_unknown(tokenizer, [prompt])
+        if missing:
             log.warning(
-                f"the model knows {total - unknown} of the {total} tokens of the prompt: it reads"
+                f"the model knows {total - missing} of the {total} tokens of the prompt: it reads"
                 " the others as the unknown token"
             )
     bare = prompt.rstrip()  # less spaces that the model does not read but writes

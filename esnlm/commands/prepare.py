@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Texts, finish, group
-from esnlm.commands.options.corpus import named_tokenizer
+from esnlm.commands.options.corpus import is_trained, named_tokenizer
 from esnlm.commands.options.values import integer
 from esnlm.utils.progress import progress_bar
 
@@ -47,7 +47,13 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     from esnlm.text.prepare import prepare as write_shards
 
     rules = Rules(options.documents, options.sentences, options.min_length, options.max_length)
-    tokenizer = named_tokenizer(options.tokenizer, options.vocab)
+    name = options.tokenizer
+    is_file = name not in ("gpt2", "bpe") and not is_trained(name)
+    if name == "bpe" or (is_file and not Path(name).is_file()):
+        raise ValueError(
+            f"--tokenizer {name}: no such file; or gpt2, bpe:N, word:N, char, wordpunct:N, auto"
+        )
+    tokenizer = named_tokenizer(name, options.vocab)
     try:
         with progress_bar(True, unit="B", unit_scale=True, unit_divisor=1024) as bar:
             shards = write_shards(

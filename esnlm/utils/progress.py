@@ -47,7 +47,7 @@ def _kinds() -> tuple[Any, Any]:
     """The two kinds of bars; tqdm is imported on first use."""
     from tqdm.auto import tqdm
 
-    class Ticking(tqdm):  # type: ignore[misc]
+    class Ticking(tqdm):
         """A bar that is drawn every `TICK` seconds until it is closed."""
 
         def __init__(self, *args: Any, **options: Any) -> None:

@@ -124,11 +124,6 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
     if is_trained(name):
         parsed(name)
         return name
-    if not Path(name).is_file():
-        raise ValueError(
-            f"--tokenizer {name}: No such file or directory, and none of gpt2, bpe:N, auto, word,"
-            " wordpunct and char"
-        )
     return Tokenizer.from_file(name)
 
 
