@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel, check_no_labels
 from esnlm.models.saving import Contents, counted, counts_in
+from esnlm.ngrams.backoff import BackoffNgrams
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import WEIGHTS
 from esnlm.text.boundaries import RESETS
@@ -40,7 +41,7 @@ class NgramLanguageModel(SequenceModel):
 
     Attributes
     ----------
-    ngrams_ : KneserNey
+    ngrams_ : KneserNey, or BackoffNgrams of an ARPA file
     tokenizer_, n_tokens_, token_counts_
         As those of `esnlm.LanguageModel`.
 
@@ -74,7 +75,7 @@ class NgramLanguageModel(SequenceModel):
         stream = self._learn_vocabulary(docs)
         self.token_counts_ = target_counts(stream, self.n_tokens_)
         ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
-        self.ngrams_ = ngrams.fit(stream.tokens, starts=stream.starts)
+        self.ngrams_: KneserNey | BackoffNgrams = ngrams.fit(stream.tokens, starts=stream.starts)
         return self
 
     @property
@@ -98,7 +99,10 @@ class NgramLanguageModel(SequenceModel):
         n_tokens = int(config["n_tokens"])
         ngrams = KneserNey(model.order, n_tokens=n_tokens, discounts=model.discounts)
         model.token_counts_ = counts_in(arrays[WEIGHTS], n_tokens)
-        model.ngrams_ = ngrams.load_state_dict(arrays[WEIGHTS])
+        if "keys.1" in arrays[WEIGHTS]:  # read from an ARPA file
+            model.ngrams_ = BackoffNgrams.of_state(arrays[WEIGHTS], model.order, n_tokens)
+        else:
+            model.ngrams_ = ngrams.load_state_dict(arrays[WEIGHTS])
         return model
 
     def _log_probabilities(self, stream: TokenStream) -> Floats:
