@@ -155,7 +155,7 @@ def _numbered(tables: list[Any], numbers: dict[str, int]) -> BackoffNgrams:
             keys: Ints = np.arange(n_tokens)
             values = whole
         else:
-            context = tokens[:, 0]
+            context: Ints = tokens[:, 0]
             for shorter in range(1, order - 1):
                 context = find(found[0][shorter], context * n_tokens + tokens[:, shorter])
                 if (context < 0).any():

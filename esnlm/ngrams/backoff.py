@@ -88,7 +88,7 @@ class BackoffNgrams:
         history = checked_tokens(context, self.n_tokens_).astype(np.int64)
         result = self.logs[0].copy()
         for length in range(1, min(self.order - 1, len(history)) + 1):
-            place = history[len(history) - length :][:1]
+            place: Ints = history[len(history) - length :][:1]
             for keys, word in zip(
                 self.keys[1:], history[len(history) - length + 1 :], strict=False
             ):
