@@ -439,7 +439,8 @@ def test_every_command_has_a_panel_and_an_example_that_is_right(capsys):
     assert places == sorted(places)
 
 
-def test_training_ends_with_what_was_got_and_what_comes_next(capsys):
+def test_training_ends_with_what_was_got_and_what_comes_next(capsys, monkeypatch):
+    monkeypatch.setattr("esnlm.commands.options.common.is_terminal", lambda: True)
     Path("plain").write_text("the boy, who sees. the dog! no?\n" * 30)
     assert main(["train", "plain", "--out", "m", "--units", "20", "--held-out", "plain"]) == 0
     out, err = capsys.readouterr()

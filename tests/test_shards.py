@@ -255,12 +255,12 @@ def test_stopped_at_any_point_and_begun_again_the_bytes_are_the_same(
         (tmp_path / "texts" / name).write_bytes(gzip.compress(data) if "gz" in name else data)
     out = tmp_path / "out"
 
-    def prepare(target: Path) -> Shards:
+    def prepared(target: Path) -> Shards:
         return prepare(
             tmp_path / "texts", target, "bpe:270", overwrite=overwrite, checkpoint_characters=70
         )
 
-    expected = contents(prepare(tmp_path / "undisturbed").folder)
+    expected = contents(prepared(tmp_path / "undisturbed").folder)
     stops = 0
     for call in range(1, 1000):
         if overwrite:
@@ -268,13 +268,13 @@ def test_stopped_at_any_point_and_begun_again_the_bytes_are_the_same(
         with monkeypatch.context() as patch:
             crash_at(call, patch)
             try:
-                prepare(out)
+                prepared(out)
             except Crash:
                 stops += 1
                 assert overwrite or not out.exists() or contents(out) == expected
         if stops < call:
             break
-        assert contents(prepare(out).folder) == expected
+        assert contents(prepared(out).folder) == expected
         assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "texts", "undisturbed"]
         shutil.rmtree(out)
     assert stops > 25

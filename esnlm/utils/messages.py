@@ -39,6 +39,11 @@ class _Console(logging.Handler):
         print(f"esnlm: {_PREFIXES.get(record.levelno, '')}{line}", file=sys.stderr)
 
 
+def is_terminal() -> bool:
+    """Whether a person sees standard error as it is written."""
+    return bool(sys.stderr is not None and sys.stderr.isatty())
+
+
 def say(line: str) -> None:
     """Log what ``verbose`` asked for; printed on standard error where logging is not configured."""
     if not log.hasHandlers():

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from esnlm.utils.messages import say
+from esnlm.utils.messages import is_terminal, say
 
 #: Seconds after which a bar on a terminal shows that time goes on, and between two lines where
 #: standard error is no terminal.
@@ -25,7 +25,7 @@ def progress_bar(show: bool, steps: Iterable[Any] | None = None, **options: Any)
     if not show or auto.notebook_tqdm is not std.tqdm:
         return auto.tqdm(steps, disable=not show, **options)
     terminal, lines = _kinds()
-    kind = terminal if _is_terminal() else lines
+    kind = terminal if is_terminal() else lines
     return kind(steps, **options)
 
 
@@ -34,12 +34,6 @@ def phase(name: str, show: bool = True) -> Iterator[None]:
     """Show the name of work that has no steps to count, and how long it takes."""
     with progress_bar(show, desc=name, bar_format="{desc} {elapsed}", leave=False):
         yield
-
-
-def _is_terminal() -> bool:
-    import sys
-
-    return bool(sys.stderr is not None and sys.stderr.isatty())
 
 
 @cache

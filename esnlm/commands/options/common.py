@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_tr
 from cyclopts import Group, Parameter
 
 from esnlm.commands.options.values import integer
-from esnlm.utils.messages import log
+from esnlm.utils.messages import is_terminal, log
 
 if TYPE_CHECKING:
     from esnlm.text.tokenizers import Tokenizer
@@ -80,7 +80,9 @@ def option_name(field: str) -> str:
 
 
 def finish(*files: Path | None, then: str = "") -> None:
-    """Say on standard error which files there are now, and which command may come next."""
+    """Tell a person at a terminal which files there are now, and which command may come next."""
+    if not is_terminal():
+        return
     written = [str(path) for path in files if path is not None and path.exists()]
     if written:
         log.info(f"wrote {', '.join(written)}")
