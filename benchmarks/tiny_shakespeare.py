@@ -29,9 +29,9 @@ use_widest_kernels()
 from _report import options, report, row  # noqa: E402
 
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout, TokenGatedReadout  # noqa: E402
+from esnlm.datasets import load_tiny_shakespeare  # noqa: E402
 from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
 from esnlm.models.training import Trainer  # noqa: E402
-from esnlm.text.datasets import tiny_shakespeare  # noqa: E402
 
 ORDERS = (3, 4, 5, 7)
 NGRAM_ORDERS = (5, 6, 7, 8, 9)
@@ -67,7 +67,7 @@ def main() -> None:
     if args.ngrams or args.controls:
         measure_ngrams(args)
         return
-    text = tiny_shakespeare(args.text)
+    text = load_tiny_shakespeare(args.text)
     if args.choose:
         report("tiny_shakespeare_choice", choose(args, text["train"]))
     model = make_model(args, args.units)
@@ -92,7 +92,7 @@ def main() -> None:
 
 def measure_ngrams(args: argparse.Namespace) -> None:
     """The joint model, its controls and Kneser-Ney on one text: rows as they come."""
-    text = "".join(tiny_shakespeare(args.text, lower=not args.cased).values())
+    text = "".join(load_tiny_shakespeare(args.text, lower=not args.cased).values())
     cut = int(0.9 * len(text))  # nanoGPT's
     train, test = text[:cut], text[cut:]
     kind = "case kept, as nanoGPT" if args.cased else "lower case"

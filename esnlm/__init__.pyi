@@ -1,6 +1,14 @@
+from . import datasets as datasets
+from .experiments.common.plotting import plot_blimp as plot_blimp
+from .experiments.common.plotting import plot_perplexity_by_size as plot_perplexity_by_size
+from .experiments.common.plotting import plot_states as plot_states
+from .experiments.common.plotting import plot_surprisal as plot_surprisal
 from .grammars.elman import ElmanGrammar as ElmanGrammar
+from .loading import load_model as load_model
 from .models.ngram import NgramLanguageModel as NgramLanguageModel
 from .models.reservoir import LanguageModel as LanguageModel
+from .models.training import Trainer as Trainer
+from .models.training import TrainingPlan as TrainingPlan
 from .readouts.base.classifier import ClassifierReadout as ClassifierReadout
 from .readouts.factored.factored import ClassFactoredReadout as ClassFactoredReadout
 from .readouts.factored.low_rank import LowRankReadout as LowRankReadout
@@ -13,4 +21,6 @@ from .readouts.token_gated.token_gated import TokenGatedReadout as TokenGatedRea
 from .reservoir.reservoir import Reservoir as Reservoir
 from .reservoir.spectral_features import SpectralWordFeatures as SpectralWordFeatures
 from .reservoir.word_features import WordFeatures as WordFeatures
+from .text.prepare import prepare as prepare
+from .text.tokenizers import Tokenizer as Tokenizer
 from .utils.version import __version__ as __version__

@@ -4,11 +4,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Group
 
+from esnlm.commands.options.help_pages import EXAMPLES, PANELS, panel_of
 from esnlm.commands.options.parsing import app
 from esnlm.utils.blas import use_widest_kernels
-from esnlm.utils.messages import log, show_messages
+from esnlm.utils.messages import log, run_command, show_messages
 from esnlm.utils.version import __version__
 
 # Command -> what it does; it is the function of its name in the module of its name.
@@ -46,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _without_output()
     use_widest_kernels()
     show_messages()
-    arguments = _joined(sys.argv[1:] if argv is None else argv)
+    given = sys.argv[1:] if argv is None else argv
+    run_command(given)
+    arguments = _joined(given)
     try:
         status: int | None = _app()(arguments)
         sys.stdout.flush()
@@ -89,10 +92,20 @@ def _app() -> App:
         version=f"esnlm {__version__}",
         help_formatter="default",
         help_format="plaintext",
+        group_commands=Group("Commands", sort_key=len(PANELS)),
     )
+    panels = {name: Group(name, sort_key=place) for place, name in enumerate(PANELS)}
     for place, (name, summary) in enumerate(_COMMANDS.items()):
         path = f"esnlm.commands.{name}:{name}"
-        commands.command(path, name=name, help=summary, help_format="markdown", sort_key=place)
+        commands.command(
+            path,
+            name=name,
+            help=summary,
+            help_format="markdown",
+            help_epilogue=f"Example: `{EXAMPLES[name]}`" if name in EXAMPLES else None,
+            group=panels[panel_of(name)],
+            sort_key=place,
+        )
     return commands
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from esnlm.models.arpa import read_arpa
 from esnlm.models.base import SequenceModel
 from esnlm.models.ngram import KIND, NgramLanguageModel
 from esnlm.models.reservoir import LanguageModel
@@ -12,12 +13,16 @@ from esnlm.storage.model_folder import unchecked_config
 def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
     """Load the model, of any kind, that ``save`` wrote into ``folder``, or transformers' GPT-2.
 
+    A file of n-grams in the ARPA format (``.arpa``, ``.arpa.gz``) is a model, too.
+
     With ``device`` (auto, cpu, cuda or cuda:N) torch computes it there, a reservoir with a softmax
     too. Without one, networks are computed where `esnlm.torch.device.chosen_device` finds best,
     and all else by the core. ModelFormatError: the folder is missing, incomplete, altered or of
     another version; ValueError: torch is not installed, cannot compute the model or has no such
     device.
     """
+    if Path(folder).is_file() and Path(folder).name.endswith((".arpa", ".arpa.gz")):
+        return read_arpa(folder)
     put_back(Path(folder))
     # Unchecked: the class that loads the folder says what is wrong with it.
     config = unchecked_config(Path(folder))

@@ -22,6 +22,7 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.__main__ import main
+from esnlm.datasets import cache
 from esnlm.evaluation.bootstrap import percentile_intervals, resampled_shares
 from esnlm.evaluation.minimal_pairs import scores as scoring
 from esnlm.evaluation.minimal_pairs.pairs import Pair, PairsError, read_pairs
@@ -34,8 +35,7 @@ from esnlm.evaluation.minimal_pairs.subsets import (
 )
 from esnlm.evaluation.minimal_pairs.table import read_published, tabulate
 from esnlm.models.ngram import NgramLanguageModel
-from esnlm.text.datasets import cache
-from esnlm.text.prepare import prepare_shards
+from esnlm.text.prepare import prepare
 from esnlm.text.tokenizers import Tokenizer
 
 SENTENCES = [
@@ -607,12 +607,12 @@ def test_words_of_text_and_of_shards(tmp_path: Path):
     assert words.words == set(text.read_text().split())
     for tokenizer in ("bpe:300", "word"):
         folder = tmp_path / tokenizer
-        prepare_shards(text, folder, tokenizer)
+        prepare(text, folder, tokenizer)
         assert words_of_shards(str(folder)).words == words.words
     assert words.hold("The dog sees The end")
     assert not words.hold("The dogs sees")  # a full stop follows it there
     assert not words.hold("Who?")
-    prepare_shards(text, tmp_path / "lower", "word", lower=True)
+    prepare(text, tmp_path / "lower", "word", lower=True)
     lower = words_of_shards(str(tmp_path / "lower"))
     assert lower.hold("Who? THE END")
     assert not lower.hold("the cat")
@@ -621,7 +621,7 @@ def test_words_of_text_and_of_shards(tmp_path: Path):
 def test_pairs_of_seen_words_are_a_part(saved: Path, folder: Path, tmp_path: Path, capsys):
     text, csvs = tmp_path / "text", [tmp_path / f"{name}.csv" for name in "abc"]
     text.write_text("the boy sees see\nthe dog that\nthe boys walks\n")
-    prepare_shards(text, tmp_path / "shards", "bpe:300")
+    prepare(text, tmp_path / "shards", "bpe:300")
     command = ["blimp", str(saved), "--data", str(folder)]
     assert main([*command, "--csv", str(csvs[0])]) == 0
     assert "seen_words" not in capsys.readouterr().out

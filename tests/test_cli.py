@@ -2,16 +2,20 @@
 
 import csv
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from esnlm import RidgeReadout, __version__
-from esnlm.__main__ import _COMMANDS, main
+from esnlm.__main__ import _COMMANDS, _app, main
+from esnlm.commands.options.help_pages import EXAMPLES, PANELS
 from esnlm.commands.options.model import (
     ReadoutOptions,
     ReservoirOptions,
@@ -419,3 +423,59 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(capsys):
     assert process.returncode == 130
     assert (out, err) == ("", "esnlm: interrupted\n")
     assert not [path for path in Path.cwd().iterdir() if path.name.lstrip(".").startswith("m")]
+
+
+def test_every_command_has_a_panel_and_an_example_that_is_right(capsys):
+    for name in _COMMANDS:
+        assert name in sum(PANELS.values(), ())
+        words = shlex.split(EXAMPLES[name])
+        assert words[:2] == ["esnlm", name]
+        _app().parse_args(words[1:])
+        assert main([name, "--help"]) == 0
+        assert f"Example: {EXAMPLES[name]}" in " ".join(capsys.readouterr().out.split())
+    assert main(["--help"]) == 0
+    page = capsys.readouterr().out
+    places = [page.index(f"─ {panel} ─") for panel in PANELS]
+    assert places == sorted(places)
+
+
+def test_training_ends_with_what_was_got_and_what_comes_next(capsys, monkeypatch):
+    monkeypatch.setattr("esnlm.commands.options.common.is_terminal", lambda: True)
+    Path("plain").write_text("the boy, who sees. the dog! no?\n" * 30)
+    assert main(["train", "plain", "--out", "m", "--units", "20", "--held-out", "plain"]) == 0
+    out, err = capsys.readouterr()
+    first, second, third = out.splitlines()
+    n_tokens = len(LanguageModel.load("m").tokenizer_)
+    assert first.startswith(f"m: {n_tokens} tokens, ")
+    assert second.endswith(f", of the uniform distribution {n_tokens}")
+    assert re.fullmatch(r"\d+:\d\d minutes, peak memory \d+ MiB", third)
+    assert "words and punctuation are tokens apart (--tokenizer word" in err
+    assert "its perplexity is no fresh test" in err
+    assert err.splitlines()[-1] == "esnlm: next: esnlm evaluate m TEXT"
+    assert {"boy", ","} <= set(LanguageModel.load("m").tokenizer_.vocabulary)
+    assert main(["train", "plain", "--out", "n", "--units", "20", "--tokenizer", "word"]) == 0
+    assert "boy," in LanguageModel.load("n").tokenizer_.vocabulary
+    assert main(["evaluate", "m", "plain", "--csv", "rows.csv"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1] == "esnlm: wrote rows.csv"
+
+
+def test_training_by_names_of_tokenizers_with_sizes(capsys):
+    Path("plain").write_text("the boy, who sees. the dog! no?\n" * 30)
+    for name, size in (("bpe:270", 270), ("word:6", 6), ("wordpunct:7", 7)):
+        given = ["--tokenizer", name, "--units", "10", "--overwrite"]
+        assert main(["train", "plain", "--out", "m", *given]) == 0
+        assert len(LanguageModel.load("m").tokenizer_) == size
+    both = ["train", "plain", "--out", "n", "--tokenizer", "word:6", "--vocab-size", "6"]
+    capsys.readouterr()
+    assert main(both) == 2
+    assert "has a size: leave out --vocab-size" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_names_the_command_that_goes_on(capsys, monkeypatch):
+    Path("long").write_text(TEXT * 300)
+    command = ["train", "long", "--out", "m", "--units", "30", "--checkpoint-every", "0"]
+    command += ["--chunk-tokens", "500"]
+    monkeypatch.setattr("esnlm.commands.training_run.stopping", lambda: nullcontext(lambda: True))
+    assert main(command) == 130
+    wanted = f"continues from there: {shlex.join(['esnlm', *command])} --resume"
+    assert capsys.readouterr().err.splitlines()[-1].endswith(wanted)

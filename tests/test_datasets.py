@@ -13,9 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from esnlm.text import datasets
+from esnlm import datasets
+from esnlm.datasets import (
+    DIGESTS,
+    URLS,
+    load,
+    load_babylm,
+    load_blimp,
+    load_shakespeare,
+    load_wikitext2,
+)
 from esnlm.text.corpus import CorpusError, unpacked
-from esnlm.text.datasets import DIGESTS, URLS, babylm, blimp, load, shakespeare, wikitext2
 
 TEXT = b"To be, or not to be\n"
 DIGEST = hashlib.sha256(TEXT).hexdigest()
@@ -112,13 +120,13 @@ def test_an_archive_may_say_that_it_holds_256_mebibytes(tmp_path: Path, first: i
 
 def test_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(datasets, "load", lambda name, place=None, also=(): f"{name} Aa" * 10)
-    parts = datasets.tiny_shakespeare()
-    kept = datasets.tiny_shakespeare(lower=False)
+    parts = datasets.load_tiny_shakespeare()
+    kept = datasets.load_tiny_shakespeare(lower=False)
     assert {part: text.lower() for part, text in kept.items()} == parts
     assert kept != parts
     assert parts["train"] + parts["test"] == "input.txt aa" * 10
     assert len(parts["test"]) == 12
-    assert sorted(datasets.penn_treebank()) == ["test", "train", "valid"]
+    assert sorted(datasets.load_penn_treebank()) == ["test", "train", "valid"]
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -160,11 +168,11 @@ def test_wikitext_and_shakespeare_from_local_files(tmp_path: Path, monkeypatch):
     (tmp_path / "wiki.valid.txt.gz").write_bytes(gzip.compress(TEXT))
     (tmp_path / "wiki.test.tokens").write_bytes(TEXT)
     (tmp_path / "shakespeare-first-folio.txt").write_bytes(TEXT)
-    found = wikitext2(tmp_path, ("valid", "test"))
+    found = load_wikitext2(tmp_path, ("valid", "test"))
     assert found == {"valid": TEXT.decode(), "test": TEXT.decode()}
-    assert shakespeare(tmp_path, "first_folio") == TEXT.decode()
+    assert load_shakespeare(tmp_path, "first_folio") == TEXT.decode()
     with pytest.raises(ValueError, match="edition must be modern or first_folio"):
-        shakespeare(tmp_path, "quarto")
+        load_shakespeare(tmp_path, "quarto")
 
 
 PAIRS = {f"paradigm_{i}.jsonl": b'{"sentence_good": "a", "sentence_bad": "b"}\n' for i in (1, 2)}
@@ -186,7 +194,7 @@ def test_blimp_is_downloaded_once_and_checked(server: str, tmp_path: Path, pairs
     served = tmp_path / "served" / "b.zip"
     served.write_bytes(zipped({**whole, "blimp-1/summary.jsonl": b"{}", "blimp-1/README": b""}))
     for _ in range(2):
-        folder = blimp(url=f"{server}/b.zip")
+        folder = load_blimp(url=f"{server}/b.zip")
         assert folder == tmp_path / "cache" / "blimp"
         assert names_in(folder) == sorted(PAIRS)
         served.unlink(missing_ok=True)
@@ -197,7 +205,7 @@ def test_another_blimp_is_not_kept(server: str, tmp_path: Path, pairs_digest, co
     (tmp_path / "served" / "b.zip").write_bytes(content)
     for _ in range(2):
         with pytest.raises(CorpusError, match=r"published files of BLiMP|not a whole archive"):
-            blimp(url=f"{server}/b.zip")
+            load_blimp(url=f"{server}/b.zip")
         assert names_in(tmp_path / "cache") == []
 
 
@@ -209,15 +217,15 @@ def test_blimp_from_folders_and_archives(tmp_path: Path, pairs_digest, monkeypat
             (tmp_path / "clone" / "data" / name).write_bytes(data)
             tar.add(tmp_path / "clone" / "data" / name, f"blimp/data/{name}")
     (tmp_path / "b.zip").write_bytes(zipped(PAIRS))
-    assert blimp(tmp_path / "clone") == blimp(tmp_path / "clone" / "data")
-    assert blimp(tmp_path / "b.tar.gz") == blimp(tmp_path / "b.zip")
-    assert names_in(blimp(tmp_path / "b.zip")) == sorted(PAIRS)
+    assert load_blimp(tmp_path / "clone") == load_blimp(tmp_path / "clone" / "data")
+    assert load_blimp(tmp_path / "b.tar.gz") == load_blimp(tmp_path / "b.zip")
+    assert names_in(load_blimp(tmp_path / "b.zip")) == sorted(PAIRS)
     (tmp_path / "clone" / "data" / "paradigm_1.jsonl").write_bytes(b"{}")
     with pytest.raises(CorpusError, match="does not hold the 67 published files"):
-        blimp(tmp_path / "clone")
+        load_blimp(tmp_path / "clone")
     (tmp_path / "b.tar.gz").write_bytes((tmp_path / "b.tar.gz").read_bytes()[:99])
     with pytest.raises(CorpusError, match="not a whole archive"):
-        blimp(tmp_path / "b.tar.gz")
+        load_blimp(tmp_path / "b.tar.gz")
     assert (tmp_path / "b.tar.gz").exists()
     assert len(list(unpacked(tmp_path / "b.zip"))) == 2
 
@@ -227,21 +235,21 @@ def test_babylm_in_the_layouts_of_its_years(tmp_path: Path, year: str, home: str
     (tmp_path / home).mkdir()
     for name in datasets.BABYLM_FILES[year]:
         (tmp_path / home / f"{name}.train").write_text("text\n")
-    files = babylm(tmp_path)
+    files = load_babylm(tmp_path)
     assert [path.name for path in files] == sorted(
         f"{name}.train" for name in datasets.BABYLM_FILES[year]
     )
-    assert babylm(tmp_path / home) == files
+    assert load_babylm(tmp_path / home) == files
     (tmp_path / home / "gutenberg.train").unlink()
     with pytest.raises(CorpusError, match=r"gutenberg\.train is missing"):
-        babylm(tmp_path)
+        load_babylm(tmp_path)
 
 
 def test_babylm_that_is_not_there(tmp_path: Path):
     with pytest.raises(CorpusError, match=r"neither babylm_dev nor dev, nor files \*\.dev"):
-        babylm(tmp_path, "dev")
+        load_babylm(tmp_path, "dev")
     with pytest.raises(ValueError, match="part must be one of 10M"):
-        babylm(tmp_path, "1M")
+        load_babylm(tmp_path, "1M")
 
 
 def test_gpt2_is_downloaded_and_checked(server: str, tmp_path: Path, monkeypatch):

@@ -13,11 +13,11 @@ from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
 from esnlm.evaluation.interpolation import InterpolatedModel
 from esnlm.evaluation.measures import Evaluation
-from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS, surprisal_rows
 from esnlm.models.ngram import NgramLanguageModel
+from esnlm.models.surprisal import SURPRISAL_COLUMNS, surprisal_rows
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.text.corpus import TextCorpus
-from esnlm.text.prepare import prepare_shards
+from esnlm.text.prepare import prepare
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.interpolation import interpolated, likeliest_weight
 
@@ -156,7 +156,7 @@ def test_tokens_name_the_characters_that_they_are_part_of():
 def test_shards_are_scored_as_the_text_they_were_made_of(monkeypatch):
     monkeypatch.setattr("esnlm.evaluation.measures._PART_TOKENS", 30)
     ngrams().save("model")
-    prepare_shards("text", "shards", bytes_tokenizer())
+    prepare("text", "shards", bytes_tokenizer())
     command = ["evaluate", "model", "text", "shards", "--csv", "rows.csv", "--bins", "shards"]
     assert main(command) == 0
     text, shards, both = rows_of("rows.csv")
@@ -167,11 +167,11 @@ def test_shards_are_scored_as_the_text_they_were_made_of(monkeypatch):
 
 def test_shards_of_another_tokenizer_are_refused(capsys):
     ngrams().save("model")
-    prepare_shards("text", "shards", "word")
+    prepare("text", "shards", "word")
     assert main(["evaluate", "model", "shards"]) == 2
     assert "is not the model's" in capsys.readouterr().err
     ngrams(reset="document").save("model")
-    prepare_shards("text", "again", bytes_tokenizer())
+    prepare("text", "again", bytes_tokenizer())
     assert main(["evaluate", "model", "again"]) == 2
     assert "shards hold sentences" in capsys.readouterr().err
     assert main(["evaluate", "model", "again", "--surprisal-csv", "s.csv"]) == 2

@@ -127,3 +127,11 @@ def test_a_model_of_integers(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "0 1 2\n"
     assert main([*command, "the boy"]) == 2
     assert "--prompt must be integers, got 'the boy'" in capsys.readouterr().err
+
+
+def test_the_unknown_token_is_drawn_only_if_asked_for():
+    docs = ["a a b b c d e f g"] * 5
+    model = NgramLanguageModel(2, Tokenizer.train_words(docs, 6)).fit(docs)
+    assert "<unk>" not in model.sample(200, random_state=0)
+    assert "<unk>" in model.sample(200, random_state=0, unknown=True)
+    assert "<unk>" not in model.sample(50, temperature=0)

@@ -17,7 +17,7 @@ FLOORS = (
     ("commands",),
     ("loading", "experiments", "app", "reporting"),
     ("evaluation", "torch", "interop"),
-    ("models",),
+    ("models", "datasets"),
     ("text", "reservoir", "grammars", "readouts"),
     ("kernels", "utils", "storage", "ngrams"),
 )

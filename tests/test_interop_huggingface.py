@@ -265,3 +265,30 @@ def test_config_says_what_scorers_ask(tmp_path: Path) -> None:
     assert model.generation_config.pad_token_id == tokenizer.pad_token_id
     settings = json.loads((tmp_path / "exported" / "config.json").read_text())
     assert settings["auto_map"]["AutoModelForCausalLM"] == "modeling_esnlm.EsnlmForCausalLM"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_types_of_few_bits_are_refused(dtype, tmp_path: Path) -> None:
+    export_model(fitted("ridge"), tmp_path / "exported")
+    options = {"trust_remote_code": True}
+    message = rf"computes in float32 or float64: load it with dtype=torch.float32, got {dtype}"
+    with pytest.raises(ValueError, match=message):
+        transformers.AutoModelForCausalLM.from_pretrained(
+            tmp_path / "exported", dtype=dtype, **options
+        )
+    model, tokenizer = loaded(tmp_path / "exported")
+    with pytest.raises(ValueError, match=message):
+        model.to(dtype)(**tokenizer("the boys", return_tensors="pt"))
+
+
+@pytest.mark.parametrize("case", ["ridge", "softmax"])
+def test_a_tokenizer_loads_without_the_code(case: str, tmp_path: Path, monkeypatch) -> None:
+    ours = fitted(case)
+    export_model(ours, tmp_path / "exported")
+    (tmp_path / "exported" / "modeling_esnlm.py").write_text("raise SystemExit")
+    monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked to run code"))
+    expected = [framed_prefix(text, ours.tokenizer_, ours.reset).tolist() for text in TEXTS]
+    folder = tmp_path / "exported"
+    plain = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+    auto = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    assert plain(TEXTS).input_ids == auto(TEXTS).input_ids == expected

@@ -16,7 +16,7 @@ from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.text.corpus import CorpusError
-from esnlm.text.prepare import prepare_shards
+from esnlm.text.prepare import prepare
 from esnlm.text.shards import Shards
 from esnlm.text.tokenizers import Tokenizer
 
@@ -92,7 +92,7 @@ def test_integers_without_a_tokenizer():
 
 
 def test_shards_are_counted_as_their_text():
-    shards = prepare_shards("text", "shards", "word")
+    shards = prepare("text", "shards", "word")
     from_shards = NgramLanguageModel(3, shards.tokenizer).fit(Shards("shards").stream())
     from_text = NgramLanguageModel(3, shards.tokenizer).fit(DOCS)
     for one, two in zip(
@@ -168,7 +168,7 @@ def test_on_the_command_line(capsys):
     assert main(["ngram", "text", "--out", "model"]) == 2
     assert "pass --overwrite" in capsys.readouterr().err
     assert load_model("model").order == 3
-    prepare_shards("text", "shards", Tokenizer.from_file("model/tokenizer.json"))
+    prepare("text", "shards", Tokenizer.from_file("model/tokenizer.json"))
     assert main(["ngram", "shards", "--order", "3", "--out", "again"]) == 0
     for name in ("config.json", "weights.safetensors"):
         assert Path("model", name).read_bytes() == Path("again", name).read_bytes()

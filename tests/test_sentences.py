@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esnlm.text.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
-from esnlm.text.prepare import prepare_shards
+from esnlm.text.prepare import prepare
 from esnlm.text.sentences import Rules, SentenceStream, sentence_splitter
 
 SPOKEN = 'Dr. Smith went to Washington. "Why?" he asked. It was 3.5 miles.'
@@ -34,7 +34,7 @@ def test_shards_of_split_sentences(tmp_path: Path):
     pytest.importorskip("pysbd")
     (tmp_path / "a").write_text(f"{SPOKEN}\nOne line.\n\nAnother.\n")
     rules = Rules(sentences="splitter")
-    shards = prepare_shards(tmp_path / "a", tmp_path / "out", "bpe:300", rules=rules)
+    shards = prepare(tmp_path / "a", tmp_path / "out", "bpe:300", rules=rules)
     stream = shards.stream()
     ends = [*stream.starts[1:], len(stream.tokens)]
     found = [

@@ -29,7 +29,7 @@ from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.text import prepare as preparation
 from esnlm.text.boundaries import framed
 from esnlm.text.corpus import CorpusError
-from esnlm.text.prepare import prepare_shards
+from esnlm.text.prepare import prepare
 from esnlm.text.sentences import Rules
 from esnlm.text.shards import FORMAT, MANIFEST, Shards, ShardsError
 from esnlm.text.tokenizers import Tokenizer, byte_pairs
@@ -65,7 +65,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def test_sentences_documents_and_counts(text: Path, tmp_path: Path):
-    shards = prepare_shards(text, tmp_path / "out", WORDS)
+    shards = prepare(text, tmp_path / "out", WORDS)
     expected = [
         line.tolist() for (line,) in framed(filter(None, TEXT.split("\n")), WORDS, "sentence")
     ]
@@ -85,7 +85,7 @@ def test_sentences_documents_and_counts(text: Path, tmp_path: Path):
 def test_outside_clients_get_the_same_ids_from_the_saved_tokenizer(text: Path, tmp_path: Path):
     from tokenizers import Tokenizer as Outside
 
-    shards = prepare_shards(text, tmp_path / "out", "bpe:270")
+    shards = prepare(text, tmp_path / "out", "bpe:270")
     outside = Outside.from_file(str(tmp_path / "out" / "tokenizer.json"))
     bos, eos = shards.tokenizer.bos_id, shards.tokenizer.eos_id
     lines = [line for line in TEXT.split("\n") if line]
@@ -119,9 +119,9 @@ def test_any_text_has_the_tokens_of_the_tokenizer(content: str, checkpoint: int,
         arguments = (path, Path(folder, "out"), tokenizer)
         if not documents:
             with pytest.raises(CorpusError, match="the corpus is empty"):
-                prepare_shards(*arguments, checkpoint_characters=checkpoint)
+                prepare(*arguments, checkpoint_characters=checkpoint)
             return
-        shards = prepare_shards(*arguments, checkpoint_characters=checkpoint)
+        shards = prepare(*arguments, checkpoint_characters=checkpoint)
         lines = [line for document in documents for line in document]
         bare = [tokenizer.encode(line).tolist() for line in lines]
         expected = [[tokenizer.bos_id, *ids, tokenizer.eos_id] for ids in bare]
@@ -154,14 +154,14 @@ def test_a_growing_file_goes_back_to_its_checkpoint(pieces: list[list[int]], ext
 
 @pytest.mark.parametrize(("documents", "expected"), [("blank_line", 3), ("line", 4), ("file", 1)])
 def test_what_a_document_is(text: Path, tmp_path: Path, documents: str, expected: int):
-    shards = prepare_shards(text, tmp_path / "out", WORDS, rules=Rules(documents))
+    shards = prepare(text, tmp_path / "out", WORDS, rules=Rules(documents))
     assert shards.n_documents == expected
     assert len(shards) == 4
 
 
 def test_short_sentences_are_left_out_and_long_ones_cut(text: Path, tmp_path: Path):
     rules = Rules(min_length=5, max_length=6)
-    shards = prepare_shards(text, tmp_path / "out", WORDS, rules=rules)
+    shards = prepare(text, tmp_path / "out", WORDS, rules=rules)
     lines = framed(filter(None, TEXT.split("\n")), WORDS, "sentence")
     first, second, _, _ = (ids.tolist() for (ids,) in lines)
     # The first has 7 tokens with its boundaries, the second 6, the others 4.
@@ -179,7 +179,7 @@ def test_short_sentences_are_left_out_and_long_ones_cut(text: Path, tmp_path: Pa
 def test_a_sentence_may_be_one_token(tmp_path: Path):
     (tmp_path / "text").write_text("a\nab\n")
     tokenizer = Tokenizer.train_characters(["ab"], boundaries=False)
-    shards = prepare_shards(tmp_path / "text", tmp_path / "out", tokenizer)
+    shards = prepare(tmp_path / "text", tmp_path / "out", tokenizer)
     assert [len(sentence) for sentence in sentences_of(shards)] == [1, 2]
 
 
@@ -190,7 +190,7 @@ def test_folders_and_compressed_files_in_order_of_names(tmp_path: Path):
     (folder / "a.txt").write_text("the boy")
     (folder / "sub" / "c.txt").write_text("Mary\n")
     (folder / ".hidden").write_text("walks")
-    shards = prepare_shards(folder, tmp_path / "out", WORDS)
+    shards = prepare(folder, tmp_path / "out", WORDS)
     assert [WORDS.decode(x) for x in sentences_of(shards)] == ["the boy", "the dog", "Mary"]
     assert shards.n_documents == 3
     sources = shards.manifest["made_from"]["sources"]
@@ -198,9 +198,9 @@ def test_folders_and_compressed_files_in_order_of_names(tmp_path: Path):
 
 
 def test_lower_case_is_in_the_tokenizer(text: Path, tmp_path: Path):
-    given_one = prepare_shards(text, tmp_path / "a", WORDS, lower=True)
+    given_one = prepare(text, tmp_path / "a", WORDS, lower=True)
     assert given_one.manifest["totals"]["unknown"] == 2
-    trained = prepare_shards(text, tmp_path / "b", "word", lower=True)
+    trained = prepare(text, tmp_path / "b", "word", lower=True)
     assert trained.manifest["totals"]["unknown"] == 0
     assert trained.tokenizer.encode("MARY").tolist() == trained.tokenizer.encode("mary").tolist()
 
@@ -208,7 +208,7 @@ def test_lower_case_is_in_the_tokenizer(text: Path, tmp_path: Path):
 def test_large_vocabularies_take_four_bytes(tmp_path: Path):
     words = [f"w{i}" for i in range(70_000)]
     (tmp_path / "a").write_text("\n".join(words))
-    shards = prepare_shards(tmp_path / "a", tmp_path / "out", "word")
+    shards = prepare(tmp_path / "a", tmp_path / "out", "word")
     assert shards.stream().tokens.dtype == np.uint32
     assert int(shards.stream().tokens.max()) == 70_002
     assert shards.tokenizer.decode(sentences_of(shards)[-1]) in words
@@ -217,7 +217,7 @@ def test_large_vocabularies_take_four_bytes(tmp_path: Path):
 @pytest.mark.parametrize("name", ["bpe:300", "word:6", "word", "char"])
 def test_trained_tokenizers_are_the_same_each_time(text: Path, tmp_path: Path, name: str):
     for out in ("a", "b"):
-        prepare_shards(text, tmp_path / out, name)
+        prepare(text, tmp_path / out, name)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
@@ -255,26 +255,26 @@ def test_stopped_at_any_point_and_begun_again_the_bytes_are_the_same(
         (tmp_path / "texts" / name).write_bytes(gzip.compress(data) if "gz" in name else data)
     out = tmp_path / "out"
 
-    def prepare(target: Path) -> Shards:
-        return prepare_shards(
+    def prepared(target: Path) -> Shards:
+        return prepare(
             tmp_path / "texts", target, "bpe:270", overwrite=overwrite, checkpoint_characters=70
         )
 
-    expected = contents(prepare(tmp_path / "undisturbed").folder)
+    expected = contents(prepared(tmp_path / "undisturbed").folder)
     stops = 0
     for call in range(1, 1000):
         if overwrite:
-            prepare_shards(tmp_path / "texts" / "a", out, "char", overwrite=True)
+            prepare(tmp_path / "texts" / "a", out, "char", overwrite=True)
         with monkeypatch.context() as patch:
             crash_at(call, patch)
             try:
-                prepare(out)
+                prepared(out)
             except Crash:
                 stops += 1
                 assert overwrite or not out.exists() or contents(out) == expected
         if stops < call:
             break
-        assert contents(prepare(out).folder) == expected
+        assert contents(prepared(out).folder) == expected
         assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "texts", "undisturbed"]
         shutil.rmtree(out)
     assert stops > 25
@@ -282,8 +282,8 @@ def test_stopped_at_any_point_and_begun_again_the_bytes_are_the_same(
 
 PROGRAM = """
 import sys
-from esnlm.text.prepare import prepare_shards
-prepare_shards(sys.argv[1], sys.argv[2], "bpe:400", checkpoint_characters=1 << 14)
+from esnlm.text.prepare import prepare
+prepare(sys.argv[1], sys.argv[2], "bpe:400", checkpoint_characters=1 << 14)
 """
 
 
@@ -325,7 +325,7 @@ def kill_often(tmp_path: Path, times: int) -> None:
 
 @pytest.fixture
 def made(text: Path, tmp_path: Path) -> Path:
-    return prepare_shards(text, tmp_path / "out", WORDS).folder
+    return prepare(text, tmp_path / "out", WORDS).folder
 
 
 def test_every_flipped_byte_is_noticed(made: Path):
@@ -422,12 +422,12 @@ def test_a_full_disk_keeps_what_was_done(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(GrowingFile, "append", full)
     arguments = (tmp_path / "a", tmp_path / "out", WORDS)
     with pytest.raises(OSError, match="No space left on device"):
-        prepare_shards(*arguments, checkpoint_characters=70)
+        prepare(*arguments, checkpoint_characters=70)
     assert not (tmp_path / "out").exists()
     progress = unsealed(tmp_path / "out.partial" / "progress.json")
     assert progress["counts"]["tokens"] > 0
-    prepare_shards(*arguments, checkpoint_characters=70)
-    prepare_shards(tmp_path / "a", tmp_path / "undisturbed", WORDS)
+    prepare(*arguments, checkpoint_characters=70)
+    prepare(tmp_path / "a", tmp_path / "undisturbed", WORDS)
     assert contents(tmp_path / "out") == contents(tmp_path / "undisturbed")
 
 
@@ -462,11 +462,11 @@ def test_a_bad_file_in_a_folder_leaves_nothing(tmp_path: Path, name, content, me
     (folder / "a").write_text(TEXT)
     (folder / name).write_bytes(content)
     with pytest.raises(CorpusError, match=message) as caught:
-        prepare_shards(folder, tmp_path / "out", WORDS)
+        prepare(folder, tmp_path / "out", WORDS)
     assert name in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["texts"]
     (folder / name).unlink()
-    assert len(prepare_shards(folder, tmp_path / "out", WORDS)) == 4
+    assert len(prepare(folder, tmp_path / "out", WORDS)) == 4
 
 
 def test_broken_links_and_unreadable_files_are_told(tmp_path: Path, monkeypatch):
@@ -475,12 +475,12 @@ def test_broken_links_and_unreadable_files_are_told(tmp_path: Path, monkeypatch)
     (folder / "a").write_text(TEXT)
     (folder / "b").symlink_to(folder / "none")
     with pytest.raises(CorpusError, match="b is a broken link"):
-        prepare_shards(folder, tmp_path / "out", WORDS)
+        prepare(folder, tmp_path / "out", WORDS)
     (folder / "b").unlink()
     refused = PermissionError(errno.EACCES, "Permission denied", str(folder / "a"))
     monkeypatch.setattr(preparation, "file_digest", lambda path: (_ for _ in ()).throw(refused))
     with pytest.raises(PermissionError):
-        prepare_shards(folder, tmp_path / "out", WORDS)
+        prepare(folder, tmp_path / "out", WORDS)
     assert [path.name for path in tmp_path.iterdir()] == ["texts"]
 
 
@@ -489,18 +489,18 @@ def test_a_file_that_changes_meanwhile_is_told(text: Path, tmp_path: Path):
         text.write_text(text.read_text() + "more\n")
 
     with pytest.raises(CorpusError, match="changed while it was read"):
-        prepare_shards(text, tmp_path / "out", WORDS, progress=append, checkpoint_characters=9)
+        prepare(text, tmp_path / "out", WORDS, progress=append, checkpoint_characters=9)
 
 
 def test_shards_that_are_there(text: Path, made: Path):
     before = made.stat().st_mtime_ns, contents(made)
-    again = prepare_shards(text, made, WORDS)
+    again = prepare(text, made, WORDS)
     assert len(again) == 4
     assert (made.stat().st_mtime_ns, contents(made)) == before
     with pytest.raises(FileExistsError, match="pass --overwrite"):
-        prepare_shards(text, made, "char")
+        prepare(text, made, "char")
     assert contents(made) == before[1]
-    assert prepare_shards(text, made, "char", overwrite=True).n_tokens_vocab != len(WORDS)
+    assert prepare(text, made, "char", overwrite=True).n_tokens_vocab != len(WORDS)
 
 
 def test_other_folders_are_left_alone(text: Path, tmp_path: Path):
@@ -508,7 +508,7 @@ def test_other_folders_are_left_alone(text: Path, tmp_path: Path):
     (tmp_path / "mine" / "thesis").write_text("draft")
     for overwrite in (False, True):
         with pytest.raises(FileExistsError, match="holds other files than shards"):
-            prepare_shards(text, tmp_path / "mine", WORDS, overwrite=overwrite)
+            prepare(text, tmp_path / "mine", WORDS, overwrite=overwrite)
     assert (tmp_path / "mine" / "thesis").read_text() == "draft"
 
 
@@ -519,7 +519,7 @@ def test_files_beside_shards_and_manifests_of_others_are_left_alone(text, made, 
         (tmp_path / "site" / name).write_text("{}")
     for out in (made, tmp_path / "site"):
         with pytest.raises(FileExistsError, match="holds other files than shards"):
-            prepare_shards(text, out, "char", overwrite=True)
+            prepare(text, out, "char", overwrite=True)
     assert (made / "notes").read_text() == "mine"
 
 
@@ -528,8 +528,8 @@ def test_damaged_shards_are_made_again_if_asked(text: Path, made: Path):
     for name in ("tokens.bin", "manifest.json"):
         (made / name).write_bytes(b"x" + whole[name][1:])
         with pytest.raises(FileExistsError, match="or pass --overwrite"):
-            prepare_shards(text, made, WORDS)
-        prepare_shards(text, made, WORDS, overwrite=True)
+            prepare(text, made, WORDS)
+        prepare(text, made, WORDS, overwrite=True)
         assert contents(made) == whole
 
 
@@ -537,21 +537,21 @@ def test_a_folder_of_the_name_of_ours_is_left_alone(text: Path, tmp_path: Path):
     (tmp_path / "out.partial").mkdir()
     (tmp_path / "out.partial" / "thesis").write_text("draft")
     with pytest.raises(FileExistsError, match="thesis"):
-        prepare_shards(text, tmp_path / "out", WORDS, overwrite=True)
+        prepare(text, tmp_path / "out", WORDS, overwrite=True)
     assert (tmp_path / "out.partial" / "thesis").read_text() == "draft"
 
 
 def test_shards_do_not_become_text(text: Path, tmp_path: Path):
     with pytest.raises(ValueError, match="choose a folder outside it"):
-        prepare_shards(tmp_path, tmp_path / "out", WORDS)
+        prepare(tmp_path, tmp_path / "out", WORDS)
 
 
 def test_two_at_once_do_not_mix(text: Path, tmp_path: Path):
     with locked(tmp_path / "out"), ThreadPoolExecutor() as pool:
-        second = pool.submit(prepare_shards, text, tmp_path / "out", WORDS)
+        second = pool.submit(prepare, text, tmp_path / "out", WORDS)
         with pytest.raises(BusyError, match=f"is being written by process {os.getpid()} "):
             second.result()
-    assert len(prepare_shards(text, tmp_path / "out", WORDS)) == 4
+    assert len(prepare(text, tmp_path / "out", WORDS)) == 4
 
 
 def test_an_altered_checkpoint_is_refused(tmp_path: Path, monkeypatch):
@@ -560,11 +560,11 @@ def test_an_altered_checkpoint_is_refused(tmp_path: Path, monkeypatch):
     with monkeypatch.context() as patch:
         crash_at(40, patch)
         with pytest.raises(Crash):
-            prepare_shards(*arguments, checkpoint_characters=70)
+            prepare(*arguments, checkpoint_characters=70)
     tokens = tmp_path / "out.partial" / "shards" / "tokens.bin"
     tokens.write_bytes(b"x" + tokens.read_bytes()[1:])
     with pytest.raises(ValueError, match="truncated or altered since it was written"):
-        prepare_shards(*arguments)
+        prepare(*arguments)
 
 
 def test_json_with_its_checksum(tmp_path: Path):

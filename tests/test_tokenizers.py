@@ -1,6 +1,7 @@
 """Tokenizers: vocabularies, boundaries, standard files, agreement with the backend."""
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from esnlm.text.boundaries import framed
-from esnlm.text.tokenizers import Tokenizer, TokenizerError
+from esnlm.text.tokenizers import Tokenizer, TokenizerError, trained
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n"
 
@@ -190,3 +191,36 @@ def test_a_file_that_is_no_tokenizer_is_named(tmp_path: Path, content: bytes):
 def test_a_missing_file_is_an_os_error(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         Tokenizer.from_file(tmp_path / "none.json")
+
+
+PROSE = ["Well, don't! He said:", "the end (3.14), <unk> and so on; no?"] * 5
+
+
+def test_punctuation_hangs_on_words_or_stands_apart():
+    glued = Tokenizer.train_words(PROSE)
+    apart = Tokenizer.train_words(PROSE, punctuation="apart")
+    auto = Tokenizer.train_words(PROSE, punctuation="auto")
+    assert auto.to_json() == apart.to_json() != glued.to_json()
+    assert "Well," in glued.vocabulary
+    assert auto.parts_punctuation
+    assert not glued.parts_punctuation
+    assert {"Well", ",", "don't", "!", "3.14", "<unk>", "(", "?"} <= set(auto.vocabulary)
+    again = Tokenizer.from_json(auto.to_json(), bos=auto.bos, eos=auto.eos)
+    for text in PROSE:
+        words = re.findall(r"<unk>|[\w']+(?:\.\d+)?|[^\w\s]", text)
+        assert [again.vocabulary[i] for i in again.encode(text)] == words
+    assert auto.decode(auto.encode("Well, don't!")) == "Well, don't!"
+
+
+@pytest.mark.parametrize("text", ["the boy , who sees .", "mr. <unk> of the u.s. said n't"])
+def test_text_whose_marks_stand_apart_is_left_as_it_is(text: str):
+    auto = Tokenizer.train_words([text] * 9, punctuation="auto")
+    assert auto.to_json() == Tokenizer.train_words([text] * 9).to_json()
+    assert auto.to_json() == trained("auto", [text] * 9).to_json()
+
+
+def test_names_of_tokenizers_of_words():
+    assert trained("wordpunct:6", PROSE).parts_punctuation
+    assert len(trained("wordpunct:6", PROSE)) == 6
+    assert not trained("word", PROSE).parts_punctuation
+    assert trained("auto", PROSE).parts_punctuation

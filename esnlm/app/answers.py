@@ -13,11 +13,11 @@ from tokenizers.models import WordLevel
 from esnlm.evaluation.measures import Scored
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.evaluation.minimal_pairs.scores import score_pairs
-from esnlm.evaluation.surprisal import surprisal_rows
 from esnlm.models.base import SequenceModel
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.models.reservoir import LanguageModel
 from esnlm.models.sampling import text_pieces
+from esnlm.models.surprisal import surprisal_rows
 from esnlm.text.boundaries import framed, framed_prefix, needed
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Floats

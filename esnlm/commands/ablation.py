@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from esnlm.commands.options.common import Model, Texts, group
+from esnlm.commands.options.common import Model, Texts, finish, group
 from esnlm.commands.options.corpus import model_and_stream
 from esnlm.commands.options.values import integer
 from esnlm.commands.timescales import TimescalesOptions, assigned_timescales, tables
@@ -50,6 +50,7 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
             from esnlm.experiments.timescales.plots import plot_ablation
 
             plot_ablation(rows, options.plot)
+    finish(options.csv, options.units_csv, options.plot)
     return 0
 
 

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Device, File, Model, ResultOptions, group, n_unknown
+from esnlm.commands.options.common import (
+    Device,
+    File,
+    Model,
+    ResultOptions,
+    finish,
+    group,
+    n_unknown,
+)
 from esnlm.commands.options.corpus import is_shards
 from esnlm.commands.options.values import Weight
 from esnlm.storage.results import results, write_rows
@@ -87,6 +95,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
             write_rows(options.pairs_csv, table.PAIR_COLUMNS, found, overwrite=replace)
         if options.plot is not None:
             plot_accuracies(rows, others, options.plot)
+    finish(options.csv, options.pairs_csv, options.plot)
     return 0
 
 

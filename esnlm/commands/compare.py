@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Folder, group
+from esnlm.commands.options.common import Folder, finish, group
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, HeldOut
 from esnlm.commands.options.grid import Sizes, results_folder
 from esnlm.commands.options.values import integer, nested, pair, separate
@@ -101,6 +101,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
         size = f"{row['n_parameters']} parameters"
         judgement = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"
         print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token{judgement}")
+    finish(path, options.out / "compare.md", options.out / "compare.png")
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Folder, group
+from esnlm.commands.options.common import Folder, finish, group
 from esnlm.commands.options.grid import Sizes, names, results_folder
 from esnlm.commands.options.values import integer, positive
 from esnlm.experiments.common.grid import run_grid
@@ -105,4 +105,5 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
         from esnlm.experiments.dyck.plots import plot_dyck
 
         plot_dyck(rows, options.out / "dyck.png")
+    finish(options.out / "dyck.csv", options.out / "dyck.png")
     return 0

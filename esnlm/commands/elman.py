@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Folder, given, group
+from esnlm.commands.options.common import Folder, finish, given, group
 from esnlm.commands.options.grid import Sizes, names, results_folder
 from esnlm.commands.options.values import LeakRate, integer, number, positive, real
 from esnlm.experiments.common.grid import Row, run_grid
@@ -154,7 +154,25 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
                 write_experts(settings, n_units, features, options.out)
             write_summary(rows, ngrams, options.out / "summary.md")
     print(f"{len(rows)} runs in {options.out / 'elman.csv'}")
+    print(_best(rows))
+    finish(*sorted(options.out.glob("*.png")), options.out / "summary.md")
     return 0
+
+
+def _best(rows: Sequence[Row]) -> str:
+    """The setting that is nearest to the oracle, by means over seeds, in words."""
+    import pandas as pd
+
+    table: Any = pd.DataFrame(rows)
+    table["ratio"] = table["perplexity"].astype(float) / table["oracle_perplexity"].astype(float)
+    means = table.groupby(["readout", "features", "n_units"])[["perplexity", "ratio"]].mean()
+    readout, features, n_units = means["ratio"].idxmin()
+    perplexity, ratio = means.loc[(readout, features, n_units)]
+    inputs = f"{features} word features" if features else "one-hot words"
+    return (
+        f"best: {readout} on {n_units} units driven by {inputs}: perplexity {perplexity:.4g},"
+        f" {ratio:.3f} times the oracle's"
+    )
 
 
 def run_experiment(settings: Settings, options: ElmanOptions) -> tuple[list[Row], list[Row]]:

@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Device, Documents, File, Model, ResultOptions, group
+from esnlm.commands.options.common import (
+    Device,
+    Documents,
+    File,
+    Model,
+    ResultOptions,
+    finish,
+    group,
+)
 from esnlm.commands.options.corpus import split_of
 from esnlm.commands.options.values import Weight
 from esnlm.storage.results import csv_aside, results, write_rows
+from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
-    from esnlm.evaluation.measures import Evaluation, Scored
+    from esnlm.evaluation.measures import Evaluation
+    from esnlm.models.surprisal import Scored
 
 _BIN_COLUMNS = ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower", "upper")
 
@@ -55,7 +65,7 @@ def evaluate(
 ) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation.measures import COLUMNS
-    from esnlm.evaluation.surprisal import SURPRISAL_COLUMNS
+    from esnlm.models.surprisal import SURPRISAL_COLUMNS
 
     _check(options)
     of_surprisal = SURPRISAL_COLUMNS[options.unit or "word"]
@@ -83,6 +93,7 @@ def evaluate(
         of_bins = [] if bins is None else bins.shown()
         write_rows(options.csv, COLUMNS, rows, overwrite=replace)
         write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
+    finish(*(path for path, _ in files))
     return 0
 
 
@@ -114,6 +125,8 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     check_alike(*models)
     if options.held_out:
         return of(weight=of().best_weight(options.held_out))
+    if options.weight is None:
+        log.info("the mean has equal weights: --held-out TEXT chooses the likeliest")
     return of(weight=0.5 if options.weight is None else options.weight)
 
 
@@ -122,7 +135,7 @@ def _surprisal(
 ) -> Callable[[str, Any], None]:
     """A function that writes the surprisals of each part."""
     from esnlm.evaluation.measures import is_shards
-    from esnlm.evaluation.surprisal import surprisal_rows
+    from esnlm.models.surprisal import surprisal_rows
 
     for each in text:
         if is_shards(each):

@@ -5,34 +5,48 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Model
+from esnlm.commands.options.common import Model, finish
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 
 
 def export(
-    model: Model, folder: Annotated[Path, Parameter("DIR")], /, *, format: Literal["hf"] = "hf"
+    model: Model,
+    folder: Annotated[Path, Parameter("DIR")],
+    /,
+    *,
+    format: Literal["hf", "arpa"] = "hf",
 ) -> int:
     """Load the model, write the folder; the exit status.
 
     Parameters
     ----------
     folder
-        Folder to write, which must not exist.
+        Folder, or file of --format arpa, to write, which must not exist.
     format
         hf: AutoModelForCausalLM.from_pretrained(DIR, trust_remote_code=True) of Hugging Face
-        transformers loads it, the model's code being in it.
+        transformers loads it, the model's code being in it. arpa: n-grams as a file that KenLM and
+        SRILM read, and every command of esnlm as a MODEL, if its name ends in .arpa.
     """
     from esnlm.interop.huggingface import check_free, export_model
     from esnlm.loading import load_model
+    from esnlm.models.arpa import write_arpa
+    from esnlm.models.ngram import NgramLanguageModel
 
     with locked(folder):
         check_free(folder)
         loaded = load_model(model)
+        if format == "arpa":
+            if not isinstance(loaded, NgramLanguageModel):
+                raise ValueError(f"--format arpa needs n-grams, and {model} holds another model")
+            write_arpa(loaded, folder)
+            print(f"wrote {folder}")
+            return 0
         export_model(loaded, folder)
     if loaded.tokenizer_ is None:
         log.warning(
             "the model was trained on integers: DIR has no tokenizer and reads token ids alone"
         )
     print(f"wrote {folder}")
+    finish(then=f"AutoModelForCausalLM.from_pretrained('{folder}', trust_remote_code=True)")
     return 0

@@ -22,6 +22,7 @@ def generate(
     temperature: Annotated[float, real("T")] = 1.0,
     top_k: Annotated[int | None, integer("K")] = None,
     top_p: Annotated[float | None, real("P")] = None,
+    unknown: bool = False,
     device: Device = None,
     seed: Seed | None = None,
 ) -> int:
@@ -39,6 +40,8 @@ def generate(
         Draw among the K most probable tokens.
     top_p
         Draw among the fewest tokens that add up to P.
+    unknown
+        Draw the token of unknown words, too.
     seed
         The same seed, the same text.
     """
@@ -48,7 +51,7 @@ def generate(
 
     if tokens > _MOST_TOKENS:
         raise ValueError(f"--tokens must be at most {_MOST_TOKENS}, got {tokens}")
-    choice = Choice(temperature, top_k, top_p, seed)
+    choice = Choice(temperature, top_k, top_p, seed, unknown)
     loaded = load_model(model, device)
     tokenizer = loaded.tokenizer_
     if tokenizer is None:
@@ -58,10 +61,10 @@ def generate(
         before = framed_prefix(prompt, tokenizer, loaded.reset)
         drawn = loaded.generate(tokens, prompt, choice)
         pieces = text_pieces(tokenizer, before, drawn)
-        unknown, total = n_unknown(tokenizer, [prompt])
-        if unknown:
+        missing, total = n_unknown(tokenizer, [prompt])
+        if missing:
             log.warning(
-                f"the model knows {total - unknown} of the {total} tokens of the prompt: it reads"
+                f"the model knows {total - missing} of the {total} tokens of the prompt: it reads"
                 " the others as the unknown token"
             )
     bare = prompt.rstrip()  # less spaces that the model does not read but writes

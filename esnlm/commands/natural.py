@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from esnlm.commands.options import model
-from esnlm.commands.options.common import ChunkOptions, Folder, given, group
+from esnlm.commands.options.common import ChunkOptions, Folder, finish, given, group
 from esnlm.commands.options.grid import Sizes, results_folder
 from esnlm.commands.options.values import Features, Minutes, integer, leak_rate, read, real
 from esnlm.experiments.common import minimal_pairs
@@ -192,6 +192,7 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
 
         figure = sweep_figure(options.name, read_rows(path), dict(options.baseline))
         save(figure, path.with_suffix(".png"))
+    finish(path, path.with_suffix(".png"))
     return 0
 
 

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Literal
 
-from esnlm.commands.options.common import NewModel, group
+from esnlm.commands.options.common import NewModel, finish, group
 from esnlm.commands.options.corpus import Corpus, CorpusOptions
 from esnlm.commands.options.values import integer
 from esnlm.storage.atomic import locked
+from esnlm.utils.progress import phase
 
 
 @group()
@@ -32,7 +33,9 @@ def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
         tokenizer = chosen.make_tokenizer(text)
         order, discounts = options.order, options.discounts
         model = NgramLanguageModel(order, tokenizer, chosen.reset, discounts=discounts)
-        model.fit(chosen.read(text, tokenizer))
+        with phase("counting n-grams"):
+            model.fit(chosen.read(text, tokenizer))
         model.save(options.out)
     print(f"{options.out}: {model.n_tokens_} tokens, {model.n_parameters_} n-grams")
+    finish(then=f"esnlm evaluate MODEL TEXT --interpolate {options.out}")
     return 0

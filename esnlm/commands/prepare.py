@@ -3,15 +3,14 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Texts, group
+from esnlm.commands.options.common import Texts, finish, group
+from esnlm.commands.options.corpus import is_trained, named_tokenizer
 from esnlm.commands.options.values import integer
-
-if TYPE_CHECKING:
-    from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils.progress import progress_bar
 
 
 @group()
@@ -22,8 +21,11 @@ class PrepareOptions:
     """Folder to make."""
     overwrite: bool = False
     """Replace shards, or an unfinished run, of others."""
-    tokenizer: Annotated[str, Parameter(metavar="gpt2|FILE|bpe:N|word:N|char")]
-    """GPT-2's, a tokenizer.json, or one trained on the text, of N entries."""
+    tokenizer: Annotated[str, Parameter(metavar="gpt2|FILE|bpe:N|auto|word:N|wordpunct:N|char")] = (
+        "auto"
+    )
+    """GPT-2's, a tokenizer.json, or one trained on the text, of N entries: auto is words, and
+    punctuation apart where it hangs on the words."""
     vocab: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
     """Where GPT-2's tokenizer.json, or vocab.json and merges.txt, are (default: they are
     downloaded)."""
@@ -41,15 +43,20 @@ class PrepareOptions:
 
 def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     """Prepare; the exit status."""
-    from tqdm import tqdm
-
-    from esnlm.text.prepare import Rules, prepare_shards
+    from esnlm.text.prepare import Rules
+    from esnlm.text.prepare import prepare as write_shards
 
     rules = Rules(options.documents, options.sentences, options.min_length, options.max_length)
-    tokenizer = _tokenizer(options.tokenizer, options.vocab)
+    name = options.tokenizer
+    is_file = name not in ("gpt2", "bpe") and not is_trained(name)
+    if name == "bpe" or (is_file and not Path(name).is_file()):
+        raise ValueError(
+            f"--tokenizer {name}: no such file; or gpt2, bpe:N, word:N, char, wordpunct:N, auto"
+        )
+    tokenizer = named_tokenizer(name, options.vocab)
     try:
-        with tqdm(unit="B", unit_scale=True, unit_divisor=1024, disable=None) as bar:
-            shards = prepare_shards(
+        with progress_bar(True, unit="B", unit_scale=True, unit_divisor=1024) as bar:
+            shards = write_shards(
                 text,
                 options.out,
                 tokenizer,
@@ -66,6 +73,7 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
         f" {totals['documents']} documents, {totals['words']} words, {totals['unknown']} unknown,"
         f" vocabulary of {shards.n_tokens_vocab}"
     )
+    finish(then=f"esnlm train {options.out} --held-out SHARDS --out MODEL")
     return 0
 
 
@@ -76,7 +84,7 @@ def _shown_on(bar: Any) -> Callable[[int, int, int], None]:
     def update(read: int, total: int, tokens: int) -> None:
         now = time.perf_counter()
         bar.total = total
-        bar.set_description(None if tokens else "vocabulary", refresh=False)
+        bar.set_description("tokens" if tokens else "vocabulary", refresh=False)
         if tokens and not first:
             first.append((now, tokens))
         elif tokens:
@@ -86,19 +94,3 @@ def _shown_on(bar: Any) -> Callable[[int, int, int], None]:
         bar.update(read - bar.n)
 
     return update
-
-
-def _tokenizer(name: str, vocab: Path | None) -> "Tokenizer | str":
-    from esnlm.text.tokenizers import Tokenizer, gpt2
-
-    if name == "gpt2":
-        from esnlm.text.datasets import gpt2_files
-
-        return gpt2(gpt2_files() if vocab is None else vocab)
-    if vocab is not None:
-        raise ValueError("--vocab goes with --tokenizer gpt2")
-    if name in ("char", "word") or name.startswith(("bpe:", "word:", "char:")):
-        return name
-    if not Path(name).is_file():
-        raise ValueError(f"--tokenizer {name}: no such file; or gpt2, bpe:N, word:N, char")
-    return Tokenizer.from_file(name)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Folder, group
+from esnlm.commands.options.common import Folder, finish, group
 from esnlm.commands.options.grid import names, offsets, results_folder
 from esnlm.commands.options.values import LeakRate, Seed, integer, number, positive
 from esnlm.experiments.common.grid import Row, run_grid_apart
@@ -128,6 +128,7 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
         loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
         print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")
     plot_study(path, options.out / "shakespeare.png")
+    finish(path, options.out / "shakespeare.png")
     return 0
 
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Folder, group, option_name
-from esnlm.commands.options.grid import GridOptions, Sizes, names, offsets, results_folder
-from esnlm.commands.options.values import integer
+from esnlm.commands.options.common import Folder, finish, group, option_name
+from esnlm.commands.options.grid import Sizes, names, offsets, results_folder
+from esnlm.commands.options.values import integer, positive
 from esnlm.experiments.common.grid import Row, run_grid_apart
 from esnlm.readouts.registry import BY_OPTION
 
@@ -37,12 +37,19 @@ COLUMNS = (
 
 
 @group()
-class TextOptions(GridOptions):
+class TextOptions:
     """Options of ``esnlm text``."""
 
     out: Folder = Path("text")
+    """Folder of the CSV."""
     sizes: Sizes = (1000,)
+    """Reservoir sizes."""
+    spectral_radius: Annotated[float, positive("R")] = 0.97
+    """Spectral radius of the recurrent weights."""
+    input_scaling: Annotated[float, positive("S")] = 1.0
+    """Deviation of the input weights."""
     degree: Annotated[int, integer("D", 1)] = 16
+    """Mean recurrent in-degree of a unit."""
     datasets: Annotated[tuple[str, ...], names(DATASETS)] = DATASETS
     """Texts to model."""
     tokenizers: Annotated[tuple[str, ...], names(tuple(_ORDERS))] = tuple(_ORDERS)
@@ -76,6 +83,7 @@ def text(*, options: TextOptions = TextOptions()) -> int:
     for row in rows:
         name = f"{row['dataset']} {row['tokenizer']} {row['model']} {row['size']}"
         print(f"{name:55} perplexity {row['perplexity']:<10.6g} nats {row['nll_per_token']:.4f}")
+    finish(options.out / "text.csv")
     return 0
 
 

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Documents, File, Model, ResultOptions, Texts, group
+from esnlm.commands.options.common import (
+    Documents,
+    File,
+    Model,
+    ResultOptions,
+    Texts,
+    finish,
+    group,
+)
 from esnlm.commands.options.corpus import model_and_stream
 from esnlm.storage.results import results, write_rows
 from esnlm.torch.optional import require_torch
@@ -61,6 +69,7 @@ def timescales(
             from esnlm.experiments.timescales.plots import plot_timescales
 
             plot_timescales(measured, assigned, options.plot)
+    finish(options.csv, options.units_csv, options.plot)
     return 0
 
 

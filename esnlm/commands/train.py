@@ -2,10 +2,11 @@
 
 import math
 import os
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from esnlm.commands.options.common import given, option_name
+from esnlm.commands.options.common import finish, given, option_name
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards
 from esnlm.commands.options.model import make_features, make_readout, make_reservoir, settled
 from esnlm.commands.options.presets import with_preset
@@ -14,6 +15,7 @@ from esnlm.commands.train_network import train_network
 from esnlm.commands.training_run import PassOptions, Running
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
+from esnlm.utils.progress import phase
 
 if TYPE_CHECKING:
     from esnlm.experiments.common.run_record import RunRecord
@@ -62,12 +64,15 @@ def _fit(
     text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
 ) -> int:
     """The core's reservoir and readout."""
+    from esnlm.experiments.common.subprocess_run import peak_rss_mib
+
+    since = time.perf_counter()
     check_parts(options)
     running = None
     if trains_in_passes(text, options):
         running = Running(options.out, options.passes, overwrite=options.overwrite)
     plan = make_plan(options)
-    with record.phase("read text"):
+    with record.phase("read text"), phase("reading the text"):
         tokenizer = corpus.make_tokenizer(text)
         model = make_model(options, len(tokenizer), tokenizer, corpus.reset)
         model.verbose = True
@@ -77,15 +82,28 @@ def _fit(
     with record.phase("choose penalty"):
         settle_penalty(model, stream, held, options)
     if running is not None:
-        return _in_passes(model, stream, held, running, plan, record)
-    with record.phase("fit"):
-        model.fit(stream, held_out=held)
-    with record.phase("save"):
-        model.save(options.out)
-    print(f"{options.out}: {_summary(model)}")
-    if held is not None:
+        status, loss, held = _in_passes(model, stream, held, running, plan, record)
+        if status:
+            return status
+    else:
+        with record.phase("fit"):
+            model.fit(stream, held_out=held)
+        with record.phase("save"):
+            model.save(options.out)
+        print(f"{options.out}: {_summary(model)}")
         with record.phase("score"):
-            _compare(-model.score(held), stream, held, model.n_tokens_, record)
+            loss = None if held is None else -model.score(held)
+    if held is not None and loss is not None:
+        with record.phase("score baselines"):
+            _compare(loss, stream, held, model.n_tokens_, record)
+    minutes, seconds = divmod(round(time.perf_counter() - since), 60)
+    print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
+    if held is not None:
+        log.info(
+            "held-out text chooses penalties and stops, so its perplexity is no fresh test: score"
+            " a text that training has not seen"
+        )
+    finish(then=f"esnlm evaluate {options.out} TEXT")
     return 0
 
 
@@ -138,13 +156,13 @@ def settle_penalty(
     if readout.alpha is not None or "alpha" in dict(readout.option):
         return
     if kind == "LowRankReadout" and len(stream.tokens) <= _SHORT:
-        model.readout.set_params(alpha=_PENALTY_OF_SHORT)
+        model.given_readout.set_params(alpha=_PENALTY_OF_SHORT)
     if held is not None and kind in _PENALISED and len(stream.tokens) <= _TRIED_TOKENS:
         from esnlm.models.penalty import chosen_penalty
 
-        losses = chosen_penalty(model, stream, held, options.seed)
+        losses = chosen_penalty(model, stream, held, options.seed, verbose=True)
         best = next(iter(losses))
-        model.readout.set_params(alpha=best)
+        model.given_readout.set_params(alpha=best)
         tried = ", ".join(f"{alpha:g}: {math.exp(loss):.4g}" for alpha, loss in losses.items())
         log.info(f"--alpha {best:g} by the held-out text (perplexities in trials, {tried})")
 
@@ -156,7 +174,8 @@ def _in_passes(
     running: Running,
     plan: "TrainingPlan",
     record: "RunRecord",
-) -> int:
+) -> tuple[int, float | None, "TokenStream | None"]:
+    """The exit status, the last held-out loss, and the held-out tokens that it is of."""
     from esnlm.models.training import Trainer
 
     def save() -> str:
@@ -166,10 +185,7 @@ def _in_passes(
     trainer = Trainer(model, stream, held, plan)
     with record.phase("train in passes"):
         status = running.run(trainer, save)
-    if trainer.held_out is not None and trainer.last_score is not None and status == 0:
-        with record.phase("score baselines"):
-            _compare(trainer.last_score, stream, trainer.held_out, model.n_tokens_, record)
-    return status
+    return status, trainer.last_score, trainer.held_out
 
 
 def _compare(
@@ -182,12 +198,13 @@ def _compare(
     """Say how the model compares with n-grams of the same text."""
     from esnlm.models.baselines import ORDER, baselines
 
-    unigrams, ngrams = baselines(stream, held_out, n_tokens)
+    with phase(f"counting {ORDER}-grams"):
+        unigrams, ngrams = baselines(stream, held_out, n_tokens)
     record.add({"held_out": {"model": loss, "unigrams": unigrams, f"{ORDER}-grams": ngrams}})
     line = f"held-out perplexity {math.exp(loss):.4g}; of unigrams {math.exp(unigrams):.4g}"
     if ngrams is not None:
         line += f", of Kneser-Ney {ORDER}-grams {math.exp(ngrams):.4g}"
-    print(line)
+    print(f"{line}, of the uniform distribution {n_tokens}")
     if loss > unigrams:
         log.warning(
             "the model is worse than the words' frequencies alone: raise --alpha, or take the"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from esnlm.commands.options.common import ChunkOptions, File, group
 from esnlm.commands.options.values import Minutes, integer
-from esnlm.utils.messages import log
+from esnlm.utils.messages import log, this_command
 
 _INTERRUPTED = 130
 
@@ -88,7 +88,7 @@ class Running:
                 if self.speaks:
                     log.info(
                         f"interrupted after step {trainer.step}: the same command with --resume"
-                        " continues from there"
+                        f" continues from there: {this_command('--resume')}"
                     )
                 return _INTERRUPTED
             if self.speaks:

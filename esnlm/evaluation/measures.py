@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from esnlm.models.surprisal import Scored
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.shards import MANIFEST, Shards
 from esnlm.text.tokenizers import in_batches
-from esnlm.utils.arrays import Array, Bools, Floats, Ints64
+from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.interpolation import interpolated, likeliest_weight
 from esnlm.utils.progress import progress_bar
 
@@ -24,22 +25,6 @@ COLUMNS = (
 _PART_TOKENS = 1 << 18
 #: Tokens before a part that are read again where a state is never reset: it forgets the rest.
 _OVERLAP = 4096
-
-
-@dataclass(frozen=True)
-class Scored:
-    """Some documents with the scores of their tokens.
-
-    ``docs``: the texts; empty for shards. ``n_before``: documents of the text before them.
-    ``stream``: their T tokens. ``predicted`` (T,) bool. ``scores``: one array (T,) float64 a model,
-    natural logs, 0 where nothing is predicted.
-    """
-
-    docs: Sequence[str]
-    n_before: int
-    stream: TokenStream
-    predicted: Bools
-    scores: list[Floats]
 
 
 @dataclass
@@ -92,7 +77,9 @@ class Evaluation:
         unk_id = -1 if tokenizer is None or tokenizer.unk_id is None else tokenizer.unk_id
         # A line end was cut off each document that is not a whole file.
         cut = 0 if self.split == "file" else 1
-        with progress_bar(self.verbose, unit="tok", unit_scale=True, leave=False) as bar:
+        with progress_bar(
+            self.verbose, unit="tok", unit_scale=True, leave=False, desc="scoring"
+        ) as bar:
             for part in self.parts(path):
                 predicted = part.stream.tokens[part.predicted]
                 sums.update(

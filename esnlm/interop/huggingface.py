@@ -62,8 +62,10 @@ def export_model(model: LanguageModel, folder: str | Path) -> None:
     ids: dict[str, Any] = {name: config[name] for name in names if name in config}
     if config["padding"] is not None:
         ids["pad_token_id"] = config["padding"]
-    if ids.get("bos_token_id") not in (None, ids.get("eos_token_id")):
-        ids["suppress_tokens"] = [ids["bos_token_id"]]
+    never = [ids.get("bos_token_id")] if ids.get("bos_token_id") != ids.get("eos_token_id") else []
+    never += [] if model.tokenizer_ is None else [model.tokenizer_.unk_id]
+    if never := [token for token in never if token is not None]:
+        ids["suppress_tokens"] = never
     texts = {"config.json": _json(config), "generation_config.json": _json(ids)}
     if model.tokenizer_ is not None:
         texts |= _tokenizer_files(model.tokenizer_, config)

@@ -2,26 +2,37 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from esnlm.models.sampling import Choice, text_pieces
+from esnlm.models.sampling import Choice, NextWord, most_probable, text_pieces
 from esnlm.models.saving import Contents
+from esnlm.models.surprisal import surprisal_table
 from esnlm.storage import model_folder
 from esnlm.storage.atomic import folder_aside
 from esnlm.storage.model_folder import TOKENIZER, ModelFormatError
-from esnlm.text.boundaries import as_documents, framed_prefix, joined, trained_tokenizer
+from esnlm.text.boundaries import (
+    as_documents,
+    framed_prefix,
+    joined,
+    listed_prefixes,
+    trained_tokenizer,
+)
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
-from esnlm.utils.arrays import Array, Arrays, Floats
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
+from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count
 from esnlm.utils.version import __version__
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Entries of a vocabulary, at most: ids fit in 32 bits, and a distribution in memory.
 LARGEST_VOCABULARY = 1 << 24
@@ -47,6 +58,8 @@ class SequenceModel(BaseEstimator, ABC):
     tokenizer_: Tokenizer | None
     n_tokens_: int
     run_: str | None
+    #: How often each token was predicted in training (V,), where that is known.
+    token_counts_: Ints64 | None = None
 
     @abstractmethod
     def _log_probabilities(self, stream: TokenStream) -> Floats:
@@ -60,9 +73,9 @@ class SequenceModel(BaseEstimator, ABC):
     def _next_log_probabilities(self, state: Any) -> Floats:
         """Natural logs (V,) of the next token's probabilities."""
 
-    def _next_probabilities(self, state: Any) -> Floats:
-        """The next token's probabilities (V,)."""
-        return np.exp(self._next_log_probabilities(state))
+    def _next_probabilities(self, states: Sequence[Any]) -> Floats:
+        """The next token's probabilities (n, V) after each of n states."""
+        return np.exp([self._next_log_probabilities(state) for state in states])
 
     def _contents(self) -> Contents:
         """The entries of ``config.json`` beside the tokenizer, and arrays by file."""
@@ -75,15 +88,71 @@ class SequenceModel(BaseEstimator, ABC):
         """The model; KeyError, TypeError or IndexError where something is missing."""
         raise ModelFormatError(f"no folder holds models of class {cls.__name__}: load its parts")
 
-    def predict_proba(self, prefix: str | ArrayLike = ()) -> Floats:
+    def predict_proba(self, prefix: Any = ()) -> Floats:
         """Distribution (V,) of the token after ``prefix``, a string or integers (n,).
 
-        A string is read after BOS where sentences or documents have one. Without any token a
-        readout predicts from the zero state.
+        Of a list of n prefixes (a list of strings is one), distributions (n, V) float64. A string
+        is read after BOS where sentences or documents have one. Without any token a readout
+        predicts from the zero state.
+
+        >>> from esnlm import LanguageModel
+        >>> model = LanguageModel(random_state=0).fit(["the boy sees the dog"] * 5)
+        >>> model.predict_proba("the boy").shape, model.predict_proba(["the boy", "the"]).shape
+        ((7,), (2, 7))
         """
         self._check_fitted()
-        ids = framed_prefix(prefix, self.tokenizer_, self.reset)
-        return self._next_probabilities(self._read(ids))
+        several = listed_prefixes(prefix)
+        prefixes = [prefix] if several is None else several
+        need = 16 * len(prefixes) * self.n_tokens_
+        check_memory(f"distributions after {len(prefixes)} prefixes", need, "give fewer at a time")
+        ids = [framed_prefix(each, self.tokenizer_, self.reset) for each in prefixes]
+        found = self._next_probabilities([self._read(each) for each in ids])
+        return found[0] if several is None else found
+
+    def next_words(self, prefix: str | ArrayLike = (), k: int = 10) -> list[NextWord]:
+        """The ``k`` most probable tokens after ``prefix``, the most probable first.
+
+        Pairs (word, probability), at most as many as the vocabulary has; of equal ones the lower
+        number first. A word is spelled as it continues the text, a space of its own included
+        where sub-words have one, and as in the vocabulary where that gives nothing to see; it is
+        the number of the token where there is no tokenizer. ``pandas.DataFrame`` takes them.
+
+        >>> from esnlm import NgramLanguageModel
+        >>> model = NgramLanguageModel(2).fit(["the boy sees the dog"] * 5)
+        >>> [word for word, _ in model.next_words("the boy", 2)]
+        ['sees', 'the']
+        """
+        Count().check("k", k)
+        return most_probable(self.predict_proba([prefix])[0], k, self.tokenizer_)
+
+    def surprisal(self, text: Any, counts: Any = None) -> "pd.DataFrame":
+        """Surprisal of every word of a text, in bits: a pandas DataFrame, a row a word.
+
+        ``text`` is a string, or an iterable of them, one a document. Words stand between white
+        space; that of several tokens has the sum of their surprisals, so that the words of a
+        sentence and its end sum to its negative log-likelihood. Columns:
+
+        - ``document``, ``sentence``, ``position``: counted from 1; sentences are lines.
+        - ``word``: as it stands in the text.
+        - ``length``: its characters, punctuation at its ends left out.
+        - ``log_frequency``: natural log of its share among the words of ``counts``, one
+          occurrence added, letter case and punctuation at its ends left out. ``counts`` are
+          numbers by word, or the text to count in; by default the training text, where the
+          model's tokens are words, else NaN.
+        - ``n_tokens``, ``n_unknown``: tokens that were predicted, and those among them that are
+          not in the vocabulary.
+        - ``surprisal_bits``: ``-log2 P(word | what precedes)``.
+
+        The same table of files: ``esnlm evaluate --surprisal-csv``. ValueError: the model has no
+        tokenizer, or ``text`` is no text.
+
+        >>> from esnlm import LanguageModel
+        >>> model = LanguageModel(random_state=0).fit(["the boy sees the dog"] * 5)
+        >>> table = model.surprisal("the boy sees the dog")
+        >>> table["word"].tolist(), table["position"].tolist()
+        (['the', 'boy', 'sees', 'the', 'dog'], [1, 2, 3, 4, 5])
+        """
+        return surprisal_table(self, text, counts)
 
     def log_likelihood(self, docs: Any) -> list[Floats]:
         """Natural-log probability of each predicted token: one array (n_predicted,) a document."""
@@ -119,14 +188,17 @@ class SequenceModel(BaseEstimator, ABC):
         top_k: int | None = None,
         top_p: float | None = None,
         random_state: int | np.random.Generator | None = None,
+        unknown: bool = False,
     ) -> Any:
         """Continue ``prompt`` by ``n_tokens`` drawn tokens; the prompt is not repeated.
 
-        The other parameters are those of `esnlm.models.sampling.Choice`. Returns a str with a
+        The token of unknown words is drawn only if ``unknown``. The other parameters are those of
+        `esnlm.models.sampling.Choice`. Returns a str with a
         tokenizer (after EOS comes a line end, and a new sentence begins), otherwise an int64
         array (n_tokens,).
         """
-        tokens = self.generate(n_tokens, prompt, Choice(temperature, top_k, top_p, random_state))
+        choice = Choice(temperature, top_k, top_p, random_state, unknown)
+        tokens = self.generate(n_tokens, prompt, choice)
         if self.tokenizer_ is None:
             return np.array(list(tokens), dtype=np.int64)
         before = framed_prefix(prompt, self.tokenizer_, self.reset)
@@ -145,7 +217,9 @@ class SequenceModel(BaseEstimator, ABC):
         """BOS is never drawn; after EOS a new sentence begins with ``reset="sentence"``."""
         bos = None if self.tokenizer_ is None else self.tokenizer_.bos_id
         eos = None if self.tokenizer_ is None else self.tokenizer_.eos_id
-        forbidden = bos if bos != eos else None
+        forbidden = [] if bos in (None, eos) else [bos]
+        if self.tokenizer_ is not None and not choice.unknown:
+            forbidden += [] if self.tokenizer_.unk_id is None else [self.tokenizer_.unk_id]
         state = self._read(prompt)
         for _ in range(n_tokens):
             token = choice.draw(self._next_log_probabilities(state), forbidden)

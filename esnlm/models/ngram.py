@@ -7,11 +7,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel, check_no_labels
-from esnlm.models.saving import Contents
+from esnlm.models.saving import Contents, counted, counts_in
+from esnlm.ngrams.backoff import BackoffNgrams
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import TokenStream
+from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.validation import Choice, Count, check_parameters, limited
@@ -39,8 +41,8 @@ class NgramLanguageModel(SequenceModel):
 
     Attributes
     ----------
-    ngrams_ : KneserNey
-    tokenizer_, n_tokens_
+    ngrams_ : KneserNey, or BackoffNgrams of an ARPA file
+    tokenizer_, n_tokens_, token_counts_
         As those of `esnlm.LanguageModel`.
 
     Examples
@@ -71,8 +73,9 @@ class NgramLanguageModel(SequenceModel):
         check_no_labels(y)
         check_parameters(self)
         stream = self._learn_vocabulary(docs)
+        self.token_counts_ = target_counts(stream, self.n_tokens_)
         ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
-        self.ngrams_ = ngrams.fit(stream.tokens, starts=stream.starts)
+        self.ngrams_: KneserNey | BackoffNgrams = ngrams.fit(stream.tokens, starts=stream.starts)
         return self
 
     @property
@@ -85,7 +88,7 @@ class NgramLanguageModel(SequenceModel):
         check_is_fitted(self, "ngrams_")
         settings = {name: getattr(self, name) for name in _SETTINGS}
         config = {"kind": KIND, "n_tokens": self.n_tokens_, "settings": settings}
-        return config, {WEIGHTS: self.ngrams_.state_dict()}
+        return config, {WEIGHTS: self.ngrams_.state_dict() | counted(self.token_counts_)}
 
     @classmethod
     def _rebuilt(
@@ -95,7 +98,11 @@ class NgramLanguageModel(SequenceModel):
         model.tokenizer_ = tokenizer
         n_tokens = int(config["n_tokens"])
         ngrams = KneserNey(model.order, n_tokens=n_tokens, discounts=model.discounts)
-        model.ngrams_ = ngrams.load_state_dict(arrays[WEIGHTS])
+        model.token_counts_ = counts_in(arrays[WEIGHTS], n_tokens)
+        if "keys.1" in arrays[WEIGHTS]:  # read from an ARPA file
+            model.ngrams_ = BackoffNgrams.of_state(arrays[WEIGHTS], model.order, n_tokens)
+        else:
+            model.ngrams_ = ngrams.load_state_dict(arrays[WEIGHTS])
         return model
 
     def _log_probabilities(self, stream: TokenStream) -> Floats:

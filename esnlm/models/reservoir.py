@@ -1,6 +1,6 @@
 """A tokenizer, a reservoir and a readout that together give the next token's distribution."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.base import clone
 
 from esnlm.models.base import SequenceModel, check_no_labels
-from esnlm.models.saving import Contents, class_of, describe, parameters
+from esnlm.models.protocols import ReadoutLike, ReservoirLike
+from esnlm.models.saving import Contents, class_of, counted, counts_in, describe, parameters
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.classifier import ClassifierReadout, is_foreign
 from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
@@ -19,9 +20,11 @@ from esnlm.reservoir.reservoir import Reservoir
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import CorpusError, TokenStream
+from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.memory import check_memory
+from esnlm.utils.progress import phase
 from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import Choice, Count, Flag, check_parameters, limited
 
@@ -51,8 +54,10 @@ class LanguageModel(SequenceModel):
         A copy is fitted; of scikit-learn's classifiers those with ``predict_proba``, in a
         `ClassifierReadout`. Where reservoir and readout (and tokenizer and features) are fitted
         already, the model predicts with them as they are, until `fit` is called.
-    tokenizer : Tokenizer, "word", "char" or None
-        A name trains one on the documents of `fit`; None is words where they are text.
+    tokenizer : Tokenizer, "word", "wordpunct", "auto", "char" or None
+        A name trains one on the documents of `fit`; None is words where they are text. "word" is
+        what stands between white space, "wordpunct" parts words and marks, "auto" does so where
+        the text is plain (`Tokenizer.train_words`).
     features : WordFeatures, optional
         Word features that drive the reservoir; a copy is fitted on the documents first, unless
         they are fitted already.
@@ -71,7 +76,8 @@ class LanguageModel(SequenceModel):
     random_state : int, optional
         For the order of sentences.
     verbose : bool
-        Show each pass over the corpus as a progress bar on standard error, if a person sees it.
+        Show each pass over the corpus on standard error: bars in terminals and notebooks, else a
+        line every half minute.
 
     Attributes
     ----------
@@ -79,7 +85,9 @@ class LanguageModel(SequenceModel):
     n_tokens_ : int
         V; every distribution has this many entries, the token's id its place.
     run_ : str or None
-        The digest of the settings of the `esnlm.models.training.Trainer`.
+        The digest of the settings of the `esnlm.Trainer`.
+    token_counts_ : array (V,) or None
+        How often each token was predicted in the training text, where that is known.
 
     Examples
     --------
@@ -94,8 +102,8 @@ class LanguageModel(SequenceModel):
     'the'
     """
 
-    reservoir: Any = None
-    readout: Any = "ridge"
+    reservoir: ReservoirLike | None = None
+    readout: ReadoutLike | str = "ridge"
     tokenizer: Tokenizer | str | None = None
     features: Any = None
     reset: str = limited("sentence", Choice(RESETS))
@@ -122,7 +130,9 @@ class LanguageModel(SequenceModel):
         if held_out is not None:
             held = self._harvest(self._tokens(held_out, self.n_tokens_, "held_out"))
         blocks, classes = self._harvest(self._ordered(stream)), np.arange(self.n_tokens_)
-        self.readout_ = clone(self.given_readout).fit_blocks(blocks, classes, held_out=held)
+        readout = clone(self.given_readout)
+        with phase(f"fitting the {type(readout).__name__}", self.verbose):
+            self.readout_ = readout.fit_blocks(blocks, classes, held_out=held)
         return self
 
     def partial_fit(self, docs: Any, y: None = None) -> Self:
@@ -136,6 +146,8 @@ class LanguageModel(SequenceModel):
         if hasattr(self, "readout_"):
             stream = self._tokens(docs, self.n_tokens_)
             self._warn_of_unknown(stream)
+            if self.token_counts_ is not None:
+                self.token_counts_ = self.token_counts_ + target_counts(stream, self.n_tokens_)
         else:
             stream = self.read(docs)
             self.draw(stream)
@@ -186,6 +198,7 @@ class LanguageModel(SequenceModel):
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
         self._carried: tuple[Any, Ints64] | None = None
+        self.token_counts_ = target_counts(stream, self.n_tokens_)
         given = self.features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
         reservoir = self.given_reservoir
@@ -239,6 +252,7 @@ class LanguageModel(SequenceModel):
         arrays: Arrays = {}
         for name, part in parts.items():
             arrays |= {} if part is None else with_prefix(name, part.state_dict())
+        arrays |= counted(self.token_counts_)
         config = {
             "n_tokens": self.n_tokens_,
             "settings": {name: getattr(self, name) for name in _SETTINGS},
@@ -266,6 +280,7 @@ class LanguageModel(SequenceModel):
         settings = {"tokenizer": tokenizer, "features": features, **config["settings"]}
         model = cls.of_parts(reservoir, readout, **settings)
         check_parameters(model)
+        model.token_counts_ = counts_in(arrays[WEIGHTS], config["n_tokens"])
         n_tokens, n_inputs = config["n_tokens"], reservoir.n_inputs_
         if not np.array_equal(readout.classes_, np.arange(n_tokens)):
             raise ValueError(f"the readout must have the {n_tokens} tokens as its classes")
@@ -308,10 +323,10 @@ class LanguageModel(SequenceModel):
         if is_foreign(self.readout):
             known = (self.n_tokens, self.tokenizer and len(self.tokenizer))
             given = None if self.features is None else len(self.features.embedding_)
-            n_tokens = next((n for n in (*known, given) if n), self.reservoir.n_inputs_)
+            n_tokens = next((n for n in (*known, given) if n), parts.reservoir.n_inputs_)
             self.readout_ = ClassifierReadout.of_fitted(self.readout, n_tokens)
         self.n_tokens_ = len(self.readout_.classes_)
-        self._carried, self.run_ = None, None
+        self._carried, self.run_, self.token_counts_ = None, None, None
 
     def _check_fitted(self) -> None:
         parts = (self.reservoir, "W_"), (self.readout, "classes_"), (self.features, "embedding_")
@@ -378,12 +393,12 @@ class LanguageModel(SequenceModel):
         if not len(ids):
             return np.asarray(state)
         inputs = ids if self.features_ is None else self.features_.transform(ids)
-        after = self.reservoir_.transform(inputs, initial_state=state[:n_units])[-1]
+        after = self.reservoir_._states(inputs, state[:n_units])[-1]
         last = read_on(state[n_units:].astype(np.int64), ids)
         return np.concatenate([after, last.astype(dtype)])
 
-    def _next_probabilities(self, state: Array) -> Floats:
-        return np.asarray(self.readout_.predict_proba(state[None])[0], dtype=np.float64)
+    def _next_probabilities(self, states: Sequence[Array]) -> Floats:
+        return np.asarray(self.readout_.predict_proba(np.stack(states)), dtype=np.float64)
 
     def _next_log_probabilities(self, state: Array) -> Floats:
         return np.asarray(self.readout_.predict_log_proba(state[None])[0], dtype=np.float64)

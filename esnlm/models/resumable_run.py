@@ -68,14 +68,15 @@ class ResumableRun(ABC):
         log: TrainingLog | None = None,
         stop: Callable[[], bool] = lambda: False,
         verbose: bool = False,
+        name: str = "",
     ) -> Any:
         """Train to the end; the trained model.
 
         A checkpoint is saved every ``save_every`` seconds, for 0 after each step. ``resume``
         continues from the newest one, if there is one: of the same settings and corpus, otherwise
         CheckpointError is raised. ``log`` gets the held-out scores. ``stop`` is called after each
-        step; True saves a last checkpoint and raises `StoppedError`. ``verbose`` shows a progress
-        bar on standard error, if it is a terminal.
+        step; True saves a last checkpoint and raises `StoppedError`. ``verbose`` shows progress on
+        standard error, under ``name``.
         """
         self._checkpoints, self._save_every, self._stop = checkpoints, save_every, stop
         self._log = log or TrainingLog(None)
@@ -88,7 +89,9 @@ class ResumableRun(ABC):
                 for name, now in self.settings.items():
                     if saved.get(name) != now:
                         raise CheckpointError(_difference(name, saved.get(name), now))
-        bar = progress_bar(verbose and self.is_first, unit="tok", unit_scale=True)
+        shown = verbose and self.is_first
+        self._name = name
+        bar = progress_bar(shown, unit="tok", unit_scale=True, desc=name or None, leave=not name)
         # What fails without a message of its own fails for what the checkpoint holds.
         doubted = nullcontext() if found is None else restoring(found.place, "checkpoint", MISFITS)
         with bar as self._bar, doubted:
@@ -106,6 +109,10 @@ class ResumableRun(ABC):
             result = self._finish()
         self._seconds, self._clock = self.seconds, None
         return result
+
+    def _say(self, phase: str) -> None:
+        """Name the phase of the run on its progress bar."""
+        self._bar.set_description_str(": ".join(filter(None, (self._name, phase))))
 
     def digest(self) -> str:
         """SHA-256 of the settings, by which the run is known."""

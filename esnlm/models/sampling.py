@@ -1,14 +1,15 @@
 """Drawing tokens from distributions, and showing them as text while they come."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Floats, Ints64
-from esnlm.utils.validation import Count, Number, check_parameters, limited
+from esnlm.utils.validation import Count, Flag, Number, check_parameters, limited
 
 
 @dataclass
@@ -16,23 +17,24 @@ class Choice:
     """Draws the next token from its log-probabilities.
 
     ``temperature`` divides these; 0 takes the most probable token. ``top_k`` draws among the k most
-    probable tokens, ``top_p`` among the fewest whose probabilities add up to it.
+    probable tokens, ``top_p`` among the fewest whose probabilities add up to it. ``unknown``: may
+    the token of unknown words be drawn, too?
     """
 
     temperature: float = limited(1.0, Number(0))
     top_k: int | None = limited(None, Count(none=True))
     top_p: float | None = limited(None, Number(0, 1, open="low", none=True))
     random_state: int | np.random.Generator | None = None
+    unknown: bool = limited(False, Flag())
 
     def __post_init__(self) -> None:
         check_parameters(self)
         self.rng = np.random.default_rng(self.random_state)
 
-    def draw(self, log_probabilities: NDArray[np.floating], forbidden: int | None = None) -> int:
-        """One token from log-probabilities (V,), which need not be normalised."""
+    def draw(self, log_probabilities: NDArray[np.floating], forbidden: Sequence[int] = ()) -> int:
+        """One token, none of the forbidden, from log-probabilities (V,), normalised or not."""
         logs = np.array(log_probabilities, dtype=np.float64)
-        if forbidden is not None:
-            logs[forbidden] = -np.inf
+        logs[list(forbidden)] = -np.inf
         best = int(np.argmax(logs))
         if self.temperature == 0:
             return best
@@ -55,6 +57,30 @@ class Choice:
             return order
         total = np.cumsum(weights[order])
         return order[: int(np.searchsorted(total, self.top_p * total[-1])) + 1]
+
+
+class NextWord(NamedTuple):
+    """A token that may come next, as text (its number without a tokenizer)."""
+
+    word: str | int
+    probability: float
+
+
+def most_probable(probabilities: Floats, k: int, tokenizer: Tokenizer | None) -> list[NextWord]:
+    """The k tokens of largest probability, of (V,); see `SequenceModel.next_words`."""
+    best = np.argsort(-probabilities, kind="stable")[:k].tolist()
+    words: list[Any] = best
+    if tokenizer is not None:
+        words = [_spelled(tokenizer, token) for token in best]
+    return [NextWord(w, float(probabilities[i])) for w, i in zip(words, best, strict=True)]
+
+
+def _spelled(tokenizer: Tokenizer, token: int) -> str:
+    """A token as text; a boundary or part of a letter as the vocabulary spells it."""
+    if token >= len(tokenizer):
+        return ""
+    text = tokenizer.decode([token])
+    return text if text and "\ufffd" not in text else tokenizer.spelling(token)
 
 
 def text_pieces(

@@ -10,7 +10,8 @@ from sklearn.base import BaseEstimator
 from esnlm.readouts.base.classifier_arrays import SAVED
 from esnlm.readouts.registry import BY_CLASS
 from esnlm.storage.model_folder import ModelFormatError
-from esnlm.utils.arrays import Arrays
+from esnlm.utils.array_shapes import check_arrays
+from esnlm.utils.arrays import Arrays, Ints64
 
 #: What ``config.json`` says, and arrays by file.
 Contents = tuple[dict[str, Any], dict[str, Arrays]]
@@ -23,6 +24,20 @@ CLASSES = {
     **{name: f"esnlm.readouts.{entry.module}" for name, entry in BY_CLASS.items()},
     **SAVED,
 }
+
+
+_COUNTS = "token_counts"
+
+
+def counted(counts: Ints64 | None) -> Arrays:
+    """Counts of tokens as they are saved."""
+    return {} if counts is None else {_COUNTS: counts}
+
+
+def counts_in(arrays: Arrays, n_tokens: int) -> Ints64 | None:
+    """Counts of tokens that were saved, which version 0.1.0 did not."""
+    check_arrays(arrays, {_COUNTS: "i V"}, V=n_tokens)
+    return arrays.get(_COUNTS)
 
 
 def describe(estimator: Any) -> Any:

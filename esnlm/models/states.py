@@ -37,7 +37,12 @@ class StateBlocks:
         self.n_rows = self.stream.n_predicted  # lets a readout schedule its first pass
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
-        options: dict[str, Any] = {"total": self.n_rows, "unit": "tok", "unit_scale": True}
+        options: dict[str, Any] = {
+            "total": self.n_rows,
+            "unit": "tok",
+            "unit_scale": True,
+            "desc": "states",
+        }
         with progress_bar(self.verbose, leave=False, **options) as bar:
             for states, following, _ in self.with_positions():
                 yield states, following

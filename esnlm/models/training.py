@@ -16,7 +16,7 @@ from esnlm.models.states import StateBlocks, warmup_of
 from esnlm.readouts.base.readout import Block
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
-from esnlm.text.shuffling import ChunkOrder, evenly_spaced, target_counts
+from esnlm.text.shuffling import ChunkOrder, evenly_spaced
 from esnlm.utils.arrays import Arrays
 from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import Count, check_parameters, limited
@@ -80,14 +80,16 @@ class Trainer(ResumableRun):
 
     def _begin(self, found: Checkpoint | None) -> int:
         model = self.model
+        self._say("drawing the reservoir" if model.features is None else "learning word features")
         features = {} if found is None else under_prefix("features", found.arrays)
         if features:
             model.features = clone(model.features).load_state_dict(features)
         model.draw(self.stream)
         self.readout = model.readout_ = clone(model.given_readout)
-        counts = target_counts(self.stream, model.n_tokens_)
         classes = np.arange(model.n_tokens_)
-        self.readout.begin(classes, model.n_columns_, n_rows=self.n_rows, counts=counts)
+        self.readout.begin(
+            classes, model.n_columns_, n_rows=self.n_rows, counts=model.token_counts_
+        )
         self.first = self._chunk = 0
         if found is not None:
             self.readout.load_state_dict(under_prefix("readout", found.arrays), training=True)
@@ -97,6 +99,7 @@ class Trainer(ResumableRun):
 
     def _steps(self) -> Iterator[None]:
         tokens = self.tokens
+        self._say("reading a sample")
         for number, ended in self.readout.train(self, self._held_states()):
             if ended:
                 self._score(number)
@@ -122,8 +125,11 @@ class Trainer(ResumableRun):
             self._n_chunks = min(len(order), wanted)
         if number != self._number:
             self._number, self._chunk = number, 0
+        n_passes = self.readout.training_passes
+        self._say(f"pass {number} of {n_passes}" if number else "reading a sample")
         for chunk in range(self._chunk, self._n_chunks):
             yield self._blocks(order.chunk(chunk), number)
+        self._say("solving")
 
     def _blocks(self, pieces: list[tuple[TokenStream, int]], number: int) -> Iterator[Block]:
         for stream, washout in pieces:
@@ -146,7 +152,8 @@ class Trainer(ResumableRun):
         blocks = self._held_states()
         if blocks is None:
             return
-        total, n = 0.0, 0
+        total, n, before = 0.0, 0, self._bar.desc
+        self._say("scoring held-out text")
         for states, following in blocks:
             logs = self.readout.predict_log_proba_of(states, following)
             total -= float(logs.sum(dtype=np.float64))
@@ -154,6 +161,7 @@ class Trainer(ResumableRun):
         if not n:
             raise CorpusError("the held-out text holds no token to predict")
         self.last_score = total / n
+        self._bar.set_description_str(before)
         self._record(number)
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:

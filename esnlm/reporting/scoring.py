@@ -18,6 +18,7 @@ from esnlm.evaluation.token_groups import (
 )
 from esnlm.models.baselines import ORDER
 from esnlm.models.ngram import NgramLanguageModel
+from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.ngrams.seen import longest_seen
 from esnlm.text.corpus import TextCorpus, TokenStream
 from esnlm.text.shards import Shards
@@ -121,7 +122,9 @@ def _scored(models: Mapping[str, Any], texts: Texts) -> Scored:
         train = _read(first, texts.train, split)
         ngrams = _counted(first, train)
         counts = target_counts(train, first.n_tokens_)
-        longest = longest_seen(ngrams.ngrams_, stream.tokens, stream.starts)[marks]
+        counted = ngrams.ngrams_
+        assert isinstance(counted, KneserNey)  # not read from a file, but fitted here
+        longest = longest_seen(counted, stream.tokens, stream.starts)[marks]
         groupings = [by_frequency(counts[tokens]), *groupings, by_seen(longest, ORDER)]
         unigrams = np.log((counts + 0.5) / (counts + 0.5).sum())
         part = evenly_spaced(stream, _LOGGED)

@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.reservoir import weights as _weights
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
 from esnlm.reservoir.recurrence import recurrence_of
-from esnlm.utils.array_shapes import check_pointers, checked_tokens, checked_vectors, counted_inputs
+from esnlm.utils.array_shapes import (
+    are_sequences,
+    check_pointers,
+    checked_tokens,
+    checked_vectors,
+    counted_inputs,
+)
 from esnlm.utils.arrays import Array, Arrays, Ints64
 from esnlm.utils.linking import Linkable
 from esnlm.utils.memory import check_memory
@@ -37,7 +43,9 @@ _LIMIT = 1e8
 
 
 @dataclass(eq=False, repr=False)
-class Reservoir(Stateful, Linkable, BaseEstimator):
+class Reservoir(
+    Stateful, Linkable, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
     """Leaky echo state network: ``h[t] = (1-a) h[t-1] + a f(W h[t-1] + W_in u[t] + b)``.
 
     Tokens (T,) integers or vectors (T, n_inputs) -> states (T, n_units) of ``dtype``. A token is
@@ -115,7 +123,8 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
     ) -> "Reservoir":
         """Draw the weights for ``n_inputs``, the size of the vocabulary or of an input vector.
 
-        None takes it from X: tokens (T,) integers, the largest plus one, or vectors (T, n_inputs).
+        None takes it from X: tokens (T,) integers, the largest plus one, or vectors (T, n_inputs),
+        or a list of arrays of either.
         y is ignored.
         """
         check_parameters(self)
@@ -145,16 +154,38 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
 
     def transform(
         self,
-        X: ArrayLike,
+        X: Any,
         *,
         initial_state: ArrayLike | None = None,
         features: ArrayLike | None = None,
-    ) -> Array:
+    ) -> Any:
         """States of one sequence: tokens (T,) or vectors (T, n_inputs) -> (T, n_units).
 
-        ``initial_state`` (n_units,) is that before the first input, None the zero state; the row
-        of a token in ``features`` (n_tokens, n_inputs) is the vector that drives the reservoir.
+        Of a list of arrays, sequences of any lengths, a list of their states, each sequence read
+        on its own. ``initial_state`` (n_units,) is that before the first input, None the zero
+        state; the row of a token in ``features`` (n_tokens, n_inputs) is the vector that drives
+        the reservoir. After ``set_output(transform="pandas")`` states are a data frame with the
+        index of X and columns ``reservoir0``, ``reservoir1``, ...
+
+        >>> reservoir = Reservoir(20, random_state=0).fit(n_inputs=3)
+        >>> [len(states) for states in reservoir.transform([np.array([0, 2, 1]), np.array([1])])]
+        [3, 1]
         """
+        if not are_sequences(X):
+            return self._states(X, initial_state, features)
+        self._fit_on_first_use(X, features)
+        found = [self.transform(x, initial_state=initial_state, features=features) for x in X]
+        if hasattr(found[0], "columns"):
+            raise ValueError(
+                "set_output makes a table of one sequence, got a list of them: transform each by"
+                " itself"
+            )
+        return found
+
+    def _states(
+        self, X: ArrayLike, initial_state: ArrayLike | None, features: ArrayLike | None = None
+    ) -> Array:
+        """The states of `transform` as an array, whatever `set_output` says."""
         inputs = np.asarray(X)
         self._fit_on_first_use(inputs, features)
         state = self._initial(initial_state)
@@ -168,14 +199,20 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         self._check_states(states)
         return states
 
-    def fit_transform(self, X: ArrayLike, y: Any = None) -> Array:
-        """Draw the weights for X and return its states."""
-        return self.fit(X).transform(X)
+    @property
+    def n_features_in_(self) -> int:
+        """``n_inputs_``, by the name that scikit-learn has for it."""
+        return self.n_inputs_
+
+    @property
+    def _n_features_out(self) -> int:
+        """Columns that ``get_feature_names_out`` names, once there are weights."""
+        return len(self.bias_)
 
     def advance(self, state: ArrayLike, token: int, *, features: ArrayLike | None = None) -> Array:
         """State (n_units,) after one more token."""
         check_is_fitted(self, "W_")
-        return self.transform([token], initial_state=state, features=features)[0]
+        return self._states([token], state, features)[0]
 
     def harvest(
         self,
@@ -358,7 +395,7 @@ class Reservoir(Stateful, Linkable, BaseEstimator):
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self._token_drive: Drive | None = None
 
-    def _fit_on_first_use(self, inputs: Array, features: ArrayLike | None) -> None:
+    def _fit_on_first_use(self, inputs: Any, features: ArrayLike | None) -> None:
         if hasattr(self, "W_"):
             return
         self.fit(n_inputs=None if features is None else np.shape(features)[1], X=inputs)

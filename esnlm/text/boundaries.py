@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from esnlm.text.corpus import TokenStream, join_sequences
-from esnlm.text.tokenizers import Ids, Tokenizer
+from esnlm.text.tokenizers import Ids, Tokenizer, trained
 from esnlm.utils.arrays import Array
 
 RESETS = ("sentence", "document", "never")
+#: Names of tokenizers that are trained on the documents of a model.
+TRAINED = ("word", "wordpunct", "auto", "char")
 _BATCH = 1024
 
 
@@ -89,6 +91,21 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
     return np.concatenate([before, *lines, tokenizer.encode(last[:-1])])
 
 
+def listed_prefixes(prefixes: Any) -> list[Any] | None:
+    """The prefixes of a list of them; None for one alone, a string or integers.
+
+    Strings in a list are a prefix each.
+
+    >>> listed_prefixes(["the boy", "the"]), listed_prefixes([[0, 1], [2]]), listed_prefixes([0, 1])
+    (['the boy', 'the'], [[0, 1], [2]], None)
+    """
+    if isinstance(prefixes, str) or not isinstance(prefixes, Iterable):
+        return None
+    found = list(prefixes)
+    several = any(isinstance(each, str) or np.ndim(each) > 0 for each in found)
+    return found if several else None
+
+
 def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str], bool]:
     """The parts of a document that are encoded at a time, and whether an EOS follows each.
 
@@ -124,11 +141,10 @@ def trained_tokenizer(
         tokenizer = "word"
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
-    if tokenizer == "word":
-        return Tokenizer.train_words(texts())
-    if tokenizer == "char":
-        return Tokenizer.train_characters(texts(), boundaries=reset != "never")
-    raise ValueError(f"tokenizer must be a Tokenizer, 'word', 'char' or None, got {tokenizer!r}")
+    if tokenizer in TRAINED:
+        return trained(tokenizer, texts(), boundaries=tokenizer != "char" or reset != "never")
+    names = ", ".join(map(repr, TRAINED))
+    raise ValueError(f"tokenizer must be a Tokenizer, {names} or None, got {tokenizer!r}")
 
 
 def as_documents(docs: Any) -> Any:

@@ -38,7 +38,7 @@ _COUNTED = (
 )  # fmt: skip
 
 
-def prepare_shards(
+def prepare(
     texts: str | Path | Sequence[str | Path],
     out: str | Path,
     tokenizer: Tokenizer | str,

@@ -7,12 +7,13 @@ appended by `esnlm.text.boundaries`, so that a scored prefix does not end by its
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,14 @@ GPT2_VOCABULARY = "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636
 GPT2_MERGES = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
 _LEAST_BPE = 256 + 2
 _ANY_CHARACTER = r"[\s\S]"
+# A word, with what stands inside it; a name in brackets, such as <unk>; or one mark.
+_WORD_OR_MARK = r"<\w+>|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]"
+# What becomes of punctuation, by the name of a tokenizer of words.
+_PUNCTUATION: dict[str, Literal["glued", "apart", "auto"]] = {
+    "word": "glued", "wordpunct": "apart", "auto": "auto",
+}  # fmt: skip
+#: Share of words that end in a glued mark up to which text counts as cut up already.
+_FEW_GLUED = 0.01
 _BATCH_CHARACTERS = 1 << 20
 
 
@@ -73,14 +82,25 @@ class Tokenizer:
         *,
         lower: bool = False,
         boundaries: bool = True,
+        punctuation: Literal["glued", "apart", "auto"] = "glued",
     ) -> Self:
         """Words between white space, the most frequent first; ``texts`` are read once.
 
         ``vocab_size`` counts ``<unk>`` and the boundary tokens; None: all words. Words past it
         become ``<unk>``. Ties are broken by alphabet. ``lower``: lower-case the text first.
         ``boundaries``: have ``<s>`` and ``</s>`` around each sentence.
+
+        ``punctuation``: "apart" makes each mark a token of its own, but apostrophes, hyphens and
+        points within a word stay; "auto" does so where the text is plain, that is where more than
+        one word in a hundred ends in a comma, colon, semicolon, exclamation or question mark, and
+        leaves text as it is whose marks stand apart already.
+
+        >>> plain = Tokenizer.train_words(["Well, don't!"] * 9, punctuation="auto")
+        >>> plain.vocabulary[3:], plain.decode(plain.encode("Well, don't!"))
+        (['!', ',', 'Well', "don't"], "Well, don't!")
         """
-        return cls._trained(texts, vocab_size, lower, boundaries, characters=False)
+        kind = "word" if punctuation == "glued" else f"word {punctuation}"
+        return cls._trained(texts, vocab_size, lower, boundaries, kind)
 
     @classmethod
     def train_characters(
@@ -97,12 +117,13 @@ class Tokenizer:
         >>> tokenizer.vocabulary
         ['<unk>', ' ', 'b', 'e', 'o', 't']
         """
-        return cls._trained(texts, vocab_size, lower, boundaries, characters=True)
+        return cls._trained(texts, vocab_size, lower, boundaries, "char")
 
     @classmethod
     def _trained(
-        cls, texts: Iterable[str], size: int | None, lower: bool, boundaries: bool, characters: bool
+        cls, texts: Iterable[str], size: int | None, lower: bool, boundaries: bool, kind: str
     ) -> Self:
+        """Of a kind: "char", "word", "word apart" or "word auto"."""
         special = [UNKNOWN, BEGIN, END] if boundaries else [UNKNOWN]
         if size is not None and size <= len(special):
             raise TokenizerError(
@@ -112,20 +133,16 @@ class Tokenizer:
         counts: Counter[str] = Counter()
         for text in texts:
             text = lowercase.normalize_str(text) if lower else text
-            counts.update(text if characters else text.split())
+            counts.update(text if kind == "char" else text.split())
         if not counts:
             raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
+        if kind == "word apart" or (kind == "word auto" and is_plain(counts)):
+            kind, counts = "word apart", _pieces(counts)
         ranked = sorted(w for w in counts if w not in special)
-        if size is not None or not characters:  # all characters read better by alphabet
+        if size is not None or kind != "char":  # all characters read better by alphabet
             ranked.sort(key=lambda w: -counts[w])
         kept = ranked if size is None else ranked[: size - len(special)]
-        entries = {word: i for i, word in enumerate([*special, *kept])}
-        backend = Backend(models.WordLevel(entries, UNKNOWN))
-        if characters:
-            backend.pre_tokenizer = pre_tokenizers.Split(Regex(_ANY_CHARACTER), "isolated")
-            backend.decoder = decoders.Fuse()
-        else:
-            backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        backend = _word_level([*special, *kept], kind)
         if lower:
             backend.normalizer = lowercase
         if not boundaries:
@@ -212,7 +229,22 @@ class Tokenizer:
     @property
     def vocabulary(self) -> list[str]:
         """Every token as the backend spells it, in the order of the ids; "" for an id of none."""
-        return [str(self.backend.id_to_token(i) or "") for i in range(len(self))]
+        return [self.spelling(token) for token in range(len(self))]
+
+    def spelling(self, token: int) -> str:
+        """A token as the backend spells it; "" for an id of none."""
+        return str(self.backend.id_to_token(token) or "")
+
+    @property
+    def parts_punctuation(self) -> bool:
+        """Whether words and the marks around them are tokens apart."""
+        splitter = self._layout.get("pre_tokenizer") or {}
+        return splitter.get("pattern") == {"Regex": _WORD_OR_MARK}
+
+    @property
+    def has_words(self) -> bool:
+        """Whether tokens are words or marks, never parts of words."""
+        return self._layout["model"].get("type") == "WordLevel" and self._characters is None
 
     def to_json(self) -> str:
         """The standard ``tokenizer.json``."""
@@ -254,6 +286,42 @@ class Tokenizer:
             text = self.backend.normalizer.normalize_str(text)
         codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
         return self._characters[np.minimum(codes, len(self._characters) - 1)]
+
+
+def is_plain(counts: Mapping[str, int]) -> bool:
+    """Whether marks hang on the words (of given counts), as in prose that nobody has cut up.
+
+    >>> is_plain({"the": 9, "boy,": 1}), is_plain({"the": 9, ",": 1}), is_plain({"U.S.": 1})
+    (True, False, False)
+    """
+    glued = sum(n for word, n in counts.items() if len(word) > 1 and word[-1] in ",:;!?")
+    return glued > _FEW_GLUED * sum(counts.values())
+
+
+def _pieces(counts: Mapping[str, int]) -> Counter[str]:
+    """Counts of words, and of the marks around them."""
+    found = Counter[str]()
+    for word, n in counts.items():
+        for piece in re.findall(_WORD_OR_MARK, word):
+            found[piece] += n
+    return found
+
+
+def _word_level(vocabulary: Sequence[str], kind: str) -> Backend:
+    """A tokenizer of characters, of words between white space, or of words and marks."""
+    entries = {word: i for i, word in enumerate(vocabulary)}
+    backend = Backend(models.WordLevel(entries, UNKNOWN))
+    if kind == "char":
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_ANY_CHARACTER), "isolated")
+        backend.decoder = decoders.Fuse()
+    elif kind == "word apart":
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD_OR_MARK), "removed", invert=True)
+        # Spaces between words, none where print has none.
+        tight = [decoders.Replace(f" {mark}", mark) for mark in ",.:;!?)]"]
+        backend.decoder = decoders.Sequence([decoders.WordPiece("##", False), *tight])
+    else:
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return backend
 
 
 def adding_nothing(layout: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -302,14 +370,17 @@ def in_batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def parsed(name: str) -> tuple[str, int | None]:
-    """Kind and size in ``bpe:N``, ``word:N``, ``word``, ``char:N`` or ``char``.
+    """Kind and size in ``bpe:N``; in ``word``, ``wordpunct``, ``auto``, ``char``, with :N or not.
 
     >>> parsed("bpe:8192"), parsed("char")
     (('bpe', 8192), ('char', None))
     """
     kind, colon, size = name.partition(":")
-    if kind not in ("bpe", "word", "char") or (colon and not size.isdecimal()):
-        raise TokenizerError(f"the tokenizer must be bpe:N, word:N, word or char, got {name!r}")
+    if kind not in ("bpe", *_PUNCTUATION, "char") or (colon and not size.isdecimal()):
+        raise TokenizerError(
+            "the tokenizer must be bpe:N, or word, wordpunct, auto or char, with :N or not, got"
+            f" {name!r}"
+        )
     if kind == "bpe" and (not colon or int(size) < _LEAST_BPE):
         raise TokenizerError(
             f"bpe:N needs N of at least {_LEAST_BPE}, the bytes and two boundary tokens, got {name}"
@@ -319,13 +390,22 @@ def parsed(name: str) -> tuple[str, int | None]:
     return kind, int(size) if colon else None
 
 
-def trained(name: str, sentences: Iterable[str], *, lower: bool = False) -> Tokenizer:
-    """Train the tokenizer of a name, see `parsed`, with ``<s>`` and ``</s>``."""
+def trained(
+    name: str, sentences: Iterable[str], *, lower: bool = False, boundaries: bool = True
+) -> Tokenizer:
+    """Train the tokenizer of a name, see `parsed`, with ``<s>`` and ``</s>`` if asked for.
+
+    ``word`` is what stands between white space; ``wordpunct`` parts words and marks; ``auto`` does
+    so where the text is plain, see `Tokenizer.train_words`.
+    """
     kind, size = parsed(name)
     if kind == "bpe":
         return byte_pairs(sentences, size or 0, lower=lower)
-    train = Tokenizer.train_words if kind == "word" else Tokenizer.train_characters
-    return train(sentences, size, lower=lower, boundaries=True)
+    if kind == "char":
+        return Tokenizer.train_characters(sentences, size, lower=lower, boundaries=boundaries)
+    return Tokenizer.train_words(
+        sentences, size, lower=lower, boundaries=boundaries, punctuation=_PUNCTUATION[kind]
+    )
 
 
 def byte_pairs(sentences: Iterable[str], vocab_size: int, *, lower: bool = False) -> Tokenizer:

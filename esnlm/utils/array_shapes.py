@@ -91,10 +91,33 @@ def checked_positions(starts: ArrayLike) -> Ints64:
     return where.astype(np.int64)  # what is added to narrow integers would wrap around
 
 
-def counted_inputs(X: ArrayLike | None) -> int:
+def are_sequences(X: Any) -> bool:
+    """Whether X is a list of arrays, a sequence each; ValueError for lists of many lengths.
+
+    A list of lists of one length is a matrix.
+
+    >>> are_sequences([np.arange(2), np.arange(3)]), are_sequences([[0.5, 1], [2, 3]])
+    (True, False)
+    """
+    if not isinstance(X, list | tuple) or not len(X):
+        return False
+    if all(isinstance(each, np.ndarray) and each.ndim for each in X):
+        return True
+    lengths = {len(each) if isinstance(each, list | tuple | np.ndarray) else -1 for each in X}
+    if len(lengths) > 1:
+        raise ValueError(
+            "X must be tokens, a matrix, or a list of arrays, one a sequence, got a list of lists"
+            f" of lengths {sorted(lengths)[:3]}"
+        )
+    return False
+
+
+def counted_inputs(X: Any) -> int:
     """Columns of vectors (T, n_inputs), or the largest of tokens (T,) and one."""
     if X is None:
         raise ValueError("fit needs tokens, input vectors or n_inputs, got none of them")
+    if are_sequences(X):
+        return max(map(counted_inputs, X))
     inputs = np.asarray(X)
     if inputs.ndim == 2:
         return int(inputs.shape[1])

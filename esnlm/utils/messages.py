@@ -1,13 +1,34 @@
 """Messages on standard error, one line each, through the logger ``esnlm``."""
 
 import logging
+import shlex
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 _PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
 
 log = logging.getLogger("esnlm")
+
+
+#: The words of the command line that is run, without the program's name.
+_given: list[str] = []
+
+
+def run_command(words: Sequence[str]) -> None:
+    """Remember the command line that is run."""
+    _given[:] = words
+
+
+def this_command(*more: str) -> str:
+    """The command line that is run, with more options, as it is typed.
+
+    >>> run_command(["train", "my text", "--out", "m"])
+    >>> this_command("--resume")
+    "esnlm train 'my text' --out m --resume"
+    """
+    return shlex.join(["esnlm", *_given, *(word for word in more if word not in _given)])
 
 
 class _Console(logging.Handler):
@@ -16,6 +37,11 @@ class _Console(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         line = " ".join(record.getMessage().split())
         print(f"esnlm: {_PREFIXES.get(record.levelno, '')}{line}", file=sys.stderr)
+
+
+def is_terminal() -> bool:
+    """Whether a person sees standard error as it is written."""
+    return bool(sys.stderr is not None and sys.stderr.isatty())
 
 
 def say(line: str) -> None:

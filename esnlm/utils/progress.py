@@ -1,14 +1,124 @@
-"""Progress bars, in terminals and in notebooks."""
+"""Progress on standard error: bars in terminals and notebooks, a line now and then elsewhere."""
 
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
+
+from esnlm.utils.messages import is_terminal, say
+
+#: Seconds after which a bar on a terminal shows that time goes on, and between two lines where
+#: standard error is no terminal.
+TICK, BETWEEN_LINES = 1.0, 30.0
 
 
 def progress_bar(show: bool, steps: Iterable[Any] | None = None, **options: Any) -> Any:
-    """A bar of tqdm, shown if ``show`` and a person sees it: on a terminal, or in a notebook."""
+    """A bar of tqdm, if ``show``: in a notebook, on a terminal, or as lines of plain text.
+
+    On a terminal it moves every second, whatever the work does. In a pipe or a file it is a line
+    of the log every half minute, without control characters.
+    """
     from tqdm import auto, std
 
-    in_notebook = auto.notebook_tqdm is not std.tqdm
-    # None: hidden where standard error is no terminal, which a notebook's never is.
-    hidden = False if in_notebook else None
-    return auto.tqdm(steps, disable=hidden if show else True, **options)
+    if not show or auto.notebook_tqdm is not std.tqdm:
+        return auto.tqdm(steps, disable=not show, **options)
+    terminal, lines = _kinds()
+    kind = terminal if is_terminal() else lines
+    return kind(steps, **options)
+
+
+@contextmanager
+def phase(name: str, show: bool = True) -> Iterator[None]:
+    """Show the name of work that has no steps to count, and how long it takes."""
+    with progress_bar(show, desc=name, bar_format="{desc} {elapsed}", leave=False):
+        yield
+
+
+@cache
+def _kinds() -> tuple[Any, Any]:
+    """The two kinds of bars; tqdm is imported on first use."""
+    from tqdm.auto import tqdm
+
+    class Ticking(tqdm):
+        """A bar that is drawn every `TICK` seconds until it is closed."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self._ended = threading.Event()
+            super().__init__(*args, **options)
+            if not self.disable:
+                threading.Thread(target=self._tick, daemon=True).start()
+
+        def _tick(self) -> None:
+            while not self._ended.wait(TICK):
+                self.refresh()
+
+        def close(self) -> None:
+            self._ended.set()
+            super().close()
+
+    class Lines(Ticking):
+        """The same as a line of the log every `BETWEEN_LINES` seconds."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self._told = time.monotonic()
+            super().__init__(*args, **options)
+
+        def display(self, msg: Any = None, pos: Any = None) -> bool:
+            if time.monotonic() - self._told >= BETWEEN_LINES and not self._ended.is_set():
+                self._told = time.monotonic()
+                say(line_of(self.format_dict))
+            return True
+
+        def close(self) -> None:
+            self._ended.set()
+            self.leave = False
+            self.fp = _Nowhere()
+            super().close()
+
+    return Ticking, Lines
+
+
+class _Nowhere:
+    """A file that takes nothing."""
+
+    def write(self, text: str) -> None:
+        """Take it."""
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+
+def line_of(state: dict[str, Any]) -> str:
+    """The state of a bar (tqdm's ``format_dict``) in one line of plain text.
+
+    >>> state = {"n": 250, "total": 1000, "elapsed": 20.0, "rate": None, "unit": "tok"}
+    >>> line_of(state | {"prefix": "pass 1 of 2", "postfix": "held-out 4.2 nats"})
+    'pass 1 of 2: 25 %, 250 of 1000 tok, 12.5 tok/s, 01:00 left, held-out 4.2 nats'
+    >>> line_of({"n": 0, "total": None, "elapsed": 65.0, "prefix": "solving"})
+    'solving: 01:05'
+    """
+    from tqdm import tqdm
+
+    scale = state.get("unit_scale") or 1
+    n, total, elapsed = scale * state["n"], scale * (state.get("total") or 0), state["elapsed"]
+    unit, parts = state.get("unit", "it"), list[str]()
+
+    def shown(count: float) -> str:
+        return tqdm.format_sizeof(count) if state.get("unit_scale") else f"{count:g}"
+
+    rate = n / elapsed if elapsed else 0
+    if total:
+        parts.append(f"{100 * n / total:.0f} %, {shown(n)} of {shown(total)} {unit}")
+    elif n:
+        parts.append(f"{shown(n)} {unit}")
+    if rate:
+        parts.append(f"{shown(rate)} {unit}/s")
+    if rate and total:
+        parts.append(f"{tqdm.format_interval(max(0.0, total - n) / rate)} left")
+    else:
+        parts.append(tqdm.format_interval(elapsed))
+    parts += [state["postfix"]] if state.get("postfix") else []
+    name = (state.get("prefix") or "").removesuffix(": ")
+    return (f"{name}: " if name else "") + ", ".join(parts)

@@ -64,7 +64,7 @@ class ReservoirNode(_EstimatorNode, Node):
         self.initialized = True
 
     def _outputs(self, state: Any, x: Array) -> Array:
-        return np.asarray(self.reservoir.transform(x, initial_state=state["out"]))
+        return np.asarray(self.reservoir._states(x, state["out"]))
 
 
 class ReadoutNode(_EstimatorNode, OnlineNode):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_tr
 from cyclopts import Group, Parameter
 
 from esnlm.commands.options.values import integer
+from esnlm.utils.messages import is_terminal, log
 
 if TYPE_CHECKING:
     from esnlm.text.tokenizers import Tokenizer
@@ -76,6 +77,17 @@ def given(options: Any) -> dict[str, Any]:
 def option_name(field: str) -> str:
     """``batch_size`` -> ``--batch-size``."""
     return f"--{field.replace('_', '-')}"
+
+
+def finish(*files: Path | None, then: str = "") -> None:
+    """Tell a person at a terminal which files there are now, and which command may come next."""
+    if not is_terminal():
+        return
+    written = [str(path) for path in files if path is not None and path.exists()]
+    if written:
+        log.info(f"wrote {', '.join(written)}")
+    if then:
+        log.info(f"next: {then}")
 
 
 def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import Documents, group
 from esnlm.commands.options.values import integer
 from esnlm.storage.atomic import put_back
+from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.text.tokenizers import Tokenizer
@@ -28,8 +29,12 @@ HeldOut = Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")]
 class CorpusOptions:
     """Tokens and documents of a corpus that is text."""
 
-    tokenizer: Annotated[str | None, Parameter(metavar="word|char|FILE")] = None
-    """Of text: words, characters, or a tokenizer.json (default: word)."""
+    tokenizer: Annotated[
+        str | None, Parameter(metavar="auto|word|wordpunct|char|bpe:N|gpt2|FILE")
+    ] = None
+    """Of text: word is what stands between spaces, wordpunct parts words and marks, auto (default)
+    does so where punctuation hangs on the words; characters; sub-words; GPT-2's; or a
+    tokenizer.json."""
     vocab_size: Annotated[int | None, integer("V")] = None
     """Keep the most frequent tokens (default: all)."""
     lower: bool = False
@@ -50,7 +55,8 @@ class CorpusOptions:
                 raise ValueError(
                     f"shards hold sentences: --reset must be sentence, got {self.reset}"
                 )
-        reset = self.reset or ("never" if self.tokenizer == "char" else "sentence")
+        characters = (self.tokenizer or "").partition(":")[0] == "char"
+        reset = self.reset or ("never" if characters else "sentence")
         return replace(self, reset=reset)
 
     def read(self, names: Sequence[str], tokenizer: "Tokenizer") -> Any:
@@ -69,19 +75,56 @@ class CorpusOptions:
         """The tokenizer of shards, that of a file, or one trained on the text."""
         from esnlm.text.corpus import TextCorpus
         from esnlm.text.shards import Shards
-        from esnlm.text.tokenizers import Tokenizer
+        from esnlm.text.tokenizers import trained
 
         if is_shards(names):
             return Shards(names[0], verify=False).tokenizer
-        name = self.tokenizer or "word"
-        options = {"lower": self.lower, "boundaries": name == "word" or self.reset != "never"}
-        if name == "word":
-            return Tokenizer.train_words(TextCorpus(names, "line"), self.vocab_size, **options)
-        if name == "char":
-            return Tokenizer.train_characters(TextCorpus(names, "file"), self.vocab_size, **options)
-        if self.lower or self.vocab_size is not None:
-            raise ValueError("--lower and --vocab-size need --tokenizer word or char, not a file")
-        return Tokenizer.from_file(name)
+        name = self.tokenizer or "auto"
+        if (self.lower or self.vocab_size is not None) and not is_trained(name):
+            raise ValueError(
+                f"--lower and --vocab-size need a tokenizer that is trained on the text, not {name}"
+            )
+        found = named_tokenizer(name)
+        if not isinstance(found, str):
+            return found
+        kind, colon, _ = found.partition(":")
+        if self.vocab_size is not None:
+            if colon:
+                raise ValueError(f"--tokenizer {found} has a size: leave out --vocab-size")
+            found += f":{self.vocab_size}"
+        lines = TextCorpus(names, "file" if kind == "char" else "line")
+        boundaries = kind != "char" or self.reset != "never"
+        tokenizer = trained(found, lines, lower=self.lower, boundaries=boundaries)
+        if kind == "auto" and tokenizer.parts_punctuation:
+            log.info(
+                "words and punctuation are tokens apart (--tokenizer word: what stands between"
+                " spaces)"
+            )
+        return tokenizer
+
+
+def is_trained(name: str) -> bool:
+    """Whether the name stands for a tokenizer that is trained on the text."""
+    return name.partition(":")[0] in ("auto", "word", "wordpunct", "char", "bpe")
+
+
+def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
+    """GPT-2's tokenizer, that of a file, or the name of one to be trained on the text.
+
+    ``vocab``: where GPT-2's files lie, if not in the cache.
+    """
+    from esnlm.text.tokenizers import Tokenizer, gpt2, parsed
+
+    if name == "gpt2":
+        from esnlm.datasets import gpt2_files
+
+        return gpt2(gpt2_files() if vocab is None else vocab)
+    if vocab is not None:
+        raise ValueError("--vocab goes with --tokenizer gpt2")
+    if is_trained(name):
+        parsed(name)
+        return name
+    return Tokenizer.from_file(name)
 
 
 def is_shards(names: Sequence[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Options that the grids of experiments share, and the folder of their results."""
+"""What the grids of experiments share: sizes, names, reservoirs, the folder of results."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Folder, group
-from esnlm.commands.options.values import integer, positive
+from esnlm.commands.options.values import integer
 from esnlm.storage.atomic import locked
 
 Sizes = tuple[Annotated[int, integer("N", 1)], ...]
@@ -17,22 +16,6 @@ Sizes = tuple[Annotated[int, integer("N", 1)], ...]
 def names(choices: tuple[str, ...]) -> Parameter:
     """Some of these names."""
     return Parameter(metavar="NAME", choices=choices)
-
-
-@group()
-class GridOptions:
-    """Reservoirs of a grid and the folder of its results."""
-
-    out: Folder
-    """Folder of the CSVs and plots."""
-    sizes: Sizes
-    """Reservoir sizes."""
-    spectral_radius: Annotated[float, positive("R")] = 0.97
-    """Spectral radius of the recurrent weights."""
-    input_scaling: Annotated[float, positive("S")] = 1.0
-    """Deviation of the input weights."""
-    degree: Annotated[int, integer("D", 1)] = 32
-    """Mean recurrent in-degree of a unit."""
 
 
 def offsets(options: Any) -> dict[str, Any]:

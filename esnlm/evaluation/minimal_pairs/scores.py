@@ -116,7 +116,8 @@ def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Fl
     distinct = sorted({ids for ids in sequences if len(ids) > 1})
     sums = dict.fromkeys(sequences, 0.0)
     batches = range(0, len(distinct), _BATCH)
-    for first in progress_bar(verbose, batches, unit="sentence", unit_scale=_BATCH, leave=False):
+    shown = {"unit": "sentence", "unit_scale": _BATCH, "leave": False, "desc": "scoring"}
+    for first in progress_bar(verbose, batches, **shown):
         batch = distinct[first : first + _BATCH]
         docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
         if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from esnlm.experiments.common import subprocess_run as apart
 from esnlm.experiments.common.provenance import code_version
 from esnlm.storage.atomic import is_plain, locked, sync_folder, write_whole
+from esnlm.utils.progress import progress_bar
 from esnlm.utils.threads import available_cores
 
 if TYPE_CHECKING:
@@ -62,8 +63,6 @@ def run_grid(
     A CSV of other columns or fixed values, and one that another process is writing, are refused
     by ValueError; a killed worker raises ChildProcessError. Finished rows stay, whatever happens.
     """
-    from tqdm.auto import tqdm
-
     given = [dict(setting) for setting in settings]
     # Keys are compared as text: a name such as 007 reads back as another number.
     wanted = {tuple(_text(setting[name]) for name in key): setting for setting in given}
@@ -78,11 +77,13 @@ def run_grid(
         left = [setting for name, setting in wanted.items() if name not in done]
         if cost is not None:
             left.sort(key=cost, reverse=True)
-        counts = {"total": len(wanted), "initial": len(wanted) - len(left)}
-        with tqdm(desc=table.path.stem, **counts, unit="run") as bar:
+        shown: dict[str, Any] = {"desc": table.path.stem, "unit": "run"}
+        shown |= {"total": len(wanted), "initial": len(wanted) - len(left)}
+        with progress_bar(True, **shown) as bar:
             for setting, measured in _results(left, run, min(jobs or available_cores(), len(left))):
                 table.append(shared | setting | dict(measured))
-                bar.set_postfix_str(" ".join(str(setting[name]) for name in key), refresh=False)
+                last = ", ".join(f"{name.replace('_', ' ')} {setting[name]}" for name in key)
+                bar.set_postfix_str(f"last {last}", refresh=False)
                 bar.update()
         ordered = table.order(key, wanted)
     return _rows(ordered.head(len(wanted)))

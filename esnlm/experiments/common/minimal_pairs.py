@@ -57,30 +57,11 @@ def digest(data: str | Path | None) -> str | None:
 def plot_accuracies(
     rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, float]], path: Path
 ) -> None:
-    """Draw the rows of `tabulate`: a line for each phenomenon, overall last, a mark for each model.
+    """Write `plot_blimp` of the rows of `tabulate`; ``others`` are as `read_published` has them."""
+    from esnlm.experiments.common.figures import panels, save
+    from esnlm.experiments.common.plotting import plot_blimp
 
-    ``others`` maps names of other models to their accuracies, as `read_published` does. Bars are
-    the rows' intervals.
-    """
-    from esnlm.experiments.common.figures import COLOURS, panels, save, style
-
-    summed = [row for row in rows if row["level"] in ("phenomenon", "overall")]
-    ours = {row["phenomenon"]: row["accuracy"] for row in summed}
-    names = sorted(ours, key=lambda name: (name == "overall", -ours[name]))
-    figure, (axis,) = panels(1, size=(8.0, 1.6 + 0.36 * len(names)))
-    axis.axvline(50, color="#999999", linewidth=1, linestyle=":", label="chance")
-    for row in summed:
-        place = names.index(row["phenomenon"])
-        bounds = 100 * row["lower"], 100 * row["upper"]
-        axis.hlines(place, *bounds, color=COLOURS[1], linewidth=1.6, zorder=2)
-    for number, (label, found) in enumerate([(rows[0]["model"], ours), *others.items()]):
-        known = [(100 * found[name], y) for y, name in enumerate(names) if name in found]
-        look = style(number) | {"color": COLOURS[(1 - number) % len(COLOURS)], "linestyle": "none"}
-        look |= {"markersize": 8, "zorder": 3} if number == 0 else {"markerfacecolor": "none"}
-        axis.plot(*zip(*known, strict=True), label=label, **look)
-    axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
-    axis.invert_yaxis()
-    axis.axhline(len(names) - 1.5, color="#BBBBBB", linewidth=0.8)
-    axis.set(xlim=(0, 102), xlabel="pairs chosen rightly (%), ties counting half")
-    axis.set_title("BLiMP by phenomenon", loc="left")
+    n_lines = sum(row["level"] in ("phenomenon", "overall") for row in rows)
+    figure, (axis,) = panels(1, size=(8.0, 1.6 + 0.36 * n_lines))
+    plot_blimp(rows, others, axis)
     save(figure, path, legend_of=axis, n_columns=3)

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from esnlm.experiments.common.figures import BLUE, GREEN, ORANGE, band, note, panels, save
 from esnlm.experiments.common.grid import Row
 from esnlm.experiments.dyck.run import QUANTILES
 
 _COLOURS = {"baseline": BLUE, "mts": ORANGE, "esn": GREEN}
+# Shapes that show one beside another where lines lie on each other.
+_MARKERS = {"baseline": "s", "mts": "o", "esn": "^"}
 _NAMES = {"baseline": "LSTM", "mts": "multi-timescale LSTM", "esn": "reservoir, ridge"}
 
 
@@ -28,16 +31,19 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
         colour, place = _COLOURS[model], list(_NAMES).index(model)
         for axis, column in zip(axes, ("right_by_distance", "right_by_length"), strict=False):
             bins = _shares(runs[column])
-            band(axis, bins, "middle", "share", color=colour, label=_NAMES[model], marker="o")
+            look = {"color": colour, "marker": _MARKERS[model], "markerfacecolor": "none"}
+            band(axis, bins, "middle", "share", label=_NAMES[model], **look)
         times = np.array([json.loads(text) for text in runs["timescale_quantiles"]])
         axes[2].plot(times.mean(axis=0), QUANTILES, color=colour, linewidth=1.6)
-        for column, face in (("ks_alpha", "white"), ("ks_closest_alpha", colour)):
+        for side, column, face in ((-1, "ks_alpha", "white"), (1, "ks_closest_alpha", colour)):
             axes[3].plot(
-                np.full(len(runs), place), runs[column], "o", markersize=6,
+                np.full(len(runs), place + 0.08 * side), runs[column], "o", markersize=6,
                 markerfacecolor=face, markeredgecolor=colour,
             )  # fmt: skip
         closest = f"closest: {runs['closest_alpha'].mean():.2f}"
-        note(axes[3], closest, (place, runs["ks_closest_alpha"].iloc[0]), (8, 0), va="center")
+        note(
+            axes[3], closest, (place + 0.08, runs["ks_closest_alpha"].iloc[0]), (8, 0), va="center"
+        )
     axes[0].set_xlabel("longest distance of a pair in the sequence")
     axes[1].set_xlabel("brackets in the sequence")
     for axis in axes[:2]:
@@ -47,6 +53,10 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
         xscale="log", xlabel="timescale of a unit, in brackets", ylabel="share of units below"
     )
     axes[2].set_title("Measured timescales, means over seeds", loc="left", fontsize=10)
+    axes[2].xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    axes[2].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes[2].xaxis.set_minor_locator(NullLocator())
+    axes[3].set_xlim(-0.4, len(_NAMES) - 0.4)
     axes[3].set_xticks(range(len(_NAMES)), list(_NAMES.values()), fontsize=8)
     axes[3].set(ylabel="Kolmogorov-Smirnov distance", ylim=(0, None))
     title = f"To inverse gamma {shown['alpha'].iloc[0]:g} (hollow) and the closest one (full)"

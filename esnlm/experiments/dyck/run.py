@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import gen_batches
-from tqdm.auto import tqdm
 
 from esnlm.experiments.common.grid import Row
 from esnlm.grammars.dyck import BRACKETS, PAIRS, DyckGrammar, allowed_closers, bracket_distances
@@ -18,6 +17,7 @@ from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma
 from esnlm.utils.arrays import Array, Bools, Ints64
+from esnlm.utils.progress import progress_bar
 
 _DATA_SEED = 0
 #: Bins of length and of the largest distance, as in the authors' figure 2.
@@ -109,7 +109,7 @@ def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) 
     network = dyck_lstm.DyckLSTM(setting["n_units"], alpha).to(place)
     losses: list[tuple[float, float]] = []
     start = time.perf_counter()
-    with tqdm(total=training["n_epochs"], unit="epoch", leave=False) as bar:
+    with progress_bar(True, total=training["n_epochs"], unit="epoch", leave=False) as bar:
 
         def report(epoch: int, loss: float, held_out: float) -> None:
             losses.append((loss, held_out))

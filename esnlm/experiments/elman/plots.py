@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.decomposition import PCA
 
 from esnlm.experiments.common import figures
 from esnlm.experiments.common.grid import Row
+from esnlm.experiments.common.plotting import principal_components
 from esnlm.experiments.elman.presets import Settings
 from esnlm.experiments.elman.states import drive, make_corpora
-from esnlm.utils.arrays import Array
 
 #: Readout -> name, colour, marker.
 _READOUTS = {
@@ -120,19 +119,6 @@ def plot_states(settings: Settings, n_units: int, features: int, path: Path) -> 
         axis.set_title(f"{n_units} units driven by {name}", loc="left")
         axis.grid(False)
     figures.save(figure, path, legend_of=axes[0], n_columns=4)
-
-
-def principal_components(states: Array) -> tuple[Array, Array]:
-    """Projections (n, 2) of states (n, n_units) and their shares of the variance (2,).
-
-    >>> points, shares = principal_components(np.array([[0.0, 0, 0], [2, 0, 0], [0, 1, 0]]))
-    >>> points.shape, shares.round(3).tolist()
-    ((3, 2), [0.861, 0.139])
-    """
-    if states.shape[1] == 1:
-        states = np.hstack([states, np.zeros_like(states)])
-    found = PCA(2, svd_solver="full").fit(np.asarray(states, dtype=np.float64))
-    return found.transform(states), found.explained_variance_ratio_
 
 
 def _ngram_levels(ngrams: Sequence[Row], column: str) -> list[tuple[str, float]]:

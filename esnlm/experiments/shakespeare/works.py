@@ -1,6 +1,6 @@
 """Shakespeare's works in both spellings, and parts of equal size that share no work.
 
-The two files of `esnlm.text.datasets.shakespeare` hold works end to end without titles: a work
+The two files of `esnlm.datasets.load_shakespeare` hold works end to end without titles: a work
 is found by the words it begins with. Both copies of a play are in the same part.
 """
 
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from esnlm.datasets import load_shakespeare
 from esnlm.text.corpus import CorpusError
-from esnlm.text.datasets import shakespeare
 from esnlm.utils.validation import Count
 
 
@@ -59,7 +59,7 @@ class Work:
 def shakespeare_works(places: Sequence[str | Path]) -> list[Work]:
     """Every work of the published files, the Folio's copy beside the modern one.
 
-    ``places``: the folder of both files, or the two; see `esnlm.text.datasets.shakespeare`.
+    ``places``: the folder of both files, or the two; see `esnlm.datasets.load_shakespeare`.
     """
     # Either file may come first.
     paths = sorted(map(Path, places), key=lambda path: "folio" in path.name)
@@ -71,7 +71,7 @@ def shakespeare_works(places: Sequence[str | Path]) -> list[Work]:
             raise CorpusError(f"no such file or folder: {path}")
     if len(paths) == 1 and not modern.is_dir():
         raise CorpusError(f"{modern} is one file: give both files, or the folder that holds them")
-    texts = shakespeare(modern, "modern"), shakespeare(folio, "first_folio")
+    texts = load_shakespeare(modern, "modern"), load_shakespeare(folio, "first_folio")
     return matched_works(*texts, openings())
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import esnlm
+from esnlm.datasets import load_penn_treebank, load_tiny_shakespeare
 from esnlm.experiments.common.subprocess_run import Lifeline, peak_rss_mib
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.text.boundaries import joined
 from esnlm.text.corpus import TokenStream
-from esnlm.text.datasets import penn_treebank, tiny_shakespeare
 from esnlm.text.tokenizers import Tokenizer
 
 #: Entries of the word vocabularies; Penn Treebank's is closed already.
@@ -68,4 +68,4 @@ def measure(setting: Mapping[str, Any], _: Lifeline) -> dict[str, Any]:
 
 def read_texts(dataset: str, place: str | None) -> dict[str, str]:
     """Read the parts of a data set from a local file or folder, or download them."""
-    return penn_treebank(place) if dataset == "ptb" else tiny_shakespeare(place)
+    return load_penn_treebank(place) if dataset == "ptb" else load_tiny_shakespeare(place)

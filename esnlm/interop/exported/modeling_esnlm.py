@@ -76,6 +76,15 @@ class StateCache:
             self.last = self.last.index_select(0, beam_idx.to(self.last.device))
 
 
+def check_dtype(dtype: torch.dtype) -> None:
+    """Raise ValueError for types in which states and their sums mean nothing: 8 or 11 bits."""
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            "the model computes in float32 or float64: load it with dtype=torch.float32, got"
+            f" {dtype}"
+        )
+
+
 def after_each(
     ids: Tensor,
     read: Tensor | None,
@@ -350,6 +359,7 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
 
     def __init__(self, config: EsnlmConfig) -> None:
         super().__init__(config)
+        check_dtype(torch.get_default_dtype())  # of from_pretrained(dtype=...)
         self.reservoir = Reservoir(config.reservoir, config.vocab_size, config.reset_token_id)
         self.readout = build_readout(config.reservoir["n_units"], config.readout)
         self.n_direct = int(config.readout.get("n_direct", 0))
@@ -385,6 +395,7 @@ class EsnlmForCausalLM(PreTrainedModel, GenerationMixin):
         With ``labels`` (batch, length; -100 is left out) also the mean negative log-likelihood of
         the tokens after the first.
         """
+        check_dtype(self.reservoir.bias.dtype)
         before = past_key_values or StateCache(None, None, 0)
         read = self._read(input_ids, attention_mask)
         states, after = self.reservoir(input_ids, read, before.states)

@@ -71,7 +71,7 @@ BABYLM_FILES = {
 _BABYLM_PARTS = ("10M", "100M", "dev", "test")
 
 
-def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
+def load_penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
     """Train, valid and test text of the Penn Treebank in Mikolov's preparation.
 
     One sentence a line; 10 000 words with the end of a sentence, rarer ones are ``<unk>`` and
@@ -81,7 +81,7 @@ def penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
     return {part: load(f"ptb.{part}.txt", folder) for part in _PARTS}
 
 
-def tiny_shakespeare(path: str | Path | None = None, *, lower: bool = True) -> dict[str, str]:
+def load_tiny_shakespeare(path: str | Path | None = None, *, lower: bool = True) -> dict[str, str]:
     """Train and test text of tiny Shakespeare: its beginning, and its last tenth.
 
     ``path`` is the file, or a folder that holds it as ``tiny.txt`` or ``input.txt``; None: it is
@@ -93,7 +93,7 @@ def tiny_shakespeare(path: str | Path | None = None, *, lower: bool = True) -> d
     return {"train": text[:cut], "test": text[cut:]}
 
 
-def shakespeare(folder: str | Path, edition: str = "modern") -> str:
+def load_shakespeare(folder: str | Path, edition: str = "modern") -> str:
     """The complete works in modern spelling, or 36 plays as the First Folio spells them.
 
     ``folder`` holds ``shakespeare.txt`` or ``shakespeare-first-folio.txt``, plain or ``.gz``, or
@@ -105,7 +105,9 @@ def shakespeare(folder: str | Path, edition: str = "modern") -> str:
     return load(names[edition], folder)
 
 
-def wikitext2(folder: str | Path | None = None, parts: Sequence[str] = _PARTS) -> dict[str, str]:
+def load_wikitext2(
+    folder: str | Path | None = None, parts: Sequence[str] = _PARTS
+) -> dict[str, str]:
     """WikiText-2 in words: articles of Wikipedia, rare words ``<unk>``.
 
     ``folder`` holds ``wiki.train.tokens`` (or ``wiki.train.txt``) and so on, plain or ``.gz``;
@@ -114,7 +116,7 @@ def wikitext2(folder: str | Path | None = None, parts: Sequence[str] = _PARTS) -
     return {part: load(f"wiki.{part}.tokens", folder, also=(f"wiki.{part}.txt",)) for part in parts}
 
 
-def babylm(folder: str | Path, part: str = "10M") -> list[Path]:
+def load_babylm(folder: str | Path, part: str = "10M") -> list[Path]:
     """The files of a part of the official BabyLM corpus, for `TextCorpus`.
 
     ``folder`` is the unzipped download, of the layout of 2023 (``babylm_10M/*.train``) or since
@@ -137,7 +139,7 @@ def babylm(folder: str | Path, part: str = "10M") -> list[Path]:
     return files
 
 
-def blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path:
+def load_blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path:
     """A folder with the 67 files of BLiMP, for `esnlm.evaluation.minimal_pairs.read_pairs`.
 
     ``place`` is a folder of ``.jsonl`` files, or with a folder ``data`` of them, or a tar or zip
@@ -161,7 +163,7 @@ def blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path:
         raise
     kept = cache() / "blimp"
     if kept.is_dir():
-        return blimp(kept)
+        return load_blimp(kept)
     with folder_aside(kept) as aside:
         for name, data in files.items():
             (aside / name).write_bytes(data)

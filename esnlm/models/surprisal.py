@@ -1,18 +1,23 @@
 """Surprisal of sentences, words and tokens, for studies of reading times."""
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import log
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.evaluation.measures import Scored
-from esnlm.text.boundaries import text_pieces
+from esnlm.text.boundaries import as_documents, as_text, needed, text_pieces
+from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _PLACE = ("text", "document", "sentence")
 _SUMS = ("n_tokens", "n_unknown", "surprisal_bits")
@@ -22,6 +27,26 @@ SURPRISAL_COLUMNS = {
     "word": (*_PLACE, "word", "string", *_SUMS),
     "token": (*_PLACE, "word", "token", "string", "id", "surprisal_bits"),
 }
+
+
+# Columns of a table of words, before lengths and frequencies stand between them.
+_TABLE = ("document", "sentence", "position", "word", *_SUMS)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Some documents with the scores of their tokens.
+
+    ``docs``: the texts; empty for shards. ``n_before``: documents of the text before them.
+    ``stream``: their T tokens. ``predicted`` (T,) bool. ``scores``: one array (T,) float64 a model,
+    natural logs, 0 where nothing is predicted.
+    """
+
+    docs: Sequence[str]
+    n_before: int
+    stream: TokenStream
+    predicted: Bools
+    scores: list[Floats]
 
 
 def surprisal_rows(
@@ -37,6 +62,15 @@ def surprisal_rows(
 
     ``tokenizer`` and ``reset`` are the model's, ``name`` is the text's, for the first column.
     """
+    for document, n_before, piece in _pieces(part, tokenizer, reset, name):
+        for line, *values in getattr(piece, unit + "_rows")():
+            yield (name, document, n_before + line + 1, *values)
+
+
+def _pieces(
+    part: Scored, tokenizer: Tokenizer, reset: str, name: str
+) -> Iterator[tuple[int, int, "_Piece"]]:
+    """What was encoded at once: its document, the lines of that before it, and its tokens."""
     tokens, bits = part.stream.tokens, part.scores[-1] / -log(2)
     has_bos = tokenizer.bos_id is not None and reset != "never"
     for index, doc in enumerate(part.docs):
@@ -52,10 +86,66 @@ def surprisal_rows(
             inside = slice(place, after + (end is not None))
             columns = (tokens[inside], part.predicted[inside], bits[inside])
             piece = _Piece(text, encoding.offsets, end, *columns, tokenizer.unk_id)
-            for line, *values in getattr(piece, unit + "_rows")():
-                yield (name, part.n_before + index + 1, n_sentences + line + 1, *values)
+            yield part.n_before + index + 1, n_sentences, piece
             n_sentences += piece.n_lines
             place = inside.stop
+
+
+def surprisal_table(model: Any, text: Any, counts: Any = None) -> "pd.DataFrame":
+    """The table of `esnlm.models.base.SequenceModel.surprisal`; ends of sentences are left out."""
+    import pandas as pd
+
+    docs = [as_text(doc) for doc in as_documents(text)]
+    for doc in docs:
+        if not isinstance(doc, str):
+            raise ValueError(f"surprisal reads text, got a document of {type(doc).__name__}")
+    tokenizer = needed(model.tokenizer_)
+    stream = model.tokenize(docs)
+    part = Scored(docs, 0, stream, stream.predicted(), [model._scores(stream)])
+    rows = []
+    for document, n_before, piece in _pieces(part, tokenizer, model.reset, "the text"):
+        words = islice(piece.word_rows(), len(piece.strings) - (piece.end is not None))
+        rows += [(document, n_before + line + 1, *values) for line, *values in words]
+    table = pd.DataFrame(rows, columns=[*_TABLE])
+    bare = table["word"].map(_bare)
+    frequency = _log_frequencies(bare.tolist(), _occurrences(model, counts))
+    table = table.assign(length=bare.str.len().astype(int), log_frequency=frequency)
+    return table[[*_TABLE[:4], "length", "log_frequency", *_SUMS]]
+
+
+def _bare(word: str) -> str:
+    """A word in lower case without punctuation at its ends; a mark alone as it is.
+
+    >>> _bare("Dogs,"), _bare("--")
+    ('dogs', '--')
+    """
+    return re.sub(r"^[\W_]+|[\W_]+$", "", word).lower() or word
+
+
+def _occurrences(model: Any, counts: Any) -> Counter[str]:
+    """How often bare words occur, in given counts or text, or else in the training text."""
+    if counts is None:
+        tokenizer, known = model.tokenizer_, model.token_counts_
+        if known is None or not tokenizer.has_words:
+            return Counter()
+        counts = dict(zip(tokenizer.vocabulary, known.tolist(), strict=False))
+        for boundary in (tokenizer.bos, tokenizer.eos):
+            counts.pop(boundary, None)
+    elif not isinstance(counts, Mapping):
+        docs = (as_text(doc) for doc in as_documents(counts))
+        counts = Counter(word for doc in docs for word in doc.split())
+    found = Counter[str]()
+    for word, n in counts.items():
+        found[_bare(word)] += n
+    return found
+
+
+def _log_frequencies(words: Sequence[str], counts: Counter[str]) -> Floats:
+    """Natural logs of the shares (n,) of words, one occurrence added; NaN without counts."""
+    total = counts.total()
+    if not total:
+        return np.full(len(words), np.nan)
+    return np.log([(counts[word] + 1) / total for word in words])
 
 
 @dataclass

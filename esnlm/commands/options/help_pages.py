@@ -1,0 +1,45 @@
+"""Where a command stands in the help of ``esnlm``, and the example at the foot of its page."""
+
+#: Panels of the help, and their commands.
+PANELS = {
+    "Text": ("prepare",),
+    "Models": ("train", "search", "compare", "ngram", "generate", "export", "serve"),
+    "Scoring": ("evaluate", "blimp", "report"),
+    "Studies": (
+        "elman", "controls", "natural", "shakespeare", "text", "dyck", "timescales", "ablation",
+    ),
+}  # fmt: skip
+
+EXAMPLES = {
+    "prepare": "esnlm prepare texts/ --tokenizer bpe:8192 --out shards/train",
+    "train": "esnlm train book.txt --held-out other.txt --units 500 --out model",
+    "search": "esnlm search space.toml book.txt --out found",
+    "compare": "esnlm compare text.txt --held-out test.txt --tokenizer char --models char-esn aerc"
+    " --out compare",
+    "ngram": "esnlm ngram book.txt --order 5 --out kn5",
+    "generate": 'esnlm generate model --prompt "the company" --tokens 40 --temperature 0.8',
+    "export": "esnlm export model hf-model",
+    "serve": "esnlm serve model",
+    "evaluate": "esnlm evaluate model test.txt --interpolate kn5 --held-out dev.txt"
+    " --csv scores.csv",
+    "blimp": "esnlm blimp model --data blimp/ --csv blimp.csv --plot blimp.png",
+    "report": "esnlm report model --out report.html",
+    "elman": "esnlm elman --sizes 25 50 100 --readouts ridge softmax --seeds 3 --out elman",
+    "controls": "esnlm controls shards/train --held-out shards/dev --out controls",
+    "natural": "esnlm natural shards/train --held-out shards/dev --name size --sizes 512 1024"
+    " --out reports",
+    "shakespeare": "esnlm shakespeare texts/ --characters 1000000 --out shakespeare",
+    "text": "esnlm text --datasets tiny_shakespeare --sizes 500 --out text",
+    "dyck": "esnlm dyck --units 64 --out dyck",
+    "timescales": "esnlm timescales mts text.txt --plot timescales.png",
+    "ablation": "esnlm ablation model text.txt --plot ablation.png",
+}
+
+
+def panel_of(command: str) -> str:
+    """The panel of a command.
+
+    >>> panel_of("evaluate")
+    'Scoring'
+    """
+    return next((panel for panel, names in PANELS.items() if command in names), "Studies")

@@ -1,0 +1,151 @@
+"""N-grams in the ARPA format: scored by hand, by KenLM where it is installed, and read again."""
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from esnlm import NgramLanguageModel, Tokenizer, load_model
+from esnlm.__main__ import main
+from esnlm.models.arpa import read_arpa, write_arpa
+from esnlm.text.corpus import CorpusError
+
+DOCS = ["the boy sees the dog .", "the dog sees the boys .", "boys see Mary .", "Mary sees"] * 3
+TEXTS = ["the boy sees Mary .", "Mary Mary the the dog", "boys", "the unicorn sees dogs ."]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def by_hand(path: str, sentence: str, order: int) -> list[float]:
+    """Natural logs of the words of a sentence and its end, by the definition of the format."""
+    table: dict[tuple[str, ...], tuple[float, float]] = {}
+    for line in Path(path).read_text().splitlines():
+        fields = line.split("\t")
+        if len(fields) >= 2:
+            words = tuple(fields[1].split(" "))
+            table[words] = float(fields[0]), float(fields[2]) if len(fields) > 2 else 0.0
+
+    def score(context: tuple[str, ...], word: str) -> float:
+        if (*context, word) in table:
+            return table[(*context, word)][0]
+        return table.get(context, (0.0, 0.0))[1] + score(context[1:], word)
+
+    words = ["<s>", *(w if (w,) in table else "<unk>" for w in sentence.split()), "</s>"]
+    return [
+        score(tuple(words[max(0, t - order + 1) : t]), words[t]) * math.log(10)
+        for t in range(1, len(words))
+    ]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 5])
+@pytest.mark.parametrize("discounts", ["modified", "single"])
+def test_files_hold_the_models_probabilities(order: int, discounts: str):
+    model = NgramLanguageModel(order, "word", discounts=discounts).fit(DOCS)
+    write_arpa(model, "m.arpa")
+    for text, scores in zip(TEXTS, model.log_likelihood(TEXTS), strict=True):
+        assert scores.tolist() == pytest.approx(by_hand("m.arpa", text, order), abs=1e-7)
+    again = read_arpa("m.arpa")
+    assert again.tokenizer_.vocabulary == model.tokenizer_.vocabulary
+    for one, other in zip(again.log_likelihood(TEXTS), model.log_likelihood(TEXTS), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-7)
+    for prefix in ("", *TEXTS):
+        found = again.predict_proba(prefix)
+        np.testing.assert_allclose(found, model.predict_proba(prefix), rtol=1e-6)
+    write_arpa(again, "again.arpa")
+    for text in TEXTS:
+        assert by_hand("again.arpa", text, order) == pytest.approx(by_hand("m.arpa", text, order))
+
+
+def test_kenlm_reads_them():
+    kenlm = pytest.importorskip("kenlm")
+    model = NgramLanguageModel(4, "word").fit(DOCS)
+    write_arpa(model, "m.arpa")
+    theirs = kenlm.Model("m.arpa")
+    for text, scores in zip(TEXTS, model.log_likelihood(TEXTS), strict=True):
+        found = [score * math.log(10) for score, _, _ in theirs.full_scores(text)]
+        np.testing.assert_allclose(found, scores, atol=1e-5)
+
+
+FOREIGN = """\
+\\data\\
+ngram 1=4
+ngram 2=2
+
+\\1-grams:
+-99\t<s>\t-0.5
+-0.7\t</s>
+-0.4\ta\t-0.2
+-0.6\tb
+
+\\2-grams:
+-0.1\t<s> a
+-0.3\ta b
+
+\\end\\
+"""
+
+
+def test_a_file_of_another_program(capsys):
+    Path("f.arpa").write_text(FOREIGN)
+    with gzip.open("f.arpa.gz", "wt") as file:
+        file.write(FOREIGN)
+    expected = np.array([-0.1, -0.3, -0.7]) * math.log(10)
+    for name in ("f.arpa", "f.arpa.gz"):
+        model = load_model(name)
+        np.testing.assert_allclose(model.log_likelihood("a b")[0], expected)
+    backed = np.array([-0.5 - 0.6, -0.4, -0.2 - 100, -0.7]) * math.log(10)
+    np.testing.assert_allclose(model.log_likelihood("b a c")[0], backed)
+    after_a = 10.0 ** np.array([-99.2, -0.9, -0.6, -0.3, -100.2])  # <s> </s> a b <unk>
+    np.testing.assert_allclose(model.predict_proba("b a"), after_a)
+    model.save("folder")
+    np.testing.assert_array_equal(load_model("folder").log_likelihood("a b")[0], expected)
+    Path("text").write_text("a b\n")
+    assert main(["evaluate", "f.arpa", "text"]) == 0
+    assert "n_tokens              3" in capsys.readouterr().out
+
+
+def test_sub_words_keep_their_tokenizer_and_numbers_are_words():
+    from esnlm.text.tokenizers import byte_pairs
+
+    tokenizer = byte_pairs(DOCS, 270)
+    model = NgramLanguageModel(3, tokenizer).fit(DOCS)
+    write_arpa(model, "m.arpa")
+    again = read_arpa("m.arpa", tokenizer)
+    np.testing.assert_allclose(again.score(TEXTS[:3]), model.score(TEXTS[:3]), atol=1e-7)
+    integers = NgramLanguageModel(2).fit([[0, 1, 2, 1]])
+    write_arpa(integers, "n.arpa")
+    assert "\t1 2\n" in Path("n.arpa").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nothing", "no counts of n-grams"),
+        (FOREIGN.replace("ngram 2=2", "ngram 2=3"), "expected 3 2-grams, got 2"),
+        (FOREIGN.partition("-0.3")[0], "expected 2 2-grams, got 1"),
+        (FOREIGN.replace("\\2-grams", "\\3-grams"), "expected the 2-grams"),
+        (FOREIGN.replace("-0.4\ta", "x\ta"), "could not convert"),
+        (FOREIGN.replace("a b\n", "a c\n"), "'c' is no token of the vocabulary"),
+    ],
+)
+def test_damaged_files_are_refused(text: str, message: str):
+    Path("f.arpa").write_text(text)
+    with pytest.raises(CorpusError, match=message):
+        read_arpa("f.arpa")
+
+
+def test_what_cannot_be_written_is_refused(capsys):
+    model = NgramLanguageModel(2, Tokenizer.train_characters(["a b"])).fit(["a b"])
+    with pytest.raises(ValueError, match="the token ' ' holds some"):
+        write_arpa(model, "m.arpa")
+    assert not Path("m.arpa").exists()
+    NgramLanguageModel(2, "word").fit(DOCS).save("kn")
+    assert main(["export", "kn", "kn.arpa", "--format", "arpa"]) == 0
+    assert load_model("kn.arpa").score(DOCS) == pytest.approx(load_model("kn").score(DOCS))
+    assert main(["export", "kn", "kn.arpa", "--format", "arpa"]) == 2
+    assert "kn.arpa exists" in capsys.readouterr().err

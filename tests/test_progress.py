@@ -1,0 +1,61 @@
+"""Progress as it is seen: on a terminal it moves by itself, in a pipe it is lines of text."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import time
+from esnlm.utils import progress
+progress.TICK, progress.BETWEEN_LINES = 0.05, 0.2
+with progress.progress_bar(True, total=8, unit="tok", desc="pass 1 of 2") as bar:
+    bar.update(2)
+    time.sleep(1.0)  # stands still
+    bar.set_description("solving")
+    time.sleep(0.5)
+with progress.phase("counting"):
+    time.sleep(0.6)
+"""
+
+
+def test_lines_in_a_pipe_have_no_control_characters():
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == ""
+    assert all(letter.isprintable() or letter == "\n" for letter in done.stderr)
+    lines = done.stderr.splitlines()
+    assert 4 <= len(lines) <= 12
+    assert lines[0].startswith("esnlm: pass 1 of 2: 25 %, 2 of 8 tok, ")
+    assert any(line.startswith("esnlm: solving: 25 %") for line in lines)
+    assert lines[-1] == "esnlm: counting: 00:00"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals")
+def test_a_bar_on_a_terminal_moves_while_work_stands_still():
+    termios = pytest.importorskip("termios")
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 100))
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT], stderr=slave)
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            if not (part := os.read(master, 4096)):
+                break
+        except OSError:  # Linux: the other end is closed
+            break
+        seen += part
+    os.close(master)
+    assert process.wait() == 0
+    shown = seen.decode().split("\r")
+    assert sum("pass 1 of 2:  25%" in line for line in shown) >= 5
+    assert sum("counting 00:00" in line for line in shown) >= 3
+
+
+def test_a_bar_that_is_not_asked_for_is_not_there():
+    script = "from esnlm.utils.progress import phase\nwith phase('x', False):\n    pass"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
