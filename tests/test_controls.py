@@ -72,7 +72,7 @@ def command(corpus: dict[str, str], out: Path, *options: str) -> list[str]:
 def in_this_process():
     """Runs are not given processes of their own, which `tests/test_natural.py` tests."""
 
-    def run_apart(module: str, setting: dict, environment: dict) -> dict:
+    def run_apart(module: str, setting: dict, *rest: object) -> dict:
         return dict(import_module(module).measure(setting, subprocess_run.Lifeline()))
 
     with pytest.MonkeyPatch.context() as patch:

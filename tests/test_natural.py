@@ -189,7 +189,7 @@ def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch)
     given = {}
     monkeypatch.setattr(
         "esnlm.experiments.common.subprocess_run.run_apart",
-        lambda module, setting, env: given.update(setting),
+        lambda module, setting, *rest: given.update(setting),
     )
     with pytest.raises(TypeError):  # the run that was caught measured nothing
         main(command(corpus, tmp_path, "--sizes", "8"))

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import Folder, finish, group
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, HeldOut
 from esnlm.commands.options.grid import Sizes, results_folder
-from esnlm.commands.options.values import integer, nested, pair, separate
+from esnlm.commands.options.values import Cluster, integer, nested, pair, separate
 from esnlm.experiments.common.grid import read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole
 from esnlm.torch.optional import require_torch
@@ -45,6 +45,9 @@ class CompareOptions:
     """Runs of each, from seeds 0 to K - 1."""
     device: Annotated[str, Parameter(metavar="NAME")] = "auto"
     """auto, cpu, cuda or cuda:N."""
+    cluster: Cluster = None
+    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
+    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
 
 
 def compare(text: Corpus, /, *, options: CompareOptions) -> int:
@@ -64,7 +67,9 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     sizes = [] if options.default_size else options.sizes
     one_text = corpus.reset == "never"
     path = options.out / "compare.csv"
-    with results_folder(options.out), tempfile.TemporaryDirectory() as folder:
+    # Workers on other machines see the folder of results.
+    place = options.out if options.cluster else None
+    with results_folder(options.out), tempfile.TemporaryDirectory(dir=place) as folder:
         tokenizer = corpus.make_tokenizer(text)
         rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
         streams = {
@@ -86,6 +91,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
             key=study.KEY,
             columns=study.COLUMNS,
             given=lambda row: given | {"checkpoints": str(study.checkpoints(row, options.out))},
+            cluster=options.cluster,
             made={"command": f"esnlm {shlex.join(sys.argv[1:])}"},
             fixed={
                 "corpus": study.digest_of(streams),

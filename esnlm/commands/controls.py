@@ -15,7 +15,7 @@ from esnlm.commands.natural import COLUMNS as NATURAL_COLUMNS
 from esnlm.commands.natural import KEY, NaturalGrid, Shards, forget, planned, run_folder
 from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.grid import names, results_folder
-from esnlm.commands.options.values import Minutes, integer
+from esnlm.commands.options.values import Cluster, Minutes, integer
 from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
 
 COLUMNS = ("control", *NATURAL_COLUMNS)
@@ -44,6 +44,9 @@ class ControlsOptions:
     """Write CSVs and tables alone."""
     checkpoint_every: Minutes = 10.0
     """Time between checkpoints; 0: after every chunk."""
+    cluster: Cluster = None
+    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
+    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
     grid: NaturalGrid = NaturalGrid()
 
 
@@ -69,7 +72,8 @@ def controls(train: Shards, /, *, options: ControlsOptions) -> int:
     with results_folder(options.out):
         (options.out / "scores").mkdir(exist_ok=True)
         module, key = "esnlm.experiments.controls.run", ("control", *KEY)
-        run_grid_apart(settings, module, path, key=key, columns=COLUMNS, given=run_given)
+        shown: Any = {"key": key, "columns": COLUMNS, "given": run_given}
+        run_grid_apart(settings, module, path, **shown, cluster=options.cluster)
         forget(path)
         _compare(train, options, read_rows(path), {each["version"] for each in settings})
     return 0

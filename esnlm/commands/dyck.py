@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, finish, group
 from esnlm.commands.options.grid import Sizes, names, results_folder
-from esnlm.commands.options.values import integer, positive
+from esnlm.commands.options.values import Cluster, integer, positive
 from esnlm.experiments.common.grid import run_grid
 from esnlm.experiments.common.provenance import code_version
 from esnlm.torch.optional import require_torch
@@ -65,6 +65,9 @@ class DyckOptions:
     """Longest sequence, in brackets."""
     device: Annotated[str, Parameter(metavar="NAME")] = "auto"
     """Of the LSTMs: auto, cpu, cuda, cuda:N."""
+    cluster: Cluster = None
+    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
+    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
     no_plots: bool = False
     """Write the CSV alone."""
 
@@ -98,6 +101,7 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
             columns=COLUMNS,
             fixed=dict(zip(_SHARED, shared, strict=True)),
             jobs=1,
+            cluster=options.cluster,
         )
     for row in rows:
         print(f"{row['model']:10} {row['n_units']:5} units  seed {row['seed']}  {row['right']:.2%}")

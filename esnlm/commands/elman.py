@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, finish, given, group
 from esnlm.commands.options.grid import Sizes, names, results_folder
-from esnlm.commands.options.values import LeakRate, integer, number, positive, real
+from esnlm.commands.options.values import Cluster, LeakRate, integer, number, positive, real
 from esnlm.experiments.common.grid import Row, run_grid
 from esnlm.experiments.elman import READOUTS
 from esnlm.experiments.elman.presets import FEATURES, PRESETS, Settings, preset
@@ -109,6 +109,9 @@ class ElmanOptions:
     """Word features in closed form, or learned by gradient (default: the preset's)."""
     jobs: Annotated[int | None, integer("N", 1)] = None
     """Processes (default: the available cores)."""
+    cluster: Cluster = None
+    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
+    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
     # Fewer leave none to choose penalties on.
     train_sentences: Annotated[int, integer("N", 10)] = 5500
     """Sentences to train on."""
@@ -205,6 +208,7 @@ def run_experiment(settings: Settings, options: ElmanOptions) -> tuple[list[Row]
         fixed=shared,
         cost=cost,
         jobs=options.jobs,
+        cluster=options.cluster,
     )
     return rows, ngrams
 

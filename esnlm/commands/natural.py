@@ -19,7 +19,7 @@ from cyclopts import Parameter
 from esnlm.commands.options import model
 from esnlm.commands.options.common import ChunkOptions, Folder, finish, given, group
 from esnlm.commands.options.grid import Sizes, results_folder
-from esnlm.commands.options.values import Features, Minutes, integer, leak_rate, read, real
+from esnlm.commands.options.values import Cluster, Features, Minutes, integer, leak_rate, read, real
 from esnlm.experiments.common import minimal_pairs
 from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import locked
@@ -152,6 +152,9 @@ class NaturalOptions:
     """Another model to draw beside: nats a token, and percent of pairs."""
     checkpoint_every: Minutes = 10.0
     """Time between checkpoints; 0: after every chunk."""
+    cluster: Cluster = None
+    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
+    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
     grid: NaturalGrid = NaturalGrid()
 
 
@@ -180,7 +183,8 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
 
     with results_folder(options.out):
         module = "esnlm.experiments.natural.run"
-        rows = run_grid_apart(settings, module, path, key=KEY, columns=COLUMNS, given=run_given)
+        shown: Any = {"key": KEY, "columns": COLUMNS, "given": run_given}
+        rows = run_grid_apart(settings, module, path, **shown, cluster=options.cluster)
     forget(path)
     for row in rows:
         judged = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.2f} %"

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, finish, group
 from esnlm.commands.options.grid import names, offsets, results_folder
-from esnlm.commands.options.values import LeakRate, Seed, integer, number, positive
+from esnlm.commands.options.values import Cluster, LeakRate, Seed, integer, number, positive
 from esnlm.experiments.common.grid import Row, run_grid_apart
 from esnlm.storage.results import write_rows
 
@@ -74,6 +74,9 @@ class ShakespeareOptions:
     """Of the weights of carried, gated and direct."""
     characters: Annotated[int, integer("N", 100)] = 10_000
     """To generate for the overlap."""
+    cluster: Cluster = None
+    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
+    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
 
 
 Plays = Annotated[
@@ -105,7 +108,9 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
             "sample": str(options.out / "samples" / f"{name}.txt"),
         }
 
-    with results_folder(options.out), tempfile.TemporaryDirectory() as folder:
+    # Workers on other machines see the folder of results.
+    place = options.out if options.cluster else None
+    with results_folder(options.out), tempfile.TemporaryDirectory(dir=place) as folder:
         (options.out / "samples").mkdir(exist_ok=True)
         works = [
             {
@@ -123,7 +128,8 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
         Path(places["test"]).write_text(joined_text(parts[-1]), encoding="utf-8")
         module = "esnlm.experiments.shakespeare.run"
         runs = study(options, vocabulary)
-        rows = run_grid_apart(runs, module, path, key=_KEY, columns=COLUMNS, given=given)
+        shared: Any = {"key": _KEY, "columns": COLUMNS, "given": given}
+        rows = run_grid_apart(runs, module, path, **shared, cluster=options.cluster)
     for row in rows:
         loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
         print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")

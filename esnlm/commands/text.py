@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, finish, group, option_name
 from esnlm.commands.options.grid import Sizes, names, offsets, results_folder
-from esnlm.commands.options.values import integer, positive
+from esnlm.commands.options.values import Cluster, integer, positive
 from esnlm.experiments.common.grid import Row, run_grid_apart
 from esnlm.readouts.registry import BY_OPTION
 
@@ -61,6 +61,9 @@ class TextOptions:
     """Where Penn Treebank is (default: it is downloaded)."""
     tiny_shakespeare: Annotated[str | None, Parameter(metavar="FILE")] = None
     """Where tiny Shakespeare is (default: it is downloaded)."""
+    cluster: Cluster = None
+    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
+    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
 
 
 def text(*, options: TextOptions = TextOptions()) -> int:
@@ -79,6 +82,7 @@ def text(*, options: TextOptions = TextOptions()) -> int:
             columns=COLUMNS,
             given=lambda setting: {"place": places[setting["dataset"]]},
             made={"command": _command(options)},
+            cluster=options.cluster,
         )
     for row in rows:
         name = f"{row['dataset']} {row['tokenizer']} {row['model']} {row['size']}"

@@ -132,6 +132,12 @@ def features(text: str) -> tuple[str, int]:
     return kind, value
 
 
+def _cluster(text: str) -> str:
+    from esnlm.experiments.common.cluster import checked
+
+    return checked(text)
+
+
 def _seed(text: str) -> int:
     if not text.isdecimal():
         raise ValueError(f"expected an integer of at least 0, got {text!r}")
@@ -140,6 +146,7 @@ def _seed(text: str) -> int:
 
 #: (kind, number), see `features`.
 Features = Annotated[Any, read(features, "F|spectral:F")]
+Cluster = Annotated[str | None, read(_cluster, "local:N|ADDRESS|FILE")]
 LeakRate = Annotated[Any, read(leak_rate, "A")]
 Seed = Annotated[int, read(_seed, "SEED")]
 Minutes = Annotated[float, number("MINUTES", "be at least 0", lambda value: 0 <= value < math.inf)]

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from esnlm.experiments.common import cluster
 from esnlm.experiments.common import subprocess_run as apart
 from esnlm.experiments.common.provenance import code_version
 from esnlm.storage.atomic import is_plain, locked, sync_folder, write_whole
@@ -41,6 +42,8 @@ def run_grid(
     fixed: Mapping[str, Any] | None = None,
     cost: Callable[[Row], Any] | None = None,
     jobs: int | None = None,
+    cluster: str | None = None,
+    given: Callable[[Row], Mapping[str, Any]] | None = None,
 ) -> list[Row]:
     """Run every setting that the CSV does not hold yet; a row is on disk as soon as a run ends.
 
@@ -58,16 +61,20 @@ def run_grid(
     fixed : values that all runs share, also kept as columns; rows made with others are refused
     cost : setting -> anything ordered that grows with its time; longest runs start first
     jobs : processes; default: the cores this process may use. 1 runs in this process.
+    cluster : runs are tasks of a Dask cluster, whatever ``jobs`` is: ``local:N``, the address of a
+        scheduler or its file. A run whose worker dies is done again on another
+    given : setting -> what ``run`` is given beside it, and no column; called here
 
     Returns the rows in the order of ``settings``: numbers are int or float, None is an empty field.
     A CSV of other columns or fixed values, and one that another process is writing, are refused
     by ValueError; a killed worker raises ChildProcessError. Finished rows stay, whatever happens.
     """
-    given = [dict(setting) for setting in settings]
+    all_settings = [dict(setting) for setting in settings]
     # Keys are compared as text: a name such as 007 reads back as another number.
-    wanted = {tuple(_text(setting[name]) for name in key): setting for setting in given}
-    if len(wanted) < len(given):
-        raise ValueError(f"settings repeat: {len(given)} of them, {len(wanted)} distinct by key")
+    wanted = {tuple(_text(setting[name]) for name in key): setting for setting in all_settings}
+    if len(wanted) < len(all_settings):
+        n = len(all_settings)
+        raise ValueError(f"settings repeat: {n} of them, {len(wanted)} distinct by key")
     if jobs is not None and jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
     shared = dict(fixed or {})
@@ -79,8 +86,12 @@ def run_grid(
             left.sort(key=cost, reverse=True)
         shown: dict[str, Any] = {"desc": table.path.stem, "unit": "run"}
         shown |= {"total": len(wanted), "initial": len(wanted) - len(left)}
+        if cluster is None:
+            found = _results(left, run, given, min(jobs or available_cores(), len(left)))
+        else:
+            found = _results_of_cluster(left, run, given, cluster)
         with progress_bar(True, **shown) as bar:
-            for setting, measured in _results(left, run, min(jobs or available_cores(), len(left))):
+            for setting, measured in found:
                 table.append(shared | setting | dict(measured))
                 last = ", ".join(f"{name.replace('_', ' ')} {setting[name]}" for name in key)
                 bar.set_postfix_str(f"last {last}", refresh=False)
@@ -99,19 +110,25 @@ def run_grid_apart(
     given: Callable[[Row], Mapping[str, Any]],
     made: Mapping[str, Any] | None = None,
     fixed: Mapping[str, Any] | None = None,
+    cluster: str | None = None,
 ) -> list[Row]:
     """`run_grid` by ``measure(setting | given(setting), lifeline)`` of a module.
 
     Each run has a fresh process and all threads; see `run_apart`. Columns are also ``made`` and
     the ``commit`` of the code.
     """
-    environment = dict(os.environ)  # inside `run_grid` it is that of one thread
+    # Inside `run_grid` it is that of one thread; a worker of a cluster has its own.
+    environment = dict(os.environ) if cluster is None else None
     found = dict(made or {}) | {"commit": code_version()}
+    run = partial(_run_apart, module, found, environment, str(Path.cwd()))
+    shared: Any = {"key": key, "columns": columns, "fixed": fixed, "given": given}
+    return run_grid(settings, run, csv_path, jobs=1, cluster=cluster, **shared)
 
-    def run(setting: Row) -> Row:
-        return found | apart.run_apart(module, {**setting, **given(setting)}, environment)
 
-    return run_grid(settings, run, csv_path, key=key, columns=columns, fixed=fixed, jobs=1)
+def _run_apart(
+    module: str, found: Row, environment: Mapping[str, str] | None, folder: str, setting: Row
+) -> Row:
+    return found | apart.run_apart(module, setting, environment, folder)
 
 
 def read_rows(csv_path: str | Path) -> list[Row]:
@@ -213,7 +230,11 @@ class _Table:
                 raise OSError(error.errno, error.strerror, str(self.path)) from None
 
 
-def _results(settings: list[Row], run: Run, jobs: int) -> Iterator[tuple[Row, Mapping[str, Any]]]:
+_Results: TypeAlias = Iterator[tuple[Row, Mapping[str, Any]]]
+_Given: TypeAlias = Callable[[Row], Mapping[str, Any]] | None
+
+
+def _results(settings: list[Row], run: Run, given: _Given, jobs: int) -> _Results:
     """Pairs (setting, measured values) as runs end."""
     from threadpoolctl import threadpool_limits
 
@@ -221,20 +242,46 @@ def _results(settings: list[Row], run: Run, jobs: int) -> Iterator[tuple[Row, Ma
         if jobs <= 1:
             with threadpool_limits(1):  # libraries that are loaded already
                 for setting in settings:
-                    yield setting, _explained(setting, partial(run, setting))
+                    yield setting, _explained(setting, partial(run, _whole(setting, given)))
             return
         with _workers(jobs) as pool:
             # Workers inherit the blocked signal: an interrupt is this process's to handle.
             with apart.interrupts_blocked():
-                futures = {pool.submit(run, setting): setting for setting in settings}
+                futures = {pool.submit(run, _whole(each, given)): each for each in settings}
             for future in as_completed(futures):
                 yield futures[future], _explained(futures[future], future.result)
+
+
+def _results_of_cluster(settings: list[Row], run: Run, given: _Given, where: str) -> _Results:
+    """The same from the workers of a Dask cluster."""
+    named = {" ".join(map(_text, setting.values())): setting for setting in settings}
+    tasks = {name: _whole(setting, given) for name, setting in named.items()}
+    for name, result in cluster.results(where, tasks, partial(_on_worker, run)):
+        yield named[name], _explained(named[name], result)
+
+
+def _on_worker(run: Run, setting: Row) -> Mapping[str, Any]:
+    from threadpoolctl import threadpool_limits
+
+    if isinstance(run, partial) and run.func is _run_apart:
+        return run(setting)
+    cluster.one_thread()
+    with threadpool_limits(1):
+        return run(setting)
+
+
+def _whole(setting: Row, given: _Given) -> Row:
+    return setting if given is None else {**setting, **given(setting)}
 
 
 def _explained(setting: Row, result: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
     named = " ".join(f"{name}={value}" for name, value in setting.items())
     try:
         return result()
+    except cluster.LostWorkersError as error:
+        raise ChildProcessError(
+            f"workers died again and again under the run {named} ({error}): finished rows are kept"
+        ) from None
     except BrokenProcessPool:
         raise ChildProcessError(
             f"a worker died (out of memory?) while {named} or another run was under way: "

@@ -6,7 +6,7 @@ import resource
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -49,17 +49,22 @@ class Lifeline:
 
 
 def run_apart(
-    module: str, setting: Mapping[str, Any], environment: Mapping[str, str]
+    module: str,
+    setting: Mapping[str, Any],
+    environment: Mapping[str, str] | None = None,
+    folder: str | None = None,
 ) -> dict[str, Any]:
     """Call ``measure(setting, lifeline)`` of the named module in a fresh process.
 
+    The process has this one's environment and working folder unless others are given.
     Its ValueErrors and OSErrors are raised here; after another the message is on standard error
     and a ChildProcessError is raised. An interrupt leaves the run time to save its work, a second
     one ends it at once.
     """
     ours, theirs = SPAWN.Pipe()
-    process = SPAWN.Process(target=_measure, args=(module, dict(setting), theirs))
-    with given_environment(environment), interrupts_blocked():
+    process = SPAWN.Process(target=_measure, args=(module, dict(setting), theirs, folder))
+    replaced = nullcontext() if environment is None else given_environment(environment)
+    with replaced, interrupts_blocked():
         process.start()
     theirs.close()
     found: Any = None
@@ -85,9 +90,11 @@ def run_apart(
     return found
 
 
-def _measure(module: str, setting: dict[str, Any], parent: Connection) -> None:
+def _measure(module: str, setting: dict[str, Any], parent: Connection, folder: str | None) -> None:
     # Interrupts and hang-ups of the terminal are for the parent to pass on.
     os.setsid()
+    if folder is not None:
+        os.chdir(folder)
     use_widest_kernels()
     lifeline = Lifeline(parent)
     try:

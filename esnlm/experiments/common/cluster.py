@@ -1,0 +1,149 @@
+"""Runs of a grid as tasks of a Dask cluster (extra ``scale``)."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from esnlm.experiments.common.subprocess_run import interrupts_blocked
+from esnlm.utils.messages import log
+from esnlm.utils.threads import available_cores
+from esnlm.utils.version import __version__
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# Seconds that a scheduler and its first worker have to answer.
+_PATIENCE = 30
+_THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM"))
+
+
+class LostWorkersError(Exception):
+    """Workers died again and again under the same run."""
+
+
+def checked(cluster: str) -> str:
+    """``local:N``, a scheduler's address or its file, as given; ValueError for anything else."""
+    kind, _, rest = cluster.partition(":")
+    if kind == "local":
+        if not rest.isdigit() or int(rest) < 1:
+            raise ValueError(f"expected local:N with N of at least 1, got {cluster!r}")
+    elif "://" not in cluster and not Path(cluster).is_file():
+        raise ValueError(
+            f"expected local:N, the address of a Dask scheduler (tcp://HOST:PORT) or its file,"
+            f" got {cluster!r}"
+        )
+    return cluster
+
+
+def results(
+    cluster: str, tasks: Mapping[str, Any], run: Callable[[Any], Any]
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Names of tasks as they end, each with a function that returns its result or raises.
+
+    ``run`` is called with each value of ``tasks`` on some worker, again on another one if that one
+    dies. What is left is cancelled where the caller stops early.
+    """
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    with _connected(cluster) as client:
+        suffix = uuid4().hex[:8]  # a scheduler may hold results of earlier grids
+        futures = {
+            client.submit(run, task, key=f"{name} {suffix}", pure=False): name
+            for name, task in tasks.items()
+        }
+
+        def result(future: Any) -> Any:
+            try:
+                return future.result()
+            except KilledWorker as error:
+                raise LostWorkersError(str(error)) from None
+
+        try:
+            for future in as_completed(futures):
+                yield futures[future], partial(result, future)
+        finally:
+            client.cancel([future for future in futures if not future.done()])
+
+
+@contextmanager
+def _connected(cluster: str) -> Iterator["Client"]:
+    """A client of the cluster, whose workers have this version of the package."""
+    if find_spec("distributed") is None:
+        raise ValueError("a cluster needs Dask: pip install 'esnlm[scale]'")
+    import dask
+    from distributed import Client, LocalCluster
+
+    kind, _, rest = checked(cluster).partition(":")
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    with dask.config.set({"distributed.worker.daemon": False}):  # a run has a process of its own
+        if kind == "local":
+            share = str(max(1, available_cores() // int(rest)))
+            with (
+                _started(
+                    lambda: LocalCluster(
+                        n_workers=int(rest), threads_per_worker=1, memory_limit=0,
+                        dashboard_address=":0", env=dict.fromkeys(_THREADS, share),
+                        silence_logs=logging.ERROR,
+                    )
+                ) as made,
+                Client(made) as client,
+            ):  # fmt: skip
+                log.info(f"dashboard: {client.dashboard_link}")
+                yield client
+            return
+        given = {"address": cluster} if "://" in cluster else {"scheduler_file": cluster}
+        try:
+            client = Client(**given, timeout=_PATIENCE)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"no Dask scheduler answers at {cluster}: {error}") from None
+        with client:
+            _check_workers(client, cluster)
+            yield client
+
+
+@contextmanager
+def _started(make: Callable[[], Any]) -> Iterator[Any]:
+    """A cluster whose processes never see an interrupt: it is this process's to handle."""
+    with interrupts_blocked():
+        made = make()
+    with made:
+        yield made
+
+
+def _check_workers(client: "Client", cluster: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE)
+    except TimeoutError:
+        raise ValueError(f"the scheduler at {cluster} has no worker") from None
+    for worker, found in client.run(_described, on_error="return").items():
+        if isinstance(found, BaseException):
+            raise ValueError(f"the worker {worker} cannot import esnlm: {found}")
+        version, daemonic = found
+        if version != __version__:
+            raise ValueError(f"the worker {worker} has esnlm {version}, expected {__version__}")
+        if daemonic:
+            raise ValueError(
+                f"the worker {worker} cannot start processes: start workers with --no-nanny, or"
+                " with DASK_DISTRIBUTED__WORKER__DAEMON=False in their environment"
+            )
+
+
+def _described() -> tuple[str, bool]:
+    """Of a worker: the version of the package, and whether it may start no processes."""
+    import multiprocessing
+
+    from esnlm.utils.version import __version__ as found
+
+    return found, bool(multiprocessing.current_process().daemon)
+
+
+def one_thread() -> None:
+    """Let this worker compute with one thread a run."""
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
