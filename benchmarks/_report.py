@@ -1,8 +1,6 @@
 """Options, times, rows and reports of the benchmarks."""
 
 import argparse
-import os
-import platform
 import shlex
 import statistics
 import sys
@@ -15,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from esnlm.experiments.common.provenance import code_version
+from esnlm.experiments.common.run_record import machine
 from esnlm.storage.atomic import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,18 +123,6 @@ def median_seconds(function: Callable[[], Any], repeats: int = 5) -> float:
 def commit() -> str:
     """The commit measured, marked when tracked files under esnlm or benchmarks differ from it."""
     return code_version(ROOT / "esnlm", ROOT / "benchmarks")
-
-
-def machine() -> str:
-    """Processor model, cores available to this process, and memory."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        model = platform.processor() or platform.machine()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{model}, {cores} cores, {gib:.0f} GiB"
 
 
 def _relative(script: str) -> str:
