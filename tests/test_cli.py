@@ -444,13 +444,13 @@ def test_training_ends_with_what_was_got_and_what_comes_next(capsys, monkeypatch
     Path("plain").write_text("the boy, who sees. the dog! no?\n" * 30)
     assert main(["train", "plain", "--out", "m", "--units", "20", "--held-out", "plain"]) == 0
     out, err = capsys.readouterr()
-    first, second, third = out.splitlines()
+    first, second, third, fourth = out.splitlines()
     n_tokens = len(LanguageModel.load("m").tokenizer_)
     assert first.startswith(f"m: {n_tokens} tokens, ")
     assert second.endswith(f", of the uniform distribution {n_tokens}")
     assert re.fullmatch(r"\d+:\d\d minutes, peak memory \d+ MiB", third)
     assert "words and punctuation are tokens apart (--tokenizer word" in err
-    assert "its perplexity is no fresh test" in err
+    assert "its perplexity is no fresh test" in fourth
     assert err.splitlines()[-1] == "esnlm: next: esnlm evaluate m TEXT"
     assert {"boy", ","} <= set(LanguageModel.load("m").tokenizer_.vocabulary)
     assert main(["train", "plain", "--out", "n", "--units", "20", "--tokenizer", "word"]) == 0

@@ -99,7 +99,7 @@ def _fit(
     minutes, seconds = divmod(round(time.perf_counter() - since), 60)
     print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
     if held is not None:
-        log.info(
+        print(
             "held-out text chooses penalties and stops, so its perplexity is no fresh test: score"
             " a text that training has not seen"
         )
