@@ -5,11 +5,11 @@
 Shards of text to learn from and to judge by (``esnlm prepare``), then inputs with their settings:
 ``one-hot``; ``random:F``; ``spectral:F,window=W``; ``next:F`` and ``previous:F``, spectral features
 of the neighbours on one side; ``both:F``, half of them of each side; ``surprisal:F``, spectral ones
-as long as a word is surprising; ``direct:F``, principal directions of what a low-rank readout of the
-last three tokens learns of them, without a reservoir (``whiten=true``: of variance one);
-``learned:F`` with parameters of `LearnedWordFeatures`. Readouts: ``lowrank``, that of ``esnlm
-train``; ``mlp``, the network ``esn+mlp`` without pairs, one pass; ``esn+i``, which learns its inputs
-itself by gradient through time (its inputs are ``truncate:K`` steps, or ``whole``).
+as long as a word is surprising; ``direct:F``, principal directions of what a low-rank readout of
+the last three tokens learns of them, without a reservoir (``whiten=true``: of variance one);
+``learned:F`` with parameters of `LearnedWordFeatures`. Readouts: ``lowrank``, that of
+``esnlm train``; ``mlp``, the network ``esn+mlp`` without pairs, one pass; ``esn+i``, which learns
+its inputs itself by gradient through time (here they are ``truncate:K`` steps, or ``whole``).
 
 A row for each, with its processor seconds, is added to ``reports/inputs/inputs.csv``.
 """
