@@ -11,7 +11,8 @@ the last three tokens learns of them, without a reservoir (``whiten=true``: of v
 ``esnlm train``; ``mlp``, the network ``esn+mlp`` without pairs, one pass; ``esn+i``, which learns
 its inputs itself by gradient through time (here they are ``truncate:K`` steps, or ``whole``).
 
-A row for each, with its processor seconds, is added to ``reports/inputs/inputs.csv``.
+A row for each, with its processor seconds, is added to ``reports/inputs/inputs.csv``, and all rows
+are drawn beside it.
 """
 
 import json
@@ -30,6 +31,7 @@ from _report import ROOT, commit, machine, options
 from sklearn.utils.extmath import randomized_svd
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir, SpectralWordFeatures
+from esnlm.experiments.common.figures import BLUE, note, panels, save
 from esnlm.models.learned_features import LearnedWordFeatures
 from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.reservoir.spectral_features import pair_counts
@@ -96,6 +98,23 @@ def write(row: dict[str, Any]) -> None:
         table = pd.concat([known, table]).drop_duplicates(KEY, keep="last")
     PATH.parent.mkdir(parents=True, exist_ok=True)
     write_whole(PATH, table.to_csv(index=False, lineterminator="\n"))
+    draw(pd.read_csv(PATH, keep_default_na=False))
+
+
+def draw(rows: pd.DataFrame) -> None:
+    """Held-out loss against processor minutes of all rows, a panel for each readout and text."""
+    by = ["readout", "units", "n_train_tokens", "vocabulary"]
+    groups = list(rows.groupby(by))
+    figure, axes = panels(len(groups))
+    for axis, ((readout, units, n_tokens, size), group) in zip(axes, groups, strict=True):
+        axis.plot(group["seconds"] / 60, group["nats"], "o", color=BLUE, markersize=5)
+        for row in group.itertuples():
+            note(axis, str(row.inputs), (row.seconds / 60, row.nats), (5, 2), fontsize=7)
+        axis.set_title(f"{readout}, {units} units, {n_tokens:,} tokens of {size:,}", fontsize=9)
+        axis.set_xlabel("processor minutes, inputs among them")
+        axis.set_ylabel("held-out loss, nats a token")
+        axis.margins(x=0.25, y=0.08)
+    save(figure, PATH.with_suffix(".png"))
 
 
 def beginning(stream: TokenStream, share: float) -> TokenStream:
