@@ -5,9 +5,10 @@
 Shards of text to learn from and to judge by (``esnlm prepare``), then inputs with their settings:
 ``one-hot``; ``random:F``; ``spectral:F,window=W``; ``next:F`` and ``previous:F``, spectral features
 of the neighbours on one side; ``both:F``, half of them of each side; ``surprisal:F``, spectral ones
-as long as a word is surprising; ``direct:F``, principal directions of what a low-rank readout of
-the last three tokens learns of them, without a reservoir (``whiten=true``: of variance one);
-``learned:F`` with parameters of `LearnedWordFeatures`. Readouts: ``lowrank``, that of
+as long as a word is surprising; ``ahead:F,first=A,last=B``, from the words A to B places later
+(``near=N``: N of them from the next word); ``direct:F``, principal directions of what a low-rank
+readout of the last three tokens learns of them, without a reservoir (``whiten=true``: of variance
+one); ``learned:F`` with parameters of `LearnedWordFeatures`. Readouts: ``lowrank``, that of
 ``esnlm train``; ``mlp``, the network ``esn+mlp`` without pairs, one pass; ``esn+i``, which learns
 its inputs itself by gradient through time (here they are ``truncate:K`` steps, or ``whole``).
 
@@ -149,6 +150,8 @@ def inputs_of(name: str, stream: TokenStream, size: int, args: Any) -> Array | N
         sides = {"next": [counts], "previous": [counts.T.tocsr()], "both": [counts, counts.T]}[kind]
         parts = [one_sided(side.tocsr(), n_features // len(sides)) for side in sides]
         return np.hstack(parts) / np.float32(len(parts) ** 0.5)
+    if kind == "ahead":
+        return ahead(n_features, stream, size, **given)
     words = SpectralWordFeatures(n_features, random_state=args.seed, **given)
     rows = words.fit(stream.tokens, **where).embedding_
     if kind == "surprisal":
@@ -157,6 +160,21 @@ def inputs_of(name: str, stream: TokenStream, size: int, args: Any) -> Array | N
         lengths /= np.sqrt(counts @ lengths**2 / counts.sum())
         rows = (rows * lengths[:, None]).astype(np.float32)
     return rows
+
+
+def ahead(
+    n_features: int, stream: TokenStream, size: int, *, first: int, last: int, near: int = 0
+) -> Array:
+    """Features from words some places later, ``near`` of them from the next word."""
+    apart = [
+        pair_counts(stream.tokens, size, stream.starts, distance)
+        for distance in range(first, last + 1)
+    ]
+    rows = one_sided(sum(apart[1:], apart[0]), n_features - near)
+    if not near:
+        return rows
+    nearest = one_sided(pair_counts(stream.tokens, size, stream.starts), near)
+    return unit(np.hstack([nearest, rows]))
 
 
 def one_sided(counts: Any, n_features: int) -> Array:
