@@ -237,9 +237,11 @@ class _Round:
             tokens, starts = piece.tokens.astype(np.int64), piece.starts
             states = np.zeros((len(tokens), reservoir.n_units), dtype=dtype)
             counted = np.zeros(len(tokens), dtype=bool)
-            features = self.table.coef[0, :-1].astype(dtype, copy=False)
+            # Words of this chunk alone: a harvest computes what each of them drives once.
+            words, numbers = np.unique(tokens, return_inverse=True)
+            features = self.table.coef[0, words].astype(dtype, copy=False)
             for block, _, positions in reservoir.harvest(
-                tokens, starts=starts, features=features, return_positions=True
+                numbers, starts=starts, features=features, return_positions=True
             ):
                 states[positions], counted[positions] = block, True
             begins = np.zeros(len(tokens), dtype=bool)
