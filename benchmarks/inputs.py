@@ -16,6 +16,7 @@ A row for each, with its processor seconds, is added to ``reports/inputs/inputs.
 are drawn beside it.
 """
 
+import fcntl
 import json
 import resource
 import shlex
@@ -23,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,19 @@ from esnlm.utils.arrays import Array
 
 PATH = ROOT / "reports" / "inputs" / "inputs.csv"
 KEY = ["inputs", "readout", "units", "input_scaling", "share", "seed", "vocabulary"]
+MADE = {
+    "command": shlex.join(
+        [
+            "python",
+            "benchmarks/inputs.py",
+            *(Path(text).name for text in sys.argv[1:3]),
+            *sys.argv[3:],
+        ]
+    ),
+    "commit": commit(),
+    "machine": machine(),
+    "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+}
 #: What ``esnlm train`` gives a large vocabulary.
 DIRECT: dict[str, Any] = {"n_direct": 3, "n_pairs": 1 << 17}
 RESERVOIR: dict[str, Any] = {"topology": "offsets", "leak_rate": ("uniform", 0.0, 1.0)}
@@ -90,14 +105,15 @@ def main() -> None:
 
 def write(row: dict[str, Any]) -> None:
     """Add a row to the file, in the place of one of the same setting."""
-    made = {
-        "command": shlex.join(["python", "benchmarks/inputs.py", *sys.argv[1:]]),
-        "commit": commit(),
-        "machine": machine(),
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-    }
     print(*(f"{key}={value}" for key, value in row.items()), flush=True)
-    table = pd.DataFrame([{**{key: row[key] for key in KEY}, **row, **made}]).astype(str)
+    table = pd.DataFrame([{**{key: row[key] for key in KEY}, **row, **MADE}]).astype(str)
+    with open(__file__) as here:
+        fcntl.flock(here, fcntl.LOCK_EX)  # several of these may run
+        add(table)
+
+
+def add(table: pd.DataFrame) -> None:
+    """Add rows to the file, and draw all of them."""
     if PATH.exists():
         known = pd.read_csv(PATH, dtype=str, keep_default_na=False)
         table = pd.concat([known, table]).drop_duplicates(KEY, keep="last")
