@@ -129,8 +129,9 @@ def draw(rows: pd.DataFrame) -> None:
     figure, axes = panels(len(groups))
     for axis, ((readout, units, n_tokens, size), group) in zip(axes, groups, strict=True):
         axis.plot(group["seconds"] / 60, group["nats"], "o", color=BLUE, markersize=5)
-        for row in group.itertuples():
-            note(axis, str(row.inputs), (row.seconds / 60, row.nats), (5, 2), fontsize=7)
+        places = zip(group["inputs"], group["seconds"] / 60, group["nats"], strict=True)
+        for name, minutes, nats in places:
+            note(axis, name, (minutes, nats), (5, 2), fontsize=7)
         axis.set_title(f"{readout}, {units} units, {n_tokens:,} tokens of {size:,}", fontsize=9)
         axis.set_xlabel("processor minutes, inputs among them")
         axis.set_ylabel("held-out loss, nats a token")
@@ -278,7 +279,7 @@ def mlp(
     n_features = 0 if vectors is None else vectors.shape[1]
     if vectors is not None:
         found = vectors
-        deep_readout.SpectralWordFeatures = Given  # type: ignore[attr-defined]
+        vars(deep_readout)["SpectralWordFeatures"] = Given
     settings["n_features"] = n_features
     plan = {**deep_readout.DeepReadout.RECIPE, "epochs": 1}
     return network(lambda: deep_readout.DeepReadout(size, **settings), plan, stream, held, args)

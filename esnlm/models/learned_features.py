@@ -51,7 +51,7 @@ class LearnedWordFeatures(LearnedFeatures):
 
     The text is read some thousand tokens at a time (a sequence is cut after each 1 024): memory
     beside the tokens is that of their states, and for each word of the vocabulary of its features
-    and the readout's weights, which are 16 KiB for 128 features and 512 units.
+    and the readout's weights, which are some 12 KiB for 128 features and 512 units.
 
     Parameters
     ----------
@@ -78,6 +78,7 @@ class LearnedWordFeatures(LearnedFeatures):
     --------
     >>> import numpy as np
     >>> from esnlm import Reservoir
+    >>> from esnlm.models.learned_features import LearnedWordFeatures
     >>> tokens = np.random.default_rng(0).choice([0, 1], 2000)
     >>> tokens[1::2] += 2
     >>> reservoir = Reservoir(20, random_state=0).fit(n_inputs=2)
