@@ -30,6 +30,28 @@ def test_pairs_are_counted_as_by_hand_whatever_the_pieces(tokens, monkeypatch):
     np.testing.assert_array_equal(pair_counts(tokens, 41, STARTS).toarray(), expected)
 
 
+@pytest.mark.parametrize("distance", [2, 5, 4000])
+def test_pairs_further_apart_are_those_of_one_sequence(tokens, distance, monkeypatch):
+    expected = np.zeros((41, 41))
+    for t in range(distance, len(tokens)):
+        if not np.isin(np.arange(t - distance + 1, t + 1), STARTS).any():
+            expected[tokens[t - distance], tokens[t]] += 1
+    for piece in (1 << 22, 7):
+        monkeypatch.setattr("esnlm.reservoir.spectral_features._PIECE", piece)
+        found = pair_counts(tokens, 41, STARTS, distance)
+        np.testing.assert_array_equal(found.toarray(), expected)
+
+
+def test_a_window_counts_all_words_in_it(tokens):
+    counts = sum(pair_counts(tokens, 40, STARTS, k).toarray() for k in (1, 2, 3))
+    before, after = counts.sum(axis=1) + 1, counts.sum(axis=0) + 1
+    scaled = np.sqrt(counts) / (before[:, None] * after) ** 0.25
+    values = np.linalg.svd(np.hstack([scaled, scaled.T]), compute_uv=False)
+    words = SpectralWordFeatures(2, window=3, random_state=0)
+    words.fit(tokens, n_tokens=40, starts=STARTS)
+    np.testing.assert_allclose(words.singular_values_, values[:2], rtol=1e-3)
+
+
 def test_features_are_the_leading_singular_directions(tokens, monkeypatch):
     monkeypatch.setattr("esnlm.reservoir.spectral_features._ITERATIONS", 30)
     counts = pair_counts(tokens, 40, STARTS).toarray()
@@ -82,7 +104,11 @@ def test_features_drive_a_language_model_and_are_saved_with_it(tokens, tmp_path)
     model.save(tmp_path / "model")
     again = LanguageModel.load(tmp_path / "model")
     np.testing.assert_array_equal(model.predict_proba([3, 4]), again.predict_proba([3, 4]))
-    assert clone(again.features_).get_params() == {"n_features": 6, "random_state": 0}
+    assert clone(again.features_).get_params() == {
+        "n_features": 6,
+        "random_state": 0,
+        "window": 1,
+    }
 
 
 @pytest.mark.parametrize(
@@ -90,6 +116,7 @@ def test_features_drive_a_language_model_and_are_saved_with_it(tokens, tmp_path)
     [
         ([0, 1, 2], {"n_features": 4}, "at most the 3 words of the vocabulary, got 4"),
         ([0, 1], {"n_features": 0}, "n_features must be"),
+        ([0, 1], {"window": 0}, "window must be"),
         ([1], {"n_features": 1}, "no token follows another"),
         ([], {"n_features": 1, "n_tokens": 3}, "no token follows another"),
         ([0, 5], {"n_features": 1, "n_tokens": 3}, "5"),

@@ -15,7 +15,7 @@ from esnlm.reservoir.word_features import LearnedFeatures
 from esnlm.utils.array_shapes import checked_tokens
 from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.state_dict import saved
-from esnlm.utils.validation import Count
+from esnlm.utils.validation import Count, check_parameters, limited
 
 # Pairs that are counted at once, and iterations of the randomised decomposition.
 _PIECE = 1 << 22
@@ -41,6 +41,8 @@ class SpectralWordFeatures(LearnedFeatures):
     ----------
     n_features : int
         Dimensions of a word's features, F; at most the size of the vocabulary.
+    window : int
+        Words up to this many tokens apart count as following each other.
     random_state : int, RandomState instance or None
         Starts the randomised decomposition.
 
@@ -69,8 +71,9 @@ class SpectralWordFeatures(LearnedFeatures):
 
     _saved = saved(embedding="embedding_", singular_values="singular_values_")
 
-    n_features: int = 128
+    n_features: int = limited(128, Count())
     _: KW_ONLY
+    window: int = limited(1, Count())
     random_state: int | np.random.RandomState | None = None
 
     def fit(
@@ -88,7 +91,7 @@ class SpectralWordFeatures(LearnedFeatures):
         ignored: the features do not depend on what they will drive. Raises ValueError for tokens
         outside the vocabulary, no two neighbouring ones, or more features than words.
         """
-        Count().check("n_features", self.n_features)
+        check_parameters(self)
         ids = checked_tokens(tokens, n_tokens)
         size = int(ids.max(initial=0)) + 1 if n_tokens is None else int(n_tokens)
         if self.n_features > size:
@@ -96,7 +99,10 @@ class SpectralWordFeatures(LearnedFeatures):
                 f"n_features must be at most the {size} words of the vocabulary,"
                 f" got {self.n_features}"
             )
-        counts = pair_counts(ids, size, checked_starts(starts, len(ids)))
+        given = checked_starts(starts, len(ids))
+        counts = pair_counts(ids, size, given)
+        for distance in range(2, self.window + 1):
+            counts += pair_counts(ids, size, given, distance)
         if not counts.nnz:
             raise ValueError("no token follows another, so words have no neighbours to learn from")
         scaled = _scaled(counts)
@@ -119,12 +125,12 @@ class SpectralWordFeatures(LearnedFeatures):
 
 
 def pair_counts(
-    tokens: Array, n_tokens: int, starts: Ints64 | None = None
+    tokens: Array, n_tokens: int, starts: Ints64 | None = None, distance: int = 1
 ) -> scipy.sparse.csr_matrix:
     """Count how often v follows u: tokens (T,) -> (n_tokens, n_tokens) float64, row u, column v.
 
-    Pairs whose second token stands at one of ``starts`` are not counted. Memory beside the
-    result is that of some million pairs, whatever T.
+    v is the token ``distance`` places after u, and none of ``starts`` lies after u up to v. Memory
+    beside the result is that of some million pairs, and two bytes for each of T tokens.
 
     >>> pair_counts(np.array([0, 1, 1, 0, 1]), 2, np.array([0, 3])).toarray()
     array([[0., 2.],
@@ -133,11 +139,15 @@ def pair_counts(
     total = scipy.sparse.csr_matrix((n_tokens, n_tokens), dtype=np.float64)
     if not len(tokens):
         return total
-    follows = np.ones(len(tokens), dtype=bool)
-    follows[0 if starts is None else starts] = False
-    for first in range(0, len(tokens) - 1, _PIECE):
-        piece = np.asarray(tokens[first : first + _PIECE + 1]).astype(np.int64)
-        keys = (piece[:-1] * n_tokens + piece[1:])[follows[first + 1 : first + len(piece)]]
+    inside = np.ones(len(tokens), dtype=bool)
+    inside[0 if starts is None else starts] = False
+    follows = inside.copy()
+    for apart in range(1, min(distance, len(tokens))):
+        follows[apart:] &= inside[:-apart]
+    for first in range(0, len(tokens) - distance, _PIECE):
+        piece = np.asarray(tokens[first : first + _PIECE + distance]).astype(np.int64)
+        counted = follows[first + distance : first + len(piece)]
+        keys = (piece[:-distance] * n_tokens + piece[distance:])[counted]
         pairs, times = np.unique(keys, return_counts=True)
         total += scipy.sparse.csr_matrix(
             (times.astype(np.float64), np.divmod(pairs, n_tokens)), shape=total.shape

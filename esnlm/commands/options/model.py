@@ -170,6 +170,7 @@ def _factors(options: ReadoutOptions) -> dict[str, Any]:
 def make_features(options: Any, seed: int) -> Any:
     """The word features that (kind, number) describe, or None."""
     from esnlm import SpectralWordFeatures, WordFeatures
+    from esnlm.models.learned_features import LearnedWordFeatures
 
     kind, number = options or ("", 0)
     if number < (1 if kind else 0):
@@ -177,4 +178,6 @@ def make_features(options: Any, seed: int) -> Any:
         raise ValueError(f"--features must be {least}, got {number}")
     if kind == "spectral":
         return SpectralWordFeatures(number, random_state=seed)
+    if kind == "learned":
+        return LearnedWordFeatures(number, random_state=seed)
     return WordFeatures(number, random_state=seed) if number else None

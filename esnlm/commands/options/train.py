@@ -71,9 +71,9 @@ class TrainOptions:
     readouts; not of softmax within a factored one) and stops (of mixtures and softmax), to score
     along the way, and to compare with n-grams."""
     features: Features = None
-    """Dimensions of word features that drive the reservoir, learned by gradient or, with spectral:,
-    from bigram counts; 0: one-hot tokens (default: 0; of lowrank, and from
-    5000 words on of all, spectral:128)."""
+    """Dimensions of word features that drive the reservoir, learned by gradient, with spectral:
+    from bigram counts, or with learned: from these on by the gradient of a lowrank readout;
+    0: one-hot tokens (default: 0; of lowrank, and from 5000 words on of all, spectral:128)."""
     seed: Seed = 0
     """The same seed, the same model."""
     corpus: CorpusOptions = CorpusOptions()

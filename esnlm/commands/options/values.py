@@ -121,14 +121,14 @@ def leak_rate(text: str) -> Any:
 
 
 def features(text: str) -> tuple[str, int]:
-    """``F`` or ``spectral:F`` -> kind of word features, and their number."""
+    """``F``, ``spectral:F`` or ``learned:F`` -> kind of word features, and their number."""
     kind, colon, count = text.rpartition(":")
     try:
         value = int(count)
     except ValueError:
         kind = "none"
-    if kind != ("spectral" if colon else ""):
-        raise ValueError(f"expected F or spectral:F, got {text!r}")
+    if kind not in (("spectral", "learned") if colon else ("",)):
+        raise ValueError(f"expected F, spectral:F or learned:F, got {text!r}")
     return kind, value
 
 
@@ -145,7 +145,7 @@ def _seed(text: str) -> int:
 
 
 #: (kind, number), see `features`.
-Features = Annotated[Any, read(features, "F|spectral:F")]
+Features = Annotated[Any, read(features, "F|spectral:F|learned:F")]
 Cluster = Annotated[str | None, read(_cluster, "local:N|ADDRESS|FILE")]
 LeakRate = Annotated[Any, read(leak_rate, "A")]
 Seed = Annotated[int, read(_seed, "SEED")]

@@ -1,0 +1,324 @@
+"""What drives the reservoir: vectors of words found in many ways, under the same readouts.
+
+    python benchmarks/inputs.py SHARDS HELD_OUT --inputs spectral:128 learned:128
+
+Shards of text to learn from and to judge by (``esnlm prepare``), then inputs with their settings:
+``one-hot``; ``random:F``; ``spectral:F,window=W``; ``next:F`` and ``previous:F``, spectral features
+of the neighbours on one side; ``both:F``, half of them of each side; ``surprisal:F``, spectral ones
+as long as a word is surprising; ``ahead:F,first=A,last=B``, from the words A to B places later
+(``near=N``: N of them from the next word); ``direct:F``, principal directions of what a low-rank
+readout of the last three tokens learns of them, without a reservoir (``whiten=true``: of variance
+one); ``learned:F`` with parameters of `LearnedWordFeatures`. Readouts: ``lowrank``, that of
+``esnlm train``; ``mlp``, the network ``esn+mlp`` without pairs, one pass; ``esn+i``, which learns
+its inputs itself by gradient through time (here they are ``truncate:K`` steps, or ``whole``).
+
+A row for each, with its processor seconds, is added to ``reports/inputs/inputs.csv``, and all rows
+are drawn beside it.
+"""
+
+import fcntl
+import json
+import resource
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+from _report import ROOT, commit, machine, options
+from sklearn.utils.extmath import randomized_svd
+
+from esnlm import LanguageModel, LowRankReadout, Reservoir, SpectralWordFeatures
+from esnlm.experiments.common.figures import BLUE, note, panels, save
+from esnlm.models.learned_features import LearnedWordFeatures
+from esnlm.models.training import Trainer, TrainingPlan
+from esnlm.reservoir.spectral_features import pair_counts
+from esnlm.storage.atomic import write_whole
+from esnlm.text.corpus import TokenStream
+from esnlm.text.shards import Shards
+from esnlm.utils.arrays import Array
+
+PATH = ROOT / "reports" / "inputs" / "inputs.csv"
+KEY = ["inputs", "readout", "units", "input_scaling", "share", "seed", "vocabulary"]
+MADE = {
+    "command": shlex.join(
+        [
+            "python",
+            "benchmarks/inputs.py",
+            *(Path(text).name for text in sys.argv[1:3]),
+            *sys.argv[3:],
+        ]
+    ),
+    "commit": commit(),
+    "machine": machine(),
+    "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+}
+#: What ``esnlm train`` gives a large vocabulary.
+DIRECT: dict[str, Any] = {"n_direct": 3, "n_pairs": 1 << 17}
+RESERVOIR: dict[str, Any] = {"topology": "offsets", "leak_rate": ("uniform", 0.0, 1.0)}
+#: ESN+i as reports/babylm_torch found it best.
+TRAINED: dict[str, Any] = {
+    "activation": "tanh", "leak_rate": ("uniform", 0.0, 1.0), "input_scaling": 0.1,
+}  # fmt: skip
+TRAINED_PLAN: dict[str, Any] = {"pool": 64, "schedule": "cosine", "learning_rate": 0.01}
+
+
+def main() -> None:
+    """Judge every kind of inputs that is asked for."""
+    args = options(
+        __doc__, "train", "held_out", inputs=["spectral:128"], readouts=["lowrank"],
+        units=512, input_scaling=0.0, share=1.0, seed=0,
+    )  # fmt: skip
+    train, held = Shards(args.train), Shards(args.held_out).stream()
+    stream, size = beginning(train.stream(), args.share), train.n_tokens_vocab
+    for name in args.inputs:
+        started, vectors = time.process_time(), None
+        if args.readouts != ["esn+i"]:
+            vectors = inputs_of(name, stream, size, args)
+        spent = time.process_time() - started
+        for readout in args.readouts:
+            started = time.process_time()
+            if readout == "esn+i":
+                loss = esn_i(name, stream, held, size, args)
+            else:
+                judge = {"lowrank": low_rank, "mlp": mlp}[readout]
+                loss = judge(vectors, stream, held, size, args)
+            write(
+                {
+                    **{key: getattr(args, key) for key in KEY[2:-1]},
+                    "inputs": name,
+                    "readout": readout,
+                    "vocabulary": size,
+                    "n_train_tokens": stream.n_predicted,
+                    "nats": round(loss, 4),
+                    "input_seconds": round(spent),
+                    "seconds": round(spent + time.process_time() - started),
+                    "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+                }
+            )
+
+
+def write(row: dict[str, Any]) -> None:
+    """Add a row to the file, in the place of one of the same setting."""
+    print(*(f"{key}={value}" for key, value in row.items()), flush=True)
+    table = pd.DataFrame([{**{key: row[key] for key in KEY}, **row, **MADE}]).astype(str)
+    with open(__file__) as here:
+        fcntl.flock(here, fcntl.LOCK_EX)  # several of these may run
+        add(table)
+
+
+def add(table: pd.DataFrame) -> None:
+    """Add rows to the file, and draw all of them."""
+    if PATH.exists():
+        known = pd.read_csv(PATH, dtype=str, keep_default_na=False)
+        table = pd.concat([known, table]).drop_duplicates(KEY, keep="last")
+    PATH.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(PATH, table.to_csv(index=False, lineterminator="\n"))
+    draw(pd.read_csv(PATH, keep_default_na=False))
+
+
+def draw(rows: pd.DataFrame) -> None:
+    """Held-out loss against processor minutes of all rows, a panel for each readout and text."""
+    by = ["readout", "units", "n_train_tokens", "vocabulary"]
+    groups = list(rows.groupby(by))
+    figure, axes = panels(len(groups))
+    for axis, ((readout, units, n_tokens, size), group) in zip(axes, groups, strict=True):
+        axis.plot(group["seconds"] / 60, group["nats"], "o", color=BLUE, markersize=5)
+        places = zip(group["inputs"], group["seconds"] / 60, group["nats"], strict=True)
+        for name, minutes, nats in places:
+            note(axis, name, (minutes, nats), (5, 2), fontsize=7)
+        axis.set_title(f"{readout}, {units} units, {n_tokens:,} tokens of {size:,}", fontsize=9)
+        axis.set_xlabel("processor minutes, inputs among them")
+        axis.set_ylabel("held-out loss, nats a token")
+        axis.margins(x=0.25, y=0.08)
+    save(figure, PATH.with_suffix(".png"))
+
+
+def beginning(stream: TokenStream, share: float) -> TokenStream:
+    """The first sentences, a share of all."""
+    if share >= 1:
+        return stream
+    assert stream.starts is not None
+    n = int(len(stream.starts) * share)
+    end = int(stream.starts[n])
+    return TokenStream(np.array(stream.tokens[:end]), stream.starts[:n], np.array([0, end]))
+
+
+def inputs_of(name: str, stream: TokenStream, size: int, args: Any) -> Array | None:
+    """The vectors (V, F) that are called so; None for one-hot words."""
+    kind, _, text = name.partition(":")
+    number, *settings = text.split(",")
+    given = {key: json.loads(value) for key, value in (pair.split("=") for pair in settings)}
+    if kind == "one-hot":
+        return None
+    n_features = int(number)
+    where: dict[str, Any] = {"n_tokens": size, "starts": stream.starts}
+    if kind == "random":
+        return unit(np.random.default_rng(args.seed).standard_normal((size, n_features)))
+    if kind == "learned":
+        reservoir = drawn(n_features, args)
+        words = LearnedWordFeatures(n_features, random_state=args.seed, **given)
+        return words.fit(stream.tokens, reservoir=reservoir, **where).embedding_
+    if kind == "direct":
+        return of_direct_connections(n_features, stream, size, args, **given)
+    if kind in ("next", "previous", "both"):
+        counts = pair_counts(stream.tokens, size, stream.starts)
+        sides = {"next": [counts], "previous": [counts.T.tocsr()], "both": [counts, counts.T]}[kind]
+        parts = [one_sided(side.tocsr(), n_features // len(sides)) for side in sides]
+        return np.hstack(parts) / np.float32(len(parts) ** 0.5)
+    if kind == "ahead":
+        return ahead(n_features, stream, size, **given)
+    words = SpectralWordFeatures(n_features, random_state=args.seed, **given)
+    rows = words.fit(stream.tokens, **where).embedding_
+    if kind == "surprisal":
+        counts = np.bincount(stream.tokens, minlength=size)
+        lengths = -np.log((counts + 0.5) / counts.sum())
+        lengths /= np.sqrt(counts @ lengths**2 / counts.sum())
+        rows = (rows * lengths[:, None]).astype(np.float32)
+    return rows
+
+
+def ahead(
+    n_features: int, stream: TokenStream, size: int, *, first: int, last: int, near: int = 0
+) -> Array:
+    """Features from words some places later, ``near`` of them from the next word."""
+    apart = [
+        pair_counts(stream.tokens, size, stream.starts, distance)
+        for distance in range(first, last + 1)
+    ]
+    rows = one_sided(sum(apart[1:], apart[0]), n_features - near)
+    if not near:
+        return rows
+    nearest = one_sided(pair_counts(stream.tokens, size, stream.starts), near)
+    return unit(np.hstack([nearest, rows]))
+
+
+def one_sided(counts: Any, n_features: int) -> Array:
+    """Features (V, F) from how often the word of a column stands beside that of a row (V, V)."""
+    row, column = (
+        scipy.sparse.diags_array((np.asarray(counts.sum(axis=axis)).ravel() + 1.0) ** -0.25)
+        for axis in (1, 0)
+    )
+    scaled = scipy.sparse.csr_matrix(row @ counts.sqrt() @ column)
+    left, values, _ = randomized_svd(scaled, n_features, n_iter=3, random_state=0)
+    return unit(left * np.sqrt(values))
+
+
+def of_direct_connections(
+    n_features: int, stream: TokenStream, size: int, args: Any, *, whiten: bool = False
+) -> Array:
+    """Principal directions of what a readout of the last three tokens learns of each word."""
+    silent = Reservoir(1, input_scaling=0.0, random_state=0)
+    readout = LowRankReadout(512, n_direct=3, random_state=args.seed)
+    model = LanguageModel(silent, readout, n_tokens=size, random_state=args.seed)
+    fitted = trained(model, stream, None, args).readout_
+    tables = np.concatenate(list(fitted.direct_coef_[:, :-1]), axis=1)
+    weights = np.bincount(stream.tokens, minlength=size) / len(stream.tokens)
+    tables = tables - weights @ tables
+    _, values, axes = np.linalg.svd(tables * np.sqrt(weights)[:, None], full_matrices=False)
+    rows = tables @ axes[:n_features].T
+    if whiten:
+        return np.clip(rows / values[:n_features], -5, 5).astype(np.float32)
+    return unit(rows)
+
+
+def unit(rows: Array) -> Array:
+    """Rows of length one, or zero."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.where(lengths > 1e-9, rows / np.maximum(lengths, 1e-30), 0).astype(np.float32)
+
+
+def drawn(n_inputs: int, args: Any) -> Reservoir:
+    """The reservoir of the core's model."""
+    scaling = args.input_scaling or 1.0
+    made = Reservoir(args.units, input_scaling=scaling, random_state=args.seed, **RESERVOIR)
+    return made.fit(n_inputs=n_inputs)
+
+
+def trained(model: LanguageModel, stream: TokenStream, held: Any, args: Any) -> LanguageModel:
+    """The model, trained in passes as ``esnlm train`` does."""
+    run = Trainer(model, model.read(stream), held, TrainingPlan(seed=args.seed, score_every=0))
+    fitted: LanguageModel = run.run()
+    return fitted
+
+
+def low_rank(
+    vectors: Array | None, stream: TokenStream, held: TokenStream, size: int, args: Any
+) -> float:
+    """Held-out nats of the core's low-rank readout with direct connections."""
+    words = None
+    if vectors is not None:
+        words = SpectralWordFeatures(vectors.shape[1])
+        words.embedding_, words.singular_values_ = vectors, np.ones(vectors.shape[1])
+    reservoir = drawn(size if vectors is None else vectors.shape[1], args)
+    readout = LowRankReadout(random_state=args.seed, **DIRECT)
+    model = LanguageModel(reservoir, readout, None, words, n_tokens=size, random_state=args.seed)
+    return -float(trained(model, stream, held, args).score(held))
+
+
+def mlp(
+    vectors: Array | None, stream: TokenStream, held: TokenStream, size: int, args: Any
+) -> float:
+    """Held-out nats of residual layers on the states, whose features are the vectors."""
+    from esnlm.torch.networks import deep_readout
+
+    class Given(SpectralWordFeatures):
+        def fit(self, *_: Any, **__: Any) -> "Given":
+            self.embedding_ = found
+            return self
+
+    reservoir: dict[str, Any] = {"n_units": args.units, "random_state": args.seed}
+    if args.input_scaling:
+        reservoir["input_scaling"] = args.input_scaling
+    settings: dict[str, Any] = {"reservoir": reservoir, "n_pairs": 0, "n_hidden": 512}
+    n_features = 0 if vectors is None else vectors.shape[1]
+    if vectors is not None:
+        found = vectors
+        vars(deep_readout)["SpectralWordFeatures"] = Given
+    settings["n_features"] = n_features
+    plan = {**deep_readout.DeepReadout.RECIPE, "epochs": 1}
+    return network(lambda: deep_readout.DeepReadout(size, **settings), plan, stream, held, args)
+
+
+def esn_i(name: str, stream: TokenStream, held: TokenStream, size: int, args: Any) -> float:
+    """Held-out nats of ESN+i, whose gradient goes through all or a few steps of time."""
+    from esnlm.torch.networks.esn import EchoStateNetworkWithEmbedding
+
+    kind, _, steps = name.partition(":")
+    reservoir = {**TRAINED, "n_units": args.units, "random_state": args.seed}
+    truncate = int(steps) if kind == "truncate" else None
+    return network(
+        lambda: EchoStateNetworkWithEmbedding(
+            size, reservoir=reservoir, dropout=0.0, truncate=truncate
+        ),
+        {**EchoStateNetworkWithEmbedding.RECIPE, **TRAINED_PLAN},
+        stream,
+        held,
+        args,
+    )
+
+
+def network(
+    make: Callable[[], Any], plan: dict[str, Any], stream: TokenStream, held: Any, args: Any
+) -> float:
+    """Held-out nats of a network after training, one thread."""
+    import torch
+
+    from esnlm.torch.language_model import TorchLanguageModel
+    from esnlm.torch.training.plan import Plan
+    from esnlm.torch.training.trainer import NetworkTrainer
+
+    torch.set_num_threads(1)
+    torch.manual_seed(args.seed)
+    made = make()
+    NetworkTrainer(made, stream, None, Plan(**plan, score_every=0, seed=args.seed)).run()
+    return -float(TorchLanguageModel(made).score(held))
+
+
+if __name__ == "__main__":
+    main()
