@@ -75,6 +75,7 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
             ),
         )
         write_whole(options.out, page)
-    parts = f"{len(found.models)} models, {len(found.rows)} tables"
+    counts = {"model": len(found.models), "table": len(found.rows)}
+    parts = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts.items())
     print(f"{options.out}: {len(page.encode()):,} bytes, of {parts}")
     return 0

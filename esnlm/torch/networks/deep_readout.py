@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from esnlm.models.learned_features import LearnedWordFeatures
 from esnlm.readouts.two_level.direct_connections import PairCounts
 from esnlm.reservoir.spectral_features import SpectralWordFeatures
 from esnlm.text.corpus import TokenStream
@@ -21,7 +22,7 @@ from esnlm.torch.networks.network import SHARE, Settings, State
 from esnlm.torch.networks.recurrence import Drive, frozen
 from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes
 from esnlm.utils.arrays import Array, Ints64
-from esnlm.utils.validation import Count, Flag, limited
+from esnlm.utils.validation import Choice, Count, Flag, limited
 
 # Tokens whose states say how much each unit varies, and tokens counted at once.
 _SURVEYED, _PIECE = 1 << 16, 1 << 22
@@ -45,7 +46,7 @@ class DeepReadout(ReservoirNetwork):
     or over all words. All but the reservoir is trained; no gradient goes through its time, so that
     states of many sequences are computed at once, ahead of their step.
 
-    Word classes, the pairs, the features that drive the reservoir (`SpectralWordFeatures`) and
+    Word classes, the pairs, the features that drive the reservoir and
     the deviation of each unit come from the training text: see `survey`.
     """
 
@@ -58,8 +59,10 @@ class DeepReadout(ReservoirNetwork):
         "leak_rate": ("uniform", 0.0, 1.0),
     }  # fmt: skip
 
-    #: Spectral features that drive the reservoir, at most one a token; 0: one input a token.
+    #: Word features that drive the reservoir, at most one a token; 0: one input a token.
     n_features: int = limited(128, Count(0))
+    #: What these are: `SpectralWordFeatures` or `LearnedWordFeatures`.
+    features: str = limited("spectral", Choice(("spectral", "learned")))
     width: int = limited(384, Count())  #: of z
     n_hidden: int = limited(1024, Count())  #: hidden units of a residual layer
     n_blocks: int = limited(1, Count(0))
@@ -136,8 +139,10 @@ class DeepReadout(ReservoirNetwork):
             counts += np.bincount(tokens[first : first + _PIECE], minlength=n_tokens)
         seed = self.reservoir.random_state or 0
         n_features = min(n_tokens, self.n_features or _COMPARED)
-        words = SpectralWordFeatures(n_features, random_state=seed)
-        words.fit(tokens, starts=stream.starts, n_tokens=n_tokens)
+        learned = self.features == "learned" and self.n_features
+        kind: Any = LearnedWordFeatures if learned else SpectralWordFeatures
+        words = kind(n_features, random_state=seed)
+        words.fit(tokens, starts=stream.starts, n_tokens=n_tokens, reservoir=self.reservoir)
         vectors = words.embedding_
         if self.n_features:
             self.inputs.vectors.copy_(torch.from_numpy(_normalised(vectors, counts)))
