@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from esnlm.interop.huggingface_parts import Described, describe_readout, describe_reservoir
+from esnlm.models.base import SequenceModel
 from esnlm.models.reservoir import LanguageModel
 from esnlm.storage.atomic import folder_aside
 from esnlm.text.tokenizers import Tokenizer, adding_nothing
@@ -29,7 +30,7 @@ CODE = "modeling_esnlm.py"
 PAD = "<|pad|>"
 
 
-def export_model(model: LanguageModel, folder: str | Path) -> None:
+def export_model(model: SequenceModel, folder: str | Path) -> None:
     """Write a fitted model as a folder for ``AutoModelForCausalLM.from_pretrained``.
 
     ``from_pretrained(folder, trust_remote_code=True)`` runs the code in the folder;
@@ -89,7 +90,7 @@ def check_free(folder: Path) -> None:
         raise FileExistsError(f"{folder} exists: choose another folder, or remove it")
 
 
-def _described(model: LanguageModel) -> Described:
+def _described(model: SequenceModel) -> Described:
     """``config.json`` of a model, and its arrays by their names in ``model.safetensors``."""
     if not isinstance(model, LanguageModel):
         raise ValueError(f"only a model on a reservoir can be exported, got {type(model).__name__}")

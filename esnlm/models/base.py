@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from esnlm.models.sampling import Choice, NextWord, most_probable, text_pieces
@@ -33,6 +32,14 @@ from esnlm.utils.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    class BaseEstimator:
+        """That of scikit-learn, which has no types: else no argument would be checked."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **params: Any) -> Self: ...
+else:
+    from sklearn.base import BaseEstimator
 
 #: Entries of a vocabulary, at most: ids fit in 32 bits, and a distribution in memory.
 LARGEST_VOCABULARY = 1 << 24

@@ -39,7 +39,7 @@ def phase(name: str, show: bool = True) -> Iterator[None]:
 @cache
 def _kinds() -> tuple[Any, Any]:
     """The two kinds of bars; tqdm is imported on first use."""
-    from tqdm.auto import tqdm
+    from tqdm.std import tqdm
 
     class Ticking(tqdm):
         """A bar that is drawn every `TICK` seconds until it is closed."""
