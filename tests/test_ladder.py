@@ -274,6 +274,15 @@ def test_scores_of_a_peer_are_those_of_a_model_that_says_the_same(
         assert row[name] == pytest.approx(float(judged[column]))
 
 
+def test_what_kenlm_prints_is_read(modules: Any) -> None:
+    lines = (
+        "12=5 2 -1.5\t7=0 1 -6\t</s>=2 1 -0.5\tTotal: -8 OOV: 1\n</s>=2 2 -3\tTotal: -3 OOV: 0\n"
+    )
+    found = modules.ladder_peers.query_scores(lines)
+    np.testing.assert_allclose(found.with_end, np.log(10) * np.array([-8.0, -3.0]))
+    np.testing.assert_allclose(found.without_end, np.log(10) * np.array([-7.5, 0.0]))
+
+
 def test_a_sentence_that_a_peer_leaves_out_counts_nowhere(modules: Any, corpus: Path) -> None:
     peers = modules.ladder_peers
     sums = iter([np.array([-7.0, np.nan]), np.array([-1.0, -2.0, -1.0, np.nan])])
