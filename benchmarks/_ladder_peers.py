@@ -9,6 +9,7 @@ them. They are built from their own sources outside this repository:
 """
 
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -84,7 +85,7 @@ def faster_rnnlm(places: Places, budget: float) -> Trained | None:
         used = measured([program, *named, *options], output, budget)
     except OverBudgetError as ended:
         used = ended.used
-    passes = used.output.count("Epoch")
+    passes = len(re.findall(r"Epoch \d+ entropy", used.output))
     if not passes:
         return None
     tokens = sum(len(line.split()) + 1 for line in kept)
