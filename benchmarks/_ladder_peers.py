@@ -9,6 +9,7 @@ them. They are built from their own sources outside this repository:
 """
 
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -84,7 +85,7 @@ def faster_rnnlm(places: Places, budget: float) -> Trained | None:
         used = measured([program, *named, *options], output, budget)
     except OverBudgetError as ended:
         used = ended.used
-    passes = used.output.count("Epoch")
+    passes = len(re.findall(r"Epoch \d+ entropy", used.output))
     if not passes:
         return None
     tokens = sum(len(line.split()) + 1 for line in kept)
@@ -95,18 +96,26 @@ def faster_rnnlm(places: Places, budget: float) -> Trained | None:
 
 def kenlm_scores(places: Places, model: Path, text: Path) -> Scores:
     """Scores of the lines of a text by KenLM's query; unknown tokens are its ``<unk>``."""
-    query = [str(places.programs / "bin" / "query"), "-v", "word", str(model / "model.arpa")]
-    command = ["sh", "-c", '"$@" < "$0"', str(text), *query]
-    sums, ends = [], []
-    output = measured(command, model / "query.txt").output
-    for line in output.splitlines():
-        words = [word.rsplit(" ", 1) for word in line.split("\t") if "=" in word]
-        if words:
-            logs = [float(log) for _, log in words]
-            sums.append(math.fsum(logs))
-            ends.append(logs[-1])
-    whole = np.array(sums) * _LOG_10
-    return Scores(whole, whole - np.array(ends) * _LOG_10)
+    query = [str(places.programs / "bin" / "query"), "-v", "word", "-v", "sentence"]
+    # What it says beside scores would stand among them.
+    reading = '"$@" < "$0" 2> "$0.messages"'
+    command = ["sh", "-c", reading, str(text), *query, str(model / "model.arpa")]
+    return query_scores(measured(command, model / "query.txt").output)
+
+
+def query_scores(output: str) -> Scores:
+    """Scores of sentences as ``query -v word -v sentence`` prints them, log10 of each token.
+
+    >>> found = query_scores("5=7 2 -1.5\\t</s>=2 1 -0.5\\tTotal: -2 OOV: 0\\n")
+    >>> (found.with_end / _LOG_10).round(9), (found.without_end / _LOG_10).round(9)
+    (array([-2.]), array([-1.5]))
+    """
+    logs = [
+        [float(word.rsplit(" ", 1)[1]) for word in line.split("\t") if "=" in word]
+        for line in output.splitlines()
+    ]
+    whole = np.array([math.fsum(each) for each in logs])
+    return Scores(whole * _LOG_10, (whole - np.array([each[-1] for each in logs])) * _LOG_10)
 
 
 def faster_rnnlm_scores(places: Places, model: Path, text: Path) -> Scores:

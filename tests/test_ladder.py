@@ -274,6 +274,37 @@ def test_scores_of_a_peer_are_those_of_a_model_that_says_the_same(
         assert row[name] == pytest.approx(float(judged[column]))
 
 
+def test_whole_passes_of_faster_rnnlm_count_though_the_budget_ends_it(
+    modules: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers, tools = modules.ladder_peers, modules.measured
+    output = "Initial entropy (bits) valid: 9.2\nEpoch  1  lr: 1e-1  progress: 56%  Epoch 1 entropy"
+    output += " (bits) valid: 7.9  elapsed: 4.7s\nEpoch  2  lr: 1e-1  progress: 12%"
+
+    def measured(command: list[str], _: Path, limit: float) -> Any:
+        Path(command[2]).write_text("</s> 9\n1 8\n2 7\n")
+        raise tools.OverBudgetError(tools.Used(limit, 3.0, 400, output))
+
+    monkeypatch.setattr(peers, "measured", measured)
+    runs = modules.ladder_runs.Runs(corpus / "train", 1, corpus / "work", 0)
+    found = peers.faster_rnnlm(peers.Places(runs, corpus), 60.0)
+    stream = Shards(corpus / "train").stream()
+    lengths = np.delete(stream.lengths, np.s_[:: peers._VALIDATION])
+    assert found.n_tokens == (lengths - 1).sum()
+    assert found.used.seconds == 60.0
+    output = output.partition("Epoch")[0]
+    assert peers.faster_rnnlm(peers.Places(runs, corpus), 60.0) is None  # no whole pass
+
+
+def test_what_kenlm_prints_is_read(modules: Any) -> None:
+    lines = (
+        "12=5 2 -1.5\t7=0 1 -6\t</s>=2 1 -0.5\tTotal: -8 OOV: 1\n</s>=2 2 -3\tTotal: -3 OOV: 0\n"
+    )
+    found = modules.ladder_peers.query_scores(lines)
+    np.testing.assert_allclose(found.with_end, np.log(10) * np.array([-8.0, -3.0]))
+    np.testing.assert_allclose(found.without_end, np.log(10) * np.array([-7.5, 0.0]))
+
+
 def test_a_sentence_that_a_peer_leaves_out_counts_nowhere(modules: Any, corpus: Path) -> None:
     peers = modules.ladder_peers
     sums = iter([np.array([-7.0, np.nan]), np.array([-1.0, -2.0, -1.0, np.nan])])
