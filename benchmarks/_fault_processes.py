@@ -16,6 +16,7 @@ from _fault_commands import places
 from _fault_runner import Case, address_space
 
 from esnlm.__main__ import main
+from esnlm.experiments.common.run_record import RECORD
 
 # Compiled modules, which are written once, are no changes that a command makes.
 sys.dont_write_bytecode = True
@@ -271,8 +272,9 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 
 def _results(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, hidden ones too."""
+    """All files below a folder, hidden ones too, but records of runs, which hold their times."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [path for path in files if not path.name.endswith(RECORD)]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 

@@ -62,8 +62,8 @@ def test_frequencies_are_the_renormalised_probabilities(top_k, top_p):
 
 def test_an_impossible_or_forbidden_token_is_never_drawn():
     logs = np.array([0.0, -np.inf, -0.1])
-    assert {Choice(random_state=seed).draw(logs, forbidden=0) for seed in range(50)} == {2}
-    assert Choice(temperature=0).draw(logs, forbidden=0) == 2
+    assert {Choice(random_state=seed).draw(logs, forbidden=[0]) for seed in range(50)} == {2}
+    assert Choice(temperature=0).draw(logs, forbidden=[0]) == 2
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -91,11 +91,11 @@ def _distributions(model: SequenceModel, stream: TokenStream) -> Iterator[tuple[
         tokens = np.asarray(stream.tokens[first : first + length], dtype=np.int64)
         state = None
         for begin in range(0, length - 1, _ROWS_AT_ONCE):
-            rows = []
+            read = []
             for token in tokens[begin : min(begin + _ROWS_AT_ONCE, length - 1)]:
                 state = model._read(np.array([token]), state)
-                rows.append(model._next_probabilities(state))
-            yield np.array(rows), tokens[begin + 1 : begin + 1 + len(rows)]
+                read.append(state)
+            yield model._next_probabilities(read), tokens[begin + 1 : begin + 1 + len(read)]
 
 
 def _sorted(probabilities: Array, came: Array, edges: Floats) -> Floats:

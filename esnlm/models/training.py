@@ -116,9 +116,8 @@ class Trainer(ResumableRun):
         """Chunks of states of pass ``number``, after those that were read before a checkpoint."""
         rng = np.random.default_rng([self.plan.seed, number])
         warmup = warmup_of(self.model.reservoir_)
-        # A sample of all rows is as good in order, and tells which of them are neighbours.
-        whole = n_rows is not None and n_rows >= self.n_rows
-        order = ChunkOrder(self.stream, self.plan.chunk_tokens, None if whole else rng, warmup)
+        in_order = n_rows is not None and n_rows >= self.n_rows and self.readout.samples_in_order
+        order = ChunkOrder(self.stream, self.plan.chunk_tokens, None if in_order else rng, warmup)
         self._n_chunks = len(order)
         if n_rows is not None:
             wanted = int(np.ceil(n_rows / self.n_rows * len(order)))

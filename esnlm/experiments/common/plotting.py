@@ -68,7 +68,7 @@ def plot_states(
     >>> from esnlm import Reservoir
     >>> states = Reservoir(50, random_state=0).transform([0, 1, 2, 1])
     >>> plot_states(states, words=["boys", "see", "dogs", "see"]).get_xlabel()
-    'first component (56% of variance)'
+    'first component (54% of variance)'
     """
     points, shares = principal_components(np.asarray(states))
     for name, given in (("words", words), ("groups", groups)):

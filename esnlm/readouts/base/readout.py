@@ -102,6 +102,11 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         """Rows of the pilot sample before the first pass; final after `begin`."""
         return 0
 
+    @property
+    def samples_in_order(self) -> bool:
+        """Whether a pilot sample of all rows is to come in the order of the text."""
+        return False
+
     def begin(
         self, classes: ArrayLike, n_units: int, *, n_rows: int, counts: Array | None = None
     ) -> Self:

@@ -128,6 +128,11 @@ class TokenGatedReadout(StreamingReadout):
         return max(self._moment_rows, self._n_rows if self.n_direct else 0)
 
     @property
+    def samples_in_order(self) -> bool:
+        """With n-grams: parts that are left out are runs of the text."""
+        return self.ngrams_ is not None
+
+    @property
     def _moment_rows(self) -> int:
         n_units = self.n_features_in_ - self._n_code - self.n_direct
         return max(_SAMPLE_ROWS_A_UNIT * n_units, _LEAST_SAMPLE)
