@@ -146,7 +146,8 @@ def _trained(runs: Runs, name: str, budget: float) -> Trained | None:
         if like is None:
             return None
         sized = [*options, "--units", str(like.units)]
-        trained = runs.once(f"{name}-{like.units}", sized, budget)
+        # Of equal size whatever it takes: not ended by the budget, and the row says its time.
+        trained = runs.once(f"{name}-{like.units}", sized, 0.0)
         return trained and trained._replace(units=like.units)
     fill = {"once": runs.once, "units": runs.of_units, "steps": runs.of_steps}[model.fills]
     return fill(name, options, budget)
