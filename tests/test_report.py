@@ -52,8 +52,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     Path("pairs/some.jsonl").write_text(PAIRS + "\n")
     for argv in (
         "train text --units 24 --held-out held --out run/<esn> --log run/log.csv --score-every 20"
-        " --chunk-tokens 100",
-        "ngram text --order 3 --out run/ngrams",
+        " --chunk-tokens 100 --tokenizer word",
+        "ngram text --order 3 --tokenizer word --out run/ngrams",
         "evaluate run/<esn> held --csv run/evaluation.csv --bins text --bins-csv run/bins.csv",
         "blimp run/<esn> --data pairs --csv run/pairs.csv --name <b>esn</b>",
     ):
