@@ -1,10 +1,12 @@
 """What ``esnlm export`` writes and refuses, without the libraries that read it."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from interop_cases import fitted
 from safetensors.numpy import load_file
 from scipy.sparse import csr_matrix
@@ -13,9 +15,11 @@ from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
 from esnlm.interop import huggingface
 from esnlm.interop.huggingface import export_model
+from esnlm.interop.model_card import model_card
 from esnlm.models.ngram import NgramLanguageModel
 
 FILES = {
+    "README.md",
     "config.json",
     "generation_config.json",
     "model.safetensors",
@@ -115,3 +119,41 @@ def test_other_readouts_and_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only a model on a reservoir"):
         export_model("model", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_card_says_what_training_recorded(tmp_path: Path) -> None:
+    text, held, model = (tmp_path / name for name in ("te_xt", "held", "model"))
+    text.write_text("the boy sees the dog\nthe dog sees the boy\n" * 30)
+    held.write_text("the boy sees the boy\n" * 9)
+    train = ["train", str(text), "--held-out", str(held), "--units", "20", "--out", str(model)]
+    assert main(train) == 0
+    export = ["export", str(model), str(tmp_path / "out"), "--license", "cc-by-4.0"]
+    assert main(export) == 0
+    card = (tmp_path / "out" / "README.md").read_text()
+    record = json.loads((tmp_path / "model.run.json").read_text())
+    assert f"    {record['command']}\n" in card
+    assert (
+        f"| {record['held_out']['model']:.4f} | {np.exp(record['held_out']['model']):.2f} |" in card
+    )
+    assert hashlib.sha256(text.read_bytes()).hexdigest() in card
+    assert "te\\_xt" in card  # no emphasis
+    head = yaml.safe_load(card.split("---\n")[1])
+    assert head == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        "license": "cc-by-4.0",
+        "tags": ["esnlm", "reservoir-computing", "echo-state-network"],
+    }
+    # The record of another model is not shown.
+    fitted("ridge").save(tmp_path / "other")
+    (tmp_path / "other.run.json").write_bytes((tmp_path / "model.run.json").read_bytes())
+    assert main(["export", str(tmp_path / "other"), str(tmp_path / "bare")]) == 0
+    bare = (tmp_path / "bare" / "README.md").read_text()
+    assert "## Data" not in bare
+    assert "license: unknown" in bare
+
+
+@pytest.mark.parametrize("license", ["a: b", "x\ny: z", "#", "null # "])
+def test_a_licence_adds_nothing_to_the_metadata(license: str) -> None:
+    head = yaml.safe_load(model_card(fitted("ridge"), license=license).split("---\n")[1])
+    assert (len(head), head["license"]) == (4, license)

@@ -1,7 +1,7 @@
 """``esnlm export``: a model as a folder that other libraries load."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -16,6 +16,7 @@ def export(
     /,
     *,
     format: Literal["hf", "arpa"] = "hf",
+    license: str | None = None,
 ) -> int:
     """Load the model, write the folder; the exit status.
 
@@ -27,8 +28,12 @@ def export(
         hf: AutoModelForCausalLM.from_pretrained(DIR, trust_remote_code=True) of Hugging Face
         transformers loads it, the model's code being in it. arpa: n-grams as a file that KenLM and
         SRILM read, and every command of esnlm as a MODEL, if its name ends in .arpa.
+    license
+        Of the weights, by Hugging Face's identifier, such as cc-by-4.0, for the model card
+        (default: unknown).
     """
     from esnlm.interop.huggingface import check_free, export_model
+    from esnlm.interop.model_card import UNKNOWN
     from esnlm.loading import load_model
     from esnlm.models.arpa import write_arpa
     from esnlm.models.ngram import NgramLanguageModel
@@ -42,7 +47,7 @@ def export(
             write_arpa(loaded, folder)
             print(f"wrote {folder}")
             return 0
-        export_model(loaded, folder)
+        export_model(loaded, folder, _record(model), license or UNKNOWN)
     if loaded.tokenizer_ is None:
         log.warning(
             "the model was trained on integers: DIR has no tokenizer and reads token ids alone"
@@ -50,3 +55,12 @@ def export(
     print(f"wrote {folder}")
     finish(then=f"AutoModelForCausalLM.from_pretrained('{folder}', trust_remote_code=True)")
     return 0
+
+
+def _record(model: Path) -> dict[str, Any] | None:
+    """What training wrote beside the model, if it is of this model."""
+    from esnlm.experiments.common.run_record import belongs, read_record, record_of
+
+    path = record_of(model)
+    found = read_record(path) if path.is_file() else None
+    return found if found is not None and belongs(found, model) else None

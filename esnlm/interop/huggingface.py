@@ -1,8 +1,8 @@
 """A language model as a folder that Hugging Face transformers loads by itself.
 
-The folder holds ``config.json``, ``model.safetensors``, the tokenizer's files and the model's code
-(`esnlm.interop.exported`), which needs torch and transformers but not this package. Nothing in it
-is pickled; sparse matrices are three arrays: data, indices and indptr.
+The folder holds ``config.json``, ``model.safetensors``, a model card, the tokenizer's files and the
+model's code (`esnlm.interop.exported`), which needs torch and transformers but not this package.
+Nothing in it is pickled; sparse matrices are three arrays: data, indices and indptr.
 """
 
 import json
@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from esnlm.interop.huggingface_parts import Described, describe_readout, describe_reservoir
+from esnlm.interop.model_card import UNKNOWN, model_card
 from esnlm.models.base import SequenceModel
 from esnlm.models.reservoir import LanguageModel
 from esnlm.storage.atomic import folder_aside
@@ -26,11 +27,17 @@ from esnlm.utils.version import __version__
 
 WEIGHTS = "model.safetensors"
 CODE = "modeling_esnlm.py"
+CARD = "README.md"
 #: Added to a tokenizer that has no other token to pad with; its id lies past the vocabulary.
 PAD = "<|pad|>"
 
 
-def export_model(model: SequenceModel, folder: str | Path) -> None:
+def export_model(
+    model: SequenceModel,
+    folder: str | Path,
+    record: Mapping[str, Any] | None = None,
+    license: str = UNKNOWN,
+) -> None:
     """Write a fitted model as a folder for ``AutoModelForCausalLM.from_pretrained``.
 
     ``from_pretrained(folder, trust_remote_code=True)`` runs the code in the folder;
@@ -41,6 +48,7 @@ def export_model(model: SequenceModel, folder: str | Path) -> None:
       begin with one (``reset="sentence"`` or ``"document"``). Their tokenizer prepends BOS.
     - ``reset="never"``: no BOS; the state is zero before the first token only.
     - A model of integers is written without tokenizer.
+    - ``record`` and ``license`` are those of `esnlm.interop.model_card.model_card`, its README.md.
 
     The folder appears whole or not at all. FileExistsError: it is a file, or holds files;
     ValueError: the exported code does not know the model's kind of readout.
@@ -53,7 +61,7 @@ def export_model(model: SequenceModel, folder: str | Path) -> None:
     >>> folder = Path(tempfile.mkdtemp()) / "exported"
     >>> export_model(model, folder)
     >>> sorted(path.name for path in folder.iterdir())  # doctest: +NORMALIZE_WHITESPACE
-    ['config.json', 'generation_config.json', 'model.safetensors',
+    ['README.md', 'config.json', 'generation_config.json', 'model.safetensors',
      'modeling_esnlm.py', 'tokenizer.json', 'tokenizer_config.json']
     """
     target = Path(folder)
@@ -70,6 +78,8 @@ def export_model(model: SequenceModel, folder: str | Path) -> None:
     texts = {"config.json": _json(config), "generation_config.json": _json(ids)}
     if model.tokenizer_ is not None:
         texts |= _tokenizer_files(model.tokenizer_, config)
+    assert isinstance(model, LanguageModel)
+    texts[CARD] = model_card(model, record, license)
     texts[CODE] = (Path(__file__).parent / "exported" / CODE).read_text("utf-8")
     with folder_aside(target, check_free) as aside:
         try:

@@ -1,0 +1,143 @@
+"""The README.md of an exported model: what it is, what it learned from, its figures, its use."""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from esnlm.models.reservoir import LanguageModel
+from esnlm.utils.version import __version__
+
+#: What a card says of the licence where none was named.
+UNKNOWN = "unknown"
+
+_USE = """\
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=False)
+    prompt = tokenizer("the", return_tensors="pt")
+    print(tokenizer.decode(model.generate(**prompt, max_new_tokens=20)[0]))
+"""
+_CITATION = f"""\
+    @software{{esnlm,
+      title = {{esnlm: language models with a frozen recurrence}},
+      author = {{{{The esnlm developers}}}},
+      version = {{{__version__}}}
+    }}
+"""
+
+
+def model_card(
+    model: LanguageModel, record: Mapping[str, Any] | None = None, license: str = UNKNOWN
+) -> str:
+    """A model card as Hugging Face reads it: Markdown below metadata in YAML.
+
+    ``record`` is what ``esnlm train`` wrote beside the model, or None; ``license`` an identifier
+    of Hugging Face for the weights. The same arguments, the same text.
+
+    >>> from esnlm import LanguageModel
+    >>> card = model_card(LanguageModel(random_state=0).fit(["the boy sees the dog"] * 5))
+    >>> card.splitlines()[:3], "unknown" in card
+    (['---', 'library_name: transformers', 'pipeline_tag: text-generation'], True)
+    """
+    known = dict(record or {})
+    head = {
+        "library_name": "transformers",
+        "pipeline_tag": "text-generation",
+        # Text in double quotes is the same in JSON and YAML.
+        "license": license if license.replace("-", "").replace(".", "").isalnum() else None,
+        "tags": "[esnlm, reservoir-computing, echo-state-network]",
+    }
+    head["license"] = head["license"] or json.dumps(license)
+    parts = [
+        "---\n" + "".join(f"{name}: {value}\n" for name, value in head.items()) + "---\n",
+        "# A language model whose recurrence is frozen\n",
+        _what(model),
+        "## Use\n",
+        _use(model),
+        *_figures(known),
+        *_data(known),
+        *_training(known),
+        "## Limits\n",
+        _LIMITS,
+        "## Licence and citation\n",
+        f"Licence of the weights: {_line(license)}. The code in this folder is esnlm's, under"
+        " BSD-3-Clause.\n",
+        _CITATION,
+    ]
+    return "\n".join(parts)
+
+
+_LIMITS = """\
+- Computes in the precision it was trained in: no bfloat16 and no float16.
+- Its outputs are natural log-probabilities of the next token; a temperature divides them.
+- It knows the text that it was trained on, with what that text says of people and of the world.
+"""
+
+
+def _what(model: LanguageModel) -> str:
+    reservoir = model.reservoir_
+    inputs = "each token has input weights of its own"
+    if model.features_ is not None:
+        inputs = f"{type(model.features_).__name__}, {model.features_.n_features} a token, drive it"
+    return (
+        f"An echo state network of {reservoir.n_units} units ({reservoir.topology}, spectral radius"
+        f" {reservoir.spectral_radius:g}), drawn and never trained; {inputs}. A readout"
+        f" ({type(model.readout_).__name__}, {model.n_parameters_} trained parameters) gives the"
+        f" distribution of the next of {model.n_tokens_} tokens. The state returns to zero at each"
+        f" {model.reset}.\n".replace("at each never", "before the text alone")
+    )
+
+
+def _use(model: LanguageModel) -> str:
+    if model.tokenizer_ is not None:
+        return _USE
+    return "    model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)\n"
+
+
+def _figures(record: Mapping[str, Any]) -> list[str]:
+    losses = record.get("held_out")
+    if not losses:
+        return []
+    rows = [
+        f"| {_line(name)} | {loss:.4f} | {math.exp(loss):.2f} |"
+        for name, loss in losses.items()
+        if loss is not None
+    ]
+    text = "On the held-out text, which chose penalties and stops and is no fresh test:\n"
+    table = ["| model | nats a token | perplexity |", "|---|---|---|", *rows]
+    return ["## Figures\n", text, "\n".join(table) + "\n"]
+
+
+def _data(record: Mapping[str, Any]) -> list[str]:
+    texts = record.get("data")
+    if not texts:
+        return []
+    rows = [
+        f"| {_line(kind)} | {_line(each['file'])} | {each['bytes']} | `{each['sha256']}` |"
+        for kind, files in texts.items()
+        for each in files
+    ]
+    table = ["| text | file | bytes | SHA-256 |", "|---|---|---|---|", *rows]
+    return ["## Data\n", "\n".join(table) + "\n"]
+
+
+def _training(record: Mapping[str, Any]) -> list[str]:
+    if not record:
+        return []
+    phases = record["phases"]
+    seconds = sum(phase["seconds"] for phase in phases)
+    most = max((phase["peak_rss_mib"] for phase in phases), default=0)
+    command = "\n".join(f"    {line}" for line in record["command"].splitlines())
+    text = (
+        f"{seconds:.0f} seconds, at most {most} MiB, on {_line(record['machine'])}; code"
+        f" {_line(record['commit'])}.\n"
+    )
+    return ["## Training\n", f"{command}\n", text]
+
+
+def _line(text: Any) -> str:
+    """Text as part of a line or cell of Markdown, nothing in it being markup."""
+    shown = " ".join(str(text).split())
+    return "".join(f"\\{mark}" if mark in r"\`*_[]<>|#&" else mark for mark in shown)
