@@ -64,6 +64,7 @@ MODELS = {
         "with leaky traces: radius 0 with leak", "train --spectral-radius 0", "units", "reservoir"
     ),
     "reservoir": Model("with the reservoir", "train", "units"),
+    "learned": Model("with learned inputs", "train --features learned:128", "units"),
     "esn+mlp": Model("with a nonlinear readout", "train --model esn+mlp --device cpu", "steps"),
     "esn+i": Model(
         "ESN+i: inputs and readout trained",
