@@ -109,7 +109,9 @@ class DeepReadout(ReservoirNetwork):
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
-        yield from ({"width": 6 * n, "n_hidden": 16 * n} for n in range(1, 1 << 12))
+        for width in range(1, 1 << 14):
+            n_heads = next(n for n in range(6, 0, -1) if width % n == 0)
+            yield {"width": width, "n_hidden": 8 * width // 3, "n_heads": n_heads}
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
