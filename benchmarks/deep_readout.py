@@ -5,7 +5,7 @@
 SHARDS is what ``esnlm prepare`` wrote. The readout (``esn+mlp``, its defaults) reads states that
 are computed ahead of its steps; the LSTMs have as many trained parameters, or the 512 units of Ueda
 et al. (2025). All learn from batches of the same size. Medians of three runs each, in turns, on all
-threads of torch; the first tenth of a run is not counted.
+threads of torch; the first tenth of a run, or its first step, is not counted.
 """
 
 from statistics import median

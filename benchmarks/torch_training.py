@@ -55,12 +55,12 @@ def main() -> None:
 
 
 def pace(network: Network, stream: TokenStream, plan: Plan, n_steps: int) -> float:
-    """Tokens a second between a tenth of the steps and the last of them."""
+    """Tokens a second between a tenth of the steps, or the first of them, and the last."""
     trainer = NetworkTrainer(network, stream, None, plan)
     begun = [0.0, 0.0]
 
     def stop() -> bool:
-        if trainer.step == n_steps // 10:
+        if trainer.step == max(1, n_steps // 10):
             begun[:] = [trainer.tokens, time.perf_counter()]
         return trainer.step == n_steps
 
