@@ -4,15 +4,15 @@ import math
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from esnlm.commands.options.common import Folder, given, group, option_name
+from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.grid import results_folder
 from esnlm.commands.options.presets import setting_names, train_options, words
-from esnlm.commands.options.values import Minutes, Seed, integer
+from esnlm.commands.options.search import SearchOptions
 from esnlm.commands.search_trials import TrialModels, held_out_share
 from esnlm.commands.train import check_parts
 from esnlm.storage.results import write_rows
@@ -33,39 +33,6 @@ _TEXT = Annotated[
     tuple[str, ...],
     Parameter("SHARDS|TEXT", help="As in train; none with --task elman."),
 ]
-
-
-@group()
-class SearchOptions:
-    """Options of ``esnlm search``."""
-
-    out: Folder
-    """Folder of trials.csv, best.toml, importance.csv, importance.png and the journal."""
-    task: Literal["text", "elman"] = "text"
-    """elman: sentences of Elman's grammar in the place of a text."""
-    held_out: Annotated[tuple[str, ...], Parameter(metavar="SHARE|SHARDS|TEXT")] = ("0.1",)
-    """Share of the training text, or a text, that trials are judged by."""
-    trials: Annotated[int, integer("N", 1)] = 50
-    """Trials in all, those of a search that is resumed among them."""
-    minutes: Minutes | None = None
-    """Begin no trial after so long (default: any time)."""
-    sampler: Literal["tpe", "random", "grid"] = "tpe"
-    """How settings are chosen: by a model of the trials so far, at random, or all in turn."""
-    pruner: Literal["median", "halving", "none"] = "median"
-    """Stop trials that are worse than half of the others after an eighth, a quarter or half of the
-    text."""
-    seed: Seed = 0
-    """Of the trials and of every model: the same seed, the same trials."""
-    test: Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")] = ()
-    """Text that no choice sees: at the end the best settings and the defaults are trained with
-    several seeds and scored on it."""
-    test_seeds: Annotated[int | None, integer("K", 1)] = None
-    """Seeds 0 .. K-1 (default: 3 where there is a test text; with --task elman it is drawn)."""
-    resume: bool = False
-    """Continue the search in the folder."""
-    overwrite: bool = False
-    """Replace the search in the folder."""
-    corpus: CorpusOptions = CorpusOptions()
 
 
 def search(space: _SPACE, text: _TEXT = (), /, *, options: SearchOptions) -> int:

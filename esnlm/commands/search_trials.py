@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from esnlm.commands.options.presets import filled, train_options
+from esnlm.commands.options.search import SearchOptions
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train import make_model, make_plan, settle_penalty, trains_in_passes
 
 if TYPE_CHECKING:
-    from esnlm.commands.search import SearchOptions
     from esnlm.experiments.search.objective import Corpora, Report
     from esnlm.experiments.search.space import Settings, Space
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class TrialModels:
     """Settings -> held-out loss, of models made and fitted as ``esnlm train`` does."""
 
-    def __init__(self, space: "Space", text: tuple[str, ...], options: "SearchOptions") -> None:
+    def __init__(self, space: "Space", text: tuple[str, ...], options: SearchOptions) -> None:
         self.space, self.text, self.options = space, text, options
         base = train_options(space.fixed())
         self.base = replace(base, corpus=filled(options.corpus, base.corpus), seed=options.seed)
