@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from esnlm.experiments.common.figures import band, panels, save, style
-from esnlm.experiments.common.markdown import markdown_table
+from esnlm.utils.markdown import markdown_table
 
 Row = dict[str, Any]
 _HEAD = (

@@ -150,7 +150,7 @@ def test_the_card_says_what_training_recorded(tmp_path: Path) -> None:
     assert main(["export", str(tmp_path / "other"), str(tmp_path / "bare")]) == 0
     bare = (tmp_path / "bare" / "README.md").read_text()
     assert "## Data" not in bare
-    assert "license: unknown" in bare
+    assert 'license: "unknown"' in bare
 
 
 @pytest.mark.parametrize("license", ["a: b", "x\ny: z", "#", "null # "])

@@ -2,10 +2,11 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from esnlm.models.reservoir import LanguageModel
+from esnlm.utils.markdown import markdown_table
 from esnlm.utils.version import __version__
 
 #: What a card says of the licence where none was named.
@@ -45,11 +46,9 @@ def model_card(
     head = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
-        # Text in double quotes is the same in JSON and YAML.
-        "license": license if license.replace("-", "").replace(".", "").isalnum() else None,
+        "license": json.dumps(license),  # in quotes it is one value in YAML, too
         "tags": "[esnlm, reservoir-computing, echo-state-network]",
     }
-    head["license"] = head["license"] or json.dumps(license)
     parts = [
         "---\n" + "".join(f"{name}: {value}\n" for name, value in head.items()) + "---\n",
         "# A language model whose recurrence is frozen\n",
@@ -101,26 +100,25 @@ def _figures(record: Mapping[str, Any]) -> list[str]:
     if not losses:
         return []
     rows = [
-        f"| {_line(name)} | {loss:.4f} | {math.exp(loss):.2f} |"
+        (_line(name), f"{loss:.4f}", f"{math.exp(loss):.2f}")
         for name, loss in losses.items()
         if loss is not None
     ]
     text = "On the held-out text, which chose penalties and stops and is no fresh test:\n"
-    table = ["| model | nats a token | perplexity |", "|---|---|---|", *rows]
-    return ["## Figures\n", text, "\n".join(table) + "\n"]
+    return ["## Figures\n", text, *_table(("model", "nats a token", "perplexity"), rows)]
 
 
 def _data(record: Mapping[str, Any]) -> list[str]:
-    texts = record.get("data")
-    if not texts:
-        return []
     rows = [
-        f"| {_line(kind)} | {_line(each['file'])} | {each['bytes']} | `{each['sha256']}` |"
-        for kind, files in texts.items()
+        (_line(kind), _line(each["file"]), each["bytes"], f"`{each['sha256']}`")
+        for kind, files in record.get("data", {}).items()
         for each in files
     ]
-    table = ["| text | file | bytes | SHA-256 |", "|---|---|---|---|", *rows]
-    return ["## Data\n", "\n".join(table) + "\n"]
+    return ["## Data\n", *_table(("text", "file", "bytes", "SHA-256"), rows)] if rows else []
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
+    return [*markdown_table(header, rows), ""]
 
 
 def _training(record: Mapping[str, Any]) -> list[str]:

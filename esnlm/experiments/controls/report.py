@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from esnlm.experiments.common.figures import GREY, legend, panels, style
-from esnlm.experiments.common.markdown import markdown_table
 from esnlm.experiments.controls.comparison import MEAN
 from esnlm.experiments.controls.run import CONTROLS
+from esnlm.utils.markdown import markdown_table
 
 #: Measure -> factor, digits and name of what tables and plots show.
 _SHOWN = {"nats": (1.0, 3, "nats a token"), "accuracy": (100.0, 1, "points of BLiMP")}

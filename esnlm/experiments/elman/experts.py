@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from scipy.stats import entropy
 
-from esnlm.experiments.common.markdown import markdown_table
 from esnlm.experiments.elman.presets import Settings
 from esnlm.experiments.elman.run import fit_readout
 from esnlm.experiments.elman.states import drive, make_corpora
@@ -15,6 +14,7 @@ from esnlm.grammars.elman import ElmanGrammar
 from esnlm.grammars.elman_rules import END
 from esnlm.storage.atomic import write_whole
 from esnlm.utils.arrays import Floats, Tokens
+from esnlm.utils.markdown import markdown_table
 
 
 def contexts_of(tokens: Tokens, end: int) -> pd.DataFrame:

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from esnlm.experiments.common.grid import Row
-from esnlm.experiments.common.markdown import markdown_table
 from esnlm.storage.atomic import write_whole
+from esnlm.utils.markdown import markdown_table
 
 _SETTING = ["readout", "features", "n_units"]
 

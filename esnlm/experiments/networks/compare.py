@@ -14,8 +14,8 @@ from matplotlib.ticker import EngFormatter
 from esnlm.experiments.common import minimal_pairs
 from esnlm.experiments.common.figures import band, panels, save, style
 from esnlm.experiments.common.grid import Row
-from esnlm.experiments.common.markdown import markdown_table
 from esnlm.text.corpus import TokenStream
+from esnlm.utils.markdown import markdown_table
 
 KEY = ("model", "settings", "plan", "seed")
 COLUMNS = (
