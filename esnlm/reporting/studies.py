@@ -7,7 +7,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from esnlm.experiments.common import figures
-from esnlm.experiments.common.grid import Row
 from esnlm.reporting import plots
 from esnlm.reporting.found import Found, Rows
 from esnlm.reporting.losses import numbers
@@ -76,29 +75,13 @@ def _elman(rows: Rows, found: Found) -> tuple[Figure, str]:
 
 
 def _natural(rows: Rows, found: Found) -> tuple[Figure, str]:
+    from esnlm.experiments.common.grid import typed_rows
     from esnlm.experiments.natural.plots import PLACES, sweep_figure
 
     stem = rows.path.stem
     kind = stem if stem in PLACES else "size"
-    figure = sweep_figure(kind, _values(rows))
+    figure = sweep_figure(kind, typed_rows(rows.table))
     return figure, "loss and BLiMP beside the published figures of another corpus"
-
-
-def _values(rows: Rows) -> list[Row]:
-    """Rows with numbers where fields are some, None where they are empty."""
-
-    def value(text: str) -> Any:
-        for kind in (int, float):
-            try:
-                return kind(text)
-            except ValueError:
-                continue
-        return text or None
-
-    return [
-        {str(name): value(text) for name, text in row.items()}
-        for row in rows.table.to_dict("records")
-    ]
 
 
 def _compare(rows: Rows, found: Found) -> tuple[Figure, str]:

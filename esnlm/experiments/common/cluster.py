@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # Seconds that a scheduler and its first worker have to answer.
 _PATIENCE = 30
-_THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM"))
+#: Variables by which libraries learn their number of threads.
+THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM"))
 
 
 class LostWorkersError(Exception):
@@ -89,7 +90,7 @@ def _connected(cluster: str) -> Iterator["Client"]:
                 _started(
                     lambda: LocalCluster(
                         n_workers=int(rest), threads_per_worker=1, memory_limit=0,
-                        dashboard_address=":0", env=dict.fromkeys(_THREADS, share),
+                        dashboard_address=":0", env=dict.fromkeys(THREADS, share),
                         silence_logs=logging.ERROR,
                     )
                 ) as made,
@@ -146,4 +147,4 @@ def _described() -> tuple[str, bool]:
 
 def one_thread() -> None:
     """Let this worker compute with one thread a run."""
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    os.environ.update(dict.fromkeys(THREADS, "1"))

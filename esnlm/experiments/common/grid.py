@@ -27,9 +27,7 @@ Row: TypeAlias = dict[str, Any]
 Run: TypeAlias = Callable[[Row], Mapping[str, Any]]
 
 _CHECKSUM = "checksum"
-_ONE_THREAD = {
-    f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM")
-}
+_ONE_THREAD = dict.fromkeys(cluster.THREADS, "1")
 
 
 def run_grid(
@@ -97,7 +95,7 @@ def run_grid(
                 bar.set_postfix_str(f"last {last}", refresh=False)
                 bar.update()
         ordered = table.order(key, wanted)
-    return _rows(ordered.head(len(wanted)))
+    return typed_rows(ordered.head(len(wanted)))
 
 
 def run_grid_apart(
@@ -133,7 +131,7 @@ def _run_apart(
 
 def read_rows(csv_path: str | Path) -> list[Row]:
     """Rows of a CSV that `run_grid` wrote: int, float, text, or None for an empty field."""
-    return _rows(_read(Path(csv_path)))
+    return typed_rows(_read(Path(csv_path)))
 
 
 class _Table:
@@ -341,7 +339,8 @@ def _keys(rows: "pd.DataFrame", key: Sequence[str]) -> list[tuple[str, ...]]:
     return list(rows[list(key)].itertuples(index=False, name=None))
 
 
-def _rows(texts: "pd.DataFrame") -> list[Row]:
+def typed_rows(texts: "pd.DataFrame") -> list[Row]:
+    """Rows of a table of text: int, float, text, or None for an empty field."""
     return [
         {str(name): _value(text) for name, text in row.items()} for row in texts.to_dict("records")
     ]
