@@ -46,8 +46,6 @@ class CompareOptions:
     device: Annotated[str, Parameter(metavar="NAME")] = "auto"
     """auto, cpu, cuda or cuda:N."""
     cluster: Cluster = None
-    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
-    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
 
 
 def compare(text: Corpus, /, *, options: CompareOptions) -> int:

@@ -45,8 +45,6 @@ class ControlsOptions:
     checkpoint_every: Minutes = 10.0
     """Time between checkpoints; 0: after every chunk."""
     cluster: Cluster = None
-    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
-    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
     grid: NaturalGrid = NaturalGrid()
 
 

@@ -66,8 +66,6 @@ class DyckOptions:
     device: Annotated[str, Parameter(metavar="NAME")] = "auto"
     """Of the LSTMs: auto, cpu, cuda, cuda:N."""
     cluster: Cluster = None
-    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
-    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
     no_plots: bool = False
     """Write the CSV alone."""
 

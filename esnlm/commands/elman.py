@@ -110,8 +110,6 @@ class ElmanOptions:
     jobs: Annotated[int | None, integer("N", 1)] = None
     """Processes (default: the available cores)."""
     cluster: Cluster = None
-    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
-    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
     # Fewer leave none to choose penalties on.
     train_sentences: Annotated[int, integer("N", 10)] = 5500
     """Sentences to train on."""

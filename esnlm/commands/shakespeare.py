@@ -75,8 +75,6 @@ class ShakespeareOptions:
     characters: Annotated[int, integer("N", 100)] = 10_000
     """To generate for the overlap."""
     cluster: Cluster = None
-    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
-    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
 
 
 Plays = Annotated[

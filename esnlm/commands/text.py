@@ -62,8 +62,6 @@ class TextOptions:
     tiny_shakespeare: Annotated[str | None, Parameter(metavar="FILE")] = None
     """Where tiny Shakespeare is (default: it is downloaded)."""
     cluster: Cluster = None
-    """Run as tasks of Dask (extra scale): on N processes of this machine, or those of a scheduler,
-    by its address (tcp://HOST:PORT) or its file (default: no cluster)."""
 
 
 def text(*, options: TextOptions = TextOptions()) -> int:

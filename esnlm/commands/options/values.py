@@ -146,7 +146,14 @@ def _seed(text: str) -> int:
 
 #: (kind, number), see `features`.
 Features = Annotated[Any, read(features, "F|spectral:F|learned:F")]
-Cluster = Annotated[str | None, read(_cluster, "local:N|ADDRESS|FILE")]
+Cluster = Annotated[
+    str | None,
+    read(_cluster, "local:N|ADDRESS|FILE"),
+    Parameter(
+        help="Run as tasks of Dask (extra scale): on N processes of this machine, or those of a"
+        " scheduler, by its address (tcp://HOST:PORT) or its file (default: no cluster)."
+    ),
+]
 LeakRate = Annotated[Any, read(leak_rate, "A")]
 Seed = Annotated[int, read(_seed, "SEED")]
 Minutes = Annotated[float, number("MINUTES", "be at least 0", lambda value: 0 <= value < math.inf)]
