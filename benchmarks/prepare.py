@@ -24,7 +24,7 @@ tokens = Shards(sys.argv[3], verify=False).n_tokens
 _PEER = """
 import gzip
 from itertools import islice
-from esnlm.text.tokenizers import gpt2
+from esnlm.text.named_tokenizers import gpt2
 backend = gpt2(sys.argv[2]).backend
 tokens = 0
 with gzip.open(sys.argv[1], "rt", encoding="utf-8") as file:

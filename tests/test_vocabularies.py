@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Outside
 from tokenizers import pre_tokenizers
 
-from esnlm.text import tokenizers
-from esnlm.text.tokenizers import (
-    END_OF_TEXT,
-    Tokenizer,
-    TokenizerError,
-    byte_pairs,
-    gpt2,
-    parsed,
-    trained,
-)
+from esnlm.text import named_tokenizers
+from esnlm.text.named_tokenizers import byte_pairs, gpt2, parsed, trained
+from esnlm.text.tokenizers import END_OF_TEXT, Tokenizer, TokenizerError
 
 SENTENCES = ["the boy sees the dog", "the dog sees Mary", "Mary walks"]
 SMALL = byte_pairs(SENTENCES, 270)
@@ -42,7 +35,7 @@ def test_byte_pairs_learn_merges_and_prepend_bos():
 
 def test_byte_pairs_are_the_same_in_another_process():
     code = (
-        "import sys\nfrom esnlm.text.tokenizers import byte_pairs\n"
+        "import sys\nfrom esnlm.text.named_tokenizers import byte_pairs\n"
         "sys.stdout.write(byte_pairs(sys.argv[1:], 270).to_json())"
     )
     run = [sys.executable, "-c", code, *SENTENCES]
@@ -82,8 +75,8 @@ def published(monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, int], str]:
     vocabulary = {token: i for i, token in enumerate([*letters, "th", "the", END_OF_TEXT])}
     merges = "#version: 0.2\nt h\nth e\n"
     digests = [hashlib.sha256(x.encode()).hexdigest() for x in (json.dumps(vocabulary), merges)]
-    monkeypatch.setattr(tokenizers, "GPT2_VOCABULARY", digests[0])
-    monkeypatch.setattr(tokenizers, "GPT2_MERGES", digests[1])
+    monkeypatch.setattr(named_tokenizers, "GPT2_VOCABULARY", digests[0])
+    monkeypatch.setattr(named_tokenizers, "GPT2_MERGES", digests[1])
     return vocabulary, merges
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from esnlm.text.corpus import TokenStream, join_sequences
-from esnlm.text.tokenizers import Ids, Tokenizer, trained
+from esnlm.text.named_tokenizers import trained
+from esnlm.text.tokenizers import Ids, Tokenizer
 from esnlm.utils.arrays import Array
 
 RESETS = ("sentence", "document", "never")

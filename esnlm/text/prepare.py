@@ -21,9 +21,10 @@ from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text import shards
 from esnlm.text.corpus import CorpusError, TextCorpus
+from esnlm.text.named_tokenizers import parsed, trained
 from esnlm.text.sentences import AS_IT_IS, Rules, SentenceStream, tokenize_sentences
 from esnlm.text.shards import Shards, ShardsError
-from esnlm.text.tokenizers import Tokenizer, TokenizerError, parsed, trained
+from esnlm.text.tokenizers import Tokenizer, TokenizerError
 
 #: Called after each batch with the bytes of text read, those of all files, and the tokens so far,
 #: which are 0 while a tokenizer is being trained.

@@ -74,8 +74,8 @@ class CorpusOptions:
     def make_tokenizer(self, names: Sequence[str]) -> "Tokenizer":
         """The tokenizer of shards, that of a file, or one trained on the text."""
         from esnlm.text.corpus import TextCorpus
+        from esnlm.text.named_tokenizers import trained
         from esnlm.text.shards import Shards
-        from esnlm.text.tokenizers import trained
 
         if is_shards(names):
             return Shards(names[0], verify=False).tokenizer
@@ -113,7 +113,8 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
 
     ``vocab``: where GPT-2's files lie, if not in the cache.
     """
-    from esnlm.text.tokenizers import Tokenizer, gpt2, parsed
+    from esnlm.text.named_tokenizers import gpt2, parsed
+    from esnlm.text.tokenizers import Tokenizer
 
     if name == "gpt2":
         from esnlm.datasets import gpt2_files
