@@ -3,7 +3,10 @@
 import importlib.util
 import os
 import re
+import shutil
 import signal
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -22,6 +25,19 @@ settings.load_profile("esnlm")
 # A suite started in the background ignores interrupts, and so would every process that it starts
 # to see one interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium, driven by Playwright; tests that ask for it are skipped without."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,5 @@
 """The page of a report in Chromium: tables sort by mouse and by keyboard; dark, narrow, printed."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +7,7 @@ import pytest
 
 from esnlm.__main__ import main
 
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-CHROMIUM = shutil.which("chromium")
-pytestmark = [
-    pytest.mark.app,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
-]
+pytestmark = pytest.mark.app
 
 ROWS = "name,value\nb,0.5\nc,\na,-1e-3\nd,12\n"
 LOG = (
@@ -30,14 +23,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "log.csv").write_text(LOG)
     assert main(["report", str(folder), "--out", str(folder / "page.html")]) == 0
     return (folder / "page.html").as_uri()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 def opened(chromium: Any, place: str, **options: Any) -> Any:
