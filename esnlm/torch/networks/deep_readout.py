@@ -211,7 +211,7 @@ class DeepReadout(ReservoirNetwork):
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """Matrices decay; biases, scales of normalised layers and vectors of tokens do not."""
-        vectors = [table.weight for table in self._tables()]
+        vectors = [table.weight for table in self.modules() if isinstance(table, nn.Embedding)]
         theirs = {id(each) for each in vectors}
         dense = [p for p in self.trained_parameters().values() if id(p) not in theirs]
         on_cpu = self.device.type == "cpu"
@@ -237,23 +237,20 @@ class DeepReadout(ReservoirNetwork):
 
     def _joined(self, states: Tensor | None, last: list[Tensor]) -> Tensor:
         """States (..., N) and the last tokens, each (...) -> z (..., width)."""
-        for table in self._tables():
-            # What a step has read of them is little, and sorting it on a GPU would wait for it.
-            table.sparse = self.device.type == "cpu"
-        vectors = [table(ids) for table, ids in zip(self.tokens, last, strict=True)]
+        vectors = [self._looked_up(t, ids) for t, ids in zip(self.tokens, last, strict=True)]
         if states is not None:
             read = self.read_state((states - self.mean) / self.deviation)
             if self.gates:
                 read = read * (2 * torch.sigmoid(self.gate(vectors[0])))
             vectors.insert(0, read)
         if len(self.pairs):
-            vectors.append(self.pair_vectors(self._pair_rows(*last[:2])))
+            vectors.append(self._looked_up(self.pair_vectors, self._pair_rows(*last[:2])))
         z: Tensor = self.drop(functools.reduce(torch.add, vectors))
         return z
 
-    def _tables(self) -> list[Any]:
-        """The embeddings of tokens and of pairs."""
-        return [*self.tokens, *([self.pair_vectors] if len(self.pairs) else [])]
+    def _looked_up(self, table: Any, ids: Tensor) -> Tensor:
+        """Vectors of tokens or pairs; their gradient is sparse where no device waits for that."""
+        return functional.embedding(ids, table.weight, sparse=self.device.type == "cpu")
 
     def _attended(self, z: Tensor, lengths: Ints64) -> Tensor:
         """What z (n, width), of sequences of ``lengths``, becomes where it attends to others."""
