@@ -153,7 +153,7 @@ def peer_scores(
 def _accuracies(
     score: Callable[[Path], Scores], shards: Shards, blimp: Path, at: Path
 ) -> dict[str, Any]:
-    """Accuracies; a pair of which a sentence is left out counts as a tie."""
+    """Accuracies on minimal pairs; a pair with a sentence that the peer did not score is a tie."""
     pairs = read_pairs(blimp)
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
     text = at / "pairs.txt"

@@ -6,7 +6,7 @@ Random settings of the reservoir for three readouts and sizes, with and without 
 are judged by the perplexity of the last tenth of the training sentences, which the readout does not
 learn from, over the oracle's: all on the corpus of seed 0, the best quarter on those of seeds 1 and
 2 as well. The second corpora are not read. Rows go to ``reports/elman/search.csv``; a second run
-goes on where the first one stopped.
+resumes where the first one stopped.
 """
 
 # ruff: noqa: E402  (the kernels are chosen before numpy loads)

@@ -4,9 +4,9 @@
 import numba
 import numpy as np
 
-# Contexts are told apart by how often they were met (powers of two up to 2^7 and above) and by how
-# many classes follow them (1, 2, up to 4, up to 11, more); these by their count (1, 2, 3, 4, up to
-# 8, more).
+# Contexts are grouped by their total count (powers of two up to 2^7 and above) and by the number of
+# classes that follow them (1, 2, up to 4, up to 11, more); the classes by their own count (1, 2, 3,
+# 4, up to 8, more).
 N_TOTALS, N_SPREADS, N_COUNTS = 8, 5, 6
 
 

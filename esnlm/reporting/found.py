@@ -37,7 +37,7 @@ KINDS = {
     "benchmark": ("benchmark", "setting", "ours", "peer", "ratio", "unit"),
     "table": (),
 }
-#: CSVs too long to be shown, of which a report says only that they are there.
+#: CSVs too long to be shown: a report names them only.
 NOT_SHOWN = ("scores of pairs", "surprisals")
 #: Files that a report reads at most: more is a folder named by mistake.
 MOST_FILES = 1000
@@ -142,7 +142,7 @@ def _is_model(path: Path) -> bool:
         return False
     config = unchecked_config(path)
     ours = config.get("format") == MODEL.name or config.get("model_type") == "gpt2"
-    # Whoever reads a configuration that was cut is told so, not that nothing is there.
+    # A truncated configuration is reported as such, not as an empty folder.
     return ours or (not config and (path / WEIGHTS).is_file())
 
 

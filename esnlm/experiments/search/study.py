@@ -2,7 +2,7 @@
 
 The journal is Optuna's own file of lines: it needs no database, a torn last line loses nothing but
 its trial, and `optuna-dashboard` reads it. A resumed search takes the finished trials to a new
-journal and goes on from there: the trial that a kill interrupted has left no trace, its number is
+journal and resumes from there: the trial that a kill interrupted has left no trace, its number is
 given again, and each trial has a sampler seeded by its number, so that the trials are those of a
 search that nobody interrupted.
 """
@@ -31,7 +31,7 @@ from esnlm.storage.atomic import put_in_place
 JOURNAL = "study.journal"
 #: Facts that are digests.
 DIGESTS = ("space", "corpus", "held-out text")
-# What a trial fails by that its settings are to blame for; the search goes on. To Optuna it is
+# Errors that a trial's settings cause; the search continues after them. To Optuna the trial is
 # pruned, without a loss: TPE takes it for the worst, where failed trials would teach it nothing.
 _FAILURES = (ValueError, FloatingPointError, OverflowError, MemoryError)
 Evaluate = Callable[[Settings, Report | None], float]

@@ -51,7 +51,7 @@ class ClassifierReadout(StreamingReadout):
         s without held-out rows, between 0 and 1.
     patience : int, optional
         With held-out rows an `MLPClassifier` (adam or sgd) learns pass by pass: after so many
-        passes without a higher held-out likelihood it goes on from its best weights with 0.3 of
+        passes without a higher held-out likelihood it continues from its best weights with 0.3 of
         its learning rate, and with 0.09 of it. None: as its own ``fit`` does.
 
     Attributes
