@@ -50,7 +50,15 @@ for scaling in SCALINGS:
 # ----------
 # A delay line is memory and nothing else: each unit keeps the input of one step earlier.
 
-for topology in "random offsets ring small_world orthogonal diagonal delay_line".split():
+for topology in [
+    "random",
+    "offsets",
+    "ring",
+    "small_world",
+    "orthogonal",
+    "diagonal",
+    "delay_line",
+]:
     reservoir = Reservoir(
         N_UNITS, spectral_radius=0.95, input_scaling=0.01, degree=10, topology=topology,
         dtype="float64", random_state=0,
