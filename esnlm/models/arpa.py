@@ -51,7 +51,7 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
         ngrams = BackoffNgrams.of(ngrams)
     orders = range(1, ngrams.order + 1)
     if tokenizer is not None:
-        write_whole(f"{path}{TOKENIZER}", tokenizer.to_json())
+        write_whole(Path(f"{path}{TOKENIZER}"), tokenizer.to_json())
     with file_aside(Path(path)) as file:
 
         def put(lines: Iterable[str]) -> None:
