@@ -4,7 +4,7 @@ import math
 import os
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from esnlm.commands.options.common import finish, given, option_name
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards
@@ -12,6 +12,7 @@ from esnlm.commands.options.model import make_features, make_readout, make_reser
 from esnlm.commands.options.presets import with_preset
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train_network import train_network
+from esnlm.commands.train_parts import is_url, open_corpus, sharing
 from esnlm.commands.training_run import PassOptions, Running
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
@@ -54,10 +55,22 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
                 raise ValueError(f"{option_name(name)} needs --model NAME")
             status = _fit(text, corpus, options, record)
         if status == 0 and os.environ.get("RANK", "0") == "0":
-            named = {"training text": text, "held-out text": options.held_out}
+            named = {"held-out text": options.held_out}
+            if not is_url(text):
+                named["training text"] = text
             record.add({"data": {name: data_files(each) for name, each in named.items() if each}})
             record.save(options.out)
         return status
+
+
+class _Outcome(NamedTuple):
+    """The exit status of training, its last held-out loss, and the texts that it compares with."""
+
+    status: int
+    loss: float | None
+    held: "TokenStream | None"
+    stream: "TokenStream | None"
+    n_tokens: int
 
 
 def _fit(
@@ -68,6 +81,28 @@ def _fit(
 
     since = time.perf_counter()
     check_parts(options)
+    fit = _fit_in_parts if given(options.shared) else _fit_alone
+    status, loss, held, stream, n_tokens = fit(text, corpus, options, record)
+    if status:
+        return status
+    if held is not None and loss is not None and stream is not None:
+        with record.phase("score baselines"):
+            _compare(loss, stream, held, n_tokens, record)
+    minutes, seconds = divmod(round(time.perf_counter() - since), 60)
+    print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
+    if held is not None:
+        print(
+            "held-out text chooses penalties and stops, so its perplexity is no fresh test: score"
+            " a text that training has not seen"
+        )
+    finish(then=f"esnlm evaluate {options.out} TEXT")
+    return 0
+
+
+def _fit_alone(
+    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
+) -> _Outcome:
+    """In this process: at once, or in passes."""
     running = None
     if trains_in_passes(text, options):
         running = Running(options.out, options.passes, overwrite=options.overwrite)
@@ -83,28 +118,45 @@ def _fit(
         settle_penalty(model, stream, held, options)
     if running is not None:
         status, loss, held = _in_passes(model, stream, held, running, plan, record)
-        if status:
-            return status
-    else:
-        with record.phase("fit"):
-            model.fit(stream, held_out=held)
-        with record.phase("save"):
-            model.save(options.out)
-        print(f"{options.out}: {_summary(model)}")
-        with record.phase("score"):
-            loss = None if held is None else -model.score(held)
-    if held is not None and loss is not None:
-        with record.phase("score baselines"):
-            _compare(loss, stream, held, model.n_tokens_, record)
-    minutes, seconds = divmod(round(time.perf_counter() - since), 60)
-    print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
-    if held is not None:
-        print(
-            "held-out text chooses penalties and stops, so its perplexity is no fresh test: score"
-            " a text that training has not seen"
+        return _Outcome(status, loss, held, stream, model.n_tokens_)
+    with record.phase("fit"):
+        model.fit(stream, held_out=held)
+    with record.phase("save"):
+        model.save(options.out)
+    print(f"{options.out}: {_summary(model)}")
+    with record.phase("score"):
+        loss = None if held is None else -model.score(held)
+    return _Outcome(0, loss, held, stream, model.n_tokens_)
+
+
+def _fit_in_parts(
+    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
+) -> _Outcome:
+    """In parts that a cluster shares, or this process takes one after the other."""
+    from esnlm.models.baselines import MOST_TOKENS
+    from esnlm.models.parts_training import PartsTrainer
+
+    running = Running(options.out, options.passes, overwrite=options.overwrite)
+    with record.phase("read text"), phase("reading the text"):
+        parted = open_corpus(text, options)
+        model = make_model(options, len(parted.tokenizer), parted.tokenizer, corpus.reset)
+        model.use_tokenizer(parted.tokenizer)
+        named = options.held_out
+        held = model.tokenize(corpus.read(named, parted.tokenizer)) if named else None
+
+    def save() -> str:
+        model.save(options.out)
+        return _summary(model)
+
+    with sharing(options.shared.cluster) as reduce:
+        trainer = PartsTrainer(
+            model, parted, held, make_plan(options), n_parts=options.shared.parts, reduce=reduce
         )
-    finish(then=f"esnlm evaluate {options.out} TEXT")
-    return 0
+        record.add({"parts": len(trainer.parts), "corpus": parted.described()})
+        with record.phase("train in parts"):
+            status = running.run(trainer, save)
+    stream = parted.stream(MOST_TOKENS)
+    return _Outcome(status, trainer.last_score, trainer.held_out, stream, model.n_tokens_)
 
 
 def trains_in_passes(text: tuple[str, ...], options: TrainOptions) -> bool:

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import NewModel, group
 from esnlm.commands.options.corpus import CorpusOptions, HeldOut
 from esnlm.commands.options.model import ReadoutOptions, ReservoirOptions
-from esnlm.commands.options.values import Features, Pairs, Seed, integer, real
+from esnlm.commands.options.values import Cluster, Features, Pairs, Seed, integer, real
 from esnlm.commands.training_run import PassOptions
 
 
@@ -56,6 +56,19 @@ class NetworkOptions:
     """Any other setting of the training plan."""
 
 
+@group(
+    "Training in parts",
+    "Passes over shards are shared out in parts: ridge readouts, alone or factored, on one-hot or"
+    " spectral inputs. The model depends on --parts, not on who worked on them or how often.",
+)
+class SharedOptions:
+    """Parts of the corpus, and the workers that they are shared out to."""
+
+    cluster: Cluster = None
+    parts: Annotated[int | None, integer("P", 1)] = None
+    """Parts of the corpus (default with --cluster: 64, or one a chunk)."""
+
+
 @group()
 class TrainOptions:
     """Options of ``esnlm train``."""
@@ -80,4 +93,5 @@ class TrainOptions:
     reservoir: ReservoirOptions = ReservoirOptions()
     readout: ReadoutOptions = ReadoutOptions()
     passes: PassOptions = PassOptions()
+    shared: SharedOptions = SharedOptions()
     network: NetworkOptions = NetworkOptions()

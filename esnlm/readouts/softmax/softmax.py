@@ -121,6 +121,9 @@ class SoftmaxReadout(BufferedReadout):
         self._passes = SoftmaxPasses(survey, n_rows, self.n_passes, counts, self._rates())
         self._streaming = True
 
+    def added_up(self, number: int) -> Moments | None:
+        return None if self._passes is None else self._passes.survey
+
     def _sample(self, X: Array, codes: Ints) -> None:
         self._passes.survey.add(X, codes)
 

@@ -9,9 +9,11 @@ from sklearn.utils import check_random_state
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, blocks_rows, in_memory
 from esnlm.readouts.base.buffer import BUFFER, BufferedReadout
+from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.state_dict import saved, with_prefix
+from esnlm.utils.sums import Sums
 
 
 class TwoLevelReadout(BufferedReadout):
@@ -67,6 +69,20 @@ class TwoLevelReadout(BufferedReadout):
         if self._may_be_joint:
             self._learner = self._make_learner(n_rows, counts)
             self._streaming = True
+
+    def added_up(self, number: int) -> Moments | None:
+        learner = self._learner
+        if learner is None or (number > 0 and not learner.is_ridge):
+            return None
+        return learner.moments if learner.pilot is None else learner.pilot.moments
+
+    def sums(self, number: int) -> Sums:
+        sums, pairs = super().sums(number), self._trained.pair_counts
+        return sums if pairs is None else Sums(sums.plain, {**sums.keyed, "pairs": pairs.keyed})
+
+    def take_sums(self, number: int, sums: Sums) -> None:
+        super().take_sums(number, sums)
+        self._trained.took(sums)
 
     def _sample(self, X: Array, codes: Array) -> None:
         self._trained.survey(X, codes)

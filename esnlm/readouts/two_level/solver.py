@@ -20,6 +20,7 @@ from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shar
 from esnlm.readouts.two_level.word_softmax import WordSoftmax
 from esnlm.utils.arrays import Array, Floats32, Ints, Ints64
 from esnlm.utils.state_dict import Arrays, Stateful, saved
+from esnlm.utils.sums import Sums
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 
 # Learning rates of rows after the passes, relative to those of the first ones.
@@ -129,8 +130,19 @@ class TwoLevelLearner(Stateful):
     @property
     def n_passes(self) -> int:
         """Passes over the rows: one for ridge; more than were asked for where rows are few."""
-        all_ridge = self.settings.n_experts == 0 and not self.settings.softmax_words
-        return 1 if all_ridge else self.schedule.n_passes
+        return 1 if self.is_ridge else self.schedule.n_passes
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether classes and words are solved from moments, without steps."""
+        return self.settings.n_experts == 0 and not self.settings.softmax_words
+
+    def took(self, sums: Sums) -> None:
+        """Follow moments that were taken from ``sums``: those of the sample, or of all rows."""
+        if self.pair_counts is not None:
+            self.pair_counts.keyed = sums.keyed["pairs"]
+        if self.pilot is None and self.moments is not None:
+            self.n_seen, self.ridge_behind = self.moments.n, True
 
     def survey(self, X: Array, codes: Array) -> None:
         """Add rows X (n, n_columns), words (n,) to the pilot sample."""
