@@ -28,18 +28,22 @@ from esnlm.text.shuffling import ChunkOrder, target_counts
 from esnlm.utils.sums import Keyed, Reduce, Sums, reduce_here
 from esnlm.utils.threads import one_blas_thread
 
-#: Parts where no number is given, unless the corpus has fewer chunks.
-PARTS = 64
+#: Parts where no number is given, unless the corpus has fewer chunks; of steps, which fewer
+#: parts take more of one after the other.
+PARTS, PARTS_OF_STEPS = 64, 8
 
 
 class PartsTrainer(Trainer):
     """`Trainer` whose passes over prepared shards are shared out in parts.
 
-    It trains readouts whose passes are sums over rows (ridge, class-factored ridge) on one-hot or
-    spectral inputs. The state is zero where a part begins, as it is at every sentence of shards.
-    The result depends on the model, the corpus, the held-out stream, the plan and ``n_parts``
-    (default: `PARTS`, or as many as the corpus has chunks). ``reduce`` is told to work on parts;
-    default: in this process, one after the other.
+    Inputs are one-hot or spectral. The state is zero where a part begins, as it is at every
+    sentence of shards. Passes of ridge, alone or factored, and pilot samples are sums over rows,
+    the same for any number of parts but for rounding. Passes of softmax and low-rank readouts take
+    steps in rounds (`esnlm.readouts.base.averaging`): the more parts, the fewer steps one after
+    the other. The result depends on the model, the corpus, the held-out stream, the plan and
+    ``n_parts`` (default: `PARTS` or `PARTS_OF_STEPS`, but at most one a chunk).
+
+    ``reduce`` works on parts; default: in this process, one after the other.
     """
 
     def __init__(
@@ -53,20 +57,39 @@ class PartsTrainer(Trainer):
         reduce: Reduce = reduce_here,
     ) -> None:
         self.corpus, self._reduce = corpus, reduce
+        if model.reset != "sentence":
+            raise ValueError(f"shards hold sentences: reset must be sentence, got {model.reset}")
         self._take(model, corpus.n_rows, held_out, plan)
+        most = self._most_parts()
         chunks = -(-corpus.n_tokens // self.plan.chunk_tokens)
-        self.parts = corpus.parts(min(PARTS, chunks) if n_parts is None else n_parts)
+        self.parts = corpus.parts(min(most, chunks) if n_parts is None else n_parts)
 
-    def _draw(self) -> None:
-        """Draw the reservoir, and fit spectral features to the pairs that the parts counted."""
-        model = self.model
-        features = model.features
+    def _most_parts(self) -> int:
+        """How many parts there are by default; ValueError for what is not trained in parts."""
+        model, features = self.model, self.model.features
         fitted = features is None or hasattr(features, "embedding_")
         if not fitted and not isinstance(features, SpectralWordFeatures):
             raise ValueError(
                 f"{type(features).__name__} are learned from one token after the other, not in"
                 " parts: take SpectralWordFeatures, or train without parts"
             )
+        readout = clone(model.given_readout)
+        n_columns = model.given_reservoir.n_units + getattr(readout, "n_direct", 0)
+        readout.begin(np.arange(model.n_tokens_), n_columns, n_rows=self.n_rows)
+        if readout.added_up(1) is not None:
+            return PARTS
+        if not readout.share_steps(1):
+            raise ValueError(
+                f"{type(readout).__name__} is not trained in parts with these parameters: leave"
+                " out --parts and --cluster, or take another readout"
+            )
+        return PARTS_OF_STEPS
+
+    def _draw(self) -> None:
+        """Draw the reservoir, and fit spectral features to the pairs that the parts counted."""
+        model = self.model
+        features = model.features
+        fitted = features is None or hasattr(features, "embedding_")
         self._say("counting tokens")
         given = (model.n_tokens_, None if fitted else features)
         found = self._reduce("counts", _counted, given, self.parts, lambda part: None)
@@ -76,29 +99,37 @@ class PartsTrainer(Trainer):
             model.use_features(clone(features).fit_counts(_table(found, model.n_tokens_)))
 
     def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
-        """One chunk: the sums of pass ``number``, or of a sample of ``n_rows`` rows."""
+        """The sums of pass ``number``, or of a sample of ``n_rows`` rows; the changes of rounds.
+
+        In a round of a pass that takes steps, a copy of the readout learns a chunk of each part
+        from the same weights, and what they changed is averaged.
+        """
         readout = self.readout
-        if readout.added_up(number) is None:
-            raise ValueError(
-                f"{type(readout).__name__} takes steps in pass {number}, which is not shared out"
-                " in parts: train it without --parts and --cluster"
-            )
         if number != self._number:
             self._number, self._chunk = number, 0
-        self._n_chunks = 1
-        if self._chunk:  # a checkpoint holds it
-            return
+        name, self._n_chunks = "moments" if number else "sample", 1
+        if readout.added_up(number) is None:
+            readout.share_steps(len(self.parts))
+            longest = max(part.end - part.begin for part in self.parts)
+            name, self._n_chunks = f"pass {number}", -(-longest // self.plan.chunk_tokens)
         share = 1.0 if n_rows is None else min(1.0, n_rows / self.n_rows)
-        given = _Pass(_States.of(self.model), readout, number, share, self.plan, self.n_rows)
-        name = "moments" if number else "sample"
         self._say(f"pass {number} of {readout.training_passes}" if number else "reading a sample")
+        for chunk in range(self._chunk, self._n_chunks):
+            task = _Task(
+                _States.of(self.model), readout, number, chunk, self._n_chunks, share, self.plan,
+                self.n_rows,
+            )  # fmt: skip
+            before = self.tokens
 
-        def done(part: Part) -> None:
+            def done(part: Part, most: int = before + self.n_rows) -> None:
+                shown = part.n_rows // self._n_chunks if number else 0
+                self._bar.update(min(shown, max(0, self._n_tokens - self._bar.n)))
+
+            found = self._reduce(name, _learned, task, self.parts, done)
             if number:
-                self.tokens += part.n_rows
-                self._bar.update(part.n_rows)
-
-        yield self._reduce(name, _learned, given, self.parts, done)
+                self.tokens += int(found.plain["rows"])
+                self._bar.update(self.tokens - self._bar.n)
+            yield found
         self._say("solving")
 
     def _corpus_digest(self) -> str:
@@ -129,15 +160,38 @@ class _States:
 
 
 @dataclass(frozen=True)
-class _Pass:
-    """A pass, or for a ``share`` below one a sample, by copies of a readout that began it."""
+class _Task:
+    """What copies of a readout learn of their parts: chunk ``chunk`` of ``n_chunks``.
+
+    Of a pass that only adds up there is one chunk, of a sample a ``share`` of it.
+    """
 
     states: _States
     readout: StreamingReadout
     number: int
+    chunk: int
+    n_chunks: int
     share: float
     plan: TrainingPlan
     n_rows: int
+
+    def chunks(self, part: int, stream: TokenStream) -> Iterator[tuple[TokenStream, int]]:
+        """What is read of a part: all of it in its order, else sentences from all over it."""
+        n_tokens, at_once = len(stream.tokens), self.plan.chunk_tokens
+        rng = np.random.default_rng([self.plan.seed, self.number, part])
+        if self.readout.added_up(self.number) is None:
+            order = ChunkOrder(stream, -(-n_tokens // self.n_chunks), rng)
+            last = len(order) if self.chunk + 1 == self.n_chunks else self.chunk + 1
+            chosen = range(self.chunk, min(last, len(order)))
+        elif self.share == 1:
+            order = ChunkOrder(stream, at_once, None)
+            chosen = range(len(order))
+        else:
+            wanted = max(1, round(self.share * n_tokens))
+            order = ChunkOrder(stream, min(at_once, wanted), rng)
+            chosen = range(min(len(order), -(-wanted // at_once)))
+        for index in chosen:
+            yield from order.chunk(index)
 
 
 def _counted(given: tuple[int, SpectralWordFeatures | None], part: Part) -> Sums:
@@ -165,30 +219,21 @@ def _table(sums: Sums, n_tokens: int) -> scipy.sparse.csr_matrix:
     return scipy.sparse.csr_matrix((pairs.values[0], places), shape=(n_tokens, n_tokens))
 
 
-def _learned(given: _Pass, part: Part) -> Sums:
-    """What a part adds to the sums of a pass; ``given`` is left as it is."""
-    readout, stream, plan = deepcopy(given.readout), part.stream(), given.plan
-    moments = readout.added_up(given.number)
-    assert moments is not None, "the pass adds up"
-    moments.limit_to(part.n_rows / given.n_rows)
+def _learned(task: _Task, part: Part) -> Sums:
+    """What a part adds to the sums of a pass, or changes in a round; the task is left as it is."""
+    readout, stream = deepcopy(task.readout), part.stream()
+    moments, before = readout.added_up(task.number), None
+    if moments is None:
+        before = {name: a.copy() for name, a in readout.state_dict(training=True).items()}
+    else:
+        moments.limit_to(part.n_rows / task.n_rows)
     # One thread: sums in one order, whatever the machine.
     with one_blas_thread():
-        for chunk, washout in _chunks(stream, plan, given.share, given.number, part.number):
-            readout.read_chunk(given.number, given.states.blocks(chunk, washout))
-        return readout.sums(given.number)
-
-
-def _chunks(
-    stream: TokenStream, plan: TrainingPlan, share: float, number: int, part: int
-) -> Iterator[tuple[TokenStream, int]]:
-    """The chunks of a part in the order of the text; of a sample, sentences from all over it."""
-    rng, left = None, len(stream.tokens)
-    if share < 1:
-        rng, left = np.random.default_rng([plan.seed, number, part]), round(share * left)
-    order = ChunkOrder(stream, min(plan.chunk_tokens, max(1, left)), rng)
-    for index in range(len(order)):
-        if left <= 0:
-            return
-        for chunk, washout in order.chunk(index):
-            yield chunk, washout
-            left -= len(chunk.tokens)
+        n_rows = 0
+        for chunk, washout in task.chunks(part.number, stream):
+            readout.read_chunk(task.number, task.states.blocks(chunk, washout))
+            n_rows += chunk.n_predicted
+        if moments is None:
+            readout.end_part()
+        sums = readout.sums(task.number, before)
+    return Sums({**sums.plain, "rows": np.array(n_rows)}, sums.keyed)

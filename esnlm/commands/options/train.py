@@ -58,15 +58,18 @@ class NetworkOptions:
 
 @group(
     "Training in parts",
-    "Passes over shards are shared out in parts: ridge readouts, alone or factored, on one-hot or"
-    " spectral inputs. The model depends on --parts, not on who worked on them or how often.",
+    "Passes over shards are shared out in parts, on one-hot or spectral inputs. The model depends"
+    " on --parts, not on who worked on them or how often. Ridge readouts, alone or factored, are"
+    " those of one part but for rounding; softmax and lowrank ones learn a chunk of every part from"
+    " the same weights, and the changes are averaged.",
 )
 class SharedOptions:
     """Parts of the corpus, and the workers that they are shared out to."""
 
     cluster: Cluster = None
     parts: Annotated[int | None, integer("P", 1)] = None
-    """Parts of the corpus (default with --cluster: 64, or one a chunk)."""
+    """Parts of the corpus (default with --cluster: 64, or 8 of softmax and lowrank; one a chunk at
+    most)."""
 
 
 @group()

@@ -80,7 +80,7 @@ class Workers:
     """
 
     def __init__(self, client: "Client") -> None:
-        self._client = client
+        self.client = client
 
     def __call__(
         self,
@@ -94,7 +94,7 @@ class Workers:
         from distributed import as_completed
 
         of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
-        submit = partial(self._client.submit, pure=False)
+        submit = partial(self.client.submit, pure=False)
         # In a task, not scattered: it is there again where the workers that held it died.
         shared = submit(_unpacked, pickle.dumps((function, given)), key=f"given-{name} {of}")
         waiting: dict[Any, Any] = {}

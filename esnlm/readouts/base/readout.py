@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from esnlm.readouts.base.averaging import averaged, changes
 from esnlm.readouts.base.blocks import (
     ArrayBlocks,
     Block,
@@ -169,17 +170,29 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         """Moments of the rows of pass ``number``, where it does nothing but add them up."""
         return None
 
-    def sums(self, number: int) -> Sums:
-        """What pass ``number`` added up over the rows it read, those of a part."""
+    def share_steps(self, n_copies: int) -> bool:
+        """Prepare steps of so many copies, averaged by `averaging`; False where they cannot be."""
+        return False
+
+    def end_part(self) -> None:
+        """Learn the rows that wait: a copy that took steps has read its part."""
+
+    def sums(self, number: int, before: Arrays | None = None) -> Sums:
+        """What pass ``number`` added up over the rows read, or changed since ``before``."""
         moments = self.added_up(number)
-        assert moments is not None, "the pass adds up"
-        return moments.to_sums()
+        if moments is not None:
+            return moments.to_sums()
+        assert before is not None, "steps change what was before them"
+        return changes(before, self.state_dict(training=True))
 
     def take_sums(self, number: int, sums: Sums) -> None:
-        """Take the sums of all rows of pass ``number`` for those of the rows read."""
+        """Take the sums of all rows of pass ``number``, or the changes of all copies."""
         moments = self.added_up(number)
-        assert moments is not None, "the pass adds up"
-        moments.take(sums)
+        if moments is not None:
+            moments.take(sums)
+            return
+        before = self.state_dict(training=True)
+        self.load_state_dict(averaged(before, sums), training=True)
 
     def _sample(self, X: Array, codes: Ints) -> None:
         """Read a block of the pilot sample, whose rows come again in the first pass."""

@@ -42,6 +42,9 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
     def added_up(self, number: int) -> None:
         """Nothing: the states that a pass reads are normalised by `train`, not where it reads."""
 
+    def share_steps(self, n_copies: int) -> bool:
+        return False
+
     def _absorb(self, X: Array, codes: Ints) -> None:
         super()._absorb(normalised(X), codes)
 

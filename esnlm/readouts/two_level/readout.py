@@ -25,6 +25,7 @@ class TwoLevelReadout(BufferedReadout):
     _learned: ClassVar[Mapping[str, str]] = saved(joint="_learner", history="history_")
     random_state: int | np.random.RandomState | None
     _learner: TwoLevelLearner | None = None
+    _n_copies = 1
 
     @abstractmethod
     def _settings(self) -> TwoLevelSettings:
@@ -43,7 +44,7 @@ class TwoLevelReadout(BufferedReadout):
         """Set the learner's weights to the learned attributes, which were loaded."""
 
     def _start(self) -> None:
-        self._learner = None
+        self._learner, self._n_copies = None, 1
         self.history_: list[float] = []
 
     @property
@@ -63,7 +64,9 @@ class TwoLevelReadout(BufferedReadout):
 
     def _make_learner(self, n_rows: int, counts: Array | None) -> TwoLevelLearner:
         sizes = self.n_features_in_, len(self.classes_), n_rows
-        return TwoLevelLearner(self._settings(), self._assign, *sizes, counts)
+        learner = TwoLevelLearner(self._settings(), self._assign, *sizes, counts)
+        learner.n_copies = self._n_copies
+        return learner
 
     def _plan(self, n_rows: int, counts: Array | None) -> None:
         if self._may_be_joint:
@@ -76,8 +79,17 @@ class TwoLevelReadout(BufferedReadout):
             return None
         return learner.moments if learner.pilot is None else learner.pilot.moments
 
-    def sums(self, number: int) -> Sums:
-        sums, pairs = super().sums(number), self._trained.pair_counts
+    def share_steps(self, n_copies: int) -> bool:
+        if self._learner is None or self._learner.mixes_ridge:
+            return False
+        self._n_copies = self._learner.n_copies = n_copies
+        return True
+
+    def end_part(self) -> None:
+        self._trained.flush()
+
+    def sums(self, number: int, before: Arrays | None = None) -> Sums:
+        sums, pairs = super().sums(number, before), self._trained.pair_counts
         return sums if pairs is None else Sums(sums.plain, {**sums.keyed, "pairs": pairs.keyed})
 
     def take_sums(self, number: int, sums: Sums) -> None:
