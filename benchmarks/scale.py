@@ -106,7 +106,11 @@ def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     yield row("held-out loss", f"{setting}, one process", single, unit="nats")
     yield row("processor time", f"{setting}, one process", seconds, unit="s")
     for n in args.parts:
-        loss, seconds, steps = train(lambda m, n=n: PartsTrainer(m, corpus, held, n_parts=n))
+
+        def shared(model: LanguageModel, n: int = n) -> Trainer:
+            return PartsTrainer(model, corpus, held, n_parts=n)
+
+        loss, seconds, steps = train(shared)
         name = f"{setting}, {n} parts, {steps} rounds"
         yield row("held-out loss", name, loss, single, "nats")
         yield row("processor time", name, seconds, unit="s")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
@@ -22,6 +23,7 @@ from esnlm import (
     LanguageModel,
     LowRankReadout,
     MixtureOfExpertsReadout,
+    NgramLanguageModel,
     Reservoir,
     RidgeReadout,
     SoftmaxReadout,
@@ -380,3 +382,51 @@ def test_items_are_added_in_the_order_of_their_numbers() -> None:
     done: list[str] = []
     found = reduce_here("letters", lambda given, item: given + item, "-", "abc", done.append)
     assert (found, done) == ("-a-b-c", ["a", "b", "c"])
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_ngrams_of_parts_are_those_of_the_text(shards: Path, order: int) -> None:
+    whole = NgramLanguageModel(order, Shards(shards).tokenizer).fit(Shards(shards).stream())
+    parted = NgramLanguageModel(order).fit_parts(PartedCorpus(shards), 7)
+    (_, expected), (_, found) = whole._contents(), parted._contents()
+    assert found[_WEIGHTS].keys() == expected[_WEIGHTS].keys()
+    for name, array in expected[_WEIGHTS].items():
+        assert np.array_equal(found[_WEIGHTS][name], array)
+
+
+def test_the_command_counts_ngrams_on_a_cluster(shards: Path, cluster: Any, tmp_path: Path) -> None:
+    for name, more in (("a", []), ("b", ["--cluster", cluster.scheduler_address])):
+        out = str(tmp_path / name)
+        assert main(["ngram", str(shards), "--out", out, "--order", "3", *more]) == 0
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_scores_of_many_texts_are_those_of_one_process(
+    shards: Path, cluster: Any, tmp_path: Path
+) -> None:
+    model, address = tmp_path / "model", cluster.scheduler_address
+    words = f"train {shards.parent / 'text'} --out {model} --units 20 --readout ridge".split()
+    assert main([*words, "--tokenizer", "word"]) == 0
+    lines = (shards.parent / "text").read_text().splitlines()
+    texts = [tmp_path / f"text{number}" for number in range(3)]
+    for number, path in enumerate(texts):
+        path.write_text("\n".join(lines[number::50]))
+    for name, more in (("a", []), ("b", ["--cluster", address])):
+        csvs = [
+            "--csv",
+            tmp_path / f"{name}.csv",
+            "--surprisal-csv",
+            tmp_path / f"{name}-words.csv",
+        ]
+        assert main(list(map(str, ["evaluate", model, *texts, shards, *more, *csvs[:2]]))) == 0
+        assert main(list(map(str, ["evaluate", model, *texts, *more, *csvs[2:]]))) == 0
+        pairs = ["blimp", model, "--data", tmp_path / "pairs.jsonl", "--pairs-csv"]
+        (tmp_path / "pairs.jsonl").write_text(
+            '{"sentence_good": "w1 w2 w3", "sentence_bad": "w3 w1 w1", "UID": "order",'
+            ' "linguistics_term": "order", "pairID": "0"}\n'
+        )
+        assert main(list(map(str, [*pairs, tmp_path / f"{name}-pairs.csv", *more]))) == 0
+    for kind in (".csv", "-words.csv", "-pairs.csv"):
+        alone, shared = (pd.read_csv(tmp_path / f"{name}{kind}") for name in "ab")
+        pd.testing.assert_frame_equal(alone, shared, rtol=1e-5)

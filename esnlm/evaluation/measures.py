@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
@@ -34,7 +34,8 @@ class Evaluation:
     ``models``: one with a tokenizer, or two that read text alike. ``names``: theirs in the rows.
     ``split``: what a document of a text is; see `esnlm.text.corpus.TextCorpus`. ``weight``: with
     two models, share of the first in the interpolation, which is a third row. ``verbose`` shows
-    progress on standard error if it is a terminal.
+    progress on standard error if it is a terminal. ``elsewhere`` gives the `parts` of each path
+    that others scored.
     """
 
     models: Sequence[Any]
@@ -43,6 +44,7 @@ class Evaluation:
     _: KW_ONLY
     weight: float | None = None
     verbose: bool = False
+    elsewhere: Callable[[str], Iterable[Scored]] | None = None
 
     def __post_init__(self) -> None:
         if self.weight is not None:
@@ -80,7 +82,7 @@ class Evaluation:
         with progress_bar(
             self.verbose, unit="tok", unit_scale=True, leave=False, desc="scoring"
         ) as bar:
-            for part in self.parts(path):
+            for part in (self.elsewhere or self.parts)(path):
                 predicted = part.stream.tokens[part.predicted]
                 sums.update(
                     n_tokens=len(predicted),

@@ -7,7 +7,8 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import NewModel, group
 from esnlm.commands.options.corpus import CorpusOptions, HeldOut
 from esnlm.commands.options.model import ReadoutOptions, ReservoirOptions
-from esnlm.commands.options.values import Cluster, Features, Pairs, Seed, integer, real
+from esnlm.commands.options.shared import SharedOptions
+from esnlm.commands.options.values import Features, Pairs, Seed, integer, real
 from esnlm.commands.training_run import PassOptions
 
 
@@ -54,22 +55,6 @@ class NetworkOptions:
     """Sort sentences by length within K batches, which saves padding."""
     plan: Pairs = ()
     """Any other setting of the training plan."""
-
-
-@group(
-    "Training in parts",
-    "Passes over shards are shared out in parts, on one-hot or spectral inputs. The model depends"
-    " on --parts, not on who worked on them or how often. Ridge readouts, alone or factored, are"
-    " those of one part but for rounding; softmax and lowrank ones learn a chunk of every part from"
-    " the same weights, and the changes are averaged.",
-)
-class SharedOptions:
-    """Parts of the corpus, and the workers that they are shared out to."""
-
-    cluster: Cluster = None
-    parts: Annotated[int | None, integer("P", 1)] = None
-    """Parts of the corpus (default with --cluster: 64, or 8 of softmax and lowrank; one a chunk at
-    most)."""
 
 
 @group()

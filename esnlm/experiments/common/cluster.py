@@ -4,7 +4,7 @@ import logging
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from itertools import count
@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from esnlm.experiments.common.subprocess_run import interrupts_blocked
 from esnlm.utils.messages import log
+from esnlm.utils.progress import phase
 from esnlm.utils.sums import in_pairs
 from esnlm.utils.threads import available_cores
 from esnlm.utils.version import __version__
@@ -82,6 +83,34 @@ class Workers:
     def __init__(self, client: "Client") -> None:
         self.client = client
 
+    def map(
+        self, name: str, function: Callable[[Any, Any], T], given: Any, items: Sequence[Any]
+    ) -> Iterator[T]:
+        """``function(given, item)`` of each item, in their order; later ones wait on workers."""
+        shared, tasks = self._submitted(name, function, given, items)
+        try:
+            while tasks:
+                found = _result(tasks[0].result)
+                tasks.pop(0).release()
+                yield found
+        finally:
+            for future in (shared, *tasks):
+                future.release()
+
+    def _submitted(
+        self, name: str, function: Callable[[Any, Any], Any], given: Any, items: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
+        """What every task is given, and the tasks of the items."""
+        of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
+        submit = partial(self.client.submit, pure=False)
+        # In a task, not scattered: it is there again where the workers that held it died.
+        shared = submit(_unpacked, pickle.dumps((function, given)), key=f"given-{name} {of}")
+        tasks = [
+            submit(_worked, f"{name} part {n}", shared, item, key=f"{name}-part {n} of {of}")
+            for n, item in enumerate(items, start=1)
+        ]
+        return shared, tasks
+
     def __call__(
         self,
         name: str,
@@ -93,24 +122,17 @@ class Workers:
         """``function(given, item)`` of each item, added in pairs as `in_pairs` says."""
         from distributed import as_completed
 
-        of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
-        submit = partial(self.client.submit, pure=False)
-        # In a task, not scattered: it is there again where the workers that held it died.
-        shared = submit(_unpacked, pickle.dumps((function, given)), key=f"given-{name} {of}")
-        waiting: dict[Any, Any] = {}
-        n_adds = count(1)
-
-        def leaf(number: int) -> Any:
-            key = f"{name}-part {number + 1} of {of}"
-            future = submit(_worked, f"{name} part {number + 1}", shared, items[number], key=key)
-            waiting[future] = items[number]
-            return future
+        shared, tasks = self._submitted(name, function, given, items)
+        run, n_adds = uuid4().hex, count(1)
 
         def add(a: Any, b: Any) -> Any:
             # Before parts that wait, lest their sums be held all at once.
-            return submit(_added, a, b, key=f"reduce-{name} {next(n_adds)} of {of}", priority=1)
+            key = f"reduce-{name} {next(n_adds)}-{run}"
+            return self.client.submit(_added, a, b, key=key, pure=False, priority=1)
 
-        total = in_pairs(len(items), leaf, add)
+        total = in_pairs(len(items), tasks.__getitem__, add)
+        waiting = dict(zip(tasks, items, strict=True))
+        tasks.clear()
         try:
             for future in as_completed(list(waiting)):
                 if future.status != "finished":
@@ -161,7 +183,9 @@ def _result(get: Callable[[], Any]) -> Any:
 @contextmanager
 def workers(cluster: str) -> Iterator[Workers]:
     """The workers of a cluster, which may have any number of threads and start no process."""
-    with _connected(cluster, starts_processes=False) as client:
+    with ExitStack() as stack:
+        with phase("starting workers"):
+            client = stack.enter_context(_connected(cluster, starts_processes=False))
         yield Workers(client)
 
 
