@@ -7,7 +7,7 @@ the number of parts, and neither on who learned from which nor on how often.
 """
 
 from collections.abc import Iterable, Iterator
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -113,10 +113,11 @@ class PartsTrainer(Trainer):
             longest = max(part.end - part.begin for part in self.parts)
             name, self._n_chunks = f"pass {number}", -(-longest // self.plan.chunk_tokens)
         share = 1.0 if n_rows is None else min(1.0, n_rows / self.n_rows)
+        states = _States.of(self.model)
         self._say(f"pass {number} of {readout.training_passes}" if number else "reading a sample")
         for chunk in range(self._chunk, self._n_chunks):
             task = _Task(
-                _States.of(self.model), readout, number, chunk, self._n_chunks, share, self.plan,
+                states, readout, number, chunk, self._n_chunks, share, self.plan,
                 self.n_rows,
             )  # fmt: skip
             before = self.tokens
@@ -152,9 +153,15 @@ class _States:
     @classmethod
     def of(cls, model: LanguageModel) -> "_States":
         n_last = model.n_columns_ - model.reservoir_.n_units
-        return cls(model.reservoir_, model.features_, model.n_streams, n_last)
+        reservoir, features = copy(model.reservoir_), copy(model.features_)
+        reservoir.forget_drives()
+        if features is not None:
+            features.embedding_ = features.embedding_.view()
+        return cls(reservoir, features, model.n_streams, n_last)
 
     def blocks(self, stream: TokenStream, washout: int) -> StateBlocks:
+        if self.features is not None:  # one table of drives for all chunks
+            self.features.embedding_.setflags(write=False)
         parts = self.reservoir, stream, self.features
         return StateBlocks(*parts, self.n_streams, False, washout, self.n_last)
 

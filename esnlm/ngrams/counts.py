@@ -7,6 +7,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from esnlm.utils.sums import union
+
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.integer[Any]]
 
@@ -77,7 +79,7 @@ class NgramCounts:
         return cls(n_tokens, keys, at_start, np.bincount(ending, minlength=len(keys[-1])))
 
     def __add__(self, other: Self) -> Self:
-        made: list[Ints] = [np.union1d(self.keys[0], other.keys[0])]
+        made: list[Ints] = [union(self.keys[0], other.keys[0])]
         places = [np.searchsorted(made[0], each.keys[0]) for each in (self, other)]
         at_start = []
         for k in range(1, len(self.keys)):
@@ -86,7 +88,7 @@ class NgramCounts:
                 for i, where in enumerate(places):
                     contexts, tokens = np.divmod(keys[i], self.n_tokens)
                     keys[i] = where[contexts] * self.n_tokens + tokens
-            made.append(np.union1d(*keys))
+            made.append(union(*keys))
             places = [np.searchsorted(made[-1], each) for each in keys]
             if 0 < k < len(self.keys) - 1:
                 both = self.at_start[k - 1], other.at_start[k - 1]

@@ -12,6 +12,17 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 
 
+def union(a: Ints, b: Ints) -> Ints:
+    """The distinct numbers of two sorted arrays, sorted: runs are merged, not sorted anew.
+
+    >>> union(np.array([1, 4]), np.array([2, 4]))
+    array([1, 2, 4])
+    """
+    both = np.concatenate((a, b))
+    both.sort(kind="stable")
+    return both[np.append(True, both[1:] != both[:-1])[: len(both)]]
+
+
 @dataclass(frozen=True)
 class Keyed:
     """Rows of ``values``, arrays (k, ...) each, by sorted ``keys`` (k,); rows left out are zero.
@@ -25,7 +36,7 @@ class Keyed:
     values: Sequence[Array]
 
     def __add__(self, other: "Keyed") -> "Keyed":
-        keys = np.union1d(self.keys, other.keys)
+        keys = union(self.keys, other.keys)
         here, there = (np.searchsorted(keys, each.keys) for each in (self, other))
         values = []
         for a, b in zip(self.values, other.values, strict=True):
