@@ -50,7 +50,10 @@ for scaling in SCALINGS:
 # ----------
 # A delay line is memory and nothing else: each unit keeps the input of one step earlier.
 
-for topology in ("random", "offsets", "ring", "small_world", "orthogonal", "delay_line"):
+topologies = (
+    "random", "offsets", "ring", "small_world", "orthogonal", "diagonal", "delay_line",
+)  # fmt: skip
+for topology in topologies:
     reservoir = Reservoir(
         N_UNITS, spectral_radius=0.95, input_scaling=0.01, degree=10, topology=topology,
         dtype="float64", random_state=0,

@@ -40,6 +40,14 @@ def test_delay_line_has_the_radius_as_weight_and_no_eigenvalue():
     np.testing.assert_array_equal(matrix.toarray(), np.diag(np.full(4, 0.5), -1))
 
 
+@pytest.mark.parametrize("radius", [0.0, 0.5])
+def test_diagonal_units_are_driven_by_themselves_alone(radius):
+    matrix, measured = made("diagonal", 5, radius=radius)
+    assert measured == radius
+    np.testing.assert_array_equal(matrix.toarray(), radius * np.eye(5))
+    assert matrix.nnz == 5  # so that it costs as much as a degree of 1, with any radius
+
+
 @pytest.mark.parametrize("n_units", [1, 2, 3])
 @pytest.mark.parametrize("topology", weights.TOPOLOGIES)
 def test_the_smallest_reservoirs(topology, n_units):
@@ -81,7 +89,7 @@ def test_same_seed_same_weights():
     for topology in TOPOLOGIES:
         first, second = made(topology)[0], made(topology)[0]
         np.testing.assert_array_equal(first.toarray(), second.toarray())
-        if topology != "ring":
+        if topology not in ("ring", "diagonal"):  # which draw nothing
             assert (first.toarray() != made(topology, seed=4)[0].toarray()).any()
 
 

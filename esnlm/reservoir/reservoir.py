@@ -69,10 +69,11 @@ class Reservoir(
         order drawn by the seed.
     activation : {"tanh", "relu", "identity"}
         In float32, tanh is a rational function with an error of 3e-7.
-    topology : {"random", "offsets", "ring", "small_world", "orthogonal", "delay_line"}
+    topology : {"random", "offsets", "ring", "small_world", "orthogonal", "diagonal", "delay_line"}
         ``offsets`` connects unit i to units (i + s_k) mod n_units for ``degree`` random offsets:
-        faster than ``random``, every read being contiguous. The others are
-        reservoirpy's generators.
+        faster than ``random``, every read being contiguous. ``diagonal`` connects each unit to
+        itself alone, with the radius as weight; with a radius of 0 units are leaky traces of their
+        inputs. The others are reservoirpy's generators.
     bias_scaling : float
         Standard deviation of the Gaussian bias.
     input_degree : int, optional

@@ -259,10 +259,12 @@ _TOPOLOGIES: dict[str, Callable[[int, int, np.random.Generator], Any]] = {
     "ring": lambda n_units, degree, rng: reservoirpy.mat_gen.ring(n_units, n_units),
     "small_world": _small_world,
     "orthogonal": _orthogonal,
+    "diagonal": lambda n_units, degree, rng: scipy.sparse.identity(n_units, format="csr"),
 }
 _ANALYTIC: dict[str, Callable[[Any], float]] = {
     "ring": _ring_radius,
     "orthogonal": _orthogonal_radius,
+    "diagonal": lambda weights: float(abs(weights).max()),
     "delay_line": lambda weights: 0.0,
 }
 TOPOLOGIES: tuple[str, ...] = (*_TOPOLOGIES, "delay_line")

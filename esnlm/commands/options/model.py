@@ -31,7 +31,8 @@ class WeightOptions:
     """Parameters of `esnlm.Reservoir` that say how weights are drawn and used."""
 
     topology: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """offsets (default), random, ring, small_world, orthogonal or delay_line."""
+    """offsets (default), random, ring, small_world, orthogonal, diagonal (no coupling between
+    units) or delay_line."""
     spectral_radius: Annotated[float | None, real("R")] = None
     """Of the recurrent weights (default: 0.97)."""
     input_scaling: Annotated[float | None, real("S")] = None
