@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from esnlm import (
@@ -55,6 +56,10 @@ READOUTS: dict[str, Any] = {
     "low rank": LowRankReadout(8, n_direct=2, n_pairs=20, random_state=0),
     "factored": ClassFactoredReadout(3, solver="joint", random_state=0),
     "experts": ClassFactoredReadout(3, class_readout="moe", solver="joint", random_state=0),
+}
+READOUTS |= {
+    kind: MixtureOfExpertsReadout(2, experts=kind.split()[0], max_iter=6, random_state=0)
+    for kind in ("softmax experts", "linear experts")
 }
 STEPS = ["softmax", "low rank", "factored", "experts"]
 
@@ -190,7 +195,22 @@ def test_rounds_of_one_part_learn_as_one_process_does(shards: Path, readout: str
     assert others[1] > of_one - 0.1
 
 
-@pytest.mark.parametrize("readout", ["sampled ridge", "factored ridge", "softmax", "low rank"])
+@pytest.mark.parametrize("kind", ["softmax", "linear"])
+def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> None:
+    corpus, stream = PartedCorpus(shards), Shards(shards).stream()
+    model = model_of(corpus, f"{kind} experts")
+    PartsTrainer(model, corpus, stream, PLAN, n_parts=5).run()
+    states = model.states_of(stream)
+    blocks = [(X.copy(), y.copy()) for X, y in states]
+    alone = clone(READOUTS[f"{kind} experts"])
+    alone.fit_blocks(blocks, np.arange(model.n_tokens_), blocks)
+    found, expected = model.readout_.monitor_, alone.monitor_
+    assert len(found.penalised) == len(expected.penalised) > 3
+    assert np.allclose(found.penalised, expected.penalised, rtol=1e-3)
+    assert np.allclose(found.held_out, expected.held_out, rtol=1e-3)
+
+
+@pytest.mark.parametrize("readout", ["factored ridge", "low rank", "softmax experts"])
 def test_the_bytes_do_not_depend_on_workers(shards: Path, cluster: Any, readout: str) -> None:
     from esnlm.experiments.common.cluster import workers
 
@@ -346,7 +366,6 @@ def test_what_takes_one_step_after_the_other_is_refused(shards: Path) -> None:
         trained(shards, features=WordFeatures(2, random_state=0))
     corpus = PartedCorpus(shards)
     for readout in (
-        MixtureOfExpertsReadout(2),
         ClassFactoredReadout(3, word_readout="ridge", solver="joint"),
         ClassFactoredReadout(3, solver="separate"),
         TokenGatedReadout(),

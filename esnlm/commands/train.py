@@ -141,6 +141,7 @@ def _fit_in_parts(
         parted = open_corpus(text, options.corpus, options.shared)
         model = make_model(options, len(parted.tokenizer), parted.tokenizer, corpus.reset)
         model.use_tokenizer(parted.tokenizer)
+        penalty_by_length(model, parted.n_tokens, options)
         named = options.held_out
         held = model.tokenize(corpus.read(named, parted.tokenizer)) if named else None
 
@@ -204,11 +205,9 @@ def settle_penalty(
     options: TrainOptions,
 ) -> None:
     """Set the penalty, where it is left open: by the length of the text, or by held-out text."""
-    readout, kind = options.readout, type(model.readout).__name__
-    if readout.alpha is not None or "alpha" in dict(readout.option):
+    kind = type(model.readout).__name__
+    if not penalty_by_length(model, len(stream.tokens), options):
         return
-    if kind == "LowRankReadout" and len(stream.tokens) <= _SHORT:
-        model.given_readout.set_params(alpha=_PENALTY_OF_SHORT)
     if held is not None and kind in _PENALISED and len(stream.tokens) <= _TRIED_TOKENS:
         from esnlm.models.penalty import chosen_penalty
 
@@ -217,6 +216,15 @@ def settle_penalty(
         model.given_readout.set_params(alpha=best)
         tried = ", ".join(f"{alpha:g}: {math.exp(loss):.4g}" for alpha, loss in losses.items())
         log.info(f"--alpha {best:g} by the held-out text (perplexities in trials, {tried})")
+
+
+def penalty_by_length(model: "LanguageModel", n_tokens: int, options: TrainOptions) -> bool:
+    """Whether the penalty is left open; sets that of the low-rank readout for short texts."""
+    if options.readout.alpha is not None or "alpha" in dict(options.readout.option):
+        return False
+    if type(model.readout).__name__ == "LowRankReadout" and n_tokens <= _SHORT:
+        model.given_readout.set_params(alpha=_PENALTY_OF_SHORT)
+    return True
 
 
 def _in_passes(

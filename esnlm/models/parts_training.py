@@ -6,11 +6,12 @@ and returns sums, which are added in the tree of `esnlm.utils.sums.in_pairs`. So
 the number of parts, and neither on who learned from which nor on how often.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -20,6 +21,7 @@ from esnlm.models.parts import Part, PartedCorpus
 from esnlm.models.reservoir import LanguageModel
 from esnlm.models.states import StateBlocks
 from esnlm.models.training import Trainer, TrainingPlan
+from esnlm.readouts.base.blocks import Blocks
 from esnlm.readouts.base.readout import Block, StreamingReadout
 from esnlm.reservoir.spectral_features import SpectralWordFeatures
 from esnlm.text.corpus import TokenStream
@@ -27,6 +29,8 @@ from esnlm.text.shards import ShardsError
 from esnlm.text.shuffling import ChunkOrder, target_counts
 from esnlm.utils.sums import Keyed, Reduce, Sums, reduce_here
 from esnlm.utils.threads import one_blas_thread
+
+T = TypeVar("T")
 
 #: Parts where no number is given, unless the corpus has fewer chunks; of steps, which fewer
 #: parts take more of one after the other.
@@ -120,11 +124,10 @@ class PartsTrainer(Trainer):
                 states, readout, number, chunk, self._n_chunks, share, self.plan,
                 self.n_rows,
             )  # fmt: skip
-            before = self.tokens
 
-            def done(part: Part, most: int = before + self.n_rows) -> None:
+            def done(part: Part) -> None:
                 shown = part.n_rows // self._n_chunks if number else 0
-                self._bar.update(min(shown, max(0, self._n_tokens - self._bar.n)))
+                self._bar.update(min(shown, self._n_tokens - self._bar.n))
 
             found = self._reduce(name, _learned, task, self.parts, done)
             if number:
@@ -132,6 +135,11 @@ class PartsTrainer(Trainer):
                 self._bar.update(self.tokens - self._bar.n)
             yield found
         self._say("solving")
+
+    def share(self, name: str, function: Callable[[Blocks], T]) -> T:
+        """The sum of ``function(blocks)`` over the parts, for readouts that iterate over rows."""
+        given = _States.of(self.model), self.plan, function
+        return self._reduce(name, _applied, given, self.parts, lambda part: None)
 
     def _corpus_digest(self) -> str:
         return self.corpus.described()
@@ -244,3 +252,13 @@ def _learned(task: _Task, part: Part) -> Sums:
             readout.end_part()
         sums = readout.sums(task.number, before)
     return Sums({**sums.plain, "rows": np.array(n_rows)}, sums.keyed)
+
+
+def _applied(given: tuple[_States, TrainingPlan, Callable[[Blocks], T]], part: Part) -> T:
+    """A function of the blocks of a part, in the order of the text."""
+    states, plan, function = given
+    order = ChunkOrder(part.stream(), plan.chunk_tokens, None)
+    chunks = chain.from_iterable(order.chunk(index) for index in range(len(order)))
+    blocks = (states.blocks(chunk, washout) for chunk, washout in chunks)
+    with one_blas_thread():
+        return function(chain.from_iterable(blocks))

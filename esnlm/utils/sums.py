@@ -6,13 +6,13 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from esnlm.utils.arrays import Array, Arrays, Ints
+from esnlm.utils.arrays import Array, Arrays, Tokens
 
 T = TypeVar("T")
 Item = TypeVar("Item")
 
 
-def union(a: Ints, b: Ints) -> Ints:
+def union(a: Tokens, b: Tokens) -> Tokens:
     """The distinct numbers of two sorted arrays, sorted: runs are merged, not sorted anew.
 
     >>> union(np.array([1, 4]), np.array([2, 4]))
@@ -32,7 +32,7 @@ class Keyed:
     ([1, 4], [2, 8])
     """
 
-    keys: Ints
+    keys: Tokens
     values: Sequence[Array]
 
     def __add__(self, other: "Keyed") -> "Keyed":
@@ -72,6 +72,20 @@ class Sums:
 
     def __sizeof__(self) -> int:
         return self.nbytes
+
+
+@dataclass(frozen=True)
+class Total:
+    """Numbers and arrays that are added place by place in double precision; None stays None."""
+
+    values: tuple[Any, ...]
+
+    def __add__(self, other: "Total") -> "Total":
+        pairs = zip(self.values, other.values, strict=True)
+        return Total(tuple(None if a is None else np.add(a, b, dtype=float) for a, b in pairs))
+
+    def __sizeof__(self) -> int:
+        return sum(int(np.asarray(value).nbytes) for value in self.values)
 
 
 class Reduce(Protocol):

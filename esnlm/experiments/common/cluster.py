@@ -101,10 +101,12 @@ class Workers:
         self, name: str, function: Callable[[Any, Any], Any], given: Any, items: Sequence[Any]
     ) -> tuple[Any, list[Any]]:
         """What every task is given, and the tasks of the items."""
+        import cloudpickle
+
         of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
         submit = partial(self.client.submit, pure=False)
         # In a task, not scattered: it is there again where the workers that held it died.
-        shared = submit(_unpacked, pickle.dumps((function, given)), key=f"given-{name} {of}")
+        shared = submit(_unpacked, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
         tasks = [
             submit(_worked, f"{name} part {n}", shared, item, key=f"{name}-part {n} of {of}")
             for n, item in enumerate(items, start=1)
