@@ -422,7 +422,9 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(capsys):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert (out, err) == ("", "esnlm: interrupted\n")
+    (line,) = err.splitlines()
+    assert out == ""
+    assert line.partition(": nothing is saved. With")[0] == "esnlm: interrupted"
     assert not [path for path in Path.cwd().iterdir() if path.name.lstrip(".").startswith("m")]
 
 
@@ -470,6 +472,19 @@ def test_training_by_names_of_tokenizers_with_sizes(capsys):
     capsys.readouterr()
     assert main(both) == 2
     assert "has a size: leave out --vocab-size" in capsys.readouterr().err
+
+
+def test_an_interrupted_fit_says_that_nothing_is_saved(capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("esnlm.LanguageModel.fit", interrupted)
+    assert main(["train", "text", "--out", "m", "--units", "5"]) == 130
+    assert "nothing is saved. With --checkpoint-every MINUTES" in capsys.readouterr().err
+    assert not Path("m").exists()
+    monkeypatch.undo()
+    assert main(["train", "text", "--out", "m", "--units", "5", "--resume"]) == 0
+    assert "no checkpoint to resume from: training begins anew" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_names_the_command_that_goes_on(capsys, monkeypatch):
