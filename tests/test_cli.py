@@ -478,11 +478,11 @@ def test_an_interrupted_fit_says_that_nothing_is_saved(capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("esnlm.LanguageModel.fit", interrupted)
-    assert main(["train", "text", "--out", "m", "--units", "5"]) == 130
+    with monkeypatch.context() as patched:
+        patched.setattr("esnlm.LanguageModel.fit", interrupted)
+        assert main(["train", "text", "--out", "m", "--units", "5"]) == 130
     assert "nothing is saved. With --checkpoint-every MINUTES" in capsys.readouterr().err
     assert not Path("m").exists()
-    monkeypatch.undo()
     assert main(["train", "text", "--out", "m", "--units", "5", "--resume"]) == 0
     assert "no checkpoint to resume from: training begins anew" in capsys.readouterr().err
 
