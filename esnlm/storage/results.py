@@ -4,13 +4,15 @@ One rule for all: a row that fits is added, all else is refused unless it is to 
 """
 
 import csv
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from esnlm.storage.atomic import file_aside, is_plain, locked
-from esnlm.utils.messages import log
+
+_log = logging.getLogger("esnlm")
 
 
 @contextmanager
@@ -54,7 +56,7 @@ def results(
                     f"{path} exists{what}: choose another name, or pass --overwrite"
                 )
             if not overwrite and path.is_file() and path.stat().st_size:
-                log.info(f"{path} is there: rows are added to it")
+                _log.info(f"{path} is there: rows are added to it")
         yield
 
 
