@@ -18,7 +18,7 @@ def judges(paths: Sequence[Path], weight: float | None, device: str | None) -> J
 @contextmanager
 def texts(cluster: str, given: Judges, split: str, paths: Sequence[str]) -> Iterator[Any]:
     """A function to the scored parts of each path, which are asked for in their order."""
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     with workers(cluster) as found:
         whole = [str(Path(path).absolute()) for path in paths]
@@ -35,7 +35,7 @@ def batches(
 
 @contextmanager
 def _batches(cluster: str, given: Judges) -> Iterator[Callable[..., Any]]:
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     with workers(cluster) as found:
 
