@@ -18,7 +18,7 @@ from typing import Any
 from _report import report, row
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir, RidgeReadout, SpectralWordFeatures
-from esnlm.experiments.common.cluster import Workers, workers
+from esnlm.experiments.common.workers import Workers, workers
 from esnlm.models.parts import PartedCorpus
 from esnlm.models.parts_training import PartsTrainer
 from esnlm.models.training import Trainer, TrainingPlan

@@ -212,7 +212,7 @@ def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> N
 
 @pytest.mark.parametrize("readout", ["factored ridge", "low rank", "softmax experts"])
 def test_the_bytes_do_not_depend_on_workers(shards: Path, cluster: Any, readout: str) -> None:
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     expected = trained(shards, readout)
     assert trained(shards, readout, 6) != expected
@@ -233,7 +233,7 @@ def slowly(given: Any, part: Any) -> Any:
 def test_killed_workers_change_nothing(
     shards: Path, cluster: Any, n_runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     dice = random.Random(n_runs)
     for number in range(n_runs):
@@ -263,7 +263,7 @@ def test_killed_workers_change_nothing(
 def test_states_stay_on_the_workers(
     shards: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     def refuse(self: Any) -> None:
         raise AssertionError("states on the client")
@@ -278,7 +278,7 @@ def test_states_stay_on_the_workers(
 def test_shards_that_a_worker_lacks_or_has_otherwise_are_named(
     shards: Path, cluster: Any, tmp_path: Path
 ) -> None:
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     place = tmp_path / "shards"
     place.symlink_to(shards)
@@ -302,18 +302,28 @@ def test_workers_of_another_version_are_refused(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from esnlm.experiments.common import cluster as module
+    from esnlm.experiments.common.workers import workers
 
     monkeypatch.setattr(module, "__version__", "9.9")
     with (
         pytest.raises(ValueError, match=r"has esnlm .*, expected 9\.9"),
-        module.workers(cluster.scheduler_address),
+        workers(cluster.scheduler_address),
     ):
         pass
 
 
+def test_a_worker_that_came_later_is_of_the_same_version() -> None:
+    from esnlm.experiments.common.workers import _worked
+
+    with pytest.raises(
+        ValueError, match=r"a worker has esnlm .*, expected 9\.9 \(moments part 3\)"
+    ):
+        _worked("9.9", "moments part 3", (max, 1), 2)
+
+
 def test_a_lost_scheduler_is_an_error_of_one_line(shards: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     with (
         distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as made,
@@ -341,7 +351,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 def test_shards_at_a_url_are_those_of_the_folder(shards: Path, server: str, cluster: Any) -> None:
     pytest.importorskip("aiohttp")
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     expected = trained(shards, n_parts=3)
     assert trained(server, n_parts=3) == expected

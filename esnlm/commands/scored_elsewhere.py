@@ -20,7 +20,7 @@ def texts(
     cluster: str, given: Judges, split: str, layout: Any, paths: Sequence[str]
 ) -> Iterator[Any]:
     """A function to the scored parts of each path, which are asked for in their order."""
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     with workers(cluster) as found:
         whole = [str(Path(path).absolute()) for path in paths]
@@ -37,7 +37,7 @@ def batches(
 
 @contextmanager
 def _batches(cluster: str, given: Judges) -> Iterator[Callable[..., Any]]:
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     with workers(cluster) as found:
 

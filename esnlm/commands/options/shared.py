@@ -65,7 +65,7 @@ def sharing(cluster: str | None) -> "Iterator[Reduce]":
     if cluster is None:
         yield reduce_here
         return
-    from esnlm.experiments.common.cluster import workers
+    from esnlm.experiments.common.workers import workers
 
     with workers(cluster) as found:
         yield found

@@ -1,28 +1,22 @@
-"""Runs of a grid, and parts of a corpus, as tasks of a Dask cluster (extra ``scale``)."""
+"""Connections to a Dask cluster (extra ``scale``), and runs of a grid as its tasks."""
 
 import logging
 import os
-import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from esnlm.experiments.common.subprocess_run import interrupts_blocked
 from esnlm.utils.messages import log
-from esnlm.utils.progress import phase
-from esnlm.utils.sums import in_pairs
 from esnlm.utils.threads import available_cores
 from esnlm.utils.version import __version__
 
 if TYPE_CHECKING:
     from distributed import Client
-
-T = TypeVar("T")
 
 # Seconds that a scheduler and its first worker have to answer.
 _PATIENCE = 30
@@ -58,7 +52,7 @@ def results(
     """
     from distributed import as_completed
 
-    with _connected(cluster, starts_processes=True) as client:
+    with connected(cluster, starts_processes=True) as client:
         suffix = uuid4().hex[:8]  # a scheduler may hold results of earlier grids
         futures = {
             client.submit(run, task, key=f"{name} {suffix}", pure=False): name
@@ -67,109 +61,12 @@ def results(
 
         try:
             for future in as_completed(futures):
-                yield futures[future], partial(_result, future.result)
+                yield futures[future], partial(result_of, future.result)
         finally:
             client.cancel([future for future in futures if not future.done()])
 
 
-class Workers:
-    """The workers of a cluster as a `Reduce` of `esnlm.utils.sums`.
-
-    A function and what it is given travel once to each worker, an item with its task, sums from
-    worker to worker, and the last one to this process. A task whose worker dies is done again on
-    another one. The dashboard shows tasks called ``name`` and ``reduce``.
-    """
-
-    def __init__(self, client: "Client") -> None:
-        self.client = client
-
-    def map(
-        self, name: str, function: Callable[[Any, Any], T], given: Any, items: Sequence[Any]
-    ) -> Iterator[T]:
-        """``function(given, item)`` of each item, in their order; later ones wait on workers."""
-        shared, tasks = self._submitted(name, function, given, items)
-        try:
-            while tasks:
-                found = _result(tasks[0].result)
-                tasks.pop(0).release()
-                yield found
-        finally:
-            for future in (shared, *tasks):
-                future.release()
-
-    def _submitted(
-        self, name: str, function: Callable[[Any, Any], Any], given: Any, items: Sequence[Any]
-    ) -> tuple[Any, list[Any]]:
-        """What every task is given, and the tasks of the items."""
-        import cloudpickle
-
-        of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
-        submit = partial(self.client.submit, pure=False)
-        # In a task, not scattered: it is there again where the workers that held it died.
-        shared = submit(_unpacked, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
-        tasks = [
-            submit(_worked, f"{name} part {n}", shared, item, key=f"{name}-part {n} of {of}")
-            for n, item in enumerate(items, start=1)
-        ]
-        return shared, tasks
-
-    def __call__(
-        self,
-        name: str,
-        function: Callable[[Any, Any], T],
-        given: Any,
-        items: Sequence[Any],
-        done: Callable[[Any], None] = lambda item: None,
-    ) -> T:
-        """``function(given, item)`` of each item, added in pairs as `in_pairs` says."""
-        from distributed import as_completed
-
-        shared, tasks = self._submitted(name, function, given, items)
-        run, n_adds = uuid4().hex, count(1)
-
-        def add(a: Any, b: Any) -> Any:
-            # Before parts that wait, lest their sums be held all at once.
-            key = f"reduce-{name} {next(n_adds)}-{run}"
-            return self.client.submit(_added, a, b, key=key, pure=False, priority=1)
-
-        total = in_pairs(len(items), tasks.__getitem__, add)
-        waiting = dict(zip(tasks, items, strict=True))
-        tasks.clear()
-        try:
-            for future in as_completed(list(waiting)):
-                if future.status != "finished":
-                    _result(future.result)
-                done(waiting.pop(future))
-            found: T = _result(total.result)
-            return found
-        finally:
-            for future in (total, shared, *waiting):
-                future.release()
-
-
-def _unpacked(packed: bytes) -> Any:
-    return pickle.loads(packed)
-
-
-def _worked(name: str, shared: tuple[Callable[[Any, Any], T], Any], item: Any) -> T:
-    from threadpoolctl import threadpool_limits
-
-    # For as long as the worker lives: a limit that ended with a task would end for those beside it.
-    threadpool_limits(1, "blas")
-    function, given = shared
-    try:
-        return function(given, item)
-    except (ValueError, OSError) as error:
-        from distributed import get_worker
-
-        raise ValueError(f"{error} ({name}, on the worker {get_worker().address})") from error
-
-
-def _added(a: Any, b: Any) -> Any:
-    return a + b
-
-
-def _result(get: Callable[[], Any]) -> Any:
+def result_of(get: Callable[[], Any]) -> Any:
     """What a future gives; errors of the cluster in words."""
     from distributed import CancelledError
     from distributed.scheduler import KilledWorker
@@ -183,16 +80,7 @@ def _result(get: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def workers(cluster: str) -> Iterator[Workers]:
-    """The workers of a cluster, which may have any number of threads and start no process."""
-    with ExitStack() as stack:
-        with phase("starting workers"):
-            client = stack.enter_context(_connected(cluster, starts_processes=False))
-        yield Workers(client)
-
-
-@contextmanager
-def _connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
+def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
     """A client of the cluster, whose workers have this version of the package."""
     if find_spec("distributed") is None:
         raise ValueError("a cluster needs Dask: pip install 'esnlm[scale]'")
