@@ -212,3 +212,25 @@ class TestLSTM:
             ("1", "all"), ("1", "1"), ("1", "2"), ("2", "all"), ("2", "1"), ("2", "2"), ("3", "all")
         ]  # fmt: skip
         assert (tmp_path / "plot.png").stat().st_size > 10_000
+
+
+def test_the_plot_has_a_title_and_a_tick_at_each_lag(tmp_path, monkeypatch):
+    from esnlm.experiments.timescales import plots
+
+    figures = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))
+    for n_lags in (3, 50):
+        rows = [
+            {"model": "some/where", "layer": 1, "group": group, "assigned": times, "lag": lag,
+             "share": 0.5**lag}
+            for group, times in (("all", ""), ("1", 2.0), ("2", 9.0))
+            for lag in range(n_lags + 1)
+        ]  # fmt: skip
+        plots.plot_ablation(rows, tmp_path / "a.png")
+    short, long = figures
+    left, right = short.axes
+    assert left.get_title("left") == "What is left of a word in the states of where"
+    assert right.get_title("left") == "layer 1, units by timescale"
+    for axis in short.axes:
+        assert axis.get_xticks().tolist() == [0, 1, 2, 3]
+    assert len(long.axes[0].get_xticks()) <= 21

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tqdm.auto import tqdm
 
-from esnlm.experiments.common.grid import read_rows, run_grid
+from esnlm.experiments.common.grid import _told, read_rows, run_grid
 from esnlm.storage.atomic import write_whole
 
 COLUMNS = ["name", "n", "size", "square"]
@@ -322,3 +322,13 @@ def test_interrupt_keeps_rows_and_leaves_no_worker(path, start, jobs):
     while group_exists(process.pid):
         assert time.monotonic() < deadline, "a worker outlived the interrupted grid"
         time.sleep(0.05)
+
+
+def test_the_bar_says_in_words_which_run_was_last():
+    key = ("model", "n_units", "leak", "seed", "options", "version")
+    wanted = [("mts", "64", "1", "1", "", "a"), ("esn", "128", "1", "0", "rank=2", "b")]
+    setting = dict(zip(key, ("mts", 64, 1, 1, "", "a"), strict=True))
+    assert _told(setting, key, wanted) == "last: mts, 64 units, seed 1"
+    setting = dict(zip(key, ("esn", 128, 1, 0, "rank=2", "b"), strict=True))
+    assert _told(setting, key, wanted) == "last: esn, 128 units, seed 0, rank=2"
+    assert _told(setting, key, wanted[1:]) == ""

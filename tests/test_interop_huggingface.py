@@ -281,8 +281,55 @@ def test_types_of_few_bits_are_refused(dtype, tmp_path: Path) -> None:
         model.to(dtype)(**tokenizer("the boys", return_tensors="pt"))
 
 
-@pytest.mark.parametrize("case", ["ridge", "softmax"])
-def test_a_tokenizer_loads_without_the_code(case: str, tmp_path: Path, monkeypatch) -> None:
+_LOAD_TOKENIZER = """
+import json, sys
+import transformers
+
+folder, options, texts = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
+print(json.dumps(tokenizer(texts).input_ids))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "saved_again"),
+    [
+        ({}, False),
+        ({"trust_remote_code": False}, False),
+        ({"trust_remote_code": True}, False),
+        ({}, True),
+    ],
+)
+def test_a_tokenizer_loads_without_a_word(options: dict, saved_again: bool, tmp_path: Path) -> None:
+    ours = fitted("ridge")
+    folder = tmp_path / "exported"
+    model, tokenizer = exported(ours, tmp_path)
+    if saved_again:
+        folder = tmp_path / "again"
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    if not options.get("trust_remote_code"):
+        (folder / "modeling_esnlm.py").write_text("raise SystemExit('was run')")
+    home = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "PATH": "/usr/bin"}
+    arguments = [str(folder), json.dumps(options), json.dumps(TEXTS)]
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD_TOKENIZER, *arguments],
+        capture_output=True,
+        text=True,
+        env=home,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    expected = [framed_prefix(text, ours.tokenizer_, ours.reset).tolist() for text in TEXTS]
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == expected  # and no question before it
+
+
+@pytest.mark.parametrize("case", ["softmax", "byte pairs", "characters"])
+def test_tokenizers_of_all_kinds_load_without_the_code(
+    case: str, tmp_path: Path, monkeypatch
+) -> None:
     ours = fitted(case)
     export_model(ours, tmp_path / "exported")
     (tmp_path / "exported" / "modeling_esnlm.py").write_text("raise SystemExit")
@@ -290,5 +337,17 @@ def test_a_tokenizer_loads_without_the_code(case: str, tmp_path: Path, monkeypat
     expected = [framed_prefix(text, ours.tokenizer_, ours.reset).tolist() for text in TEXTS]
     folder = tmp_path / "exported"
     plain = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-    auto = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    auto = transformers.AutoTokenizer.from_pretrained(folder)
     assert plain(TEXTS).input_ids == auto(TEXTS).input_ids == expected
+    known = [ids for ids in expected if ours.tokenizer_.unk_id not in ids]  # it skips unknown ones
+    decoded = [auto.decode(ids, skip_special_tokens=True) for ids in known]
+    assert known
+    assert decoded == [ours.tokenizer_.decode(ids) for ids in known]
+
+
+def test_a_model_is_not_loaded_without_its_code(tmp_path: Path, monkeypatch) -> None:
+    export_model(fitted("ridge"), tmp_path / "exported")
+    monkeypatch.setattr("builtins.input", lambda _: "n")
+    for auto in ("AutoModelForCausalLM", "AutoModel"):
+        with pytest.raises(ValueError, match=r"custom code|Unrecognized configuration|sub-config"):
+            getattr(transformers, auto).from_pretrained(tmp_path / "exported")

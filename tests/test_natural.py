@@ -17,8 +17,9 @@ from esnlm.commands.natural import COLUMNS, planned
 from esnlm.experiments.common.grid import read_rows
 from esnlm.experiments.common.minimal_pairs import PHENOMENA
 from esnlm.experiments.common.provenance import code_version
-from esnlm.experiments.natural.plots import published, sweep_figure
+from esnlm.experiments.natural.plots import published, sweep_figure, why_not_published
 from esnlm.experiments.natural.run import parameter_counts
+from esnlm.text.tokenizers import Tokenizer
 
 TEXT = "the boy sees the dog\nthe dogs see the boy\n\nthe girl walks with the boy\n" * 200
 PAIRS = [("the boy sees the dog", "the boy see the dog"), ("the dogs see", "the dogs sees")]
@@ -348,6 +349,30 @@ def test_lines_of_sizes_and_the_published_curve():
     assert [text.get_text() for text in losses.texts] == ["5-gram 4.40", "4-gram 4.50"]
     assert [text.get_text() for text in pairs.texts] == ["5-gram 53.70"]
     assert losses.get_xscale() == "log"
+
+
+def test_models_of_other_tokens_stand_without_the_published_curve(monkeypatch):
+    words = Tokenizer.train_words(["a b"])
+    why_not = why_not_published(words)
+    assert why_not.endswith("they are of GPT-2's tokenizer, this is another, of 5 tokens")
+    for kind in ("size", "connectivity", "min_leak", "timescales"):
+        figure = sweep_figure(kind, [row(n_units=512, connectivity=0.5, min_leak=0.5)], {}, why_not)
+        shown = {" ".join(label.split()) for label in labels(figure)}
+        assert shown == {"ours, 10M words", why_not}
+        for axis in figure.axes:
+            assert not axis.containers or kind == "timescales"
+            assert sum(len(line.get_xdata()) for line in axis.get_lines()) <= 1
+    monkeypatch.setattr("esnlm.experiments.natural.plots.is_gpt2", lambda tokenizer: True)
+    assert why_not_published(words) == ""
+
+
+def test_options_are_named_in_words():
+    rows = [row(n_units=512, options=text) for text in ("", "direct=3 n_pairs=9")]
+    shown = labels(sweep_figure("size", rows))
+    assert shown[:2] == [
+        "ours, 10M words, default options",
+        "ours, 10M words, direct 3, pairs 9",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["connectivity", "min_leak"])

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Outside
 from tokenizers import pre_tokenizers
 
 from esnlm.text import named_tokenizers
-from esnlm.text.named_tokenizers import byte_pairs, gpt2, parsed, trained
+from esnlm.text.named_tokenizers import byte_pairs, gpt2, is_gpt2, parsed, trained
 from esnlm.text.tokenizers import END_OF_TEXT, Tokenizer, TokenizerError
 
 SENTENCES = ["the boy sees the dog", "the dog sees Mary", "Mary walks"]
@@ -106,6 +106,20 @@ def test_gpt2_from_any_form_of_its_files(tmp_path: Path, published, form: str):
         tokenizer.to_json()
         == Tokenizer.from_json(tokenizer.to_json(), bos=END_OF_TEXT, eos=END_OF_TEXT).to_json()
     )
+
+
+def test_gpt2_is_known_from_other_tokenizers(tmp_path: Path, published):
+    write_gpt2(tmp_path, *published, "tokenizer.json")
+    tokenizer = gpt2(tmp_path)
+    again = Tokenizer.from_json(tokenizer.to_json(), bos=END_OF_TEXT, eos=END_OF_TEXT)
+    assert is_gpt2(tokenizer)
+    assert is_gpt2(again)
+    spaced = json.loads(tokenizer.to_json())
+    spaced["pre_tokenizer"]["add_prefix_space"] = True
+    others = [SMALL, tokenizer.lowered(), Tokenizer.train_words(["a"]),
+              Tokenizer.train_characters(["a"]),
+              Tokenizer.from_json(json.dumps(spaced), bos=None, eos=None)]  # fmt: skip
+    assert not any(map(is_gpt2, others))
 
 
 @pytest.mark.parametrize("lone", ["vocab.json", "merges.txt", "encoder.json", "vocab.bpe"])

@@ -17,7 +17,7 @@ from esnlm.commands.options.common import (
     finish,
     group,
 )
-from esnlm.commands.options.corpus import split_of
+from esnlm.commands.options.corpus import LayoutOptions, split_of
 from esnlm.commands.options.values import Weight
 from esnlm.storage.results import csv_aside, results, write_rows
 from esnlm.utils.messages import log
@@ -30,7 +30,7 @@ _BIN_COLUMNS = ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower"
 
 
 @group()
-class EvaluateOptions(ResultOptions):
+class EvaluateOptions(ResultOptions, LayoutOptions):
     """Options of ``esnlm evaluate``."""
 
     csv: File | None = None
@@ -119,14 +119,15 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     paths = [model] if options.interpolate is None else [model, options.interpolate]
     models = [load_model(path, options.device) for path in paths]
     split = split_of(models[0], options.documents)
-    of = partial(Evaluation, models, [str(path) for path in paths], split, verbose=True)
+    names, layout = [str(path) for path in paths], options.layout()
+    of = partial(Evaluation, models, names, split, layout=layout, verbose=True)
     if len(models) == 1:
         return of()
     check_alike(*models)
     if options.held_out:
         return of(weight=of().best_weight(options.held_out))
     if options.weight is None:
-        log.info("the mean has equal weights: --held-out TEXT chooses the likeliest")
+        log.info("the mean has equal weights, 0.5 each: --held-out TEXT chooses the likeliest")
     return of(weight=0.5 if options.weight is None else options.weight)
 
 

@@ -23,6 +23,7 @@ from esnlm.commands.options.values import Cluster, Features, Minutes, integer, l
 from esnlm.experiments.common import minimal_pairs
 from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import locked
+from esnlm.utils.messages import log
 from esnlm.utils.version import __version__
 
 KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
@@ -190,9 +191,12 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
         print(f"{name}: {row['nll_per_token']:.4f} nats a token{judged}")
     if not options.no_plots:
         from esnlm.experiments.common.figures import save
-        from esnlm.experiments.natural.plots import sweep_figure
+        from esnlm.experiments.natural.plots import sweep_figure, why_not_published
+        from esnlm.text.shards import Shards
 
-        figure = sweep_figure(options.name, read_rows(path), dict(options.baseline))
+        if why_not := why_not_published(Shards(train, verify=False).tokenizer):
+            log.info(why_not)
+        figure = sweep_figure(options.name, read_rows(path), dict(options.baseline), why_not)
         save(figure, path.with_suffix(".png"))
     finish(path, path.with_suffix(".png"))
     return 0

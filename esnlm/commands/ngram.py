@@ -30,6 +30,7 @@ def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
     with locked(options.out):
         check_target(options.out, overwrite=options.overwrite)
         chosen = options.settled(text)
+        chosen.check_files(text)
         tokenizer = chosen.make_tokenizer(text)
         order, discounts = options.order, options.discounts
         model = NgramLanguageModel(order, tokenizer, chosen.reset, discounts=discounts)

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Texts, finish, group
-from esnlm.commands.options.corpus import is_trained, named_tokenizer
+from esnlm.commands.options.corpus import LayoutOptions, is_trained, named_tokenizer
 from esnlm.commands.options.values import integer
+from esnlm.utils.messages import log
 from esnlm.utils.progress import progress_bar
 
 
 @group()
-class PrepareOptions:
+class PrepareOptions(LayoutOptions):
     """Options of ``esnlm prepare``."""
 
     out: Annotated[Path, Parameter(metavar="SHARDS")]
@@ -34,7 +35,8 @@ class PrepareOptions:
     documents: Literal["blank_line", "line", "file"] = "blank_line"
     """What a document is: blank_line takes the lines between blank lines."""
     sentences: Literal["line", "splitter"] = "line"
-    """What a sentence is: a line, or what the library pysbd finds in it."""
+    """What a sentence is: a line, or what the library pysbd finds in it; of --unwrap, a paragraph
+    is a line."""
     min_length: Annotated[int | None, integer("T")] = None
     """Leave out sentences of fewer tokens."""
     max_length: Annotated[int | None, integer("T")] = None
@@ -43,6 +45,8 @@ class PrepareOptions:
 
 def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     """Prepare; the exit status."""
+    from esnlm.text.corpus import TextCorpus
+    from esnlm.text.inspection import inspected
     from esnlm.text.prepare import Rules
     from esnlm.text.prepare import prepare as write_shards
 
@@ -54,6 +58,9 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
             f"--tokenizer {name}: no such file; or gpt2, bpe:N, word:N, char, wordpunct:N, auto"
         )
     tokenizer = named_tokenizer(name, options.vocab)
+    layout = options.layout()
+    for warning in inspected(TextCorpus(text, layout=layout)):
+        log.warning(warning)
     try:
         with progress_bar(True, unit="B", unit_scale=True, unit_divisor=1024) as bar:
             shards = write_shards(
@@ -61,6 +68,7 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
                 options.out,
                 tokenizer,
                 rules=rules,
+                layout=layout,
                 lower=options.lower,
                 overwrite=options.overwrite,
                 progress=_shown_on(bar),

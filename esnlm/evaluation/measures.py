@@ -12,6 +12,7 @@ import numpy as np
 
 from esnlm.models.surprisal import Scored
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
+from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.shards import MANIFEST, Shards
 from esnlm.text.tokenizers import in_batches
 from esnlm.utils.arrays import Array, Ints64
@@ -32,9 +33,10 @@ class Evaluation:
     """Measures of texts under one model, or under two and their interpolation.
 
     ``models``: one with a tokenizer, or two that read text alike. ``names``: theirs in the rows.
-    ``split``: what a document of a text is; see `esnlm.text.corpus.TextCorpus`. ``weight``: with
-    two models, share of the first in the interpolation, which is a third row. ``verbose`` shows
-    progress on standard error if it is a terminal.
+    ``split``: what a document of a text is, and ``layout`` how its files are laid out; see
+    `esnlm.text.corpus.TextCorpus`. ``weight``: with two models, share of the first in the
+    interpolation, which is a third row. ``verbose`` shows progress on standard error if it is a
+    terminal.
     """
 
     models: Sequence[Any]
@@ -42,6 +44,7 @@ class Evaluation:
     split: str
     _: KW_ONLY
     weight: float | None = None
+    layout: TextLayout = AS_WRITTEN
     verbose: bool = False
 
     def __post_init__(self) -> None:
@@ -145,7 +148,8 @@ class Evaluation:
         model = self.models[0]
         if is_shards(path):
             return (([], stream) for stream in _shard_streams(model, Shards(path)))
-        return ((docs, model.tokenize(docs)) for docs in in_batches(TextCorpus(path, self.split)))
+        corpus = TextCorpus(path, self.split, self.layout)
+        return ((docs, model.tokenize(docs)) for docs in in_batches(corpus))
 
     def _measures(self, path: str, sums: Any) -> list[dict[str, Any]]:
         if sums and not sums["n_tokens"]:

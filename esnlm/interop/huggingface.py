@@ -28,6 +28,8 @@ from esnlm.utils.version import __version__
 WEIGHTS = "model.safetensors"
 CODE = "modeling_esnlm.py"
 CARD = "README.md"
+#: What ``config.json`` calls the model; why is said in the model's code.
+MODEL_TYPE = "rag"
 #: Added to a tokenizer that has no other token to pad with; its id lies past the vocabulary.
 PAD = "<|pad|>"
 
@@ -119,7 +121,7 @@ def _described(model: SequenceModel) -> Described:
     arrays = with_prefix("reservoir", arrays) | with_prefix("readout", of_readout)
     config = {
         "architectures": ["EsnlmForCausalLM"],
-        "model_type": "esnlm",
+        "model_type": MODEL_TYPE,
         "auto_map": {
             "AutoConfig": "modeling_esnlm.EsnlmConfig",
             "AutoModelForCausalLM": "modeling_esnlm.EsnlmForCausalLM",

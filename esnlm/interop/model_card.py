@@ -16,7 +16,7 @@ _USE = """\
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)
-    tokenizer = AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=False)
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     prompt = tokenizer("the", return_tensors="pt")
     print(tokenizer.decode(model.generate(**prompt, max_new_tokens=20)[0]))
 """

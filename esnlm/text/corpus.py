@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NoReturn, TextIO
 
 import numpy as np
 
+from esnlm.text.layout import AS_WRITTEN, TextLayout, first_wrong_byte, fitting_encoding
 from esnlm.utils.arrays import Array, Bools, Ints64
 
 SPLITS = ("blank_line", "line", "file")
@@ -39,12 +40,18 @@ class TextCorpus:
     order of their names, hidden ones left out. ``split`` says what a document is: the lines
     between blank lines ("blank_line"), each line ("line"), or the whole file ("file"). A line of
     2 ** 22 characters or more, such as text8's, counts as several of 2 ** 16, cut at spaces.
+    ``layout`` says what else their encoding is, and what is undone before all that.
 
-    Raises CorpusError where a path does not exist (at once), or, when read: a file is not UTF-8
-    text, a ``.gz`` is damaged, or the files together hold no text.
+    Raises CorpusError where a path does not exist (at once), or, when read: a file is not text in
+    the encoding, a ``.gz`` is damaged, or the files together hold no text.
     """
 
-    def __init__(self, paths: str | Path | Sequence[str | Path], split: str = "blank_line") -> None:
+    def __init__(
+        self,
+        paths: str | Path | Sequence[str | Path],
+        split: str = "blank_line",
+        layout: TextLayout = AS_WRITTEN,
+    ) -> None:
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
         given = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -54,6 +61,7 @@ class TextCorpus:
             raise CorpusError("the name of a text file is empty")
         self.paths = [Path(path) for path in given]
         self.split = split
+        self.layout = layout
         for path in self.paths:
             if not path.exists():
                 raise CorpusError(f"no such file or folder: {path}")
@@ -66,7 +74,7 @@ class TextCorpus:
     def __iter__(self) -> Iterator[str]:
         empty = True
         for path, _ in self.files():
-            for document in read_documents(path, self.split):
+            for document in read_documents(path, self.split, self.layout):
                 empty = False
                 yield document
         if empty:
@@ -85,15 +93,15 @@ class TextCorpus:
         return found
 
 
-def read_documents(path: Path, split: str) -> Iterator[str]:
+def read_documents(path: Path, split: str, layout: TextLayout = AS_WRITTEN) -> Iterator[str]:
     """Documents of one text file, as a stream; see `TextCorpus`."""
-    with opened_text(path) as (file, _):
+    with opened_text(path, layout.encoding) as (file, _):
         if split == "file":
-            text = "".join(_bounded_lines(file, path))
+            text = "".join(line for _, line in _laid_out(file, path, layout))
             if text.strip():
                 yield text
             return
-        lines = (line for _, line in numbered_lines(file, path))
+        lines = (line for _, line in numbered_lines(file, path, layout=layout))
         if split == "line":
             yield from filter(None, lines)
             return
@@ -103,25 +111,49 @@ def read_documents(path: Path, split: str) -> Iterator[str]:
 
 
 @contextmanager
-def opened_text(path: Path) -> Iterator[tuple[TextIO, BinaryIO]]:
+def opened_text(path: Path, encoding: str = "utf-8") -> Iterator[tuple[TextIO, BinaryIO]]:
     """A text file to read, plain or ``.gz``, and the file of bytes below, which has a position.
 
-    Raises CorpusError, in the block too, where it is not UTF-8 text, or a ``.gz`` is damaged.
+    Raises CorpusError, in the block too, where it is not text in the encoding, or a ``.gz`` is
+    damaged.
     """
     if path.is_dir():
         raise CorpusError(f"{path} is a folder, expected a text file")
     try:
-        with open(path, "rb") as raw:
-            data: Any = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-            with TextIOWrapper(data, encoding="utf-8") as text:
-                yield text, raw
-    except UnicodeDecodeError as error:
-        raise CorpusError(
-            f"{path} is not UTF-8 text (byte {error.object[error.start]:#04x}): convert it, or"
-            " leave it out"
-        ) from error
+        with (
+            open(path, "rb") as raw,
+            TextIOWrapper(_plain(path, raw), encoding=encoding) as text,
+        ):
+            yield text, raw
+    except UnicodeError as error:
+        raise CorpusError(_not_in(encoding, path, error)) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise CorpusError(f"{path} is not a whole gzip file: {error}") from error
+
+
+def _plain(path: Path, raw: BinaryIO) -> Any:
+    """The bytes of a file, unpacked where it is a ``.gz``."""
+    return gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+
+
+def _not_in(encoding: str, path: Path, error: UnicodeError) -> str:
+    """What to say of a file that is not text in the encoding: where, and in which it may be."""
+    name = encoding.upper() if encoding.startswith("utf") else encoding
+    with open(path, "rb") as raw:
+        place = first_wrong_byte(_plain(path, raw), encoding)
+    if place is None or not isinstance(error, UnicodeDecodeError):  # such as UTF-16 without a mark
+        return f"{path} is not {name} text ({error}): convert it, or leave it out"
+    with open(path, "rb") as raw:
+        data = _plain(path, raw)
+        head = data.read(4)
+        data.seek(max(0, place - (1 << 15)) & ~1)
+        hint = fitting_encoding(head + data.read(1 << 16)) if encoding == "utf-8" else None
+    advice = "" if hint is None else f"--encoding {hint} reads it if that is its encoding, or "
+    wrong = error.object[error.start]
+    return (
+        f"{path} is not {name} text (byte {wrong:#04x}) at byte {place}: {advice}convert it, or"
+        " leave it out"
+    )
 
 
 def unpacked(archive: Path) -> Iterator[tuple[str, bytes]]:
@@ -168,26 +200,40 @@ def _members(archive: Path) -> Iterator[tuple[str, int, Callable[[], Any]]]:
                 yield member.name, member.size, partial(tar.extractfile, member)
 
 
-def numbered_lines(file: TextIO, path: Path, *, skip: int = 0) -> Iterator[tuple[int, str]]:
+def numbered_lines(
+    file: TextIO, path: Path, *, skip: int = 0, layout: TextLayout = AS_WRITTEN
+) -> Iterator[tuple[int, str]]:
     """Lines after the first ``skip``, without white space at their ends, numbered from 1.
 
-    CorpusError and longer lines: see `_bounded_lines`.
+    A line that the layout joined has the number of the last of them. CorpusError and longer lines:
+    see `_bounded_lines`.
     """
-    for number, line in enumerate(_bounded_lines(file, path), start=1):
+    for number, line in _laid_out(file, path, layout):
         if number > skip:
             yield number, line.strip()
+
+
+def _laid_out(file: TextIO, path: Path, layout: TextLayout) -> Iterator[tuple[int, str]]:
+    return layout.lines(enumerate(_bounded_lines(file, path), start=1))
 
 
 def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
     """Lines as they are, those of 2 ** 22 characters or more in parts that end with a space.
 
-    A part has 2 ** 16 characters at most, unless a word has more. Raises CorpusError for NUL
-    bytes, and for 2 ** 22 characters without a space.
+    A part has 2 ** 16 characters at most, unless a word has more; a byte order mark is left out.
+    Raises CorpusError for NUL bytes, and for 2 ** 22 characters without a space.
     """
     number, rest = 1, ""  # what is left of a long line
     while read := file.readline(_LONGEST_LINE):
         if "\0" in read:
-            raise CorpusError(f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text")
+            with open(path, "rb") as raw:
+                hint = fitting_encoding(_plain(path, raw).read(1 << 16)) or ""
+            advice = f", or --encoding {hint} reads it" if hint.startswith("utf") else ""
+            raise CorpusError(
+                f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text{advice}"
+            )
+        if number == 1 and not rest:
+            read = read.removeprefix("\ufeff")
         ends = len(read) < _LONGEST_LINE or read.endswith("\n")
         if not ends and " " not in read:
             raise CorpusError(

@@ -101,18 +101,33 @@ def gpt2(folder: str | Path) -> Tokenizer:
     place = Path(folder)
     vocabulary, merges = _gpt2_files(place)
     ordered = dict(sorted(vocabulary.items(), key=lambda entry: entry[1]))
-    lines = "".join(f"{left} {right}\n" for left, right in merges)
-    # The published bytes: ASCII escapes in the one, a line of version above the other.
-    found = json.dumps(ordered).encode(), f"#version: 0.2\n{lines}".encode()
-    for data, digest in zip(found, (GPT2_VOCABULARY, GPT2_MERGES), strict=True):
-        if hashlib.sha256(data).hexdigest() != digest:
-            raise TokenizerError(
-                f"{place} does not hold the vocabulary and merges of GPT-2: give its published"
-                " files, or the tokenizer.json by its name"
-            )
+    if not _are_gpt2s(ordered, merges):
+        raise TokenizerError(
+            f"{place} does not hold the vocabulary and merges of GPT-2: give its published"
+            " files, or the tokenizer.json by its name"
+        )
     backend = _byte_level(models.BPE(ordered, merges))
     backend.add_special_tokens([END_OF_TEXT])
     return Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()
+
+
+def is_gpt2(tokenizer: Tokenizer) -> bool:
+    """Whether a tokenizer cuts text in the tokens that GPT-2's does, with the same ids."""
+    layout = json.loads(tokenizer.to_json())
+    model, splitter = layout["model"], layout.get("pre_tokenizer") or {}
+    if model["type"] != "BPE" or layout.get("normalizer") or splitter.get("type") != "ByteLevel":
+        return False
+    ordered = dict(sorted(model["vocab"].items(), key=lambda entry: entry[1]))
+    return not splitter.get("add_prefix_space") and _are_gpt2s(ordered, _pairs(model["merges"]))
+
+
+def _are_gpt2s(ordered: dict[str, int], merges: Iterable[tuple[str, str]]) -> bool:
+    """Whether vocabulary, in the order of the ids, and merges have GPT-2's published bytes."""
+    lines = "".join(f"{left} {right}\n" for left, right in merges)
+    # ASCII escapes in the one, a line of version above the other.
+    found = json.dumps(ordered).encode(), f"#version: 0.2\n{lines}".encode()
+    digests = [hashlib.sha256(data).hexdigest() for data in found]
+    return digests == [GPT2_VOCABULARY, GPT2_MERGES]
 
 
 def _byte_level(model: models.BPE) -> Backend:

@@ -21,6 +21,7 @@ from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text import shards
 from esnlm.text.corpus import CorpusError, TextCorpus
+from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.named_tokenizers import parsed, trained
 from esnlm.text.sentences import AS_IT_IS, Rules, SentenceStream, tokenize_sentences
 from esnlm.text.shards import Shards, ShardsError
@@ -45,6 +46,7 @@ def prepare(
     tokenizer: Tokenizer | str,
     *,
     rules: Rules = AS_IT_IS,
+    layout: TextLayout = AS_WRITTEN,
     lower: bool = False,
     overwrite: bool = False,
     progress: Progress = lambda read, total, tokens: None,
@@ -56,11 +58,12 @@ def prepare(
     from the last checkpoint; the result is the same, byte for byte. Where ``out`` is already made
     of the same, it is returned as it is.
 
-    ``texts`` are text files, plain or ``.gz``, and folders; see `esnlm.text.corpus.TextCorpus`. A
-    ``tokenizer`` that is a str says what to train on the sentences: ``bpe:N``, ``word:N``, ``word``
-    or ``char``. With ``lower`` the text is lower-cased: the tokenizer, a copy of it if given, does
-    so from then on. ``overwrite`` replaces shards that are there, and what an interrupted run with
-    other arguments left. ``checkpoint_characters`` are read between two checkpoints.
+    ``texts`` are text files, plain or ``.gz``, and folders, and ``layout`` is what is undone as
+    they are read; see `esnlm.text.corpus.TextCorpus`. A ``tokenizer`` that is a str says what to
+    train on the sentences: ``bpe:N``, ``word:N``, ``word`` or ``char``. With ``lower`` the text is
+    lower-cased: the tokenizer, a copy of it if given, does so from then on. ``overwrite`` replaces
+    shards that are there, and what an interrupted run with other arguments left.
+    ``checkpoint_characters`` are read between two checkpoints.
 
     Raises CorpusError where the text cannot be read or gives no sentence, FileExistsError where
     ``out`` exists, BusyError where another process is writing it, and ShardsError where an
@@ -68,7 +71,7 @@ def prepare(
     what was done so far is kept.
     """
     out = Path(out).resolve()
-    corpus = TextCorpus(texts, rules.documents)
+    corpus = TextCorpus(texts, rules.documents, layout)
     for path in corpus.paths:
         if path.is_dir() and out.is_relative_to(path.resolve()):
             raise ValueError(f"{out} lies in {path}, the text: choose a folder outside it")
@@ -82,6 +85,7 @@ def prepare(
             "tokenizer": tokenizer if isinstance(tokenizer, str) else tokenizer.fingerprint(),
             "lower": lower,
             **asdict(rules),
+            **layout.changed(),  # shards of before there were layouts are still those asked for
             "sources": [
                 {"name": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
                 for path, name in corpus.files()

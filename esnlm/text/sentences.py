@@ -81,8 +81,9 @@ class SentenceStream:
         read = sum(path.stat().st_size for path in self.files[:first])
         for index, path in enumerate(self.files[first:], start=first):
             before = path.stat()
-            with opened_text(path) as (text, raw):
-                for number, line in numbered_lines(text, path, skip=skip):
+            layout = self.corpus.layout
+            with opened_text(path, layout.encoding) as (text, raw):
+                for number, line in numbered_lines(text, path, skip=skip, layout=layout):
                     self._absorb(line, batch)
                     size += len(line) + 1
                     if size >= self.n_characters:

@@ -13,6 +13,7 @@ from esnlm.storage.atomic import put_back
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
+    from esnlm.text.layout import TextLayout
     from esnlm.text.tokenizers import Tokenizer
 
 Corpus = Annotated[
@@ -26,7 +27,26 @@ HeldOut = Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")]
 
 
 @group()
-class CorpusOptions:
+class LayoutOptions:
+    """How text files are laid out, and what of that is undone."""
+
+    encoding: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """Of text files, such as utf-16, cp1252 or latin-1 (default: utf-8)."""
+    strip_gutenberg: bool = False
+    """Leave out what Project Gutenberg puts before and after a book."""
+    unwrap: bool = False
+    """Join the lines of each paragraph: text is wrapped at a column, with blank lines between
+    paragraphs."""
+
+    def layout(self) -> "TextLayout":
+        """The layout of the files."""
+        from esnlm.text.layout import TextLayout
+
+        return TextLayout(self.encoding or "utf-8", self.strip_gutenberg, self.unwrap)
+
+
+@group()
+class CorpusOptions(LayoutOptions):
     """Tokens and documents of a corpus that is text."""
 
     tokenizer: Annotated[
@@ -45,11 +65,13 @@ class CorpusOptions:
 
     def settled(self, names: Sequence[str]) -> Self:
         """The options with ``reset`` chosen; refuse those that shards leave no choice about."""
+        layout = self.layout()
         if is_shards(names):
-            if self.tokenizer or self.lower or self.vocab_size is not None or self.documents:
+            of_text = self.tokenizer or self.lower or self.vocab_size is not None or self.documents
+            if of_text or layout.changed():
                 raise ValueError(
-                    "--tokenizer, --vocab-size, --lower and --documents are of text: shards were"
-                    " cut in tokens by prepare"
+                    "--tokenizer, --vocab-size, --lower, --documents, --encoding, --strip-gutenberg"
+                    " and --unwrap are of text: shards were cut in tokens by prepare"
                 )
             if self.reset not in (None, "sentence"):
                 raise ValueError(
@@ -59,13 +81,25 @@ class CorpusOptions:
         reset = self.reset or ("never" if characters else "sentence")
         return replace(self, reset=reset)
 
+    def check_files(self, names: Sequence[str], held_out: Sequence[str] = ()) -> None:
+        """Refuse a file given twice; warn of what looks as if an option had been forgotten."""
+        from esnlm.text.corpus import TextCorpus
+        from esnlm.text.inspection import inspected
+
+        if is_shards(names):
+            return
+        held = TextCorpus(held_out) if held_out and not is_shards(held_out) else None
+        for warning in inspected(TextCorpus(names, layout=self.layout()), held):
+            log.warning(warning)
+
     def read(self, names: Sequence[str], tokenizer: "Tokenizer") -> Any:
         """A stream of shards, or documents of text."""
         from esnlm.text.corpus import TextCorpus
         from esnlm.text.shards import Shards
 
         if not is_shards(names):
-            return TextCorpus(names, self.documents or _usual_split(tokenizer, self.reset))
+            split = self.documents or _usual_split(tokenizer, self.reset)
+            return TextCorpus(names, split, self.layout())
         shards = Shards(names[0])
         if shards.tokenizer.to_json() != tokenizer.to_json():
             raise ValueError(f"the tokenizer of {names[0]} is not the one of the training text")
@@ -92,7 +126,7 @@ class CorpusOptions:
             if colon:
                 raise ValueError(f"--tokenizer {found} has a size: leave out --vocab-size")
             found += f":{self.vocab_size}"
-        lines = TextCorpus(names, "file" if kind == "char" else "line")
+        lines = TextCorpus(names, "file" if kind == "char" else "line", self.layout())
         boundaries = kind != "char" or self.reset != "never"
         tokenizer = trained(found, lines, lower=self.lower, boundaries=boundaries)
         if kind == "auto" and tokenizer.parts_punctuation:

@@ -5,7 +5,7 @@ import hashlib
 import io
 import multiprocessing
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -91,11 +91,25 @@ def run_grid(
         with progress_bar(True, **shown) as bar:
             for setting, measured in found:
                 table.append(shared | setting | dict(measured))
-                last = ", ".join(f"{name.replace('_', ' ')} {setting[name]}" for name in key)
-                bar.set_postfix_str(f"last {last}", refresh=False)
+                bar.set_postfix_str(_told(setting, key, wanted), refresh=False)
                 bar.update()
         ordered = table.order(key, wanted)
     return typed_rows(ordered.head(len(wanted)))
+
+
+def _told(setting: Row, key: Sequence[str], wanted: Collection[tuple[str, ...]]) -> str:
+    """A setting in words, such as ``last: mts, 64 units, seed 1``: where it differs from others."""
+    told = []
+    for place, name in enumerate(key):
+        value = _text(setting[name])
+        if name == "version" or not value or len({names[place] for names in wanted}) < 2:
+            continue
+        if name.startswith("n_"):
+            told.append(f"{value} {name[2:].replace('_', ' ')}")
+        else:
+            is_word = isinstance(setting[name], str) and value[0].isalpha()
+            told.append(value if is_word else f"{name.replace('_', ' ')} {value}")
+    return f"last: {', '.join(told)}" if told else ""
 
 
 def run_grid_apart(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -10,6 +11,8 @@ from matplotlib.figure import Figure
 
 from esnlm.experiments.common.figures import GREY, band, legend, levels, panels, sizes_axis, style
 from esnlm.experiments.common.grid import Row
+from esnlm.text.named_tokenizers import is_gpt2
+from esnlm.text.tokenizers import Tokenizer
 
 #: Kind of figure -> the column along its axis, the axis's name, and columns that change along it.
 PLACES = {
@@ -30,7 +33,7 @@ _NAMES: dict[str, Callable[[Any], str]] = {
     "leak": lambda value: f"leak {value}",
     "features": lambda value: f"{value} features",
     "readout": str,
-    "options": lambda value: value or "default options",
+    "options": lambda value: _in_words(value) or "default options",
     "topology": str,
     "spectral_radius": lambda value: f"radius {value}",
     "input_scaling": lambda value: f"input scaling {value}",
@@ -38,6 +41,12 @@ _NAMES: dict[str, Callable[[Any], str]] = {
     "bias_scaling": lambda value: f"bias {value}",
     "activation": str,
 }
+
+
+def _in_words(options: str) -> str:
+    """``direct=3 n_pairs=9`` -> ``direct 3, pairs 9``."""
+    pairs = (option.partition("=") for option in options.split())
+    return ", ".join(f"{n.removeprefix('n_').replace('_', ' ')} {v}" for n, _, v in pairs)
 
 
 def published(kind: str) -> pd.DataFrame:
@@ -58,11 +67,13 @@ def sweep_figure(
     kind: str,
     rows: Sequence[Row],
     baselines: Mapping[str, tuple[float, float | None]] | None = None,
+    not_published: str = "",
 ) -> Figure:
     """Two panels against the place of `PLACES`: loss in nats a token, BLiMP in percent.
 
     A line for all rows that differ in nothing but their place and seed, with a band over seeds;
-    the published curve; and a level for each baseline. Without BLiMP there is one panel.
+    the published curve, or why it is left out, ``not_published``; and a level for each baseline.
+    Without BLiMP there is one panel.
     """
     column, name, along = PLACES[kind]
     table = pd.DataFrame(rows, dtype=object).dropna(subset=column)
@@ -70,7 +81,8 @@ def sweep_figure(
     place = [laws.index(str(law)) for law in table["leak"]] if laws else table[column].astype(float)
     nll, blimp = table["nll_per_token"].astype(float), 100 * table["blimp"].astype(float)
     table = table.assign(place=place, nll=nll, blimp=blimp)
-    theirs, of_units = published(kind), "" if kind == "size" else ", 4096 units"
+    theirs = published(kind).iloc[: 0 if not_published else None]
+    of_units = "" if kind == "size" else ", 4096 units"
     if laws:
         theirs = theirs[theirs.index.isin(laws)].rename(laws.index)
     judged = table["blimp"].notna().any()
@@ -100,8 +112,24 @@ def sweep_figure(
     axes[0].set_ylabel("held-out loss, nats a token")
     if judged:
         axes[1].set_ylabel("BLiMP, % of pairs chosen rightly")
+    if not_published:
+        axes[0].plot([], [], " ", label=fill(not_published, 60))
     legend(figure, axes[0], n_columns=2)
     return figure
+
+
+def why_not_published(tokenizer: Tokenizer) -> str:
+    """Why the published curves say nothing beside models of this tokenizer; "" where they do.
+
+    Their tokens are GPT-2's: a loss in nats a token compares between models of the same tokens, and
+    models of words or of other sub-words judge minimal pairs with more or fewer words unknown.
+    """
+    if is_gpt2(tokenizer):
+        return ""
+    return (
+        "The published curves (Ueda et al.) are not drawn: they are of GPT-2's tokenizer, this is"
+        f" another, of {len(tokenizer)} tokens"
+    )
 
 
 def _draw_ours(

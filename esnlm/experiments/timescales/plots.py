@@ -9,10 +9,13 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from esnlm.experiments.common.figures import COLOURS, panels, save
 from esnlm.reservoir.timescales import closest_inverse_gamma, inverse_gamma_timescales
 from esnlm.utils.arrays import Floats
+
+_MARKS: dict[str, Any] = {"marker": "o", "markersize": 3}
 
 
 def plot_timescales(
@@ -49,7 +52,7 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Plot the difference that a word makes in the states, from the rows of ``esnlm ablation``.
 
     Layers, and the groups of units of the first layer whose groups differ in timescale, the
-    lighter the longer.
+    lighter the longer; with a mark and a tick at each lag, or at some of many.
     """
     table = pd.DataFrame(rows)
     whole, groups = table[table["group"] == "all"], table[table["group"] != "all"]
@@ -58,8 +61,10 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure, axes = panels(2 if len(parted) else 1)
     for colour, (layer, lags) in zip(cycle(COLOURS), whole.groupby("layer"), strict=False):
         label = f"layer {layer}"
-        axes[0].plot(lags["lag"], lags["share"], linewidth=1.6, color=colour, label=label)
+        axes[0].plot(lags["lag"], lags["share"], linewidth=1.6, color=colour, label=label, **_MARKS)
     axes[0].legend(frameon=False, fontsize=9)
+    of = Path(str(table["model"].iloc[0])).name
+    axes[0].set_title(f"What is left of a word in the states of {of}", loc="left", fontsize=10)
     if len(parted):
         inside = groups[groups["layer"] == parted[0]].groupby("group", sort=False)
         last = inside.ngroups - 1
@@ -67,8 +72,11 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             of_some = last < 12 or i in (0, last // 2, last)
             name = f"mean timescale {lags['assigned'].iloc[0]:.3g}" if of_some else None
             shade = colormaps["viridis"](0.9 * i / last)
-            axes[1].plot(lags["lag"], lags["share"], linewidth=1.6, color=shade, label=name)
-        axes[1].set_title(f"layer {parted[0]}, units by timescale", fontsize=10)
+            axes[1].plot(
+                lags["lag"], lags["share"], linewidth=1.6, color=shade, label=name, **_MARKS
+            )
+        title = f"layer {parted[0]}, units by timescale"
+        axes[1].set_title(title, loc="left", fontsize=10)
         axes[1].legend(frameon=False, fontsize=8)
     for axis in axes:
         axis.set(
@@ -76,6 +84,11 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             xlabel="tokens since the word",
             ylabel="difference of the states, share of the first",
         )
+        last = int(table["lag"].max())
+        axis.set_xticks(range(0, last + 1, max(1, -(-last // 20))))
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axis.yaxis.set_minor_locator(NullLocator())
     save(figure, path)
 
 

@@ -1,0 +1,105 @@
+"""``--unwrap``, ``--strip-gutenberg`` and ``--encoding`` of commands that read text."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from test_layout import NEW, PROSE, wrap
+
+from esnlm import LanguageModel
+from esnlm.__main__ import main
+from esnlm.text.shards import Shards
+
+BOOK = NEW.format("\n".join(wrap(PROSE * 30, 60)) + "\n\nThe end.\n")
+SMALL = ["--units", "20", "--readout", "ridge", "--features", "0"]
+
+
+@pytest.fixture(autouse=True)
+def book(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("book").write_text(BOOK)
+    Path("held").write_text("It was a dark night, and nobody went home at once.\n")
+
+
+def test_prepare_warns_once_and_undoes_what_it_is_asked(capsys):
+    assert main(["prepare", "book", "--out", "plain"]) == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert len(warnings) == 2
+    assert "--strip-gutenberg" in warnings[0]
+    assert "--unwrap" in warnings[1]
+    undone = ["--strip-gutenberg", "--unwrap", "--encoding", "UTF8"]
+    assert main(["prepare", "book", "--out", "out", *undone]) == 0
+    assert "warning" not in capsys.readouterr().err
+    made = Shards("out")
+    assert made.manifest["totals"]["words"] == len((PROSE * 30 + "The end.").split())
+    assert len(made) == 2
+    assert made.manifest["made_from"]["unwrap"]
+    assert "Gutenberg" not in made.tokenizer.vocabulary
+
+
+@pytest.mark.parametrize("command", [["train", *SMALL], ["ngram"]])
+def test_training_reads_the_text_alike(command: list[str], capsys, monkeypatch):
+    undone = ["--strip-gutenberg", "--unwrap"]
+    name, *rest = command
+    held = ["--held-out", "held"] if name == "train" else []
+    words = [name, "book", *held, "--out", "model", *rest, *undone]
+    monkeypatch.setattr("sys.argv", ["esnlm", *words])
+    assert main(words) == 0
+    assert "warning: book" not in capsys.readouterr().err
+    tokenizer = json.loads(Path("model/tokenizer.json").read_text())
+    assert "Gutenberg" not in tokenizer["model"]["vocab"]
+    if name == "train":
+        assert "--unwrap" in Path("model.run.json").read_text()
+        model = LanguageModel.load("model")
+        assert model.tokenizer_.encode("The dark night")[0] != model.tokenizer_.unk_id
+
+
+def test_evaluation_reads_the_text_alike(capsys):
+    assert main(["ngram", "book", "--out", "model", "--strip-gutenberg", "--unwrap"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "model", "book", "--strip-gutenberg", "--unwrap"]) == 0
+    out = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert int(out["n_words"]) == len((PROSE * 30 + "The end.").split())
+    assert float(out["unknown_share"]) == 0
+
+
+def test_training_warns(capsys):
+    assert main(["train", "book", "--held-out", "book", "--out", "model", *SMALL]) == 0
+    err = capsys.readouterr().err
+    for said in ("--strip-gutenberg", "--unwrap", "of text that was learnt"):
+        assert err.count(said) == 1
+
+
+@pytest.mark.parametrize("command", [["prepare"], ["train", *SMALL], ["ngram"]])
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["book", "./book"], "given twice, so its text would count twice: name it once"),
+        (["latin"], "byte 0xe9) at byte 3: --encoding cp1252 reads it if"),
+        (["book", "--encoding", "klingon"], "encoding must be one that Python knows"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line(command, more, message, capsys):
+    Path("latin").write_bytes(b"caf\xe9\n")
+    before = sorted(os.listdir())
+    name, *rest = command
+    assert main([name, *more, "--out", "out", *rest]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert sorted(os.listdir()) == before
+
+
+def test_text_in_another_encoding_is_read(capsys):
+    Path("latin").write_bytes("café noir\n".encode("latin-1"))
+    assert main(["prepare", "latin", "--encoding", "latin-1", "--out", "out"]) == 0
+    made = Shards("out")
+    assert "café" in made.tokenizer.vocabulary
+    assert made.manifest["made_from"]["encoding"] == "iso8859-1"
+
+
+def test_shards_take_no_layout(capsys):
+    assert main(["prepare", "book", "--out", "out"]) == 0
+    assert main(["train", "out", "--unwrap", "--out", "model", *SMALL]) == 2
+    assert "shards were cut in tokens by prepare" in capsys.readouterr().err
