@@ -6,11 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from esnlm import NgramLanguageModel, Tokenizer, load_model
 from esnlm.__main__ import main
+from esnlm.experiments.common.grid import read_rows
 from esnlm.models.arpa import read_arpa, write_arpa
 from esnlm.text.corpus import CorpusError
+from esnlm.text.named_tokenizers import byte_pairs
+from esnlm.text.tokenizers import END_OF_TEXT
 
 DOCS = ["the boy sees the dog .", "the dog sees the boys .", "boys see Mary .", "Mary sees"] * 3
 TEXTS = ["the boy sees Mary .", "Mary Mary the the dog", "boys", "the unicorn sees dogs ."]
@@ -109,14 +114,51 @@ def test_a_file_of_another_program(capsys):
     assert "n_tokens              3" in capsys.readouterr().out
 
 
-def test_sub_words_keep_their_tokenizer_and_numbers_are_words():
-    from esnlm.text.named_tokenizers import byte_pairs
-
+def test_sub_words_keep_their_tokenizer():
     tokenizer = byte_pairs(DOCS, 270)
     model = NgramLanguageModel(3, tokenizer).fit(DOCS)
     write_arpa(model, "m.arpa")
-    again = read_arpa("m.arpa", tokenizer)
-    np.testing.assert_allclose(again.score(TEXTS[:3]), model.score(TEXTS[:3]), atol=1e-7)
+    for again in (read_arpa("m.arpa"), read_arpa("m.arpa", tokenizer)):
+        np.testing.assert_allclose(again.score(TEXTS[:3]), model.score(TEXTS[:3]), atol=1e-7)
+    model.save("folder")
+    Path("text").write_text("\n".join(TEXTS) + "\n")
+    assert main(["evaluate", "folder", "text", "--csv", "one.csv"]) == 0
+    assert main(["evaluate", "m.arpa", "text", "--csv", "other.csv"]) == 0
+    losses = [read_rows(name)[0]["nll_per_token"] for name in ("one.csv", "other.csv")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+@pytest.mark.parametrize("order", [1, 3])
+def test_sentences_begin_and_end_as_kenlm_has_them(order: int):
+    backend = Backend(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=280, special_tokens=[END_OF_TEXT], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    backend.train_from_iterator(DOCS, trainer)
+    tokenizer = Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()  # as GPT-2's
+    model = NgramLanguageModel(order, tokenizer).fit(DOCS)
+    write_arpa(model, "m.arpa")
+    words = [
+        line.split("\t")[1] for line in Path("m.arpa").read_text().splitlines() if "\t" in line
+    ]
+    assert {"<s>", "</s>"} < set(words)
+    assert not any(END_OF_TEXT in word for word in words)
+    cut = " ".join(tokenizer.vocabulary[i] for i in tokenizer.encode(TEXTS[0]))
+    (scores,) = model.log_likelihood(TEXTS[:1])
+    assert scores.tolist() == pytest.approx(by_hand("m.arpa", cut, order), abs=1e-7)
+    again = read_arpa("m.arpa")
+    assert again.tokenizer_.bos_id == again.tokenizer_.eos_id == tokenizer.bos_id
+    for one, other in zip(again.log_likelihood(TEXTS), model.log_likelihood(TEXTS), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-7)
+    for prefix in ("", "the"):
+        found = again.predict_proba(prefix)
+        np.testing.assert_allclose(found, model.predict_proba(prefix), rtol=1e-6)
+
+
+def test_numbers_are_words():
     integers = NgramLanguageModel(2).fit([[0, 1, 2, 1]])
     write_arpa(integers, "n.arpa")
     assert "\t1 2\n" in Path("n.arpa").read_text()

@@ -252,6 +252,13 @@ def test_ties_count_half_and_are_reported():
     assert scores.credit.tolist() == [0.5, 0.5, 1.0, 0.0]
 
 
+def test_the_last_digit_of_an_arithmetic_decides_nothing():
+    near, far = -44.701009 * (1 + 1e-7), -44.701009 * (1 + 1e-5)
+    scores = PairScores(np.full(2, -44.701009), np.array([near, far]), True, "sum")
+    assert scores.ties.tolist() == [True, False]
+    assert scores.credit.tolist() == [0.5, 1]
+
+
 def test_scores_that_are_no_numbers_are_named(folder: Path):
     duck = Duck()
     duck.logs = np.full_like(duck.logs, np.nan)
@@ -413,6 +420,8 @@ def test_the_command_writes_table_scores_and_plot(saved: Path, folder: Path, tmp
     assert {row["model"] for row in rows} == {"a reservoir"}
     assert {row["bos"] for row in rows} == {"True"}
     assert {row["reduction"] for row in rows} == {"sum"}
+    assert {row["lower"] for row in rows} == {""}  # four pairs a paradigm
+    assert "few pairs" in shown.out
     with files["pairs"].open(newline="") as file:
         pairs = list(csv.DictReader(file))
     assert len(pairs) == 20
@@ -547,6 +556,16 @@ def test_intervals_are_those_of_pairs_drawn_one_by_one(scored):
     again = tabulate(pairs, scores, "m")
     assert again == rows
     assert tabulate(pairs, scores, "m", random_state=1) != rows
+
+
+def test_few_pairs_a_paradigm_have_no_interval(scored):
+    pairs, scores = scored
+    few = np.zeros(len(pairs), dtype=bool)
+    few[[0, 1, 40, 41, 65]] = True
+    rows = tabulate(pairs, scores, "m", {"few": few})
+    of_few = [row for row in rows if row["subset"] == "few"]
+    assert {row["lower"] for row in of_few} == {row["correct_upper"] for row in of_few} == {None}
+    assert all(row["lower"] is not None for row in rows if row["subset"] == "all")
 
 
 def test_an_interval_holds_the_truth_as_often_as_it_says():

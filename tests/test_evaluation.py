@@ -199,6 +199,36 @@ def test_the_interpolation_is_a_third_row_and_better_than_both_on_held_out_text(
     assert float(rows_of("rows.csv")[2]["weight"]) == 0.25
 
 
+def test_surprisals_of_models_stand_in_one_file_and_never_twice(capsys):
+    ngrams().save("one")
+    ngrams(order=1).save("two")
+    for model in ("one", "two"):
+        assert main(["evaluate", model, "text", "--surprisal-csv", "s.csv"]) == 0
+    assert "s.csv is there: rows are added to it" in capsys.readouterr().err
+    before = rows_of("s.csv")
+    assert list(dict.fromkeys(row["model"] for row in before)) == ["one", "two"]
+    sums = {
+        name: sum(float(row["surprisal_bits"]) for row in before if row["model"] == name)
+        for name in ("one", "two")
+    }
+    for name, order in (("one", 3), ("two", 1)):
+        (row,) = Evaluation([ngrams(order=order)], [name], "blank_line").rows(["text"])
+        nats = row["nll_per_token"] * row["n_tokens"]
+        assert sums[name] * np.log(2) == pytest.approx(nats)
+    assert main(["evaluate", "two", "other", "text", "--surprisal-csv", "s.csv"]) == 2
+    assert "s.csv has rows of model two and text text" in capsys.readouterr().err
+    assert rows_of("s.csv") == before
+    assert main(["evaluate", "two", "text", "--surprisal-csv", "s.csv", "--overwrite"]) == 0
+    assert {row["model"] for row in rows_of("s.csv")} == {"two"}
+
+
+def test_unknown_words_are_told_where_they_are_many(capsys):
+    known = Tokenizer.train_words(["the dog"], boundaries=True)
+    NgramLanguageModel(2, known).fit(["the dog"]).save("few")
+    assert main(["evaluate", "few", "text"]) == 0
+    assert "of the tokens of text are not in the vocabulary" in capsys.readouterr().err
+
+
 def test_bins_part_the_tokens_by_training_frequency(capsys):
     ngrams().save("model")
     command = ["evaluate", "model", "other", "--bins", "text", "--bins-csv", "bins.csv"]

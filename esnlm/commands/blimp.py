@@ -126,9 +126,12 @@ def _show(rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, f
     """Percentages: phenomena, each with its paradigms under it, parts of the pairs, and overall."""
 
     def show(name: str, row: Mapping[str, Any], key: str = "") -> None:
-        values = {k: 100 * row[k] for k in ("accuracy", "lower", "upper", "strict", "correct")}
+        values = {k: 100 * row[k] for k in ("accuracy", "strict", "correct")}
+        interval = "few pairs"
+        if row["lower"] is not None:
+            interval = f"[{100 * row['lower']:6.2f}, {100 * row['upper']:6.2f}]"
         line = f"{name:50}  {values['accuracy']:8.2f}  {row['ties']:6}  {row['n_pairs']:6}"
-        line += "  [{lower:6.2f}, {upper:6.2f}]  {strict:6.2f}  {correct:7.2f}".format(**values)
+        line += f"  {interval:16}  {values['strict']:6.2f}  {values['correct']:7.2f}"
         for known in others.values() if key else ():
             line += f"  {100 * known[key]:14.2f}" if key in known else f"  {'':14}"
         print(line)

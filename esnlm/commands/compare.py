@@ -60,6 +60,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
 
     chosen_device(options.device)
     corpus = options.corpus.settled(text)
+    corpus.check_files(text, options.held_out)
     entries = [_entry(model) for model in options.models]
     plan = _settings(options.plan, "--plan")
     sizes = [] if options.default_size else options.sizes

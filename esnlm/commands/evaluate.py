@@ -19,7 +19,7 @@ from esnlm.commands.options.common import (
 )
 from esnlm.commands.options.corpus import LayoutOptions, split_of
 from esnlm.commands.options.values import Weight
-from esnlm.storage.results import csv_aside, results, write_rows
+from esnlm.storage.results import check_no_rows, csv_aside, results, write_rows
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     csv: File | None = None
     """Also write the rows here."""
     surprisal_csv: File | None = None
-    """Write the surprisal (bits) of each sentence, word or token here."""
+    """Write the surprisal (bits) of each sentence, word or token here, of several models in turn
+    if need be: a column names the model."""
     unit: Literal["sentence", "word", "token"] | None = None
     """Of --surprisal-csv (default: word, the sum over its tokens; ends are rows apart)."""
     interpolate: Annotated[Path | None, Parameter(metavar="MODEL2")] = None
@@ -68,7 +69,7 @@ def evaluate(
     from esnlm.models.surprisal import SURPRISAL_COLUMNS
 
     _check(options)
-    of_surprisal = SURPRISAL_COLUMNS[options.unit or "word"]
+    of_surprisal = ("model", *SURPRISAL_COLUMNS[options.unit or "word"])
     files = (
         (options.csv, COLUMNS),
         (options.surprisal_csv, of_surprisal),
@@ -80,6 +81,9 @@ def evaluate(
         watchers: list[Callable[[str, Any], None]] = []
         with ExitStack() as stack:
             if options.surprisal_csv is not None:
+                if not replace:
+                    named = evaluation.names[-1:]
+                    check_no_rows(options.surprisal_csv, model=named, text=text)
                 file = csv_aside(options.surprisal_csv, of_surprisal, overwrite=replace)
                 watchers.append(_surprisal(text, options, evaluation, stack.enter_context(file)))
             bins = _Bins(evaluation, options.bins) if options.bins else None
@@ -90,11 +94,25 @@ def evaluate(
             if value != "":
                 shown = f"{value:.6g}" if isinstance(value, float) else value
                 print(f"{name:20}  {shown}")
+        _warn_of_unknown(rows)
         of_bins = [] if bins is None else bins.shown()
         write_rows(options.csv, COLUMNS, rows, overwrite=replace)
         write_rows(options.bins_csv, _BIN_COLUMNS, of_bins, overwrite=replace)
     finish(*(path for path, _ in files))
     return 0
+
+
+def _warn_of_unknown(rows: Sequence[dict[str, Any]]) -> None:
+    """Say so where unknown tokens, which are easy to predict, make up much of a text."""
+    from esnlm.models.base import MANY_UNKNOWN
+
+    for row in rows:
+        if row["unknown_share"] > MANY_UNKNOWN and row["model"] == rows[0]["model"]:
+            log.warning(
+                f"{row['unknown_share']:.1%} of the tokens of {row['text']} are not in the"
+                " vocabulary, and read as the unknown token, which is easy to predict: its"
+                " surprisals say nothing of the words, and perplexities do not compare"
+            )
 
 
 def _check(options: EvaluateOptions) -> None:
@@ -142,9 +160,11 @@ def _surprisal(
         if is_shards(each):
             raise ValueError(f"{each} holds tokens, not text: give --surprisal-csv the text itself")
     model, unit = evaluation.models[0], options.unit or "word"
+    name = evaluation.names[-1]
 
     def write(path: str, part: "Scored") -> None:
-        writer.writerows(surprisal_rows(part, model.tokenizer_, model.reset, unit, path))
+        rows = surprisal_rows(part, model.tokenizer_, model.reset, unit, path)
+        writer.writerows((name, *row) for row in rows)
 
     return write
 
@@ -177,8 +197,9 @@ class _Bins:
             if row.n_tokens  # nothing is known of a bin in which no token falls
         ]
         for row in rows:
+            what = "difference of perplexities" if row["model"] not in self.bins else "perplexity"
             print(
-                f"{row['model']}  {row['bin']:>8}  {row['n_tokens']:>9} tokens  perplexity"
+                f"{row['model']}  {row['bin']:>8}  {row['n_tokens']:>9} tokens  {what}"
                 f" {row['perplexity']:.6g}  [{row['lower']:.6g}, {row['upper']:.6g}]"
             )
         return rows

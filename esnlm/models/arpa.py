@@ -15,7 +15,7 @@ from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.backoff import BackoffNgrams
 from esnlm.ngrams.counts import Ints, find
 from esnlm.ngrams.kneser_ney import KneserNey
-from esnlm.storage.atomic import file_aside
+from esnlm.storage.atomic import file_aside, write_whole
 from esnlm.text.corpus import CorpusError
 from esnlm.text.tokenizers import BEGIN, END, UNKNOWN, Tokenizer
 
@@ -23,13 +23,18 @@ _LN10 = float(np.log(10))
 #: Logarithm to base 10 of the probability of what a file does not hold, as KenLM has it.
 _NEVER = -100.0
 _COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)")
+#: What follows a file's name in that of the tokenizer whose tokens its words are.
+TOKENIZER = ".tokenizer.json"
 
 
 def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
     """Write a fitted model as an ARPA file, which appears whole or not at all.
 
     Probabilities are the model's, to nine digits. Words are tokens as the vocabulary spells them,
-    or their numbers where there is no tokenizer. ValueError: one holds white space.
+    but sentences begin with ``<s>`` and end with ``</s>``; or they are numbers where there is no
+    tokenizer. The tokenizer is written beside it, as PATH.tokenizer.json, whereby `read_arpa` reads
+    text as the model did; KenLM must be given text that is cut into these tokens. ValueError: a
+    token holds white space.
 
     >>> import tempfile
     >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
@@ -39,11 +44,14 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
     >>> abs(read_arpa(path).score(docs) - model.score(docs)) < 1e-7
     True
     """
+    tokenizer, ngrams = model.tokenizer_, model.ngrams_
+    bos, eos = (None, None) if tokenizer is None else (tokenizer.bos_id, tokenizer.eos_id)
     words = _spelled(model)
-    ngrams = model.ngrams_
     if isinstance(ngrams, KneserNey):
         ngrams = BackoffNgrams.of(ngrams)
     orders = range(1, ngrams.order + 1)
+    if tokenizer is not None:
+        write_whole(Path(f"{path}{TOKENIZER}"), tokenizer.to_json())
     with file_aside(Path(path)) as file:
 
         def put(lines: Iterable[str]) -> None:
@@ -53,14 +61,19 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
             np.flatnonzero([word != "" for word in words]),
             *map(np.arange, map(len, ngrams.keys[1:])),
         ]
-        put(["\\data\\", *(f"ngram {k}={len(kept[k - 1])}" for k in orders)])
+        is_both = bos is not None and bos == eos
+        counts = [len(rows) + (k == 0 and is_both) for k, rows in enumerate(kept)]
+        put(["\\data\\", *(f"ngram {k}={count}" for k, count in enumerate(counts, start=1))])
         for k in orders:
             put(["", f"\\{k}-grams:"])
             tokens, rows = ngrams.tokens_of(k), kept[k - 1]
             logs, backoffs = ngrams.logs[k - 1] / _LN10, ngrams.backoffs[k - 1] / _LN10
+            if k == 1 and is_both:  # a token that is two words of the file
+                put([f"-99\t{BEGIN}" + (f"\t{backoffs[bos]:.9g}" if ngrams.order > 1 else "")])
+                backoffs[bos] = 0.0
             for start in range(0, len(rows), 1 << 16):
                 part = rows[start : start + (1 << 16)]
-                texts = (" ".join(words[i] for i in row) for row in tokens[part].tolist())
+                texts = (_sentence_part(row, words, bos, eos) for row in tokens[part].tolist())
                 ends = (f"\t{b:.9g}" if k < ngrams.order else "" for b in backoffs[part].tolist())
                 numbers = (f"{x:.9g}" for x in logs[part].tolist())
                 put(f"{p}\t{text}{b}" for p, text, b in zip(numbers, texts, ends, strict=True))
@@ -76,7 +89,22 @@ def _spelled(model: NgramLanguageModel) -> list[str]:
     for word in words:
         if word.split() != [word][: len(word)]:
             raise ValueError(f"ARPA files part words by spaces, and the token {word!r} holds some")
+    for name, token in ((BEGIN, tokenizer.bos_id), (END, tokenizer.eos_id)):
+        if token is not None and name in words and words[token] != name:
+            raise ValueError(
+                f"ARPA files begin and end sentences with <s> and </s>: {name} is another token"
+            )
     return words
+
+
+def _sentence_part(row: list[int], words: list[str], bos: int | None, eos: int | None) -> str:
+    """The words of an n-gram, ``<s>`` where it begins a sentence and ``</s>`` where it ends one."""
+    spelled = [words[token] for token in row]
+    if row[0] == bos:
+        spelled[0] = BEGIN
+    if row[-1] == eos:
+        spelled[-1] = END
+    return " ".join(spelled)
 
 
 def read_arpa(
@@ -84,9 +112,10 @@ def read_arpa(
 ) -> NgramLanguageModel:
     """The model of an ARPA file, plain or ``.gz``, of whatever smoothing.
 
-    Its tokens are the words of the file, in its order; ``<unk>``, ``<s>`` and ``</s>`` are added
-    where they are missing, with a probability of 10^-100. ``tokenizer``: the one whose tokens the
-    words are, as of sub-words. CorpusError: the file is missing, damaged or no ARPA file.
+    ``tokenizer``: the one whose tokens the words are; None: PATH.tokenizer.json, which `write_arpa`
+    wrote, or else words between spaces, in the file's order; ``<unk>``, ``<s>`` and ``</s>`` are
+    added where they are missing, with a probability of 10^-100. CorpusError: the file is missing,
+    damaged or no ARPA file.
     """
     place = Path(path)
     try:
@@ -98,12 +127,17 @@ def read_arpa(
     except (EOFError, ValueError, gzip.BadGzipFile) as error:
         raise CorpusError(f"{place} is not a whole ARPA file: {error}") from error
     words = [row[0] for row, _, _ in tables[0]]
+    beside = Path(f"{place}{TOKENIZER}")
+    if tokenizer is None and beside.is_file():
+        tokenizer = Tokenizer.from_file(beside)
     if tokenizer is None:
         words += [word for word in (UNKNOWN, BEGIN, END) if word not in set(words)]
         tokenizer = _of_words(words)
     numbers = {word: i for i, word in enumerate(tokenizer.vocabulary)}
+    ends = ((BEGIN, tokenizer.bos_id), (END, tokenizer.eos_id))
+    numbers |= {word: token for word, token in ends if token is not None}
     try:
-        ngrams = _numbered(tables, numbers)
+        ngrams = _numbered(tables, numbers, len(tokenizer))
     except KeyError as error:
         raise CorpusError(f"{place}: {error.args[0]!r} is no token of the vocabulary") from None
     model = NgramLanguageModel(len(tables), tokenizer, reset)
@@ -141,9 +175,8 @@ def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float
         yield table
 
 
-def _numbered(tables: list[Any], numbers: dict[str, int]) -> BackoffNgrams:
+def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> BackoffNgrams:
     """The tables with tokens in place of words."""
-    n_tokens = len(numbers)
     found: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     for order, table in enumerate(tables, start=1):
         tokens = np.array([[numbers[word] for word in row] for row, _, _ in table], dtype=np.int64)
@@ -151,7 +184,9 @@ def _numbered(tables: list[Any], numbers: dict[str, int]) -> BackoffNgrams:
         values = np.array([row[1:] for row in table]).reshape(len(table), 2) * _LN10
         if order == 1:
             whole = np.full((n_tokens, 2), [_NEVER * _LN10, 0.0])
-            whole[tokens[:, 0]] = values
+            # Where one token begins and ends sentences, <s> has its back-off and </s> its log.
+            np.maximum.at(whole[:, 0], tokens[:, 0], values[:, 0])
+            np.add.at(whole[:, 1], tokens[:, 0], values[:, 1])
             keys: Ints = np.arange(n_tokens)
             values = whole
         else:

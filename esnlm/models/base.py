@@ -47,7 +47,7 @@ _TRIED = 8
 # Above zero a logarithm may be by this: float32 sums of a million probabilities.
 _ROUNDING = 1e-2
 #: Share of unknown tokens above which scores come with a warning.
-_MANY_UNKNOWN = 0.1
+MANY_UNKNOWN = 0.1
 
 
 class SequenceModel(BaseEstimator, ABC):
@@ -299,7 +299,7 @@ class SequenceModel(BaseEstimator, ABC):
         if self.tokenizer_ is None or self.tokenizer_.unk_id is None or not len(stream.tokens):
             return
         share = float(np.mean(stream.tokens == self.tokenizer_.unk_id))
-        if share > _MANY_UNKNOWN:
+        if share > MANY_UNKNOWN:
             warnings.warn(
                 f"{share:.1%} of the tokens are not in the vocabulary, and read as the unknown"
                 " token, which is easy to predict: perplexities do not compare with those of text"

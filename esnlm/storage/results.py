@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.storage.atomic import file_aside, is_plain, locked
+from esnlm.utils.messages import log
 
 
 @contextmanager
@@ -52,6 +53,8 @@ def results(
                 raise FileExistsError(
                     f"{path} exists{what}: choose another name, or pass --overwrite"
                 )
+            if not overwrite and path.is_file() and path.stat().st_size:
+                log.info(f"{path} is there: rows are added to it")
         yield
 
 
@@ -97,3 +100,16 @@ def write_rows(
     if path is not None:
         with csv_aside(path, columns, overwrite=overwrite) as writer:
             writer.writerows([row.get(name, "") for name in columns] for row in rows)
+
+
+def check_no_rows(path: Path, **values: Sequence[str]) -> None:
+    """Raise FileExistsError if a CSV has a row with one of the values in each named column."""
+    if not path.is_file():
+        return
+    with open(path, newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if all(row[name] in wanted for name, wanted in values.items()):
+                shown = " and ".join(f"{name} {row[name]}" for name in values)
+                raise FileExistsError(
+                    f"{path} has rows of {shown}: name another file, or pass --overwrite"
+                )

@@ -21,6 +21,8 @@ COLUMNS = (
 )  # fmt: skip
 PAIR_COLUMNS = ("model", "paradigm", "phenomenon", "pair", "good", "bad", "credit")
 SUBSET = "subset"
+#: Pairs of a paradigm, on average, below which a bootstrap over them says too little.
+FEWEST_PAIRS = 10
 _OVERALL = "overall"
 _SEVERAL = "all"
 #: What columns of published tables call a model -> what plots call it.
@@ -50,7 +52,9 @@ def tabulate(
 
     ``lower`` and ``upper``, and the same of ``strict`` and ``correct``, are the percentile interval
     (95 %) of a bootstrap over the pairs within each paradigm. It covers which pairs were drawn from
-    a paradigm's template; not which paradigms there are, nor another seed or text of training.
+    a paradigm's template; not which paradigms there are, nor another seed or text of training. It
+    is None where paradigms have fewer than `FEWEST_PAIRS` pairs on average: of a single pair drawn
+    again and again a bootstrap would say that it is certain.
 
     ``subsets`` are parts of the pairs by name, as `subsets.subsets` finds them: rows of level
     ``subset`` for each phenomenon of a part, and overall. Paradigms without a pair in a part do not
@@ -113,12 +117,15 @@ def _accuracies(counts: Ints64, drawn: Floats, over: str = "paradigms") -> Row:
     """
     found: Row = {"n_paradigms": len(counts), "mean_over": over}
     sizes = counts.sum(axis=1)
+    are_few = sizes.mean() < FEWEST_PAIRS
     weights = sizes if over == "pairs" else None
     for name, tie in TIES.items():
         credit, start = np.array([1.0, tie, 0.0]), "" if name == "accuracy" else f"{name}_"
         found[name] = float(np.average(counts @ credit / sizes, weights=weights))
         resampled = np.average(drawn @ credit, axis=0, weights=weights)
         bounds = percentile_intervals(resampled[:, None])[0].tolist()
+        if are_few:
+            bounds = [None, None]
         found[f"{start}lower"], found[f"{start}upper"] = bounds
     return found
 
