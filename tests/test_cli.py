@@ -234,7 +234,8 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train none --out m", "no such file or folder: none"),
         ("train empty --out m", "corpus is empty"),
         ("train binary --out m", "binary"),
-        ("train text --out m --tokenizer none", "none: No such file or directory"),
+        ("train text --out m --tokenizer none", "no such tokenizer or file: none"),
+        ("train text --out m --tokenizer wrdpunct --vocab-size 9", "did you mean wordpunct?"),
         ("train text --out m --readout moe --option alpha=1e999", "alpha must be"),
         ("train text --out m --option alpha=x", "alpha must be a finite number, got 'x'"),
         ("train text --out m --option alphas=3", "alphas must be a list of penalties"),
@@ -421,7 +422,9 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(capsys):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert (out, err) == ("", "esnlm: interrupted\n")
+    (line,) = err.splitlines()
+    assert out == ""
+    assert line.partition(": nothing is saved. With")[0] == "esnlm: interrupted"
     assert not [path for path in Path.cwd().iterdir() if path.name.lstrip(".").startswith("m")]
 
 
@@ -469,6 +472,19 @@ def test_training_by_names_of_tokenizers_with_sizes(capsys):
     capsys.readouterr()
     assert main(both) == 2
     assert "has a size: leave out --vocab-size" in capsys.readouterr().err
+
+
+def test_an_interrupted_fit_says_that_nothing_is_saved(capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("esnlm.LanguageModel.fit", interrupted)
+        assert main(["train", "text", "--out", "m", "--units", "5"]) == 130
+    assert "nothing is saved. With --checkpoint-every MINUTES" in capsys.readouterr().err
+    assert not Path("m").exists()
+    assert main(["train", "text", "--out", "m", "--units", "5", "--resume"]) == 0
+    assert "no checkpoint to resume from: training begins anew" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_names_the_command_that_goes_on(capsys, monkeypatch):

@@ -89,7 +89,7 @@ def test_runs_of_a_worker_that_dies_are_done_again(tmp_path: Path) -> None:
 
 
 def test_a_run_that_kills_every_worker_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ChildProcessError, match="under the run name=a n=3"):
+    with pytest.raises(ChildProcessError, match="in the run name=a n=3"):
         run_grid(GRID[:1], die, tmp_path / "grid.csv", cluster="local:1", **SHARED)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from esnlm.text.boundaries import as_documents, framed
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream, join_sequences
+from esnlm.text.prepare import prepare
 from esnlm.text.tokenizers import Tokenizer
 
 TEXT = "first line\nsecond line\n\n\n  third \n"
@@ -190,3 +191,10 @@ def test_one_document_alone_and_one_shot_iterators():
     assert as_documents(iter(["a"])) == ["a"]
     corpus = ["a", "b"]
     assert as_documents(corpus) is corpus
+
+
+def test_a_folder_of_shards_is_no_text(tmp_path: Path):
+    (tmp_path / "text").write_text(TEXT)
+    prepare(tmp_path / "text", tmp_path / "sub" / "train", "word")
+    with pytest.raises(CorpusError, match=r"sub holds shards, not text: name .*train itself"):
+        list(TextCorpus(tmp_path / "sub", "line"))

@@ -300,6 +300,7 @@ def test_parameters_are_counted_as_in_the_paper():
         (["--spectral-radius", "nan"], "spectral_radius must be a finite number"),
         (["--experts", "3"], "--experts is no option of the readout softmax"),
         (["--held-out", "nowhere"], "no such shards folder: nowhere"),
+        (["--held-out", __file__], ", which is a file"),
         (["--blimp", "nowhere"], "no such file or folder: nowhere"),
     ],
 )

@@ -428,3 +428,8 @@ def test_what_needs_weights_says_so_without_them(call):
 def test_a_dtype_that_numpy_does_not_know_is_named():
     with pytest.raises(ValueError, match="dtype must be one of float32, float64, got 'bogus'"):
         Reservoir(4, dtype="bogus").fit(n_inputs=2)
+
+
+def test_text_in_the_place_of_tokens_is_named():
+    with pytest.raises(ValueError, match="encode text with a tokenizer"):
+        list(small().harvest("the dog"))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from esnlm.commands import scored_elsewhere
 from esnlm.commands.options.common import (
     Device,
     File,
@@ -16,7 +17,7 @@ from esnlm.commands.options.common import (
     n_unknown,
 )
 from esnlm.commands.options.corpus import is_shards
-from esnlm.commands.options.values import Weight
+from esnlm.commands.options.values import Cluster, Weight
 from esnlm.storage.results import results, write_rows
 from esnlm.utils.messages import log
 
@@ -54,6 +55,7 @@ class BlimpOptions(ResultOptions):
     """Score the end of each sentence too, as KenLM does."""
     reduction: Literal["sum", "mean"] = "sum"
     """Of the log-probabilities of a sentence's tokens."""
+    cluster: Cluster = None
 
 
 def blimp(model: Model, /, *, options: BlimpOptions) -> int:
@@ -84,7 +86,11 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
                 " so some pairs look alike to it"
             )
         how = {name: getattr(options, name) for name in ("bos", "eos", "reduction")}
-        scores = score_pairs(judge, pairs, **how, verbose=True)
+        paths = [model] if options.interpolate is None else [model, options.interpolate]
+        weight = None if options.interpolate is None else _weight(options)
+        given = scored_elsewhere.judges(paths, weight, options.device)
+        with scored_elsewhere.batches(options.cluster, given) as elsewhere:
+            scores = score_pairs(judge, pairs, **how, verbose=True, elsewhere=elsewhere)
         if not all(member.any() for member in parts.values()):
             log.warning("no pair has all its words in --words-of: is it text of that language?")
         rows = table.tabulate(pairs, scores, name, parts)
@@ -107,10 +113,14 @@ def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:
     model = load_model(folder, options.device)
     if options.interpolate is None:
         return model, str(folder)
-    weight = 0.5 if options.weight is None else options.weight
+    weight = _weight(options)
     second = load_model(options.interpolate, options.device)
     name = f"{weight:g} {folder} + {1 - weight:g} {options.interpolate}"
     return InterpolatedModel(model, second, weight), name
+
+
+def _weight(options: BlimpOptions) -> float:
+    return 0.5 if options.weight is None else options.weight
 
 
 def _training_words(names: Sequence[str]) -> "TrainingWords | None":

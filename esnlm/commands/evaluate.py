@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from esnlm.commands import scored_elsewhere
 from esnlm.commands.options.common import (
     Device,
     Documents,
@@ -18,7 +19,7 @@ from esnlm.commands.options.common import (
     group,
 )
 from esnlm.commands.options.corpus import LayoutOptions, split_of
-from esnlm.commands.options.values import Weight
+from esnlm.commands.options.values import Cluster, Weight
 from esnlm.storage.results import check_no_rows, csv_aside, results, write_rows
 from esnlm.utils.messages import log
 
@@ -53,6 +54,7 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     """Also write the rows of --bins here."""
     documents: Documents = None
     device: Device = None
+    cluster: Cluster = None
 
 
 Scorable = Annotated[
@@ -89,6 +91,12 @@ def evaluate(
             bins = _Bins(evaluation, options.bins) if options.bins else None
             if bins is not None:
                 watchers.append(bins.add)
+            if options.cluster is not None:
+                paths = [model] if options.interpolate is None else [model, options.interpolate]
+                given = scored_elsewhere.judges(paths, evaluation.weight, options.device)
+                how = evaluation.split, evaluation.layout
+                shared = scored_elsewhere.texts(options.cluster, given, *how, text)
+                evaluation.elsewhere = stack.enter_context(shared)
             rows = evaluation.rows(text, *watchers)
         for name, value in ((name, row[name]) for row in rows for name in COLUMNS):
             if value != "":

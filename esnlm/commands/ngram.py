@@ -2,8 +2,9 @@
 
 from typing import Annotated, Literal
 
-from esnlm.commands.options.common import NewModel, finish, group
+from esnlm.commands.options.common import NewModel, finish, given, group
 from esnlm.commands.options.corpus import Corpus, CorpusOptions
+from esnlm.commands.options.shared import SharedOptions, open_corpus, sharing
 from esnlm.commands.options.values import integer
 from esnlm.storage.atomic import locked
 from esnlm.utils.progress import phase
@@ -20,6 +21,7 @@ class NgramOptions(CorpusOptions):
     """Longest n-gram."""
     discounts: Literal["modified", "single"] = "modified"
     """Three an order (Chen & Goodman), or one (Kneser & Ney)."""
+    shared: SharedOptions = SharedOptions()
 
 
 def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
@@ -29,13 +31,20 @@ def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
 
     with locked(options.out):
         check_target(options.out, overwrite=options.overwrite)
-        chosen = options.settled(text)
-        chosen.check_files(text)
-        tokenizer = chosen.make_tokenizer(text)
+        chosen, parted = options.settled(text), None
+        if given(options.shared):
+            parted = open_corpus(text, options, options.shared)
+        else:
+            chosen.check_files(text)
+        tokenizer = chosen.make_tokenizer(text) if parted is None else parted.tokenizer
         order, discounts = options.order, options.discounts
         model = NgramLanguageModel(order, tokenizer, chosen.reset, discounts=discounts)
-        with phase("counting n-grams"):
-            model.fit(chosen.read(text, tokenizer))
+        if parted is None:
+            with phase("counting n-grams"):
+                model.fit(chosen.read(text, tokenizer))
+        else:
+            with sharing(options.shared.cluster) as reduce, phase("counting n-grams"):
+                model.fit_parts(parted, options.shared.parts, reduce)
         model.save(options.out)
     print(f"{options.out}: {model.n_tokens_} tokens, {model.n_parameters_} n-grams")
     finish(then=f"esnlm evaluate MODEL TEXT --interpolate {options.out}")

@@ -3,13 +3,15 @@
 import math
 import os
 import time
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
 from esnlm.commands.options.common import finish, given, option_name
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards
 from esnlm.commands.options.model import make_features, make_readout, make_reservoir, settled
 from esnlm.commands.options.presets import with_preset
+from esnlm.commands.options.shared import is_url, open_corpus, sharing
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train_network import train_network
 from esnlm.commands.training_run import PassOptions, Running
@@ -55,10 +57,22 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
                 raise ValueError(f"{option_name(name)} needs --model NAME")
             status = _fit(text, corpus, options, record)
         if status == 0 and os.environ.get("RANK", "0") == "0":
-            named = {"training text": text, "held-out text": options.held_out}
+            named = {"held-out text": options.held_out}
+            if not is_url(text):
+                named["training text"] = text
             record.add({"data": {name: data_files(each) for name, each in named.items() if each}})
             record.save(options.out)
         return status
+
+
+class _Outcome(NamedTuple):
+    """The exit status of training, its last held-out loss, and the texts that it compares with."""
+
+    status: int
+    loss: float | None
+    held: "TokenStream | None"
+    stream: "TokenStream | None"
+    n_tokens: int
 
 
 def _fit(
@@ -69,6 +83,28 @@ def _fit(
 
     since = time.perf_counter()
     check_parts(options)
+    fit = _fit_in_parts if given(options.shared) else _fit_alone
+    status, loss, held, stream, n_tokens = fit(text, corpus, options, record)
+    if status:
+        return status
+    if held is not None and loss is not None and stream is not None:
+        with record.phase("score baselines"):
+            _compare(loss, stream, held, n_tokens, record)
+    minutes, seconds = divmod(round(time.perf_counter() - since), 60)
+    print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
+    if held is not None:
+        print(
+            "held-out text chooses penalties and stops, so its perplexity is no fresh test: score"
+            " a text that training has not seen"
+        )
+    finish(then=f"esnlm evaluate {options.out} TEXT")
+    return 0
+
+
+def _fit_alone(
+    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
+) -> _Outcome:
+    """In this process: at once, or in passes."""
     running = None
     if trains_in_passes(text, options):
         running = Running(options.out, options.passes, overwrite=options.overwrite)
@@ -80,32 +116,65 @@ def _fit(
         stream = model.read(corpus.read(text, tokenizer))
         named = options.held_out
         held = model.tokenize(corpus.read(named, tokenizer)) if named else None
-    with record.phase("choose penalty"):
-        settle_penalty(model, stream, held, options)
     if running is not None:
+        with record.phase("choose penalty"):
+            settle_penalty(model, stream, held, options)
         status, loss, held = _in_passes(model, stream, held, running, plan, record)
-        if status:
-            return status
-    else:
+        return _Outcome(status, loss, held, stream, model.n_tokens_)
+    with _all_or_nothing():
+        with record.phase("choose penalty"):
+            settle_penalty(model, stream, held, options)
         with record.phase("fit"):
             model.fit(stream, held_out=held)
-        with record.phase("save"):
-            model.save(options.out)
-        print(f"{options.out}: {_summary(model)}")
-        with record.phase("score"):
-            loss = None if held is None else -model.score(held)
-    if held is not None and loss is not None:
-        with record.phase("score baselines"):
-            _compare(loss, stream, held, model.n_tokens_, record)
-    minutes, seconds = divmod(round(time.perf_counter() - since), 60)
-    print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
-    if held is not None:
-        print(
-            "held-out text chooses penalties and stops, so its perplexity is no fresh test: score"
-            " a text that training has not seen"
+    with record.phase("save"):
+        model.save(options.out)
+    print(f"{options.out}: {_summary(model)}")
+    with record.phase("score"):
+        loss = None if held is None else -model.score(held)
+    return _Outcome(0, loss, held, stream, model.n_tokens_)
+
+
+@contextmanager
+def _all_or_nothing() -> Iterator[None]:
+    """Tell whoever interrupts the block that nothing of it is kept, and how it would be."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            "interrupted: nothing is saved. With --checkpoint-every MINUTES training is in passes,"
+            " and --resume continues it"
+        ) from None
+
+
+def _fit_in_parts(
+    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
+) -> _Outcome:
+    """In parts that a cluster shares, or this process takes one after the other."""
+    from esnlm.models.baselines import MOST_TOKENS
+    from esnlm.models.parts_training import PartsTrainer
+
+    running = Running(options.out, options.passes, overwrite=options.overwrite)
+    with record.phase("read text"), phase("reading the text"):
+        parted = open_corpus(text, options.corpus, options.shared)
+        model = make_model(options, len(parted.tokenizer), parted.tokenizer, corpus.reset)
+        model.use_tokenizer(parted.tokenizer)
+        penalty_by_length(model, parted.n_tokens, options)
+        named = options.held_out
+        held = model.tokenize(corpus.read(named, parted.tokenizer)) if named else None
+
+    def save() -> str:
+        model.save(options.out)
+        return _summary(model)
+
+    with sharing(options.shared.cluster) as reduce:
+        trainer = PartsTrainer(
+            model, parted, held, make_plan(options), n_parts=options.shared.parts, reduce=reduce
         )
-    finish(then=f"esnlm evaluate {options.out} TEXT")
-    return 0
+        record.add({"parts": len(trainer.parts), "corpus": parted.described()})
+        with record.phase("train in parts"):
+            status = running.run(trainer, save)
+    stream = parted.stream(MOST_TOKENS)
+    return _Outcome(status, trainer.last_score, trainer.held_out, stream, model.n_tokens_)
 
 
 def trains_in_passes(text: tuple[str, ...], options: TrainOptions) -> bool:
@@ -153,11 +222,9 @@ def settle_penalty(
     options: TrainOptions,
 ) -> None:
     """Set the penalty, where it is left open: by the length of the text, or by held-out text."""
-    readout, kind = options.readout, type(model.readout).__name__
-    if readout.alpha is not None or "alpha" in dict(readout.option):
+    kind = type(model.readout).__name__
+    if not penalty_by_length(model, len(stream.tokens), options):
         return
-    if kind == "LowRankReadout" and len(stream.tokens) <= _SHORT:
-        model.given_readout.set_params(alpha=_PENALTY_OF_SHORT)
     if held is not None and kind in _PENALISED and len(stream.tokens) <= _TRIED_TOKENS:
         from esnlm.models.penalty import chosen_penalty
 
@@ -166,6 +233,15 @@ def settle_penalty(
         model.given_readout.set_params(alpha=best)
         tried = ", ".join(f"{alpha:g}: {math.exp(loss):.4g}" for alpha, loss in losses.items())
         log.info(f"--alpha {best:g} by the held-out text (perplexities in trials, {tried})")
+
+
+def penalty_by_length(model: "LanguageModel", n_tokens: int, options: TrainOptions) -> bool:
+    """Whether the penalty is left open; sets that of the low-rank readout for short texts."""
+    if options.readout.alpha is not None or "alpha" in dict(options.readout.option):
+        return False
+    if type(model.readout).__name__ == "LowRankReadout" and n_tokens <= _SHORT:
+        model.given_readout.set_params(alpha=_PENALTY_OF_SHORT)
+    return True
 
 
 def _in_passes(

@@ -23,7 +23,7 @@ def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOp
     from esnlm.torch.device import chosen_device
     from esnlm.torch.training.distributed import joined, local_rank
 
-    of_the_core = given(options.readout)
+    of_the_core = given(options.readout) | given(options.shared)
     of_the_core |= {"features": options.features, "chunk_tokens": options.passes.chunk_tokens}
     for name, value in of_the_core.items():
         if value is not None and name != "option":  # networks have settings of their own

@@ -74,6 +74,8 @@ class Running:
                 self.checkpoints.remove()  # what is left of them where their removal was killed
                 print(f"{self.out} is whole: there is nothing to resume")
             return 0
+        if resume and self.speaks and not self.checkpoints.exists():
+            log.info("there is no checkpoint to resume from: training begins anew")
         with stopping() as stop:
             try:
                 trainer.run(

@@ -7,8 +7,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel, check_no_labels
+from esnlm.models.parts import Part, PartedCorpus
 from esnlm.models.saving import Contents, counted, counts_in
 from esnlm.ngrams.backoff import BackoffNgrams
+from esnlm.ngrams.counts import NgramCounts
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import WEIGHTS
 from esnlm.text.boundaries import RESETS
@@ -16,11 +18,33 @@ from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
+from esnlm.utils.sums import Reduce, reduce_here
 from esnlm.utils.validation import Choice, Count, check_parameters, limited
 
 #: The kind of model in the configuration of a saved one.
 KIND = "ngrams"
+_PARTS, _PART_TOKENS = 64, 1 << 16
 _SETTINGS = ("order", "reset", "n_tokens", "discounts")
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Counts of predicted tokens (V,), and of n-grams."""
+
+    of_tokens: Ints64
+    of_ngrams: NgramCounts
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.of_tokens + other.of_tokens, self.of_ngrams + other.of_ngrams)
+
+    def __sizeof__(self) -> int:
+        return int(self.of_tokens.nbytes) + self.of_ngrams.__sizeof__()
+
+
+def _counted(ngrams: KneserNey, part: Part) -> _Counted:
+    stream, n_tokens = part.stream(), int(ngrams.n_tokens or 0)
+    counts = ngrams.count(stream.tokens, starts=stream.starts)
+    return _Counted(target_counts(stream, n_tokens), counts)
 
 
 @dataclass(eq=False, repr=False)
@@ -76,6 +100,24 @@ class NgramLanguageModel(SequenceModel):
         self.token_counts_ = target_counts(stream, self.n_tokens_)
         ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
         self.ngrams_: KneserNey | BackoffNgrams = ngrams.fit(stream.tokens, starts=stream.starts)
+        return self
+
+    def fit_parts(
+        self, corpus: PartedCorpus, n_parts: int | None = None, reduce: Reduce = reduce_here
+    ) -> Self:
+        """`fit` on shards whose counts others add up part by part: the same model exactly.
+
+        ``n_parts`` (default: 64, or one for each 65 536 tokens where these are fewer) decide about
+        memory, some 120 bytes for each token of a part, and about who can help.
+        """
+        check_parameters(self)
+        if self.reset != "sentence":
+            raise ValueError(f"shards hold sentences: reset must be sentence, got {self.reset}")
+        self.tokenizer_, self.n_tokens_ = corpus.tokenizer, len(corpus.tokenizer)
+        most = min(_PARTS, -(-corpus.n_tokens // _PART_TOKENS)) if n_parts is None else n_parts
+        ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
+        found = reduce("n-grams", _counted, ngrams, corpus.parts(most), lambda part: None)
+        self.token_counts_, self.ngrams_ = found.of_tokens, ngrams.fit_counts(found.of_ngrams)
         return self
 
     @property

@@ -164,6 +164,15 @@ class LanguageModel(SequenceModel):
 
     def read(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
+        self._check_parts()
+        return self._learn_vocabulary(docs)
+
+    def use_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Take a vocabulary as it is, in place of `read`, where the text is tokens elsewhere."""
+        self._check_parts()
+        self.tokenizer_, self.n_tokens_ = tokenizer, len(tokenizer)
+
+    def _check_parts(self) -> None:
         readouts = (
             f"a readout of this package, such as RidgeReadout(), or {', '.join(BY_OPTION)}, or a"
             " classifier of scikit-learn with predict_proba"
@@ -177,7 +186,6 @@ class LanguageModel(SequenceModel):
                 raise ValueError(f"{name} must be {kind}, got {part!r}")
         self.run_: str | None = None
         check_parameters(self)
-        return self._learn_vocabulary(docs)
 
     @property
     def given_reservoir(self) -> Any:
@@ -197,8 +205,20 @@ class LanguageModel(SequenceModel):
 
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
+        self.draw_reservoir(target_counts(stream, self.n_tokens_))
+        if self.features is not None and not hasattr(self.features, "embedding_"):
+            fitted = clone(self.features).fit(
+                stream.tokens,
+                reservoir=self.reservoir_,
+                n_tokens=self.n_tokens_,
+                starts=stream.starts,
+            )
+            self.use_features(fitted)
+
+    def draw_reservoir(self, counts: Ints64) -> None:
+        """`draw` from the counts (n_tokens,) of predicted tokens alone, without features to fit."""
         self._carried: tuple[Any, Ints64] | None = None
-        self.token_counts_ = target_counts(stream, self.n_tokens_)
+        self.token_counts_ = counts
         given = self.features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
         reservoir = self.given_reservoir
@@ -215,14 +235,14 @@ class LanguageModel(SequenceModel):
                 f"the reservoir has {self.reservoir_.n_inputs_} inputs, expected {n_inputs}: draw"
                 f" its weights with fit(n_inputs={n_inputs}), or give one without weights"
             )
-        self.features_ = given
-        if given is not None and not hasattr(given, "embedding_"):
-            self.features_ = clone(given).fit(
-                stream.tokens, reservoir=self.reservoir_, n_tokens=n_tokens, starts=stream.starts
-            )
-        if self.features_ is not None and len(self.features_.embedding_) != self.n_tokens_:
+        self.use_features(given)
+
+    def use_features(self, features: Any) -> None:
+        """Let the reservoir be driven by fitted features, or by tokens where there are None."""
+        self.features_ = features
+        if hasattr(features, "embedding_") and len(features.embedding_) != self.n_tokens_:
             raise ValueError(
-                f"features are fitted for {len(self.features_.embedding_)} tokens, expected"
+                f"features are fitted for {len(features.embedding_)} tokens, expected"
                 f" {self.n_tokens_}"
             )
 

@@ -19,6 +19,7 @@ from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced
 from esnlm.utils.arrays import Arrays
 from esnlm.utils.state_dict import under_prefix, with_prefix
+from esnlm.utils.sums import Sums
 from esnlm.utils.validation import Count, check_parameters, limited
 from esnlm.utils.version import __version__
 
@@ -67,14 +68,22 @@ class Trainer(ResumableRun):
         held_out: TokenStream | None = None,
         plan: TrainingPlan | None = None,
     ) -> None:
-        self.model = model
-        self.plan = plan or TrainingPlan()
         self.stream = stream
+        n_sequences = 1 if stream.starts is None else len(stream.starts)
+        self._take(model, len(stream.tokens) - n_sequences, held_out, plan)
+
+    def _take(
+        self,
+        model: LanguageModel,
+        n_rows: int,
+        held_out: TokenStream | None,
+        plan: TrainingPlan | None,
+    ) -> None:
+        self.model, self.n_rows = model, n_rows
+        self.plan = plan or TrainingPlan()
         self.held_out = None
         if held_out is not None:
             self.held_out = evenly_spaced(held_out, self.plan.held_out_tokens)
-        n_sequences = 1 if stream.starts is None else len(stream.starts)
-        self.n_rows = len(stream.tokens) - n_sequences
         if self.n_rows < 1:
             raise CorpusError("the corpus holds no token to predict")
 
@@ -84,7 +93,7 @@ class Trainer(ResumableRun):
         features = {} if found is None else under_prefix("features", found.arrays)
         if features:
             model.features = clone(model.features).load_state_dict(features)
-        model.draw(self.stream)
+        self._draw()
         self.readout = model.readout_ = clone(model.given_readout)
         classes = np.arange(model.n_tokens_)
         self.readout.begin(
@@ -96,6 +105,9 @@ class Trainer(ResumableRun):
             self.first, self._chunk = found.facts["phase"], found.facts["chunk"]
         self._number = self.first
         return self.n_rows * self.readout.training_passes
+
+    def _draw(self) -> None:
+        self.model.draw(self.stream)
 
     def _steps(self) -> Iterator[None]:
         tokens = self.tokens
@@ -112,7 +124,7 @@ class Trainer(ResumableRun):
             yield
         self._score(self.readout.training_passes)
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block]]:
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
         """Chunks of states of pass ``number``, after those that were read before a checkpoint."""
         rng = np.random.default_rng([self.plan.seed, number])
         warmup = warmup_of(self.model.reservoir_)
@@ -173,6 +185,9 @@ class Trainer(ResumableRun):
         self.model.run_ = self.digest()
         return self.model
 
+    def _corpus_digest(self) -> str:
+        return stream_digest(self.stream)
+
     @cached_property
     def settings(self) -> dict[str, Any]:
         model, tokenizer = self.model, self.model.tokenizer_
@@ -183,7 +198,7 @@ class Trainer(ResumableRun):
             "features": None if model.features is None else describe(model.features),
             "reset": model.reset,
             "tokenizer": tokenizer and hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
-            "corpus": stream_digest(self.stream),
+            "corpus": self._corpus_digest(),
             "held-out text": None if self.held_out is None else stream_digest(self.held_out),
         }
         return settings | asdict(self.plan)

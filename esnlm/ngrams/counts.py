@@ -1,9 +1,13 @@
 """Counts of n-grams as sorted integer keys, and the discounts estimated from them."""
 
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from esnlm.utils.sums import union
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.integer[Any]]
@@ -41,6 +45,86 @@ class Table:
         kept = counts - self.discounts[np.minimum(counts, 3) - 1]
         result[seen] = kept / self.totals[contexts[seen]]
         return result
+
+
+@dataclass(frozen=True)
+class NgramCounts:
+    """The distinct n-grams of a text, to be added to those of other texts.
+
+    ``keys`` are those of `Table`, for each order; the context of a pair is its first token itself.
+    ``at_start``: how often a document began with them, of the orders from the second to the last
+    but one. ``n_longest``: how often those of the longest order occurred.
+    """
+
+    n_tokens: int
+    keys: list[Ints]
+    at_start: list[Ints]
+    n_longest: Ints
+
+    @classmethod
+    def of(cls, tokens: Ints, offsets: Ints, order: int, n_tokens: int) -> Self:
+        """Count tokens (T,), whose `places` in their documents are the offsets (T,)."""
+        keys: list[Ints] = [np.unique(tokens[offsets > 0]).astype(np.int64)]
+        at_start: list[Ints] = []
+        ids: Ints = tokens.astype(np.int32)
+        for k in range(2, order + 1):
+            if k > 2:
+                began = np.bincount(ids[offsets == k - 2], minlength=len(keys[-1]))
+                at_start.append(began)
+            longer, ids = next_order(ids, tokens, offsets, k, n_tokens)
+            keys.append(longer)
+        ending = ids[offsets >= max(order - 1, 1)]
+        if order == 1:
+            ending = np.searchsorted(keys[0], ending)
+        return cls(n_tokens, keys, at_start, np.bincount(ending, minlength=len(keys[-1])))
+
+    def __add__(self, other: Self) -> Self:
+        made: list[Ints] = [union(self.keys[0], other.keys[0])]
+        places = [np.searchsorted(made[0], each.keys[0]) for each in (self, other)]
+        at_start = []
+        for k in range(1, len(self.keys)):
+            keys = [each.keys[k] for each in (self, other)]
+            if k > 1:  # contexts by their places in the table of both
+                for i, where in enumerate(places):
+                    contexts, tokens = np.divmod(keys[i], self.n_tokens)
+                    keys[i] = where[contexts] * self.n_tokens + tokens
+            made.append(union(*keys))
+            places = [np.searchsorted(made[-1], each) for each in keys]
+            if 0 < k < len(self.keys) - 1:
+                both = self.at_start[k - 1], other.at_start[k - 1]
+                at_start.append(_scattered(places, both, len(made[-1])))
+        longest = _scattered(places, (self.n_longest, other.n_longest), len(made[-1]))
+        return type(self)(self.n_tokens, made, at_start, longest)
+
+    def types(self) -> Iterator[tuple[Ints, Ints, int]]:
+        """Keys, counts and number of contexts of each order, as `KneserNey` takes them.
+
+        Shorter n-grams count the tokens that they were met after, and documents they begin.
+        """
+        n_contexts, last = 1, len(self.keys) - 1
+        below: Ints = np.empty(0, dtype=np.int64)  # of each n-gram, the one less its first token
+        for k, keys in enumerate(self.keys):
+            if k == last:
+                yield keys, self.n_longest, n_contexts
+                return
+            longer = self.keys[k + 1]
+            contexts, tokens = np.divmod(longer, self.n_tokens)
+            size = len(keys) if k else self.n_tokens
+            below = tokens if k == 0 else find(keys, below[contexts] * self.n_tokens + tokens)
+            counts = np.bincount(below, minlength=size)
+            yield keys, counts + self.at_start[k - 1] if k else counts[keys], n_contexts
+            n_contexts = size
+
+    def __sizeof__(self) -> int:
+        return sum(int(a.nbytes) for a in (*self.keys, *self.at_start, self.n_longest))
+
+
+def _scattered(places: Sequence[Ints], counts: Sequence[Ints], size: int) -> Ints:
+    """Sum (size,) of counts that stand at these places."""
+    total = np.zeros(size, dtype=np.int64)
+    for where, each in zip(places, counts, strict=True):
+        total[where] += each
+    return total
 
 
 def next_order(

@@ -7,7 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
-from esnlm.ngrams.counts import Floats, Ints, Table, estimate_discounts, find, next_order, places
+from esnlm.ngrams.counts import (
+    Floats,
+    Ints,
+    NgramCounts,
+    Table,
+    estimate_discounts,
+    find,
+    places,
+)
 from esnlm.utils.array_shapes import check_arrays, checked_positions, checked_tokens
 from esnlm.utils.state_dict import Arrays, Stateful
 from esnlm.utils.validation import Choice, Count, check_parameters, limited
@@ -63,38 +71,30 @@ class KneserNey(Stateful, BaseEstimator):
         offsets = places(_checked_starts(starts, words), len(words), self.order)
         if not np.any(offsets > 0):
             raise ValueError("the corpus holds no token to predict: documents need two or more")
-        self.n_tokens_ = int(words.max()) + 1 if self.n_tokens is None else int(self.n_tokens)
+        n_tokens = int(words.max()) + 1 if self.n_tokens is None else int(self.n_tokens)
+        return self.fit_counts(NgramCounts.of(words, offsets, self.order, n_tokens))
+
+    def count(self, tokens: ArrayLike, *, starts: ArrayLike | None = None) -> NgramCounts:
+        """The counts of a part of a text, for `fit_counts`; ``n_tokens`` must be given."""
+        check_parameters(self)
+        assert self.n_tokens is not None, "the size of the vocabulary is known"
+        words = checked_tokens(tokens, self.n_tokens)
+        offsets = places(_checked_starts(starts, words), len(words), self.order)
+        return NgramCounts.of(words, offsets, self.order, self.n_tokens)
+
+    def fit_counts(self, counts: NgramCounts) -> Self:
+        """The model of a text of these counts, or of the texts that they are the sum of."""
+        self.n_tokens_ = counts.n_tokens
         self._tables: list[Table] = []
         self.discounts_ = np.zeros((self.order, 3))
-        self._count(words, offsets)
+        for keys, times, n_contexts in counts.types():
+            self._add_table(keys, times, n_contexts)
         return self
 
     @property
     def n_parameters_(self) -> int:
         """Number of distinct n-grams of all orders."""
         return sum(len(table.keys) for table in self._fitted())
-
-    def _count(self, tokens: Ints, offsets: Ints) -> None:
-        """Build the tables from short to long; the types of one order count for the one below."""
-        unigrams: Ints = np.unique(tokens[offsets > 0]).astype(np.int64)
-        keys, n_contexts = unigrams, 1
-        ids: Ints = tokens.astype(np.int32)
-        for order in range(2, self.order + 1):
-            longer_keys, longer_ids = next_order(ids, tokens, offsets, order, self.n_tokens_)
-            inside = offsets >= order - 1
-            below = np.empty(len(longer_keys), dtype=np.int32)
-            below[longer_ids[inside]] = ids[inside]
-            at_start = ids[offsets == order - 2] if order > 2 else ids[:0]
-            size = self.n_tokens_ if order == 2 else len(keys)
-            counts = np.bincount(below, minlength=size) + np.bincount(at_start, minlength=size)
-            if order == 2:
-                counts = counts[unigrams]
-            self._add_table(keys, counts, n_contexts)
-            n_contexts = size
-            keys, ids = longer_keys, longer_ids
-        ending = ids[offsets >= max(self.order - 1, 1)]
-        counts = np.bincount(ending, minlength=len(keys))
-        self._add_table(keys, counts[unigrams] if self.order == 1 else counts, n_contexts)
 
     def _add_table(self, keys: Ints, counts: Ints, n_contexts: int) -> None:
         row = self.discounts_[len(self._tables)]

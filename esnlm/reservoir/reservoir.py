@@ -394,7 +394,12 @@ class Reservoir(
         self.W_.sort_indices()
         self.n_inputs_ = int(self.W_in_.shape[1])
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
+        self.forget_drives()
+
+    def forget_drives(self) -> None:
+        """Free the tables of input drives that are kept; they are made again when needed."""
         self._token_drive: Drive | None = None
+        self._features_drive: tuple[Array, Drive] | None = None
 
     def _fit_on_first_use(self, inputs: Any, features: ArrayLike | None) -> None:
         if hasattr(self, "W_"):
@@ -406,8 +411,13 @@ class Reservoir(
 
     def _drive(self, features: ArrayLike | None) -> Drive:
         if features is not None:
+            if self._features_drive is not None and self._features_drive[0] is features:
+                return self._features_drive[1]
             vectors = checked_vectors("features", features, self.n_inputs_)
-            return Drive(self.W_in_, self.bias_, features=vectors)
+            drive = Drive(self.W_in_, self.bias_, features=vectors)
+            if isinstance(features, np.ndarray) and not features.flags.writeable:
+                self._features_drive = features, drive  # no one changes them
+            return drive
         if self._token_drive is None:
             self._token_drive = Drive(self.W_in_, self.bias_)
         return self._token_drive

@@ -94,15 +94,28 @@ class SpectralWordFeatures(LearnedFeatures):
         check_parameters(self)
         ids = checked_tokens(tokens, n_tokens)
         size = int(ids.max(initial=0)) + 1 if n_tokens is None else int(n_tokens)
-        if self.n_features > size:
+        self._check_size(size)
+        given = checked_starts(starts, len(ids))
+        return self.fit_counts(self.count(ids, size, given))
+
+    def _check_size(self, n_tokens: int) -> None:
+        if self.n_features > n_tokens:
             raise ValueError(
-                f"n_features must be at most the {size} words of the vocabulary,"
+                f"n_features must be at most the {n_tokens} words of the vocabulary,"
                 f" got {self.n_features}"
             )
-        given = checked_starts(starts, len(ids))
-        counts = pair_counts(ids, size, given)
+
+    def count(self, tokens: Array, n_tokens: int, starts: Ints64 | None) -> scipy.sparse.csr_matrix:
+        """How often v follows u within the window, (n_tokens, n_tokens) float64: exact sums."""
+        counts = pair_counts(tokens, n_tokens, starts)
         for distance in range(2, self.window + 1):
-            counts += pair_counts(ids, size, given, distance)
+            counts += pair_counts(tokens, n_tokens, starts, distance)
+        return counts
+
+    def fit_counts(self, counts: scipy.sparse.csr_matrix) -> Self:
+        """Learn the features from `count` of a text, or from the sum of those of its parts."""
+        check_parameters(self)
+        self._check_size(counts.shape[0])
         if not counts.nnz:
             raise ValueError("no token follows another, so words have no neighbours to learn from")
         scaled = _scaled(counts)

@@ -87,6 +87,9 @@ class TextCorpus:
         for path in self.paths:
             if path.is_dir():
                 inside = sorted(_inside(path))
+                if shards := [file.parent for file in inside if file.name == "bounds.bin"]:
+                    names = ", ".join(map(str, shards))
+                    raise CorpusError(f"{path} holds shards, not text: name {names} itself")
                 found += [(file, file.relative_to(path).as_posix()) for file in inside]
             else:
                 found.append((path, path.name))

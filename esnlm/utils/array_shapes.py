@@ -65,6 +65,10 @@ def check_pointers(name: str, indptr: Any, indices: Any, data: Any, n_rows: int,
 def checked_tokens(tokens: ArrayLike, n_tokens: int | None) -> Array:
     """Tokens (T,) as they are, or ValueError unless they are integers in [0, n_tokens)."""
     tokens = np.asarray(tokens)
+    if tokens.dtype.kind in "US":
+        raise ValueError(
+            f"tokens must be integers, got {tokens.dtype}: encode text with a tokenizer"
+        )
     if tokens.ndim != 1:
         raise ValueError(f"tokens must be a 1-D array of integers, got shape {tokens.shape}")
     if not len(tokens):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from esnlm.text.layout import TextLayout
     from esnlm.text.tokenizers import Tokenizer
 
+# Names of tokenizers that are trained on the text, before a colon and a size.
+_TRAINED = ("auto", "word", "wordpunct", "char", "bpe")
 Corpus = Annotated[
     tuple[str, ...],
     Parameter(
@@ -114,6 +117,7 @@ class CorpusOptions(LayoutOptions):
         if is_shards(names):
             return Shards(names[0], verify=False).tokenizer
         name = self.tokenizer or "auto"
+        _check_name(name)
         if (self.lower or self.vocab_size is not None) and not is_trained(name):
             raise ValueError(
                 f"--lower and --vocab-size need a tokenizer that is trained on the text, not {name}"
@@ -139,7 +143,19 @@ class CorpusOptions(LayoutOptions):
 
 def is_trained(name: str) -> bool:
     """Whether the name stands for a tokenizer that is trained on the text."""
-    return name.partition(":")[0] in ("auto", "word", "wordpunct", "char", "bpe")
+    return name.partition(":")[0] in _TRAINED
+
+
+def _check_name(name: str) -> None:
+    """Raise ValueError where nothing has the name of a tokenizer."""
+    if is_trained(name) or name == "gpt2" or Path(name).exists():
+        return
+    near = get_close_matches(name.partition(":")[0], [*_TRAINED, "gpt2"], 1)
+    hint = f": did you mean {near[0]}?" if near else ""
+    raise ValueError(
+        f"no such tokenizer or file: {name}{hint} (expected {', '.join(_TRAINED)}, gpt2 or a"
+        " tokenizer.json)"
+    )
 
 
 def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
@@ -159,6 +175,7 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
     if is_trained(name):
         parsed(name)
         return name
+    _check_name(name)
     return Tokenizer.from_file(name)
 
 

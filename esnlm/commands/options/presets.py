@@ -20,7 +20,7 @@ PRESETS = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 # Options that are no settings of a model: what is written, read, resumed and scored.
 _NO_SETTINGS = {
     "out", "overwrite", "held-out", "seed", "preset", "held-out-tokens", "resume",
-    "checkpoint-every", "log", "score-every", "device",
+    "checkpoint-every", "log", "score-every", "device", "cluster", "parts",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import NewModel, group
 from esnlm.commands.options.corpus import CorpusOptions, HeldOut
 from esnlm.commands.options.model import ReadoutOptions, ReservoirOptions
+from esnlm.commands.options.shared import SharedOptions
 from esnlm.commands.options.values import Features, Pairs, Seed, integer, real
 from esnlm.commands.training_run import PassOptions
 
@@ -80,4 +81,5 @@ class TrainOptions:
     reservoir: ReservoirOptions = ReservoirOptions()
     readout: ReadoutOptions = ReadoutOptions()
     passes: PassOptions = PassOptions()
+    shared: SharedOptions = SharedOptions()
     network: NetworkOptions = NetworkOptions()

@@ -1,7 +1,8 @@
 """Log-probabilities of sentences, and which sentence of each minimal pair a model prefers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ REDUCTIONS = ("sum", "mean")
 #: seven digits, and its last depends on what is scored beside a sentence.
 TIE = 1e-6
 _BATCH = 4096
+#: From all batches of sequences of ids to their scores, batch by batch.
+Elsewhere = Callable[[Sequence[Sequence[tuple[int, ...]]]], Iterable[list[float]]]
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ def score_pairs(
     bos: bool | None = None,
     reduction: str = "sum",
     verbose: bool = False,
+    elsewhere: Elsewhere | None = None,
 ) -> PairScores:
     """Score both sentences of every pair; see `sentence_log_likelihoods` for the options.
 
@@ -65,7 +69,7 @@ def score_pairs(
     """
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
     options: Any = {"eos": eos, "bos": bos, "reduction": reduction, "verbose": verbose}
-    scores = sentence_log_likelihoods(model, sentences, **options)
+    scores = sentence_log_likelihoods(model, sentences, elsewhere=elsewhere, **options)
     if np.isnan(scores).any():
         worst = sentences[int(np.argmax(np.isnan(scores)))]
         raise FloatingPointError(f"the model's score of {worst!r} is not a number")
@@ -80,6 +84,7 @@ def sentence_log_likelihoods(
     bos: bool | None = None,
     reduction: str = "sum",
     verbose: bool = False,
+    elsewhere: Elsewhere | None = None,
 ) -> Floats:
     """Natural-log probability (n,) of each of n sentences (of one line), read from a zero state.
 
@@ -91,7 +96,7 @@ def sentence_log_likelihoods(
     With ``bos`` BOS is read first, whereby the first token is scored; None: as the model was
     trained, with BOS unless it has none or never resets its state. ``reduction`` is "sum", or
     "mean" over the tokens scored, 0 where there is none. ``verbose`` shows progress on standard
-    error if it is a terminal.
+    error if it is a terminal. ``elsewhere`` gives what others make of `batch_scores`.
     """
     Choice(REDUCTIONS).check("reduction", reduction)
     for place, sentence in enumerate(sentences):
@@ -105,26 +110,32 @@ def sentence_log_likelihoods(
     before = [_boundary(tokenizer.bos_id, "BOS")] if _reads_bos(model, bos) else []
     after = [_boundary(tokenizer.eos_id, "EOS")] if eos else []
     framed = [(*before, *ids.tolist(), *after) for ids in tokenizer.encode_batches(sentences)]
-    sums = _sums(model, framed, verbose)
+    sums = _sums(model, framed, verbose, elsewhere)
     n_scored = np.maximum([len(ids) - 1 for ids in framed], 1)
     return sums if reduction == "sum" else sums / n_scored
 
 
-def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Floats:
+def _sums(
+    model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool, elsewhere: Elsewhere | None
+) -> Floats:
     """Summed log-probability (n,) of ``ids[1:]`` for each sequence of ids."""
     # In lexicographic order: a model may read the beginning that neighbours share once.
     distinct = sorted({ids for ids in sequences if len(ids) > 1})
     sums = dict.fromkeys(sequences, 0.0)
-    batches = range(0, len(distinct), _BATCH)
+    batches = [distinct[first : first + _BATCH] for first in range(0, len(distinct), _BATCH)]
     shown = {"unit": "sentence", "unit_scale": _BATCH, "leave": False, "desc": "scoring"}
-    for first in progress_bar(verbose, batches, **shown):
-        batch = distinct[first : first + _BATCH]
-        docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
-        if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset
-            docs = join_sequences(([doc] for doc in docs), n_tokens=model.n_tokens_, reset=True)
-        for ids, scores in zip(batch, model.log_likelihood(docs), strict=True):
-            sums[ids] = float(np.sum(scores, dtype=np.float64))
+    scored = map(partial(batch_scores, model), batches) if elsewhere is None else elsewhere(batches)
+    for batch, scores in zip(progress_bar(verbose, batches, **shown), scored, strict=True):
+        sums |= dict(zip(batch, scores, strict=True))
     return np.array([sums[ids] for ids in sequences], dtype=np.float64)
+
+
+def batch_scores(model: Any, batch: Sequence[tuple[int, ...]]) -> list[float]:
+    """Summed log-probabilities of ``ids[1:]`` of each of a batch of sequences of ids."""
+    docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
+    if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset
+        docs = join_sequences(([doc] for doc in docs), n_tokens=model.n_tokens_, reset=True)
+    return [float(np.sum(scores, dtype=np.float64)) for scores in model.log_likelihood(docs)]
 
 
 def _reads_bos(model: Any, bos: bool | None) -> bool:

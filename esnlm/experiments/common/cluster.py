@@ -1,22 +1,28 @@
-"""Runs of a grid as tasks of a Dask cluster (extra ``scale``)."""
+"""Runs of a grid, and parts of a corpus, as tasks of a Dask cluster (extra ``scale``)."""
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from esnlm.experiments.common.subprocess_run import interrupts_blocked
 from esnlm.utils.messages import log
+from esnlm.utils.progress import phase
+from esnlm.utils.sums import in_pairs
 from esnlm.utils.threads import available_cores
 from esnlm.utils.version import __version__
 
 if TYPE_CHECKING:
     from distributed import Client
+
+T = TypeVar("T")
 
 # Seconds that a scheduler and its first worker have to answer.
 _PATIENCE = 30
@@ -24,8 +30,8 @@ _PATIENCE = 30
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM"))
 
 
-class LostWorkersError(Exception):
-    """Workers died again and again under the same run."""
+class LostWorkersError(ChildProcessError):
+    """Workers died again and again under the same task."""
 
 
 def checked(cluster: str) -> str:
@@ -51,30 +57,142 @@ def results(
     dies. What is left is cancelled where the caller stops early.
     """
     from distributed import as_completed
-    from distributed.scheduler import KilledWorker
 
-    with _connected(cluster) as client:
+    with _connected(cluster, starts_processes=True) as client:
         suffix = uuid4().hex[:8]  # a scheduler may hold results of earlier grids
         futures = {
             client.submit(run, task, key=f"{name} {suffix}", pure=False): name
             for name, task in tasks.items()
         }
 
-        def result(future: Any) -> Any:
-            try:
-                return future.result()
-            except KilledWorker as error:
-                raise LostWorkersError(str(error)) from None
-
         try:
             for future in as_completed(futures):
-                yield futures[future], partial(result, future)
+                yield futures[future], partial(_result, future.result)
         finally:
             client.cancel([future for future in futures if not future.done()])
 
 
+class Workers:
+    """The workers of a cluster as a `Reduce` of `esnlm.utils.sums`.
+
+    A function and what it is given travel once to each worker, an item with its task, sums from
+    worker to worker, and the last one to this process. A task whose worker dies is done again on
+    another one. The dashboard shows tasks called ``name`` and ``reduce``.
+    """
+
+    def __init__(self, client: "Client") -> None:
+        self.client = client
+
+    def map(
+        self, name: str, function: Callable[[Any, Any], T], given: Any, items: Sequence[Any]
+    ) -> Iterator[T]:
+        """``function(given, item)`` of each item, in their order; later ones wait on workers."""
+        shared, tasks = self._submitted(name, function, given, items)
+        try:
+            while tasks:
+                found = _result(tasks[0].result)
+                tasks.pop(0).release()
+                yield found
+        finally:
+            for future in (shared, *tasks):
+                future.release()
+
+    def _submitted(
+        self, name: str, function: Callable[[Any, Any], Any], given: Any, items: Sequence[Any]
+    ) -> tuple[Any, list[Any]]:
+        """What every task is given, and the tasks of the items."""
+        import cloudpickle
+
+        of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
+        submit = partial(self.client.submit, pure=False)
+        # In a task, not scattered: it is there again where the workers that held it died.
+        shared = submit(_unpacked, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
+        tasks = [
+            submit(_worked, f"{name} part {n}", shared, item, key=f"{name}-part {n} of {of}")
+            for n, item in enumerate(items, start=1)
+        ]
+        return shared, tasks
+
+    def __call__(
+        self,
+        name: str,
+        function: Callable[[Any, Any], T],
+        given: Any,
+        items: Sequence[Any],
+        done: Callable[[Any], None] = lambda item: None,
+    ) -> T:
+        """``function(given, item)`` of each item, added in pairs as `in_pairs` says."""
+        from distributed import as_completed
+
+        shared, tasks = self._submitted(name, function, given, items)
+        run, n_adds = uuid4().hex, count(1)
+
+        def add(a: Any, b: Any) -> Any:
+            # Before parts that wait, lest their sums be held all at once.
+            key = f"reduce-{name} {next(n_adds)}-{run}"
+            return self.client.submit(_added, a, b, key=key, pure=False, priority=1)
+
+        total = in_pairs(len(items), tasks.__getitem__, add)
+        waiting = dict(zip(tasks, items, strict=True))
+        tasks.clear()
+        try:
+            for future in as_completed(list(waiting)):
+                if future.status != "finished":
+                    _result(future.result)
+                done(waiting.pop(future))
+            found: T = _result(total.result)
+            return found
+        finally:
+            for future in (total, shared, *waiting):
+                future.release()
+
+
+def _unpacked(packed: bytes) -> Any:
+    return pickle.loads(packed)
+
+
+def _worked(name: str, shared: tuple[Callable[[Any, Any], T], Any], item: Any) -> T:
+    from threadpoolctl import threadpool_limits
+
+    # For as long as the worker lives: a limit that ended with a task would end for those beside it.
+    threadpool_limits(1, "blas")
+    function, given = shared
+    try:
+        return function(given, item)
+    except (ValueError, OSError) as error:
+        from distributed import get_worker
+
+        raise ValueError(f"{error} ({name}, on the worker {get_worker().address})") from error
+
+
+def _added(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _result(get: Callable[[], Any]) -> Any:
+    """What a future gives; errors of the cluster in words."""
+    from distributed import CancelledError
+    from distributed.scheduler import KilledWorker
+
+    try:
+        return get()
+    except KilledWorker as error:
+        raise LostWorkersError(f"workers died again and again: {error}") from None
+    except CancelledError as error:
+        raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
+
+
 @contextmanager
-def _connected(cluster: str) -> Iterator["Client"]:
+def workers(cluster: str) -> Iterator[Workers]:
+    """The workers of a cluster, which may have any number of threads and start no process."""
+    with ExitStack() as stack:
+        with phase("starting workers"):
+            client = stack.enter_context(_connected(cluster, starts_processes=False))
+        yield Workers(client)
+
+
+@contextmanager
+def _connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
     """A client of the cluster, whose workers have this version of the package."""
     if find_spec("distributed") is None:
         raise ValueError("a cluster needs Dask: pip install 'esnlm[scale]'")
@@ -83,7 +201,11 @@ def _connected(cluster: str) -> Iterator["Client"]:
 
     kind, _, rest = checked(cluster).partition(":")
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    with dask.config.set({"distributed.worker.daemon": False}):  # a run has a process of its own
+    # A model is in a task.
+    settings: dict[str, Any] = {"distributed.admin.large-graph-warning-threshold": "1TB"}
+    if starts_processes:
+        settings["distributed.worker.daemon"] = False
+    with dask.config.set(settings):
         if kind == "local":
             share = str(max(1, available_cores() // int(rest)))
             with (
@@ -105,7 +227,7 @@ def _connected(cluster: str) -> Iterator["Client"]:
         except (OSError, ValueError) as error:
             raise ValueError(f"no Dask scheduler answers at {cluster}: {error}") from None
         with client:
-            _check_workers(client, cluster)
+            _check_workers(client, cluster, starts_processes=starts_processes)
             yield client
 
 
@@ -118,7 +240,7 @@ def _started(make: Callable[[], Any]) -> Iterator[Any]:
         yield made
 
 
-def _check_workers(client: "Client", cluster: str) -> None:
+def _check_workers(client: "Client", cluster: str, *, starts_processes: bool) -> None:
     try:
         client.wait_for_workers(1, timeout=_PATIENCE)
     except TimeoutError:
@@ -126,23 +248,38 @@ def _check_workers(client: "Client", cluster: str) -> None:
     for worker, found in client.run(_described, on_error="return").items():
         if isinstance(found, BaseException):
             raise ValueError(f"the worker {worker} cannot import esnlm: {found}")
-        version, daemonic = found
+        version, daemonic, kernels = found
         if version != __version__:
             raise ValueError(f"the worker {worker} has esnlm {version}, expected {__version__}")
-        if daemonic:
+        if daemonic and starts_processes:
             raise ValueError(
                 f"the worker {worker} cannot start processes: start workers with --no-nanny, or"
                 " with DASK_DISTRIBUTED__WORKER__DAEMON=False in their environment"
             )
+        if kernels != (ours := _kernels()):
+            log.warning(
+                f"the worker {worker} multiplies matrices with {kernels}, this process with {ours}:"
+                " the last bits of a result are those of the machine that made it"
+            )
 
 
-def _described() -> tuple[str, bool]:
-    """Of a worker: the version of the package, and whether it may start no processes."""
+def _described() -> tuple[str, bool, str]:
+    """The version of the package here, whether no process may be started, and the BLAS."""
     import multiprocessing
 
     from esnlm.utils.version import __version__ as found
 
-    return found, bool(multiprocessing.current_process().daemon)
+    return found, bool(multiprocessing.current_process().daemon), _kernels()
+
+
+def _kernels() -> str:
+    """The BLAS libraries that are loaded, and the processors that their kernels are for."""
+    import scipy.linalg.blas  # noqa: F401
+    from threadpoolctl import threadpool_info
+
+    loaded = [each for each in threadpool_info() if each["user_api"] == "blas"]
+    names = ("internal_api", "version", "architecture")
+    return ", ".join(sorted({" ".join(str(each.get(name)) for name in names) for each in loaded}))
 
 
 def one_thread() -> None:

@@ -291,9 +291,7 @@ def _explained(setting: Row, result: Callable[[], Mapping[str, Any]]) -> Mapping
     try:
         return result()
     except cluster.LostWorkersError as error:
-        raise ChildProcessError(
-            f"workers died again and again under the run {named} ({error}): finished rows are kept"
-        ) from None
+        raise ChildProcessError(f"{error} (in the run {named}): finished rows are kept") from None
     except BrokenProcessPool:
         raise ChildProcessError(
             f"a worker died (out of memory?) while {named} or another run was under way: "

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from esnlm.utils.arrays import Array, Ints
+from esnlm.utils.sums import Sums
 
 #: States X (n, n_units), and their labels or the columns of these (n,).
 Block = tuple[Array, Array]
@@ -28,8 +29,11 @@ class Passes(Protocol):
     def rows(self) -> Blocks | None:
         """The rows of a pass, where they are at hand: they may be read as often as needed."""
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
-        """Chunks of a pass, or the first ones that hold ``n_rows`` rows."""
+    def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks | Sums]:
+        """Chunks of a pass, or the first ones that hold ``n_rows`` rows.
+
+        `Sums` stand for rows that were read elsewhere, by copies of the readout.
+        """
 
 
 class Progress(NamedTuple):

@@ -1,6 +1,7 @@
 """Additive sufficient statistics of (state, next token) pairs, from which ridge is solved."""
 
-from typing import Self
+import math
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import blas
@@ -11,6 +12,7 @@ from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful
+from esnlm.utils.sums import Keyed, Sums
 from esnlm.utils.threads import tile_map
 
 # Rows whose products are summed in the states' own precision before float64 takes over.
@@ -42,6 +44,8 @@ class Moments(Stateful):
     (True, [[6.0, 8.0], [3.0, 4.0]])
     """
 
+    _cuts_blocks = False
+
     def __init__(self, n_units: int, n_classes: int, gram_rows: int | None = None) -> None:
         needed = 16 * n_units**2 + 8 * n_units * n_classes
         check_memory(f"moments of {n_units} units and {n_classes} classes", needed, "lower one")
@@ -50,9 +54,7 @@ class Moments(Stateful):
         self.gram_rows = gram_rows
         self.n = 0
         self.n_gram = 0
-        self.counts = np.zeros(n_classes, dtype=np.int64)
-        self.sums = np.zeros((n_classes, n_units))
-        self._gram = np.zeros((n_units, n_units))
+        self._make_zeros()
         self._gram_sum: Floats | None = None
         self._part: Array | None = None
         self._rows_in_part = 0
@@ -67,7 +69,10 @@ class Moments(Stateful):
             raise ValueError(f"X has {len(X)} rows and codes {len(codes)}")
         if len(codes) and (codes.min() < 0 or codes.max() >= self.n_classes):
             raise ValueError(f"codes must lie in [0, {self.n_classes})")
-        wanted = self.gram_rows is None or self.n_gram < self.gram_rows
+        left = len(X) if self.gram_rows is None else self.gram_rows - self.n_gram
+        if self._cuts_blocks and 0 < left < len(X):
+            return self.add(X[:left], codes[:left]).add(X[left:], codes[left:])
+        wanted = self.gram_rows is None or left > 0
         if not wanted and self._gram_sum is None:
             self._gram_sum = self.sums.sum(axis=0)
         self.n += len(X)
@@ -79,6 +84,11 @@ class Moments(Stateful):
                 self._gram_sum += X.sum(axis=0, dtype=np.float64)
             self._add_products(X)
         return self
+
+    def _make_zeros(self) -> None:
+        self.counts = np.zeros(self.n_classes, dtype=np.int64)
+        self.sums = np.zeros((self.n_classes, self.n_units))
+        self._gram = np.zeros((self.n_units, self.n_units))
 
     @property
     def mean(self) -> Floats:
@@ -123,6 +133,53 @@ class Moments(Stateful):
         made.sums[...] = member @ self.sums
         made._gram, made._gram_sum = self.gram(), self._gram_sum
         return made
+
+    def limit_to(self, share: float) -> None:
+        """Read a share of the rows alone, and let as large a one of ``gram_rows`` in the Gram."""
+        if self.gram_rows is not None:
+            self.gram_rows, self._cuts_blocks = math.ceil(share * self.gram_rows), True
+
+    def to_sums(self) -> Sums:
+        """The moments to be added to those of other rows: classes that occurred, half the Gram.
+
+        >>> X, codes = np.arange(8.0).reshape(4, 2), np.array([0, 2, 2, 1])
+        >>> parts = [Moments(2, 3).add(X[i:j], codes[i:j]) for i, j in ((0, 3), (3, 4))]
+        >>> both = Moments(2, 3).take(parts[0].to_sums() + parts[1].to_sums())
+        >>> both.n, both.counts.tolist(), bool(np.array_equal(both.gram(), X.T @ X))
+        (4, [1, 1, 2], True)
+        """
+        classes = np.flatnonzero(self.counts)
+        sums = self.sums[classes]
+        in_gram = sums.sum(axis=0) if self._gram_sum is None else self._gram_sum
+        gram = self.gram()
+        triangle = np.concatenate([row[i:] for i, row in enumerate(gram)])
+        plain = {"n": self.n, "n_gram": self.n_gram, "gram_sum": in_gram, "gram": triangle}
+        rows = Keyed(classes, (self.counts[classes], sums))
+        return Sums({name: np.asarray(value) for name, value in plain.items()}, {"classes": rows})
+
+    def take(self, sums: Sums) -> Self:
+        """Be the moments of the rows of ``sums`` alone."""
+        rows, plain = sums.keyed["classes"], sums.plain
+        self.n, self.n_gram = int(plain["n"]), int(plain["n_gram"])
+        self._make_zeros()
+        self.counts[rows.keys], self.sums[rows.keys] = rows.values
+        start = 0
+        for i, row in enumerate(self._gram):
+            row[i:] = plain["gram"][start : start + self.n_units - i]
+            start += self.n_units - i
+        self._gram_sum = None if self.n == self.n_gram else plain["gram_sum"].copy()
+        self._rows_in_part = self._n_staged = 0
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Attributes, without arrays of zeros where there are no rows: they can be large."""
+        empty = () if self.n else ("counts", "sums", "_gram")
+        return {name: value for name, value in vars(self).items() if name not in empty}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if not self.n:
+            self._make_zeros()
 
     def state_dict(self, *, training: bool = False) -> Arrays:
         """Everything that further rows are added to, as views, rounding and all."""

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from esnlm.readouts.base.averaging import averaged, changes
 from esnlm.readouts.base.blocks import (
     ArrayBlocks,
     Block,
@@ -24,10 +25,12 @@ from esnlm.readouts.base.blocks import (
     exhaust,
     rows_within,
 )
+from esnlm.readouts.base.moments import Moments
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.linking import Linkable
 from esnlm.utils.state_dict import Stateful, array_of, saved
+from esnlm.utils.sums import Sums
 from esnlm.utils.validation import DivergenceError
 
 _WITHOUT_STATE = (
@@ -143,10 +146,11 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         for number in range(passes.first, self.training_passes + 1):
             if number == 0 and not self.sample_rows:
                 continue
-            step = self._learn if number else self._sample
             for chunk in passes.read(number, None if number else self.sample_rows):
-                for X, codes in chunk:
-                    step(X, np.asarray(codes, dtype=np.intp))
+                if isinstance(chunk, Sums):
+                    self.take_sums(number, chunk)
+                else:
+                    self.read_chunk(number, chunk)
                 yield Progress(number)
             if number == 0:
                 self._end_sample()
@@ -155,6 +159,40 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
             if number < self.training_passes:
                 yield Progress(number, ended=True)
         self._finish(held_out)
+
+    def read_chunk(self, number: int, chunk: Blocks) -> None:
+        """Learn the blocks of a chunk of pass ``number``; 0 is the pilot sample."""
+        step = self._learn if number else self._sample
+        for X, codes in chunk:
+            step(X, np.asarray(codes, dtype=np.intp))
+
+    def added_up(self, number: int) -> Moments | None:
+        """Moments of the rows of pass ``number``, where it does nothing but add them up."""
+        return None
+
+    def share_steps(self, n_copies: int) -> bool:
+        """Prepare steps of so many copies, averaged by `averaging`; False where they cannot be."""
+        return False
+
+    def end_part(self) -> None:
+        """Learn the rows that wait: a copy that took steps has read its part."""
+
+    def sums(self, number: int, before: Arrays | None = None) -> Sums:
+        """What pass ``number`` added up over the rows read, or changed since ``before``."""
+        moments = self.added_up(number)
+        if moments is not None:
+            return moments.to_sums()
+        assert before is not None, "steps change what was before them"
+        return changes(before, self.state_dict(training=True))
+
+    def take_sums(self, number: int, sums: Sums) -> None:
+        """Take the sums of all rows of pass ``number``, or the changes of all copies."""
+        moments = self.added_up(number)
+        if moments is not None:
+            moments.take(sums)
+            return
+        before = self.state_dict(training=True)
+        self.load_state_dict(averaged(before, sums), training=True)
 
     def _sample(self, X: Array, codes: Ints) -> None:
         """Read a block of the pilot sample, whose rows come again in the first pass."""

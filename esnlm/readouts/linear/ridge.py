@@ -15,6 +15,7 @@ from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.utils.arrays import Array, Arrays, Bools, Floats, Ints
 from esnlm.utils.state_dict import saved
+from esnlm.utils.sums import Sums
 from esnlm.utils.validation import Choice, Count, Number, check_parameters, limited
 
 _PATH = np.logspace(-9, 0, 28)
@@ -145,6 +146,13 @@ class RidgeReadout(StreamingReadout):
         self._all_moments().add(X, codes)
         for name in self._arrays():
             self.__dict__.pop(name, None)
+        self._stale = True
+
+    def added_up(self, number: int) -> Moments:
+        return self._all_moments()
+
+    def take_sums(self, number: int, sums: Sums) -> None:
+        super().take_sums(number, sums)
         self._stale = True
 
     def __getattr__(self, name: str) -> Any:

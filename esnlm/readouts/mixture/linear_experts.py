@@ -72,7 +72,8 @@ class LinearExperts(Experts):
             cross = (targets.reshape(K * V, m) @ Z).reshape(K, V, width)
             total = log_density.sum(dtype=np.float64)
             curvature = (gate * (1 - gate)).sum(axis=1)
-            return total, curvature, grams, cross, r.sum(axis=1), (r - gate) @ Z, gate
+            kept = gate if keep else None
+            return total, curvature, grams, cross, r.sum(axis=1), (r - gate) @ Z, kept
 
         log_density, curvature = 0.0, np.zeros(K)
         grams, cross = np.zeros((K, width, width)), np.zeros((K, V, width))

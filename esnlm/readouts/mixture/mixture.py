@@ -10,15 +10,23 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm.readouts.base.blocks import Blocks, rows_within
+from esnlm.readouts.base.blocks import Blocks, Passes, Progress, rows_within
 from esnlm.readouts.base.buffer import BufferedReadout
+from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.mixture.convergence import ConvergenceMonitor
 from esnlm.readouts.mixture.experts import Experts, Prior
 from esnlm.readouts.mixture.linear_experts import LinearExperts
 from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
 from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
-from esnlm.readouts.mixture.whitening import Source, Whitening, prepare
+from esnlm.readouts.mixture.whitening import (
+    Source,
+    TrainingRows,
+    Whitening,
+    prepare,
+    prepare_parts,
+)
 from esnlm.utils.arrays import Array, Floats, Ints
+from esnlm.utils.sums import Sums
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters, limited
 
@@ -148,6 +156,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
 
     def _start(self) -> None:
         check_parameters(self)
+        self._moments: Moments | None = None
         for name in ("monitor_", "monitors_"):
             self.__dict__.pop(name, None)
 
@@ -162,26 +171,58 @@ class MixtureOfExpertsReadout(BufferedReadout):
                 hold_out_every=round(1 / self.validation_fraction) if self.early_stopping else 0,
                 over=over,
             )
-            self.whitening_mean_ = rows.whitening.mean
-            self.whitening_map_ = rows.whitening.map
-            experts, rng = self._experts(), check_random_state(self.random_state)
-            self.monitors_: list[ConvergenceMonitor] = []
-            for _ in range(self.n_restarts):
-                monitor = ConvergenceMonitor(self.tol, self.max_iter, self.patience, self.verbose)
-                memory = QuasiNewtonMemory(_MEMORY)
-                weights = experts.start(rows, rng)
-                expected = experts.e_step(rows.train, weights)
+            self._maximise(rows)
+
+    def _stream(self, passes: Passes, held_out: Blocks | None) -> Iterator[Progress]:
+        """In parts, expectation-maximisation whose sums over rows are shared out."""
+        share = getattr(passes, "share", None)
+        if share is None:
+            yield from super()._stream(passes, held_out)
+            return
+        for sums in passes.read(1):
+            assert isinstance(sums, Sums), "parts were read elsewhere"
+            self.take_sums(1, sums)
+            judges = held_out if self.early_stopping else None
+            with self._workers() as over:
+                rows = prepare_parts(self.added_up(1), share, judges, self.buffer_size, over)
+                self._maximise(rows)
+            self._moments, self._streaming = None, True
+            yield Progress(1)
+
+    def _learn(self, X: Array, codes: Ints) -> None:
+        if self._moments is None:
+            super()._learn(X, codes)
+        else:
+            self._moments.add(X, codes)
+
+    def added_up(self, number: int) -> Moments:
+        """Moments of all rows, by which parts whiten theirs: from now on rows are added to them."""
+        if self._moments is None:
+            self._moments = Moments(self.n_features_in_, len(self.classes_))
+        return self._moments
+
+    def _maximise(self, rows: TrainingRows) -> None:
+        """Set the likeliest parameters of several starts."""
+        self.whitening_mean_ = rows.whitening.mean
+        self.whitening_map_ = rows.whitening.map
+        experts, rng = self._experts(), check_random_state(self.random_state)
+        self.monitors_: list[ConvergenceMonitor] = []
+        for _ in range(self.n_restarts):
+            monitor = ConvergenceMonitor(self.tol, self.max_iter, self.patience, self.verbose)
+            memory = QuasiNewtonMemory(_MEMORY)
+            weights = experts.start(rows, rng)
+            expected = experts.e_step(rows.train, weights)
+            monitor.report(*experts.scores(rows, weights, expected))
+            best, curvature = weights, expected.curvature
+            while not monitor.done:
+                weights, expected = experts.iterate(rows.train, weights, expected, memory)
                 monitor.report(*experts.scores(rows, weights, expected))
-                best, curvature = weights, expected.curvature
-                while not monitor.done:
-                    weights, expected = experts.iterate(rows.train, weights, expected, memory)
-                    monitor.report(*experts.scores(rows, weights, expected))
-                    if monitor.is_best:
-                        best, curvature = weights, expected.curvature
-                if not self.monitors_ or monitor.score > self.monitor_.score:
-                    self.monitor_: ConvergenceMonitor = monitor
-                    self._keep(best, curvature)
-                self.monitors_.append(monitor)
+                if monitor.is_best:
+                    best, curvature = weights, expected.curvature
+            if not self.monitors_ or monitor.score > self.monitor_.score:
+                self.monitor_: ConvergenceMonitor = monitor
+                self._keep(best, curvature)
+            self.monitors_.append(monitor)
         self.n_iter_ = max(self.monitor_.n_iter, 1)
 
     def _update(self, X: Array, codes: Ints) -> None:

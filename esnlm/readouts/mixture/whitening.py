@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ from scipy.linalg import eigh
 from esnlm.readouts.base.blocks import Block, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Array, Bools, Floats, Ints64
-from esnlm.utils.threads import TileMap
+from esnlm.utils.sums import Total
+from esnlm.utils.threads import TileMap, tile_map
 
 # Rows of a tile: its posteriors (n_experts * n_classes, rows) should stay in the second cache.
 TILE = 1024
@@ -107,6 +110,32 @@ class Source:
 
 
 @dataclass(frozen=True)
+class PartedSource(Source):
+    """n rows of a corpus in parts: ``share(name, function)`` sums what a function makes of each.
+
+    The function is from blocks of (states, codes) to a `Total`. What is asked of every tile comes
+    as one sum of all.
+    """
+
+    whitening: Whitening
+    share: Callable[[str, Callable[[Blocks], Total]], Total]
+
+    def each(self, function: Callable[[int, Array, Array], Any]) -> Iterator[Any]:
+        total = self.share("em", partial(_sum_of_tiles, self.whitening, function)).values
+        yield total if len(total) > 1 else total[0]
+
+
+def _sum_of_tiles(
+    whitening: Whitening, function: Callable[[int, Array, Array], Any], blocks: Blocks
+) -> Total:
+    """The sum of results over the tiles of a part, in their order."""
+    with tile_map() as over:
+        source = Source(_Streamed(blocks, whitening), 0, over)
+        found = (each if isinstance(each, tuple) else (each,) for each in source.each(function))
+        return reduce(add, map(Total, found))
+
+
+@dataclass(frozen=True)
 class _Streamed:
     """Blocks of states as whitened batches: the held-out rows of the blocks, or the others."""
 
@@ -172,6 +201,20 @@ def prepare(
     if held_out is not None:
         inner = _held_out_source(held_out, whitening, buffer_size, over)
     return TrainingRows(whitening, train, inner if inner.n else None, moments.counts)
+
+
+def prepare_parts(
+    moments: Moments,
+    share: Callable[[str, Callable[[Blocks], Total]], Total],
+    held_out: Blocks | None,
+    buffer_size: int,
+    over: TileMap,
+) -> TrainingRows:
+    """`prepare` of rows that others hold, from their moments; float32 as their states are."""
+    whitening = Whitening.from_moments(moments, np.float32)
+    train = PartedSource((), moments.n, over, whitening, share)
+    judges = held_out and _held_out_source(held_out, whitening, buffer_size, over)
+    return TrainingRows(whitening, train, judges or None, moments.counts)
 
 
 def _capacity(X: Array, buffer_size: int) -> int:

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, MappedBlocks, Passes, Progress
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.utils.arrays import Array, Ints
+from esnlm.utils.sums import Sums
 
 _EPSILON = 1e-5
 
@@ -38,6 +39,12 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
         judges = None if held_out is None else _normalised_blocks(held_out)
         return super().train(_NormalisedPasses(passes), judges)
 
+    def added_up(self, number: int) -> None:
+        """Nothing: the states that a pass reads are normalised by `train`, not where it reads."""
+
+    def share_steps(self, n_copies: int) -> bool:
+        return False
+
     def _absorb(self, X: Array, codes: Ints) -> None:
         super()._absorb(normalised(X), codes)
 
@@ -58,4 +65,6 @@ class _NormalisedPasses:
         self.rows = None if passes.rows is None else _normalised_blocks(passes.rows)
 
     def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
-        return (_normalised_blocks(chunk) for chunk in self.passes.read(number, n_rows))
+        for chunk in self.passes.read(number, n_rows):
+            assert not isinstance(chunk, Sums), "nothing is added up"
+            yield _normalised_blocks(chunk)

@@ -21,6 +21,7 @@ from esnlm.readouts.softmax.sgd import (
 )
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints
 from esnlm.utils.state_dict import saved, under_prefix
+from esnlm.utils.sums import Sums
 from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters, limited
 
 # Bytes of rows that "auto" holds for Newton's method, and operations (rows x units x classes)
@@ -120,6 +121,16 @@ class SoftmaxReadout(BufferedReadout):
         survey = Moments(self.n_features_in_, len(self.classes_))
         self._passes = SoftmaxPasses(survey, n_rows, self.n_passes, counts, self._rates())
         self._streaming = True
+
+    def added_up(self, number: int) -> Moments | None:
+        return None if self._passes is None else self._passes.survey
+
+    def share_steps(self, n_copies: int) -> bool:
+        return self._passes is not None
+
+    def take_sums(self, number: int, sums: Sums) -> None:
+        super().take_sums(number, sums)
+        self._stale = number > 0
 
     def _sample(self, X: Array, codes: Ints) -> None:
         self._passes.survey.add(X, codes)

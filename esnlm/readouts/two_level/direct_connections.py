@@ -9,6 +9,7 @@ import scipy.sparse
 from esnlm.readouts.base.last_tokens import NO_TOKEN
 from esnlm.utils.arrays import Array, Ints64, Tokens
 from esnlm.utils.state_dict import Stateful, saved
+from esnlm.utils.sums import Keyed
 
 _LEAST_ROOT = np.float32(1e-4)
 
@@ -117,6 +118,16 @@ class PairCounts(Stateful):
     @totals.setter
     def totals(self, totals: Ints64) -> None:
         self._parts = [totals]
+
+    @property
+    def keyed(self) -> Keyed:
+        """The same to be added to that of other rows."""
+        keys, counts = self.totals
+        return Keyed(keys, [counts])
+
+    @keyed.setter
+    def keyed(self, rows: Keyed) -> None:
+        self.totals = np.stack([rows.keys, rows.values[0]])
 
     def most_frequent(self, n: int) -> Ints64:
         """Keys of the n most frequent pairs that were met twice at least, sorted."""

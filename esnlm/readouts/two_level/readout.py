@@ -9,9 +9,11 @@ from sklearn.utils import check_random_state
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, blocks_rows, in_memory
 from esnlm.readouts.base.buffer import BUFFER, BufferedReadout
+from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.state_dict import saved, with_prefix
+from esnlm.utils.sums import Sums
 
 
 class TwoLevelReadout(BufferedReadout):
@@ -23,6 +25,7 @@ class TwoLevelReadout(BufferedReadout):
     _learned: ClassVar[Mapping[str, str]] = saved(joint="_learner", history="history_")
     random_state: int | np.random.RandomState | None
     _learner: TwoLevelLearner | None = None
+    _n_copies = 1
 
     @abstractmethod
     def _settings(self) -> TwoLevelSettings:
@@ -41,7 +44,7 @@ class TwoLevelReadout(BufferedReadout):
         """Set the learner's weights to the learned attributes, which were loaded."""
 
     def _start(self) -> None:
-        self._learner = None
+        self._learner, self._n_copies = None, 1
         self.history_: list[float] = []
 
     @property
@@ -61,12 +64,37 @@ class TwoLevelReadout(BufferedReadout):
 
     def _make_learner(self, n_rows: int, counts: Array | None) -> TwoLevelLearner:
         sizes = self.n_features_in_, len(self.classes_), n_rows
-        return TwoLevelLearner(self._settings(), self._assign, *sizes, counts)
+        learner = TwoLevelLearner(self._settings(), self._assign, *sizes, counts)
+        learner.n_copies = self._n_copies
+        return learner
 
     def _plan(self, n_rows: int, counts: Array | None) -> None:
         if self._may_be_joint:
             self._learner = self._make_learner(n_rows, counts)
             self._streaming = True
+
+    def added_up(self, number: int) -> Moments | None:
+        learner = self._learner
+        if learner is None or (number > 0 and not learner.is_ridge):
+            return None
+        return learner.moments if learner.pilot is None else learner.pilot.moments
+
+    def share_steps(self, n_copies: int) -> bool:
+        if self._learner is None or self._learner.mixes_ridge:
+            return False
+        self._n_copies = self._learner.n_copies = n_copies
+        return True
+
+    def end_part(self) -> None:
+        self._trained.flush()
+
+    def sums(self, number: int, before: Arrays | None = None) -> Sums:
+        sums, pairs = super().sums(number, before), self._trained.pair_counts
+        return sums if pairs is None else Sums(sums.plain, {**sums.keyed, "pairs": pairs.keyed})
+
+    def take_sums(self, number: int, sums: Sums) -> None:
+        super().take_sums(number, sums)
+        self._trained.took(sums)
 
     def _sample(self, X: Array, codes: Array) -> None:
         self._trained.survey(X, codes)

@@ -20,6 +20,7 @@ from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shar
 from esnlm.readouts.two_level.word_softmax import WordSoftmax
 from esnlm.utils.arrays import Array, Floats32, Ints, Ints64
 from esnlm.utils.state_dict import Arrays, Stateful, saved
+from esnlm.utils.sums import Sums
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
 
 # Learning rates of rows after the passes, relative to those of the first ones.
@@ -91,6 +92,8 @@ class TwoLevelLearner(Stateful):
 
     classes: ClassSoftmax | WordFactors
     words: WordFactors
+    #: Copies that take steps side by side, so that each takes so many fewer.
+    n_copies = 1
     _saved = saved(
         "n_seen", "n_rows", "counts", "pilot", "pair_counts", "directions", "shift", "word_class",
         "moments", "class_solver", "word_solver", "direct", "rows", "word_rows", "n_word_rows",
@@ -129,8 +132,26 @@ class TwoLevelLearner(Stateful):
     @property
     def n_passes(self) -> int:
         """Passes over the rows: one for ridge; more than were asked for where rows are few."""
-        all_ridge = self.settings.n_experts == 0 and not self.settings.softmax_words
-        return 1 if all_ridge else self.schedule.n_passes
+        return 1 if self.is_ridge else self.schedule.n_passes
+
+    @property
+    def is_ridge(self) -> bool:
+        """Whether classes and words are solved from moments, without steps."""
+        return self.settings.n_experts == 0 and not self.settings.softmax_words
+
+    @property
+    def mixes_ridge(self) -> bool:
+        """Whether one of classes and words is solved from moments, and the other takes steps."""
+        return not self.is_ridge and not (
+            self.settings.n_experts != 0 and self.settings.softmax_words
+        )
+
+    def took(self, sums: Sums) -> None:
+        """Follow moments that were taken from ``sums``: those of the sample, or of all rows."""
+        if self.pair_counts is not None:
+            self.pair_counts.keyed = sums.keyed["pairs"]
+        if self.pilot is None and self.moments is not None:
+            self.n_seen, self.ridge_behind = self.moments.n, True
 
     def survey(self, X: Array, codes: Array) -> None:
         """Add rows X (n, n_columns), words (n,) to the pilot sample."""
@@ -226,6 +247,11 @@ class TwoLevelLearner(Stateful):
             self.words, _ = shared_ridge(moments, self.layout, settings.word_alpha)
         self.ridge_behind = False
 
+    def flush(self) -> None:
+        """Learn the rows still waiting."""
+        if self.pilot is None:
+            self._flush(self._rates_now)
+
     def finish(self) -> None:
         """Learn the rows still waiting, and solve."""
         self._flush(self._rates_now)
@@ -299,7 +325,8 @@ class TwoLevelLearner(Stateful):
 
     def _rates(self, share: float, n_rows: int) -> _Rates:
         """Learning rates when a ``share`` of the rows is left, for steps on ``n_rows`` rows."""
-        classes = self.settings.rate(share, n_rows, len(self.shift), self.schedule.n_steps)
+        n_steps = max(1, self.schedule.n_steps // self.n_copies)
+        classes = self.settings.rate(share, n_rows, len(self.shift), n_steps)
         return _Rates(classes, share * _WORD_RATE, share * self.settings.direct_rate)
 
     def _learn(self, X: Array, codes: Ints, rates: _Rates, *, with_moments: bool) -> None:

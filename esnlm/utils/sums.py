@@ -1,0 +1,144 @@
+"""Sums over the rows of a corpus that were made apart, part by part, and are added in pairs."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from esnlm.utils.arrays import Array, Arrays, Tokens
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+def union(a: Tokens, b: Tokens) -> Tokens:
+    """The distinct numbers of two sorted arrays, sorted: runs are merged, not sorted anew.
+
+    >>> union(np.array([1, 4]), np.array([2, 4]))
+    array([1, 2, 4])
+    """
+    both = np.concatenate((a, b))
+    both.sort(kind="stable")
+    return both[np.append(True, both[1:] != both[:-1])[: len(both)]]
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """Rows of ``values``, arrays (k, ...) each, by sorted ``keys`` (k,); rows left out are zero.
+
+    >>> a, b = Keyed(np.array([1, 4]), [np.array([2, 3])]), Keyed(np.array([4]), [np.array([5])])
+    >>> (a + b).keys.tolist(), (a + b).values[0].tolist()
+    ([1, 4], [2, 8])
+    """
+
+    keys: Tokens
+    values: Sequence[Array]
+
+    def __add__(self, other: "Keyed") -> "Keyed":
+        keys = union(self.keys, other.keys)
+        here, there = (np.searchsorted(keys, each.keys) for each in (self, other))
+        values = []
+        for a, b in zip(self.values, other.values, strict=True):
+            total = np.zeros((len(keys), *a.shape[1:]), dtype=a.dtype)
+            total[here] = a
+            total[there] += b
+            values.append(total)
+        return Keyed(keys, values)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Arrays that are added entry by entry, and rows that are added by their keys.
+
+    Nothing is changed in place: a sum that was sent to another process may be sent again.
+    """
+
+    plain: Arrays = field(default_factory=dict)
+    keyed: Mapping[str, Keyed] = field(default_factory=dict)
+
+    def __add__(self, other: "Sums") -> "Sums":
+        return Sums(
+            {name: np.asarray(array + other.plain[name]) for name, array in self.plain.items()},
+            {name: rows + other.keyed[name] for name, rows in self.keyed.items()},
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        rows = self.keyed.values()
+        arrays = [array for each in rows for array in (each.keys, *each.values)]
+        return sum(int(array.nbytes) for array in (*self.plain.values(), *arrays))
+
+    def __sizeof__(self) -> int:
+        return self.nbytes
+
+
+@dataclass(frozen=True)
+class Total:
+    """Numbers and arrays that are added place by place in double precision; None stays None."""
+
+    values: tuple[Any, ...]
+
+    def __add__(self, other: "Total") -> "Total":
+        pairs = zip(self.values, other.values, strict=True)
+        return Total(tuple(None if a is None else np.add(a, b, dtype=float) for a, b in pairs))
+
+    def __sizeof__(self) -> int:
+        return sum(int(np.asarray(value).nbytes) for value in self.values)
+
+
+class Reduce(Protocol):
+    """Applies a function to every item and adds the results in the tree of `in_pairs`."""
+
+    def __call__(
+        self,
+        name: str,
+        function: Callable[[Any, Item], T],
+        given: Any,
+        items: Sequence[Item],
+        done: Callable[[Item], None],
+    ) -> T:
+        """``function(given, item)`` of each, called ``name`` where tasks are shown, all added.
+
+        ``done`` is told each item that is finished.
+        """
+
+
+def in_pairs(n: int, leaf: Callable[[int], T], add: Callable[[T, T], T]) -> T:
+    """Reduce ``leaf(0)`` to ``leaf(n - 1)`` in pairs: neighbours, then pairs of neighbours, ...
+
+    The tree depends on n alone, so that sums of floats do too; at most log2(n) + 1 of them wait.
+
+    >>> in_pairs(5, str, lambda a, b: f"({a}{b})")
+    '(((01)(23))4)'
+    """
+
+    def over(first: int, count: int) -> T:
+        if count == 1:
+            return leaf(first)
+        left = 1 << (count - 1).bit_length() - 1
+        return add(over(first, left), over(first + left, count - left))
+
+    return over(0, n)
+
+
+def reduce_here(
+    name: str,
+    function: Callable[[Any, Item], T],
+    given: Any,
+    items: Sequence[Item],
+    done: Callable[[Item], None] = lambda item: None,
+) -> T:
+    """`Reduce` in this process, one item after the other.
+
+    >>> reduce_here("squares", lambda given, item: given * item**2, 2, [1, 2, 3])
+    28
+    """
+
+    def leaf(number: int) -> T:
+        found = function(given, items[number])
+        done(items[number])
+        return found
+
+    return in_pairs(len(items), leaf, lambda a, b: a + b)
