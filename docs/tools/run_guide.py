@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 
 BLOCK = re.compile(r"```(console|python|output)\n(.*?)```\n", re.DOTALL)
+# A bar, or the line of the log that stands for one: how long it takes is no output.
+PROGRESS = re.compile(r"%\||^esnlm: .*\b\d\d:\d\d( left)?(, |$)")
 
 
 def ran(commands: str) -> str:
@@ -34,19 +36,16 @@ def ran(commands: str) -> str:
             ["bash", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         told = done.stdout.rstrip().splitlines()
-        parts += [*shown, *(line for line in told if "%|" not in line and line)]  # no bars
+        parts += [*shown, *(line for line in told if line and not PROGRESS.search(line))]
     return "\n".join(parts) + "\n"
 
 
 def main(page: Path, folder: Path) -> None:
-    """Rewrite the page."""
+    """Rewrite the page, block by block: its prose may be edited meanwhile."""
     page, names = page.resolve(), {"__name__": "guide"}
     os.chdir(folder)
     printed = ""
-
-    def replaced(match: re.Match[str]) -> str:
-        nonlocal printed
-        kind, text = match.groups()
+    for place, (kind, text) in enumerate(BLOCK.findall(page.read_text())):
         if kind == "console":
             text = ran(text)
         elif kind == "python":
@@ -56,14 +55,10 @@ def main(page: Path, folder: Path) -> None:
             printed = told.getvalue()
         else:
             text = printed
-        return f"```{kind}\n{text.rstrip()}\n```\n"
-
-    text, place = page.read_text(), 0
-    while match := BLOCK.search(text, place):
-        block = replaced(match)
-        text = text[: match.start()] + block + text[match.end() :]
-        place = match.start() + len(block)
-        page.write_text(text)
+        now = page.read_text()
+        found = list(BLOCK.finditer(now))[place]
+        block = f"```{kind}\n{text.rstrip()}\n```\n"
+        page.write_text(now[: found.start()] + block + now[found.end() :])
 
 
 if __name__ == "__main__":
