@@ -349,7 +349,9 @@ class _Quiet(SimpleHTTPRequestHandler):
         pass
 
 
-def test_shards_at_a_url_are_those_of_the_folder(shards: Path, server: str, cluster: Any) -> None:
+def test_shards_at_a_url_are_those_of_the_folder(
+    shards: Path, server: str, cluster: Any, tmp_path: Path
+) -> None:
     pytest.importorskip("aiohttp")
     from esnlm.experiments.common.workers import workers
 
@@ -361,6 +363,12 @@ def test_shards_at_a_url_are_those_of_the_folder(shards: Path, server: str, clus
         PartedCorpus(server + "/nowhere")
     with pytest.raises(ShardsError, match=r"cannot read nowhere://x/manifest\.json"):
         PartedCorpus("nowhere://x")
+    for name, place in (("a", str(shards)), ("b", server)):
+        words = f"train {place} --out {tmp_path / name} --units 20 --readout ridge --parts 3"
+        assert main(words.split()) == 0
+    assert main(f"ngram {server} --out {tmp_path / 'c'}".split()) == 0
+    weights = [(tmp_path / name / _WEIGHTS).read_bytes() for name in "ab"]
+    assert weights[0] == weights[1]
 
 
 def test_a_server_with_ranges_is_asked_for_them(shards: Path) -> None:

@@ -83,7 +83,8 @@ def _fit(
 
     since = time.perf_counter()
     check_parts(options)
-    fit = _fit_in_parts if given(options.shared) else _fit_alone
+    in_parts = given(options.shared) or is_url(text)
+    fit = _fit_in_parts if in_parts else _fit_alone
     status, loss, held, stream, n_tokens = fit(text, corpus, options, record)
     if status:
         return status

@@ -91,6 +91,8 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
     logging.getLogger("distributed").setLevel(logging.ERROR)
     # A model is in a task.
     settings: dict[str, Any] = {"distributed.admin.large-graph-warning-threshold": "1TB"}
+    # Samples of the Python stack, a hundred a second: compiled code shows nothing there.
+    settings["distributed.worker.profile.enabled"] = False
     if starts_processes:
         settings["distributed.worker.daemon"] = False
     with dask.config.set(settings):

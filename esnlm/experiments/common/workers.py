@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -106,13 +106,10 @@ def _unpacked(packed: bytes) -> Any:
 
 
 def _worked(version: str, name: str, shared: tuple[Callable[[Any, Any], T], Any], item: Any) -> T:
-    from threadpoolctl import threadpool_limits
-
     if version != __version__:  # a worker that came after the others were asked
         raise ValueError(f"a worker has esnlm {__version__}, expected {version} ({name})")
 
-    # For as long as the worker lives: a limit that ended with a task would end for those beside it.
-    threadpool_limits(1, "blas")
+    _limit_blas()
     function, given = shared
     try:
         return function(given, item)
@@ -120,6 +117,17 @@ def _worked(version: str, name: str, shared: tuple[Callable[[Any, Any], T], Any]
         from distributed import get_worker
 
         raise ValueError(f"{error} ({name}, on the worker {get_worker().address})") from error
+
+
+@cache
+def _limit_blas() -> None:
+    """Multiply matrices with one thread, for as long as the process lives.
+
+    A limit that ended with a task would end for those beside it.
+    """
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1, "blas")
 
 
 def _added(a: Any, b: Any) -> Any:
