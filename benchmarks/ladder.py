@@ -165,14 +165,15 @@ def _scores(trained: Trained, options: argparse.Namespace) -> dict[str, Any]:
     command = esnlm("evaluate", str(folder), str(options.held_out), "--csv", str(text))
     seconds = measured(command, kept / "text.txt").seconds
     row = first_row(text)
-    found = {name: float(row[name]) for name in ("nll_per_token", "nll_per_word")}
+    found: dict[str, Any] = {name: float(row[name]) for name in ("nll_per_token", "nll_per_word")}
     found["n_held_out_tokens"] = int(row["n_tokens"])
     if options.blimp is not None:
         command = esnlm("blimp", str(folder), "--data", str(options.blimp), "--csv", str(pairs))
         seconds += measured(command, kept / "pairs.txt").seconds
         row = first_row(pairs, level="overall")
         names = ("accuracy", "lower", "upper", "strict", "correct")
-        found |= {column: float(row[each]) for column, each in zip(BLIMP, names, strict=True)}
+        for column, each in zip(BLIMP, names, strict=True):
+            found[column] = float(row[each]) if row[each] else None  # no interval of few pairs
     found["score_minutes"] = round(seconds / 60, 3)
     note.write_text(json.dumps(found))
     return found

@@ -99,12 +99,17 @@ _WEIGHTS = "weights.safetensors"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, memory_limit=0, dashboard_address=":0",
-        env={"OMP_NUM_THREADS": "1", "ESNLM_NUM_THREADS": "1"},
-    ) as made:  # fmt: skip
+    pytest.importorskip("distributed")
+    from esnlm.experiments.common.cluster import local_cluster
+
+    with local_cluster(1, {"OMP_NUM_THREADS": "1", "ESNLM_NUM_THREADS": "1"}) as made:
         yield made
+
+
+def test_a_worker_that_is_gone_already_may_be_removed(cluster: Any) -> None:
+    before = dict(cluster.scheduler_info["workers"])
+    cluster._update_worker_status("remove", "tcp://127.0.0.1:1")
+    assert cluster.scheduler_info["workers"] == before
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 5000])

@@ -47,7 +47,8 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
         check_target(options.out, overwrite=options.overwrite or options.passes.resume)
         check_record(options.out)
         corpus = options.corpus.settled(text)
-        corpus.check_files(text, options.held_out)
+        if not is_url(text):
+            corpus.check_files(text, options.held_out)
         record = RunRecord(seed=options.seed)
         if options.network.model is not None:
             with record.phase("train"):

@@ -73,8 +73,8 @@ class CorpusOptions(LayoutOptions):
             of_text = self.tokenizer or self.lower or self.vocab_size is not None or self.documents
             if of_text or layout.changed():
                 raise ValueError(
-                    "--tokenizer, --vocab-size, --lower, --documents, --encoding, --strip-gutenberg"
-                    " and --unwrap are of text: shards were cut in tokens by prepare"
+                    "--tokenizer, --vocab-size, --encoding, --strip-gutenberg, --unwrap, --lower"
+                    " and --documents are of text: shards were cut in tokens by prepare"
                 )
             if self.reset not in (None, "sentence"):
                 raise ValueError(

@@ -79,13 +79,30 @@ def result_of(get: Callable[[], Any]) -> Any:
         raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
 
 
+def local_cluster(n_workers: int, environment: Mapping[str, str], **options: Any) -> Any:
+    """Worker processes of this machine, of one thread each, with a scheduler and a dashboard."""
+    from distributed import LocalCluster
+
+    class OfThisMachine(LocalCluster):
+        def _update_worker_status(self, op: str, msg: Any) -> None:
+            # A worker that was killed may be gone before its removal is told: distributed's own
+            # method would then fail, and leave the cluster open.
+            if op != "remove" or msg in self.scheduler_info["workers"]:
+                super()._update_worker_status(op, msg)
+
+    return OfThisMachine(
+        n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0",
+        env=dict(environment), **options,
+    )  # fmt: skip
+
+
 @contextmanager
 def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
     """A client of the cluster, whose workers have this version of the package."""
     if find_spec("distributed") is None:
         raise ValueError("a cluster needs Dask: pip install 'esnlm[scale]'")
     import dask
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     kind, _, rest = checked(cluster).partition(":")
     logging.getLogger("distributed").setLevel(logging.ERROR)
@@ -100,10 +117,8 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
             share = str(max(1, available_cores() // int(rest)))
             with (
                 _started(
-                    lambda: LocalCluster(
-                        n_workers=int(rest), threads_per_worker=1, memory_limit=0,
-                        dashboard_address=":0", env=dict.fromkeys(THREADS, share),
-                        silence_logs=logging.ERROR,
+                    lambda: local_cluster(
+                        int(rest), dict.fromkeys(THREADS, share), silence_logs=logging.ERROR
                     )
                 ) as made,
                 Client(made) as client,
