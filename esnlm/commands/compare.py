@@ -60,7 +60,6 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
 
     chosen_device(options.device)
     corpus = options.corpus.settled(text)
-    corpus.check_files(text, options.held_out)
     entries = [_entry(model) for model in options.models]
     plan = _settings(options.plan, "--plan")
     sizes = [] if options.default_size else options.sizes
@@ -71,6 +70,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     with results_folder(options.out), tempfile.TemporaryDirectory(dir=place) as folder:
         tokenizer = corpus.make_tokenizer(text)
         rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
+        corpus.check_files(text, options.held_out)
         streams = {
             name: joined(corpus.read(names, tokenizer), tokenizer, corpus.reset, len(tokenizer))
             for name, names in (("train", text), ("held_out", options.held_out))
