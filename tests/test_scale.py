@@ -228,6 +228,23 @@ def test_the_bytes_do_not_depend_on_workers(shards: Path, cluster: Any, readout:
             assert trained(shards, readout, reduce=reduce) == expected
 
 
+def keeping(given: dict[str, Any], item: int) -> int:
+    """Keep in what is given something that cannot be sent."""
+    given.setdefault("lock", threading.Lock())
+    time.sleep(0.05)
+    return item
+
+
+def test_what_is_given_travels_as_it_was(cluster: Any) -> None:
+    from esnlm.experiments.common.workers import workers
+
+    cluster.scale(3)
+    cluster.wait_for_workers(3)
+    with workers(cluster.scheduler_address) as reduce:
+        assert list(reduce.map("keep", keeping, {}, range(30))) == list(range(30))
+        assert reduce("add", keeping, {}, range(30)) == sum(range(30))
+
+
 def slowly(given: Any, part: Any) -> Any:
     """`_learned`, in time enough to be killed."""
     time.sleep(0.1)
@@ -372,6 +389,7 @@ def test_shards_at_a_url_are_those_of_the_folder(
         words = f"train {place} --out {tmp_path / name} --units 20 --readout ridge --parts 3"
         assert main(words.split()) == 0
     assert main(f"ngram {server} --out {tmp_path / 'c'}".split()) == 0
+    assert main(f"ngram {server} --unwrap --out {tmp_path / 'd'}".split()) == 2
     weights = [(tmp_path / name / _WEIGHTS).read_bytes() for name in "ab"]
     assert weights[0] == weights[1]
 

@@ -3,7 +3,7 @@
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -53,7 +53,7 @@ class Workers:
         of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
         submit = partial(self.client.submit, pure=False)
         # In a task, not scattered: it is there again where the workers that held it died.
-        shared = submit(_unpacked, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
+        shared = submit(_Shared, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
         tasks = [
             submit(
                 _worked,
@@ -101,16 +101,30 @@ class Workers:
                 future.release()
 
 
-def _unpacked(packed: bytes) -> Any:
-    return pickle.loads(packed)
+class _Shared:
+    """A function and what it is given, which go from worker to worker as the client packed them.
+
+    A worker's own copy may change while another worker asks for it: functions keep there what they
+    need again.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+
+    def __reduce__(self) -> tuple[type, tuple[bytes]]:
+        return _Shared, (self.packed,)
+
+    @cached_property
+    def unpacked(self) -> tuple[Callable[[Any, Any], Any], Any]:
+        return pickle.loads(self.packed)
 
 
-def _worked(version: str, name: str, shared: tuple[Callable[[Any, Any], T], Any], item: Any) -> T:
+def _worked(version: str, name: str, shared: _Shared, item: Any) -> Any:
     if version != __version__:  # a worker that came after the others were asked
         raise ValueError(f"a worker has esnlm {__version__}, expected {version} ({name})")
 
     _limit_blas()
-    function, given = shared
+    function, given = shared.unpacked
     try:
         return function(given, item)
     except (ValueError, OSError) as error:
