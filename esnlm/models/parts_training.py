@@ -161,17 +161,20 @@ class _States:
     @classmethod
     def of(cls, model: LanguageModel) -> "_States":
         n_last = model.n_columns_ - model.reservoir_.n_units
-        reservoir, features = copy(model.reservoir_), copy(model.features_)
-        reservoir.forget_drives()
-        if features is not None:
-            features.embedding_ = features.embedding_.view()
-        return cls(reservoir, features, model.n_streams, n_last)
+        reservoir = copy(model.reservoir_)
+        reservoir.forget_drive()
+        return cls(reservoir, model.features_, model.n_streams, n_last)
+
+    @cached_property
+    def drive(self) -> Any:
+        """One table of drives for all chunks, made by who harvests them."""
+        if self.features is None:
+            return None
+        return self.reservoir.drive_of(self.features.embedding_)
 
     def blocks(self, stream: TokenStream, washout: int) -> StateBlocks:
-        if self.features is not None:  # one table of drives for all chunks
-            self.features.embedding_.setflags(write=False)
         parts = self.reservoir, stream, self.features
-        return StateBlocks(*parts, self.n_streams, False, washout, self.n_last)
+        return StateBlocks(*parts, self.n_streams, False, washout, self.n_last, self.drive)
 
 
 @dataclass(frozen=True)

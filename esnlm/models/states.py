@@ -19,8 +19,9 @@ _LONGEST_WARMUP = 4096
 class StateBlocks:
     """The states of a stream as a re-iterable of (states, next tokens) blocks in reused memory.
 
-    ``features`` are fitted ones that drive the reservoir, or None; see `Reservoir.harvest` for
-    ``n_streams`` and ``washout``. With ``verbose`` each pass is shown as a progress bar. The
+    ``features`` are fitted ones that drive the reservoir, or None; ``drive`` is what
+    `Reservoir.drive_of` made of them, if it is at hand; see `Reservoir.harvest` for ``n_streams``
+    and ``washout``. With ``verbose`` each pass is shown as a progress bar. The
     ``n_last`` tokens read last are columns beside each state, in its dtype: float32 holds
     tokens up to 2^24 exactly.
     """
@@ -32,6 +33,7 @@ class StateBlocks:
     verbose: bool
     washout: int = 0
     n_last: int = 0
+    drive: Any = None
 
     def __post_init__(self) -> None:
         self.n_rows = self.stream.n_predicted  # lets a readout schedule its first pass
@@ -56,7 +58,9 @@ class StateBlocks:
         ``before`` (n_last,) are the tokens before the first one, the newest first.
         """
         stream, features = self.stream, self.features
-        if features is not None:
+        if self.drive is not None:
+            features = self.drive
+        elif features is not None:
             features = features.embedding_.astype(self.reservoir.W_.dtype, copy=False)
         for states, following, positions in self.reservoir.harvest(
             stream.tokens,

@@ -224,7 +224,7 @@ class Reservoir(
         block_size: int | None = None,
         washout: int = 0,
         warmup: int = 256,
-        features: ArrayLike | None = None,
+        features: ArrayLike | Drive | None = None,
         n_threads: int | None = None,
         return_positions: bool = False,
         initial_state: ArrayLike | None = None,
@@ -254,7 +254,7 @@ class Reservoir(
             Pairs dropped at the beginning of each sequence.
         warmup : int
             See ``starts``. Longer for slow leak rates.
-        features : as in `transform`
+        features : as in `transform`, or what `drive_of` made of them
         n_threads : int, optional
             Results do not depend on it. Default: every core available.
         return_positions : bool
@@ -394,30 +394,32 @@ class Reservoir(
         self.W_.sort_indices()
         self.n_inputs_ = int(self.W_in_.shape[1])
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
-        self.forget_drives()
+        self.forget_drive()
 
-    def forget_drives(self) -> None:
-        """Free the tables of input drives that are kept; they are made again when needed."""
+    def forget_drive(self) -> None:
+        """Free the table of the drives of tokens that is kept; it is made again when needed."""
         self._token_drive: Drive | None = None
-        self._features_drive: tuple[Array, Drive] | None = None
 
-    def _fit_on_first_use(self, inputs: Any, features: ArrayLike | None) -> None:
+    def drive_of(self, features: ArrayLike) -> Drive:
+        """The drive of tokens by ``features``, to be given in their place to several `harvest`."""
+        vectors = checked_vectors("features", features, self.n_inputs_)
+        return Drive(self.W_in_, self.bias_, features=vectors)
+
+    def _fit_on_first_use(self, inputs: Any, features: Any) -> None:
         if hasattr(self, "W_"):
             return
         self.fit(n_inputs=None if features is None else np.shape(features)[1], X=inputs)
 
-    def _n_tokens(self, features: ArrayLike | None) -> int:
+    def _n_tokens(self, features: ArrayLike | Drive | None) -> int:
+        if isinstance(features, Drive):
+            return features.n_tokens
         return self.n_inputs_ if features is None else len(np.asarray(features))
 
-    def _drive(self, features: ArrayLike | None) -> Drive:
+    def _drive(self, features: ArrayLike | Drive | None) -> Drive:
+        if isinstance(features, Drive):
+            return features
         if features is not None:
-            if self._features_drive is not None and self._features_drive[0] is features:
-                return self._features_drive[1]
-            vectors = checked_vectors("features", features, self.n_inputs_)
-            drive = Drive(self.W_in_, self.bias_, features=vectors)
-            if isinstance(features, np.ndarray) and not features.flags.writeable:
-                self._features_drive = features, drive  # no one changes them
-            return drive
+            return self.drive_of(features)
         if self._token_drive is None:
             self._token_drive = Drive(self.W_in_, self.bias_)
         return self._token_drive
