@@ -3,8 +3,8 @@
 from typing import Annotated, Literal
 
 from esnlm.commands.options.common import NewModel, finish, given, group
-from esnlm.commands.options.corpus import Corpus, CorpusOptions
-from esnlm.commands.options.shared import SharedOptions, is_url, open_corpus, sharing
+from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_url
+from esnlm.commands.options.shared import SharedOptions, open_corpus, sharing
 from esnlm.commands.options.values import integer
 from esnlm.storage.atomic import locked
 from esnlm.utils.progress import phase
@@ -33,7 +33,7 @@ def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
         check_target(options.out, overwrite=options.overwrite)
         chosen, parted = options.settled(text), None
         if given(options.shared) or is_url(text):
-            parted = open_corpus(text, options, options.shared)
+            parted = open_corpus(text, options.shared)
         else:
             chosen.check_files(text)
         tokenizer = chosen.make_tokenizer(text) if parted is None else parted.tokenizer

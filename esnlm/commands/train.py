@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from esnlm.commands.options.common import finish, given, option_name
-from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards
+from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards, is_url
 from esnlm.commands.options.model import make_features, make_readout, make_reservoir, settled
 from esnlm.commands.options.presets import with_preset
-from esnlm.commands.options.shared import is_url, open_corpus, sharing
+from esnlm.commands.options.shared import open_corpus, sharing
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train_network import train_network
 from esnlm.commands.training_run import PassOptions, Running
@@ -157,7 +157,7 @@ def _fit_in_parts(
 
     running = Running(options.out, options.passes, overwrite=options.overwrite)
     with record.phase("read text"), phase("reading the text"):
-        parted = open_corpus(text, options.corpus, options.shared)
+        parted = open_corpus(text, options.shared)
         model = make_model(options, len(parted.tokenizer), parted.tokenizer, corpus.reset)
         model.use_tokenizer(parted.tokenizer)
         penalty_by_length(model, parted.n_tokens, options)

@@ -69,7 +69,7 @@ class CorpusOptions(LayoutOptions):
     def settled(self, names: Sequence[str]) -> Self:
         """The options with ``reset`` chosen; refuse those that shards leave no choice about."""
         layout = self.layout()
-        if is_shards(names):
+        if is_url(names) or is_shards(names):
             of_text = self.tokenizer or self.lower or self.vocab_size is not None or self.documents
             if of_text or layout.changed():
                 raise ValueError(
@@ -177,6 +177,11 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
         return name
     _check_name(name)
     return Tokenizer.from_file(name)
+
+
+def is_url(names: Sequence[str]) -> bool:
+    """Whether the corpus is one that fsspec reads: shards, at a URL."""
+    return len(names) == 1 and "://" in names[0]
 
 
 def is_shards(names: Sequence[str]) -> bool:

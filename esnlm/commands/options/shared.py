@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from esnlm.commands.options.common import given, group, option_name
-from esnlm.commands.options.corpus import CorpusOptions, is_shards
+from esnlm.commands.options.corpus import is_shards, is_url
 from esnlm.commands.options.values import Cluster, integer
 
 if TYPE_CHECKING:
@@ -30,22 +30,12 @@ class SharedOptions:
     most)."""
 
 
-def is_url(text: Sequence[str]) -> bool:
-    """Whether the corpus is one that fsspec reads."""
-    return len(text) == 1 and "://" in text[0]
-
-
-def open_corpus(
-    text: Sequence[str], options: CorpusOptions, shared: SharedOptions
-) -> "PartedCorpus":
+def open_corpus(text: Sequence[str], shared: SharedOptions) -> "PartedCorpus":
     """The shards; those of a folder with every byte checked."""
     from esnlm.models.parts import PartedCorpus
     from esnlm.text.shards import Shards
 
     if is_url(text):
-        for name in ("tokenizer", "vocab_size", "lower", "documents", "reset"):
-            if getattr(options, name) not in (None, False, "sentence"):
-                raise ValueError(f"{option_name(name)} is of text, and {text[0]} holds shards")
         return PartedCorpus(text[0])
     if not is_shards(text):
         asked = " and ".join(option_name(name) for name in given(shared))
