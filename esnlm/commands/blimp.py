@@ -86,7 +86,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
                 " so some pairs look alike to it"
             )
         how = {name: getattr(options, name) for name in ("bos", "eos", "reduction")}
-        paths = [model] if options.interpolate is None else [model, options.interpolate]
+        paths = scored_elsewhere.members(model, options.interpolate)
         weight = None if options.interpolate is None else _weight(options)
         given = scored_elsewhere.judges(paths, weight, options.device)
         with scored_elsewhere.batches(options.cluster, given) as elsewhere:

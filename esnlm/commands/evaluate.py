@@ -92,7 +92,7 @@ def evaluate(
             if bins is not None:
                 watchers.append(bins.add)
             if options.cluster is not None:
-                paths = [model] if options.interpolate is None else [model, options.interpolate]
+                paths = scored_elsewhere.members(model, options.interpolate)
                 given = scored_elsewhere.judges(paths, evaluation.weight, options.device)
                 how = evaluation.split, evaluation.layout
                 shared = scored_elsewhere.texts(options.cluster, given, *how, text)
@@ -142,7 +142,7 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     from esnlm.evaluation.measures import Evaluation
     from esnlm.loading import load_model
 
-    paths = [model] if options.interpolate is None else [model, options.interpolate]
+    paths = scored_elsewhere.members(model, options.interpolate)
     models = [load_model(path, options.device) for path in paths]
     split = split_of(models[0], options.documents)
     names, layout = [str(path) for path in paths], options.layout()

@@ -10,6 +10,11 @@ from typing import Any
 Judges = tuple[tuple[str, ...], float | None, str | None]
 
 
+def members(model: Path, other: Path | None) -> list[Path]:
+    """The model, or the two of --interpolate."""
+    return [model] if other is None else [model, other]
+
+
 def judges(paths: Sequence[Path], weight: float | None, device: str | None) -> Judges:
     """Models as workers find them, under the same paths as this process."""
     return tuple(str(path.absolute()) for path in paths), weight, device
