@@ -191,3 +191,9 @@ def test_what_cannot_be_written_is_refused(capsys):
     assert load_model("kn.arpa").score(DOCS) == pytest.approx(load_model("kn").score(DOCS))
     assert main(["export", "kn", "kn.arpa", "--format", "arpa"]) == 2
     assert "kn.arpa exists" in capsys.readouterr().err
+    beside = Path("kn.arpa.tokenizer.json").read_bytes()
+    Path("kn.arpa").unlink()
+    assert main(["export", "kn", "kn.arpa", "--format", "arpa"]) == 2
+    assert "kn.arpa.tokenizer.json exists" in capsys.readouterr().err
+    assert not Path("kn.arpa").exists()
+    assert Path("kn.arpa.tokenizer.json").read_bytes() == beside

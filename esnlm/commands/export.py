@@ -35,7 +35,7 @@ def export(
     from esnlm.interop.huggingface import check_free, export_model
     from esnlm.interop.model_card import UNKNOWN
     from esnlm.loading import load_model
-    from esnlm.models.arpa import write_arpa
+    from esnlm.models.arpa import tokenizer_of, write_arpa
     from esnlm.models.ngram import NgramLanguageModel
 
     with locked(folder):
@@ -44,6 +44,8 @@ def export(
         if format == "arpa":
             if not isinstance(loaded, NgramLanguageModel):
                 raise ValueError(f"--format arpa needs n-grams, and {model} holds another model")
+            if loaded.tokenizer_ is not None:
+                check_free(tokenizer_of(folder))
             write_arpa(loaded, folder)
             print(f"wrote {folder}")
             return 0

@@ -23,8 +23,11 @@ _LN10 = float(np.log(10))
 #: Logarithm to base 10 of the probability of what a file does not hold, as KenLM has it.
 _NEVER = -100.0
 _COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)")
-#: What follows a file's name in that of the tokenizer whose tokens its words are.
-TOKENIZER = ".tokenizer.json"
+
+
+def tokenizer_of(path: str | Path) -> Path:
+    """Where the tokenizer lies whose tokens the words of an ARPA file are."""
+    return Path(f"{path}.tokenizer.json")
 
 
 def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
@@ -51,7 +54,7 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
         ngrams = BackoffNgrams.of(ngrams)
     orders = range(1, ngrams.order + 1)
     if tokenizer is not None:
-        write_whole(Path(f"{path}{TOKENIZER}"), tokenizer.to_json())
+        write_whole(tokenizer_of(path), tokenizer.to_json())
     with file_aside(Path(path)) as file:
 
         def put(lines: Iterable[str]) -> None:
@@ -127,7 +130,7 @@ def read_arpa(
     except (EOFError, ValueError, gzip.BadGzipFile) as error:
         raise CorpusError(f"{place} is not a whole ARPA file: {error}") from error
     words = [row[0] for row, _, _ in tables[0]]
-    beside = Path(f"{place}{TOKENIZER}")
+    beside = tokenizer_of(place)
     if tokenizer is None and beside.is_file():
         tokenizer = Tokenizer.from_file(beside)
     if tokenizer is None:
