@@ -135,7 +135,7 @@ def table(
     """A table of rows; ``columns`` maps those that are shown, in order, to their headings.
 
     ``kinds``: how values of a column are shown, see `cell`. With ``share``, columns with one value
-    in all of several rows, and those without any, are told above instead.
+    in all of several rows stand above the table instead, and empty columns are left out.
     """
     found = list(rows)
     names = dict.fromkeys(name for row in found for name in row) if columns is None else columns

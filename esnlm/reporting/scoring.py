@@ -32,7 +32,7 @@ NGRAMS = f"Kneser-Ney {ORDER}-gram"
 UNIGRAMS = "unigrams"
 #: Tokens of a block that is drawn as a whole where there are no sentences (Mahto et al.).
 _BLOCK = 100
-#: Held-out tokens that `esnlm train` scores along the way, unless it is told otherwise.
+#: Held-out tokens that `esnlm train` scores along the way by default.
 _LOGGED = 1 << 15
 _NGRAM_BYTES = 120
 

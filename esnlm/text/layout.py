@@ -112,7 +112,7 @@ def without_licence(lines: Iterable[Numbered]) -> Iterator[Numbered]:
                 inside = False
             else:
                 yield number, line
-        elif title or _START.match(text):  # a long title goes on in the next lines
+        elif title or _START.match(text):  # a long title has several lines
             inside, title = True, bool(text) and not text.endswith("*")
 
 

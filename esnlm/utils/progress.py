@@ -9,8 +9,8 @@ from typing import Any
 
 from esnlm.utils.messages import is_terminal, say
 
-#: Seconds after which a bar on a terminal shows that time goes on, and between two lines where
-#: standard error is no terminal.
+#: Seconds between two updates of the time on a bar, and between two lines where standard error is
+#: no terminal.
 TICK, BETWEEN_LINES = 1.0, 30.0
 
 

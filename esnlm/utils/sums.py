@@ -101,7 +101,7 @@ class Reduce(Protocol):
     ) -> T:
         """``function(given, item)`` of each, called ``name`` where tasks are shown, all added.
 
-        ``done`` is told each item that is finished.
+        ``done`` is called with each item when it is finished.
         """
 
 

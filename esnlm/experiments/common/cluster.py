@@ -85,8 +85,8 @@ def local_cluster(n_workers: int, environment: Mapping[str, str], **options: Any
 
     class OfThisMachine(LocalCluster):
         def _update_worker_status(self, op: str, msg: Any) -> None:
-            # A worker that was killed may be gone before its removal is told: distributed's own
-            # method would then fail, and leave the cluster open.
+            # The message that a killed worker was removed may arrive after the list of workers is
+            # updated: distributed's own method then fails, and leaves the cluster open.
             if op != "remove" or msg in self.scheduler_info["workers"]:
                 super()._update_worker_status(op, msg)
 

@@ -14,9 +14,9 @@ class Optimizer:
     """AdamW or SGD, as the plan says, and SparseAdam in its place where gradients are sparse.
 
     SparseAdam moves the vectors that a step has read and no others, so that a step costs as much
-    as what it read. A vector that is seldom read moves once a time, where AdamW would go on with
-    it for some steps: the rate of a group is multiplied by its ``times``. See
-    `esnlm.torch.networks.network.Network.parameter_groups`.
+    as what it read. A vector that is seldom read moves once for each reading, where AdamW's
+    momentum would move it in the steps after as well: the rate of a group is multiplied by its
+    ``times``. See `esnlm.torch.networks.network.Network.parameter_groups`.
     """
 
     def __init__(self, network: Network, plan: Plan) -> None:
