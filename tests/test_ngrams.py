@@ -123,6 +123,17 @@ def test_matches_the_reference_where_discounts_are_estimated(order, kind):
         np.testing.assert_allclose(np.exp(score), expected, rtol=1e-10)
 
 
+def test_keys_beyond_32_bits_are_counted():
+    n_tokens = 1 << 17
+    rng = np.random.default_rng(0)
+    words = rng.choice(rng.integers(0, n_tokens, 300), 30_000).tolist()
+    model = Counted(4, n_tokens=n_tokens).fit([words])
+    reference = Reference([words], 4, n_tokens, "modified")
+    (score,) = model.log_likelihood([words[:40]])
+    expected = [reference.probability(words[i], words[:i]) for i in range(1, 40)]
+    np.testing.assert_allclose(np.exp(score), expected, rtol=1e-10)
+
+
 def test_modified_discounts_are_estimated_on_the_test_corpus():
     model = Counted(4, n_tokens=12).fit(random_docs(0))
     assert any(tuple(row) != FALLBACK_DISCOUNTS for row in model.discounts_)

@@ -69,14 +69,13 @@ class NgramCounts:
         ids: Ints = tokens.astype(np.int32)
         for k in range(2, order + 1):
             if k > 2:
-                began = np.bincount(ids[offsets == k - 2], minlength=len(keys[-1]))
-                at_start.append(began)
+                at_start.append(_counted(ids[offsets == k - 2], len(keys[-1])))
             longer, ids = next_order(ids, tokens, offsets, k, n_tokens)
             keys.append(longer)
         ending = ids[offsets >= max(order - 1, 1)]
         if order == 1:
             ending = np.searchsorted(keys[0], ending)
-        return cls(n_tokens, keys, at_start, np.bincount(ending, minlength=len(keys[-1])))
+        return cls(n_tokens, keys, at_start, _counted(ending, len(keys[-1])))
 
     def __add__(self, other: Self) -> Self:
         made: list[Ints] = [union(self.keys[0], other.keys[0])]
@@ -107,11 +106,15 @@ class NgramCounts:
             if k == last:
                 yield keys, self.n_longest, n_contexts
                 return
-            longer = self.keys[k + 1]
-            contexts, tokens = np.divmod(longer, self.n_tokens)
+            contexts, tokens = np.divmod(self.keys[k + 1], self.n_tokens)
             size = len(keys) if k else self.n_tokens
-            below = tokens if k == 0 else find(keys, below[contexts] * self.n_tokens + tokens)
-            counts = np.bincount(below, minlength=size)
+            if k == 0:
+                below = tokens
+            else:
+                tokens += below[contexts].astype(np.int64) * self.n_tokens
+                below = _places_in(keys, tokens)
+            del contexts, tokens
+            counts = _counted(below, size)
             yield keys, counts + self.at_start[k - 1] if k else counts[keys], n_contexts
             n_contexts = size
 
@@ -119,9 +122,25 @@ class NgramCounts:
         return sum(int(a.nbytes) for a in (*self.keys, *self.at_start, self.n_longest))
 
 
+def _places_in(keys: Ints, wanted: Ints) -> Ints:
+    """Positions of ``wanted``, which all are there, in the sorted ``keys``.
+
+    In their order, so that each search begins near where the one before ended.
+    """
+    by_key = np.argsort(wanted)
+    found = np.empty(len(wanted), dtype=np.int32)
+    found[by_key] = np.searchsorted(keys, wanted[by_key])
+    return found
+
+
+def _counted(ids: Ints, size: int) -> Ints:
+    """How often each of ``size`` ids occurs, in half of what `numpy.bincount` holds."""
+    return np.bincount(ids, minlength=size).astype(np.int32)
+
+
 def _scattered(places: Sequence[Ints], counts: Sequence[Ints], size: int) -> Ints:
     """Sum (size,) of counts that stand at these places."""
-    total = np.zeros(size, dtype=np.int64)
+    total = np.zeros(size, dtype=np.int32)
     for where, each in zip(places, counts, strict=True):
         total[where] += each
     return total
