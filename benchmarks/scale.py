@@ -1,20 +1,29 @@
 """Training in parts on Dask: what sharing costs, what travels, and what averaged steps lose.
 
     python benchmarks/scale.py overhead SHARDS
+    python benchmarks/scale.py pace SHARDS
     python benchmarks/scale.py loss SHARDS DEV
 
-``overhead`` trains ridge on one worker process, with more and more parts, beside the same parts in
-this process; ``loss`` a low-rank readout, whose steps are averaged over parts, beside one process.
-Rows are in ``reports/scale``. Times are processor seconds: of all processes, and of this one.
+``pace`` adds up the moments of ridge and the pilot sample of a low-rank readout with the threads of
+this process and with worker processes of one thread, in turn, by the clock; sums must have the same
+bytes with one worker as with several. ``overhead`` trains ridge on one worker process, with more
+and more parts, beside the same parts in this process; ``loss`` a low-rank readout, whose steps are
+averaged over parts, beside one process. Rows are in ``reports/scale``. Times but those of ``pace``
+are processor seconds, of all processes and of this one.
 """
 
 import argparse
+import contextlib
+import hashlib
 import resource
+import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from _report import report, row
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir, RidgeReadout, SpectralWordFeatures
@@ -30,16 +39,16 @@ from esnlm.utils.sums import Sums, reduce_here
 def main() -> None:
     """Measure and report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("overhead", "loss"))
+    parser.add_argument("what", choices=_WHAT)
     parser.add_argument("shards", type=Path)
     parser.add_argument("dev", type=Path, nargs="?")
     parser.add_argument("--units", type=int, default=512)
     parser.add_argument("--components", type=int, default=128)
     parser.add_argument("--parts", type=int, nargs="+", default=[1, 4, 16, 64, 256])
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
-    rows = _overhead(args) if args.what == "overhead" else _loss(args)
-    report(args.what, rows, merge=True, folder="scale")
+    report(args.what, _WHAT[args.what](args), merge=True, folder="scale")
 
 
 class _Measured:
@@ -81,6 +90,75 @@ def _overhead(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             yield row("all sums", name, here.sizes["moments"] / 2**20, unit="MiB")
             peaks = found.client.run(_peak).values()
             yield row("peak of a worker so far", f"{name}, {where}", max(peaks), unit="MiB")
+
+
+class _MeasuredError(Exception):
+    """The pass that is measured has ended."""
+
+
+def _pace(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    corpus, stream = PartedCorpus(args.shards.absolute()), Shards(args.shards).stream()
+    low_rank = LowRankReadout(args.components, random_state=0)
+    jobs = {"survey": (low_rank, 0), "moments": (RidgeReadout(), 1)}
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    digests: dict[str, set[str]] = defaultdict(set)
+    peaks, n_rows = [0.0], {"moments": corpus.n_rows}
+
+    def measure(who: str, make: Callable[[type[Any], LanguageModel], Any], kind: type[Any]) -> None:
+        for job, times_of in (("survey", "start"), ("survey", who), ("moments", who)):
+            readout, last = jobs[job]
+            model = _model(corpus, args.units, readout)
+            model.read(stream)
+            trainer = make(_timed(kind, last), model)
+            with contextlib.suppress(_MeasuredError):
+                trainer.run()
+            times[job, times_of].append(trainer.measured)
+            n_rows.setdefault("survey", trainer.readout.sample_rows)
+            if kind is PartsTrainer:
+                digests[job].add(trainer.digest_of_sums)
+
+    for _ in range(args.repeats):
+        measure("threads", lambda kind, model: kind(model, stream), Trainer)
+        for n in (args.workers, 1):
+            with workers(f"local:{n}") as found:
+
+                def shared(kind: type[Any], model: LanguageModel, found: Workers = found) -> Any:
+                    return kind(model, corpus, reduce=found)
+
+                measure(str(n), shared, PartsTrainer)
+                peaks += found.client.run(_peak).values()
+    for job in jobs:
+        setting = f"{job}, {args.units} units, {n_rows[job]} rows of {corpus.n_tokens} tokens"
+        if len(digests[job]) != 1:
+            raise SystemExit(f"{setting}: sums differ from one number of workers to the next")
+        threads, *shared_ = (
+            statistics.median(times[job, who]) for who in ("threads", str(args.workers), "1")
+        )
+        for n, seconds in zip((args.workers, 1), shared_, strict=True):
+            name = f"{setting}, {n} workers beside {args.workers} threads"
+            target = ">= 0.9" if n == args.workers else ""
+            pace = n_rows[job] / seconds, n_rows[job] / threads
+            yield row("rows a second", name, *pace, "rows/s", target=target)
+    yield row("peak of a worker", f"{args.units} units", max(peaks), unit="MiB")
+
+
+def _timed(trainer: type[Trainer], last: int) -> type[Any]:
+    """A trainer that stops after pass ``last``, and holds its seconds and a hash of its sums."""
+
+    class Timed(trainer):  # type: ignore[misc, valid-type]
+        def read(self, number: int, n_rows: int | None = None) -> Iterator[Any]:
+            begun, digest = time.perf_counter(), hashlib.sha256()
+            for chunk in super().read(number, n_rows):
+                if isinstance(chunk, Sums):
+                    for _, array in sorted(chunk.plain.items()):
+                        digest.update(np.asarray(array).tobytes())
+                yield chunk
+            if number == last:
+                self.measured = time.perf_counter() - begun
+                self.digest_of_sums = digest.hexdigest()
+                raise _MeasuredError
+
+    return Timed
 
 
 def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -131,6 +209,10 @@ def _processor_seconds(found: Workers) -> float:
 def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
+
+_WHAT: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
+    "overhead": _overhead, "pace": _pace, "loss": _loss
+}  # fmt: skip
 
 if __name__ == "__main__":
     main()
