@@ -60,11 +60,11 @@ MODELS = {
         "direct connections alone: last three tokens and pairs, linear",
         "train --units 512 --spectral-radius 0 --input-scaling 0 --leak-rate 1",
     ),
-    "traces": Model(
-        "with leaky traces: radius 0 with leak", "train --spectral-radius 0", "units", "reservoir"
+    "traces": Model("with leaky traces: radius 0 with leak", "train", "units", "reservoir"),
+    "reservoir": Model("with the reservoir", "train --topology offsets", "units"),
+    "learned": Model(
+        "with learned inputs", "train --topology offsets --features learned:128", "units"
     ),
-    "reservoir": Model("with the reservoir", "train", "units"),
-    "learned": Model("with learned inputs", "train --features learned:128", "units"),
     "esn+mlp": Model("with a nonlinear readout", "train --model esn+mlp --device cpu", "steps"),
     "esn+i": Model(
         "ESN+i: inputs and readout trained",

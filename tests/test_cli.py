@@ -153,6 +153,24 @@ def test_defaults_follow_the_size_of_the_vocabulary(given: dict, n_tokens: int, 
     assert (kind, options[2] == ("spectral", min(128, n_tokens))) == wanted
 
 
+@pytest.mark.parametrize(
+    ("given", "n_tokens", "wanted"),
+    [
+        ({}, 99, ("offsets", 0.97)),
+        ({}, 100, ("diagonal", 0.0)),
+        ({"n_units": 50, "input_scaling": 0.1}, 100, ("diagonal", 0.0)),
+        ({"topology": "random"}, 100, ("random", 0.97)),
+        ({"spectral_radius": 0.5}, 100, ("offsets", 0.5)),
+        ({"degree": 4}, 100, ("offsets", 0.97)),
+        ({"leak_rate": 0.5}, 100, ("offsets", 0.97)),
+    ],
+)
+def test_units_of_words_are_not_coupled_by_default(given: dict, n_tokens: int, wanted: tuple):
+    options, _, _ = settled(ReservoirOptions(**given), ReadoutOptions(), None, n_tokens)
+    reservoir = make_reservoir(options, 0)
+    assert (reservoir.topology, reservoir.spectral_radius) == wanted
+
+
 def test_short_texts_have_a_larger_penalty(capsys):
     words = [f"w{k}" for k in range(120)]
     Path("text").write_text("\n".join(" ".join(words[k:] + words[:k]) for k in range(20)))

@@ -10,11 +10,14 @@ from esnlm.commands.options.values import LeakRate, Pairs, integer, real
 from esnlm.readouts.registry import BY_OPTION
 
 # Entries of a vocabulary from which a low-rank readout with direct connections is the default, with
-# spectral features and leak rates; and from which other readouts have these two as well.
+# spectral features and leaky units without coupling; and from which other readouts have these as
+# well.
 _WORDS, _MANY_WORDS = 100, 5000
 _FEATURES, _DIRECT, _PAIRS = 128, 3, 1 << 17
 _DIRECT_OF_GATED = 8
 _LEAK_RATE_OF_WORDS = ("uniform", 0.0, 1.0)
+# On words leak rates remember all that a coupled reservoir does (reports/controls).
+_NO_COUPLING: dict[str, Any] = {"topology": "diagonal", "spectral_radius": 0.0}
 # Readouts name the same thing differently: option -> parameters, the first that there is.
 _OPTION_NAMES = {
     "alpha": ("alpha",), "passes": ("n_passes", "max_iter"), "experts": ("n_experts",),
@@ -47,6 +50,12 @@ class WeightOptions:
 class ReservoirOptions(WeightOptions):
     """Parameters of `esnlm.Reservoir`; those that are not given have no value."""
 
+    topology: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """offsets, random, ring, small_world, orthogonal, diagonal (no coupling between units) or
+    delay_line (default: offsets; diagonal with radius 0, so that leaks alone remember, where leak
+    rates are uniform:0:1 by default and no topology, radius or degree is given)."""
+    spectral_radius: Annotated[float | None, real("R")] = None
+    """Of the recurrent weights (default: 0.97, or 0 as above)."""
     n_units: Annotated[int | None, Parameter("--units"), integer("N")] = None
     """Size (default: 1000)."""
     degree: Annotated[int | None, integer("D")] = None
@@ -96,7 +105,10 @@ def make_reservoir(options: ReservoirOptions, seed: int) -> Any:
 def settled(
     reservoir: ReservoirOptions, readout: ReadoutOptions, features: Any, n_tokens: int
 ) -> tuple[ReservoirOptions, ReadoutOptions, Any]:
-    """Readout, features and leak rates by the size of the vocabulary where no option says them."""
+    """Readout, features, leak rates and coupling by the size of the vocabulary.
+
+    Where an option gives a radius, a topology, a degree or leak rates, units are coupled.
+    """
     if readout.readout == "gated" and readout.direct is None:
         direct = dict(readout.option).get("n_direct", _DIRECT_OF_GATED)
         readout = replace(readout, direct=direct)
@@ -105,7 +117,9 @@ def settled(
     if n_tokens < (_WORDS if low_rank else _MANY_WORDS):
         return reservoir, readout, features
     if reservoir.leak_rate is None:
-        reservoir = replace(reservoir, leak_rate=_LEAK_RATE_OF_WORDS)
+        coupling = reservoir.topology, reservoir.spectral_radius, reservoir.degree
+        uncoupled = _NO_COUPLING if coupling == (None, None, None) else {}
+        reservoir = replace(reservoir, leak_rate=_LEAK_RATE_OF_WORDS, **uncoupled)
     if readout.readout == "ridge":
         readout = replace(readout, readout="factored", factors="ridge")
     elif low_rank and readout.direct is None:
