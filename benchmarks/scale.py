@@ -107,7 +107,7 @@ def _pace(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     def measure(who: str, make: Callable[[type[Any], LanguageModel], Any], kind: type[Any]) -> None:
         for job, times_of in (("survey", "start"), ("survey", who), ("moments", who)):
             readout, last = jobs[job]
-            model = _model(corpus, args.units, readout, features=None)
+            model = _model(corpus, args.units, readout, spectral=False)
             model.read(stream)
             trainer = make(_timed(kind, last), model)
             with contextlib.suppress(_MeasuredError):
@@ -198,9 +198,11 @@ def _model(
     corpus: PartedCorpus,
     n_units: int,
     readout: Any,
-    features: Any = SpectralWordFeatures(128, random_state=0),
+    *,
+    spectral: bool = True,
 ) -> LanguageModel:
     reservoir = Reservoir(n_units, topology="offsets", leak_rate=0.5, random_state=0)
+    features = SpectralWordFeatures(128, random_state=0) if spectral else None
     model = LanguageModel(reservoir, readout, corpus.tokenizer, features, random_state=0)
     model.use_tokenizer(corpus.tokenizer)
     return model
