@@ -68,7 +68,7 @@ def _overhead(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     setting = f"ridge, {args.units} units, {corpus.n_tokens} tokens"
 
     def train(n_parts: int, reduce: Any) -> tuple[float, float]:
-        model = _model(corpus, args.units, RidgeReadout())
+        model = model_of(corpus, args.units, RidgeReadout())
         trainer = PartsTrainer(model, corpus, n_parts=n_parts, reduce=reduce)
         begun, since = time.process_time(), time.perf_counter()
         trainer.run()
@@ -107,7 +107,7 @@ def _pace(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     def measure(who: str, make: Callable[[type[Any], LanguageModel], Any], kind: type[Any]) -> None:
         for job, times_of in (("survey", "start"), ("survey", who), ("moments", who)):
             readout, last = jobs[job]
-            model = _model(corpus, args.units, readout, spectral=False)
+            model = model_of(corpus, args.units, readout, spectral=False)
             model.read(stream)
             trainer = make(_timed(kind, last), model)
             with contextlib.suppress(_MeasuredError):
@@ -170,7 +170,7 @@ def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     )
 
     def train(make: Callable[[LanguageModel], Trainer]) -> tuple[float, float, int]:
-        model = _model(corpus, args.units, readout)
+        model = model_of(corpus, args.units, readout)
         begun = time.process_time()
         trainer = make(model)
         trainer.run()
@@ -194,13 +194,14 @@ def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield row("processor time", name, seconds, unit="s")
 
 
-def _model(
+def model_of(
     corpus: PartedCorpus,
     n_units: int,
     readout: Any,
     *,
     spectral: bool = True,
 ) -> LanguageModel:
+    """A model for the corpus, without weights."""
     reservoir = Reservoir(n_units, topology="offsets", leak_rate=0.5, random_state=0)
     features = SpectralWordFeatures(128, random_state=0) if spectral else None
     model = LanguageModel(reservoir, readout, corpus.tokenizer, features, random_state=0)
@@ -217,7 +218,7 @@ def _peak() -> float:
 
 
 _WHAT: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
-    "overhead": _overhead, "pace": _pace, "loss": _loss
+    "overhead": _overhead, "pace": _pace, "loss": _loss,
 }  # fmt: skip
 
 if __name__ == "__main__":
