@@ -45,6 +45,7 @@ class Moments(Stateful):
     """
 
     _cuts_blocks = False
+    _rows: Ints | None = None  # of ``sums``, for each class, where not all are kept
 
     def __init__(self, n_units: int, n_classes: int, gram_rows: int | None = None) -> None:
         needed = 16 * n_units**2 + 8 * n_units * n_classes
@@ -77,7 +78,7 @@ class Moments(Stateful):
             self._gram_sum = self.sums.sum(axis=0)
         self.n += len(X)
         self.counts += np.bincount(codes, minlength=self.n_classes)
-        self._add_sums(X, codes)
+        self._add_sums(X, codes if self._rows is None else self._rows_of(codes))
         if wanted:
             self.n_gram += len(X)
             if self._gram_sum is not None:
@@ -88,6 +89,7 @@ class Moments(Stateful):
     def _make_zeros(self) -> None:
         self.counts = np.zeros(self.n_classes, dtype=np.int64)
         self.sums = np.zeros((self.n_classes, self.n_units))
+        self._rows = None
         self._gram = np.zeros((self.n_units, self.n_units))
 
     @property
@@ -135,7 +137,13 @@ class Moments(Stateful):
         return made
 
     def limit_to(self, share: float) -> None:
-        """Read a share of the rows alone, and let as large a one of ``gram_rows`` in the Gram."""
+        """Read a share of the rows alone, and let as large a one of ``gram_rows`` in the Gram.
+
+        Only `to_sums` can be asked for afterwards: sums are kept of classes that occur, which need
+        not touch the memory of all.
+        """
+        self._rows = np.full(self.n_classes, -1, dtype=np.int32)
+        self.sums = np.zeros((0, self.n_units))
         if self.gram_rows is not None:
             self.gram_rows, self._cuts_blocks = math.ceil(share * self.gram_rows), True
 
@@ -149,7 +157,7 @@ class Moments(Stateful):
         (4, [1, 1, 2], True)
         """
         classes = np.flatnonzero(self.counts)
-        sums = self.sums[classes]
+        sums = self.sums[classes if self._rows is None else self._rows[classes]]
         in_gram = sums.sum(axis=0) if self._gram_sum is None else self._gram_sum
         gram = self.gram()
         triangle = np.concatenate([row[i:] for i, row in enumerate(gram)])
@@ -208,6 +216,18 @@ class Moments(Stateful):
             self._staged = np.empty((_STAGED, self.n_units), dtype=staged.dtype)
             self._staged[: len(staged)] = staged
         return self
+
+    def _rows_of(self, codes: Ints) -> Ints:
+        """Rows of ``sums`` (n,) that are kept of classes (n,), new ones for those that are new."""
+        assert self._rows is not None
+        new = np.unique(codes[self._rows[codes] < 0])
+        n_known = int((self._rows >= 0).sum())
+        self._rows[new] = np.arange(n_known, n_known + len(new))
+        if (n_rows := n_known + len(new)) > len(self.sums):
+            room = np.zeros((max(n_rows, 2 * len(self.sums)), self.n_units))
+            room[:n_known] = self.sums[:n_known]
+            self.sums = room
+        return self._rows[codes]
 
     def _add_sums(self, X: Array, codes: Ints) -> None:
         by_columns = not X.flags.c_contiguous and self.n_classes <= len(X)
