@@ -99,6 +99,9 @@ class _MeasuredError(Exception):
 def _pace(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     corpus, stream = PartedCorpus(args.shards.absolute()), Shards(args.shards).stream()
     low_rank = LowRankReadout(args.components, random_state=0)
+    features = SpectralWordFeatures(128, random_state=0).fit(
+        stream.tokens, n_tokens=len(corpus.tokenizer), starts=stream.starts
+    )
     jobs = {"survey": (low_rank, 0), "moments": (RidgeReadout(), 1)}
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     digests: dict[str, set[str]] = defaultdict(set)
@@ -107,7 +110,7 @@ def _pace(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     def measure(who: str, make: Callable[[type[Any], LanguageModel], Any], kind: type[Any]) -> None:
         for job, times_of in (("survey", "start"), ("survey", who), ("moments", who)):
             readout, last = jobs[job]
-            model = model_of(corpus, args.units, readout, spectral=False)
+            model = model_of(corpus, args.units, readout, features)
             model.read(stream)
             trainer = make(_timed(kind, last), model)
             with contextlib.suppress(_MeasuredError):
@@ -198,12 +201,11 @@ def model_of(
     corpus: PartedCorpus,
     n_units: int,
     readout: Any,
-    *,
-    spectral: bool = True,
+    features: SpectralWordFeatures | None = None,
 ) -> LanguageModel:
     """A model for the corpus, without weights."""
     reservoir = Reservoir(n_units, topology="offsets", leak_rate=0.5, random_state=0)
-    features = SpectralWordFeatures(128, random_state=0) if spectral else None
+    features = features or SpectralWordFeatures(128, random_state=0)
     model = LanguageModel(reservoir, readout, corpus.tokenizer, features, random_state=0)
     model.use_tokenizer(corpus.tokenizer)
     return model

@@ -245,10 +245,10 @@ def test_what_is_given_travels_as_it_was(cluster: Any) -> None:
         assert reduce("add", keeping, {}, range(30)) == sum(range(30))
 
 
-def slowly(given: Any, part: Any) -> Any:
+def slowly(given: Any, parts: Any) -> Any:
     """`_learned`, in time enough to be killed."""
     time.sleep(0.1)
-    return parts_training._learned(given, part)
+    return parts_training._learned(given, parts)
 
 
 @pytest.mark.parametrize("n_runs", [2, pytest.param(20, marks=pytest.mark.slow)])

@@ -23,10 +23,12 @@ from esnlm.models.states import StateBlocks
 from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.readouts.base.blocks import Blocks
 from esnlm.readouts.base.readout import Block, StreamingReadout
+from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.spectral_features import SpectralWordFeatures
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shards import ShardsError
 from esnlm.text.shuffling import ChunkOrder, target_counts
+from esnlm.utils.arrays import Array
 from esnlm.utils.sums import Keyed, Reduce, Sums, reduce_here
 from esnlm.utils.threads import one_blas_thread
 
@@ -112,11 +114,16 @@ class PartsTrainer(Trainer):
         if number != self._number:
             self._number, self._chunk = number, 0
         name, self._n_chunks = "moments" if number else "sample", 1
+        share = 1.0 if n_rows is None else min(1.0, n_rows / self.n_rows)
+        # A sample is little of each part: neighbours make a sum together.
+        wanted = int(len(self.parts) * self.plan.chunk_tokens / (share * self.n_rows))
+        at_once = 1 if number else max(1, wanted)
+        starts = range(0, len(self.parts), at_once)
+        items = [tuple(self.parts[i : i + at_once]) for i in starts]
         if readout.added_up(number) is None:
             readout.share_steps(len(self.parts))
             longest = max(part.end - part.begin for part in self.parts)
             name, self._n_chunks = f"pass {number}", -(-longest // self.plan.chunk_tokens)
-        share = 1.0 if n_rows is None else min(1.0, n_rows / self.n_rows)
         states = _States.of(self.model)
         self._say(f"pass {number} of {readout.training_passes}" if number else "reading a sample")
         for chunk in range(self._chunk, self._n_chunks):
@@ -125,11 +132,11 @@ class PartsTrainer(Trainer):
                 self.n_rows,
             )  # fmt: skip
 
-            def done(part: Part) -> None:
-                shown = part.n_rows // self._n_chunks if number else 0
+            def done(parts: tuple[Part, ...]) -> None:
+                shown = sum(part.n_rows for part in parts) // self._n_chunks if number else 0
                 self._bar.update(min(shown, self._n_tokens - self._bar.n))
 
-            found = self._reduce(name, _learned, task, self.parts, done)
+            found = self._reduce(name, _learned, task, items, done)
             if number:
                 self.tokens += int(found.plain["rows"])
                 self._bar.update(self.tokens - self._bar.n)
@@ -154,27 +161,31 @@ class _States:
     """What harvests a stream, without what a model has beside it."""
 
     reservoir: Any
-    features: Any
+    embedding: Array | None
     n_streams: int
     n_last: int
 
     @classmethod
     def of(cls, model: LanguageModel) -> "_States":
         n_last = model.n_columns_ - model.reservoir_.n_units
-        reservoir = copy(model.reservoir_)
+        reservoir, features = copy(model.reservoir_), model.features_
         reservoir.forget_drive()
-        return cls(reservoir, model.features_, model.n_streams, n_last)
+        embedding = None
+        if features is not None:
+            embedding = features.embedding_.astype(reservoir.W_.dtype, copy=False)
+        return cls(reservoir, embedding, model.n_streams, n_last)
 
     @cached_property
-    def drive(self) -> Any:
-        """One table of drives for all chunks, made by who harvests them."""
-        if self.features is None:
+    def drive(self) -> Drive | None:
+        """That of `LanguageModel.drive`, made by who harvests: it is larger than the features."""
+        if self.embedding is None:
             return None
-        return self.reservoir.drive_of(self.features.embedding_)
+        made: Drive = self.reservoir.drive_of(self.embedding)
+        return made
 
     def blocks(self, stream: TokenStream, washout: int) -> StateBlocks:
-        parts = self.reservoir, stream, self.features
-        return StateBlocks(*parts, self.n_streams, False, washout, self.n_last, self.drive)
+        parts = self.reservoir, stream, self.drive
+        return StateBlocks(*parts, self.n_streams, False, washout, self.n_last)
 
 
 @dataclass(frozen=True)
@@ -237,20 +248,21 @@ def _table(sums: Sums, n_tokens: int) -> scipy.sparse.csr_matrix:
     return scipy.sparse.csr_matrix((pairs.values[0], places), shape=(n_tokens, n_tokens))
 
 
-def _learned(task: _Task, part: Part) -> Sums:
-    """What a part adds to the sums of a pass, or changes in a round; the task is left as it is."""
-    readout, stream = deepcopy(task.readout), part.stream()
+def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
+    """What parts add to the sums of a pass, or change in a round; the task is left as it is."""
+    readout = deepcopy(task.readout)
     moments, before = readout.added_up(task.number), None
     if moments is None:
         before = {name: a.copy() for name, a in readout.state_dict(training=True).items()}
     else:
-        moments.limit_to(part.n_rows / task.n_rows)
+        moments.limit_to(sum(part.n_rows for part in parts) / task.n_rows)
     # One thread: sums in one order, whatever the machine.
     with one_blas_thread():
         n_rows = 0
-        for chunk, washout in task.chunks(part.number, stream):
-            readout.read_chunk(task.number, task.states.blocks(chunk, washout))
-            n_rows += chunk.n_predicted
+        for part in parts:
+            for chunk, washout in task.chunks(part.number, part.stream()):
+                readout.read_chunk(task.number, task.states.blocks(chunk, washout))
+                n_rows += chunk.n_predicted
         if moments is None:
             readout.end_part()
         sums = readout.sums(task.number, before)

@@ -16,6 +16,7 @@ from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.classifier import ClassifierReadout, is_foreign
 from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
 from esnlm.readouts.registry import BY_OPTION
+from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import RESETS
@@ -357,11 +358,27 @@ class LanguageModel(SequenceModel):
         super()._check_fitted()
 
     def states_of(
-        self, stream: TokenStream, *, washout: int = 0, verbose: bool = False
+        self,
+        stream: TokenStream,
+        *,
+        drive: Drive | None = None,
+        washout: int = 0,
+        verbose: bool = False,
     ) -> StateBlocks:
-        """The states and next tokens along a stream, as re-iterable blocks."""
-        parts = self.reservoir_, stream, self.features_
+        """The states and next tokens along a stream, as re-iterable blocks.
+
+        ``drive``: `drive`, if it is at hand.
+        """
+        parts = self.reservoir_, stream, drive or self.drive()
         return StateBlocks(*parts, self.n_streams, verbose, washout, self._n_last)
+
+    def drive(self) -> Drive | None:
+        """What drives the reservoir for each token, where tokens have features."""
+        if self.features_ is None:
+            return None
+        embedding, dtype = self.features_.embedding_, self.reservoir_.W_.dtype
+        found: Drive = self.reservoir_.drive_of(embedding.astype(dtype, copy=False))
+        return found
 
     @property
     def _n_last(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.readouts.base.last_tokens import last_tokens
+from esnlm.reservoir.input_drive import Drive
 from esnlm.text.corpus import TokenStream
 from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.progress import progress_bar
@@ -19,21 +20,19 @@ _LONGEST_WARMUP = 4096
 class StateBlocks:
     """The states of a stream as a re-iterable of (states, next tokens) blocks in reused memory.
 
-    ``features`` are fitted ones that drive the reservoir, or None; ``drive`` is what
-    `Reservoir.drive_of` made of them, if it is at hand; see `Reservoir.harvest` for ``n_streams``
-    and ``washout``. With ``verbose`` each pass is shown as a progress bar. The
-    ``n_last`` tokens read last are columns beside each state, in its dtype: float32 holds
-    tokens up to 2^24 exactly.
+    ``drive`` is what `Reservoir.drive_of` made of the features of tokens, None where there are
+    none; see `Reservoir.harvest` for ``n_streams`` and ``washout``. With ``verbose`` each pass is
+    shown as a progress bar. The ``n_last`` tokens read last are columns beside each state, in its
+    dtype: float32 holds tokens up to 2^24 exactly.
     """
 
     reservoir: Any
     stream: TokenStream
-    features: Any
+    drive: Drive | None
     n_streams: int
     verbose: bool
     washout: int = 0
     n_last: int = 0
-    drive: Any = None
 
     def __post_init__(self) -> None:
         self.n_rows = self.stream.n_predicted  # lets a readout schedule its first pass
@@ -57,18 +56,14 @@ class StateBlocks:
 
         ``before`` (n_last,) are the tokens before the first one, the newest first.
         """
-        stream, features = self.stream, self.features
-        if self.drive is not None:
-            features = self.drive
-        elif features is not None:
-            features = features.embedding_.astype(self.reservoir.W_.dtype, copy=False)
+        stream = self.stream
         for states, following, positions in self.reservoir.harvest(
             stream.tokens,
             starts=stream.starts,
             n_streams=self.n_streams,
             washout=self.washout,
             warmup=warmup_of(self.reservoir),
-            features=features,
+            features=self.drive,
             return_positions=True,
             initial_state=state,
         ):

@@ -14,6 +14,7 @@ from esnlm.models.resumable_run import ResumableRun, stream_digest
 from esnlm.models.saving import describe
 from esnlm.models.states import StateBlocks, warmup_of
 from esnlm.readouts.base.readout import Block
+from esnlm.reservoir.input_drive import Drive
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced
@@ -144,14 +145,21 @@ class Trainer(ResumableRun):
 
     def _blocks(self, pieces: list[tuple[TokenStream, int]], number: int) -> Iterator[Block]:
         for stream, washout in pieces:
-            for states, following in self.model.states_of(stream, washout=washout):
+            blocks = self.model.states_of(stream, drive=self._drive, washout=washout)
+            for states, following in blocks:
                 yield states, following
                 if number:
                     self.tokens += len(following)
                     self._bar.update(len(following))
 
     def _held_states(self) -> StateBlocks | None:
-        return None if self.held_out is None else self.model.states_of(self.held_out)
+        if self.held_out is None:
+            return None
+        return self.model.states_of(self.held_out, drive=self._drive)
+
+    @cached_property
+    def _drive(self) -> Drive | None:
+        return self.model.drive()
 
     def _score_is_due(self, before: int) -> bool:
         every = self.plan.score_every
