@@ -2,21 +2,26 @@
 
     python benchmarks/scale.py overhead SHARDS
     python benchmarks/scale.py pace SHARDS
+    python benchmarks/scale.py kills SHARDS
     python benchmarks/scale.py loss SHARDS DEV
 
 ``pace`` adds up the moments of ridge and the pilot sample of a low-rank readout with the threads of
 this process and with worker processes of one thread, in turn, by the clock; sums must have the same
-bytes with one worker as with several. ``overhead`` trains ridge on one worker process, with more
-and more parts, beside the same parts in this process; ``loss`` a low-rank readout, whose steps are
-averaged over parts, beside one process. Rows are in ``reports/scale``. Times but those of ``pace``
-are processor seconds, of all processes and of this one.
+bytes with one worker as with several. ``kills`` trains ridge on three workers again and again, one
+of which is killed at some moment of each run. ``overhead`` trains ridge on one worker process, with
+more and more parts, beside the same parts in this process; ``loss`` a low-rank readout, whose steps
+are averaged over parts, beside one process. Rows are in ``reports/scale``. Times but those of
+``pace`` are processor seconds, of all processes and of this one.
 """
 
 import argparse
 import contextlib
 import hashlib
+import os
 import resource
+import signal
 import statistics
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -31,6 +36,7 @@ from esnlm.experiments.common.workers import Workers, workers
 from esnlm.models.parts import PartedCorpus
 from esnlm.models.parts_training import PartsTrainer
 from esnlm.models.training import Trainer, TrainingPlan
+from esnlm.text.corpus import TokenStream
 from esnlm.text.shards import Shards
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.utils.sums import Sums, reduce_here
@@ -99,9 +105,7 @@ class _MeasuredError(Exception):
 def _pace(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     corpus, stream = PartedCorpus(args.shards.absolute()), Shards(args.shards).stream()
     low_rank = LowRankReadout(args.components, random_state=0)
-    features = SpectralWordFeatures(128, random_state=0).fit(
-        stream.tokens, n_tokens=len(corpus.tokenizer), starts=stream.starts
-    )
+    features = _features(corpus, stream)
     jobs = {"survey": (low_rank, 0), "moments": (RidgeReadout(), 1)}
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     digests: dict[str, set[str]] = defaultdict(set)
@@ -164,6 +168,29 @@ def _timed(trainer: type[Trainer], last: int) -> type[Any]:
     return Timed
 
 
+def _kills(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    corpus = PartedCorpus(args.shards.absolute())
+    features = _features(corpus, Shards(args.shards).stream())
+    setting = f"ridge, {args.units} units, {corpus.n_tokens} tokens, 3 workers"
+    rng, digests, killed, took = np.random.default_rng(0), [], 0, 0.0
+    for run in range(1 + args.repeats):
+        model = model_of(corpus, args.units, RidgeReadout(), features)
+        with workers("local:3") as found:
+            pids = list(found.client.run(os.getpid).values())
+            stop = threading.Timer(rng.uniform(0, took), os.kill, (pids[run % 3], signal.SIGKILL))
+            begun = time.perf_counter()
+            if run:
+                stop.start()
+            PartsTrainer(model, corpus, reduce=found).run()
+            took = took or time.perf_counter() - begun
+            stop.cancel()
+            killed += bool(run) and pids[run % 3] not in found.client.run(os.getpid).values()
+        digests.append(hashlib.sha256(model.readout_.coef_.tobytes()).hexdigest())
+    same = digests.count(digests[0]) - 1
+    yield row("runs with a worker killed", setting, killed, args.repeats, "runs")
+    yield row("of these the same bytes as without", setting, same, args.repeats, "runs")
+
+
 def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     corpus, stream = PartedCorpus(args.shards), Shards(args.shards).stream()
     held = evenly_spaced(Shards(args.dev).stream(), 1 << 16)
@@ -197,6 +224,13 @@ def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         yield row("processor time", name, seconds, unit="s")
 
 
+def _features(corpus: PartedCorpus, stream: TokenStream) -> SpectralWordFeatures:
+    found: SpectralWordFeatures = SpectralWordFeatures(128, random_state=0).fit(
+        stream.tokens, n_tokens=len(corpus.tokenizer), starts=stream.starts
+    )
+    return found
+
+
 def model_of(
     corpus: PartedCorpus,
     n_units: int,
@@ -220,7 +254,7 @@ def _peak() -> float:
 
 
 _WHAT: dict[str, Callable[[argparse.Namespace], Iterator[dict[str, Any]]]] = {
-    "overhead": _overhead, "pace": _pace, "loss": _loss,
+    "overhead": _overhead, "pace": _pace, "kills": _kills, "loss": _loss,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import resource
 import signal
 import threading
 import time
@@ -318,6 +319,32 @@ def test_shards_that_a_worker_lacks_or_has_otherwise_are_named(
         place.symlink_to(other.folder)
         with pytest.raises(ValueError, match="holds other shards here than where the run began"):
             run.run()
+
+
+def limit_files(n_bytes: int) -> None:
+    """Let this process write no file of more bytes, as on a disk that is full; -1: any."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard if n_bytes < 0 else n_bytes, hard))
+
+
+def writing(given: str, item: int) -> int:
+    Path(given).write_text("a line")
+    return item
+
+
+def test_workers_need_no_room_on_their_disks(shards: Path, cluster: Any, tmp_path: Path) -> None:
+    from esnlm.experiments.common.workers import workers
+
+    expected = trained(shards)
+    cluster.scale(2)
+    cluster.wait_for_workers(2)
+    with workers(cluster.scheduler_address) as reduce:
+        trained(shards, reduce=reduce)  # compiled functions are on the disk
+        reduce.client.run(limit_files, 0)
+        assert trained(shards, reduce=reduce) == expected
+        with pytest.raises(ValueError, match=r"too large.* \(notes part 1, on the worker tcp://"):
+            reduce("notes", writing, str(tmp_path / "notes"), [1])
+        reduce.client.run(limit_files, -1)
 
 
 def test_workers_of_another_version_are_refused(
