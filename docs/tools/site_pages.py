@@ -79,6 +79,28 @@ def _linked(text: str, folder: Path) -> str:
     return re.sub(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)", relink, text)
 
 
+def to_pages(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Let links of a page to files of the repository lead to the pages that are made from them."""
+    page = Path(app.srcdir) / f"{docname}.md"
+    if not page.is_file() or page.parent == PAGES:
+        return
+    up = "../" * docname.count("/")
+
+    def relink(match: re.Match[str]) -> str:
+        target, _, anchor = match.group(1).partition("#")
+        path = (page.parent / target).resolve()
+        if path.name == "README.md" and path.is_relative_to(REPORTS):
+            target = f"{up}reports/{page_of(path.parent)}.md"
+        elif path == ROOT / "benchmarks" / "README.md":
+            target = f"{up}reports/benchmarks.md"
+        elif path.parent == ROOT / "examples":
+            name = "index" if path.name == "README.rst" else path.stem
+            target = f"{up}gallery/{name}.rst"
+        return f"]({target}{'#' * bool(anchor)}{anchor})"
+
+    source[0] = re.sub(r"(?<!!)\]\(([^)\s]+)\)", relink, source[0])
+
+
 def _from_pages(path: Path) -> str:
     return "../../" + path.relative_to(ROOT).as_posix()
 
@@ -147,5 +169,6 @@ def skip_of_others(
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register what runs during a build."""
     app.connect("builder-inited", write_pages, priority=100)
+    app.connect("source-read", to_pages)
     app.connect("autodoc-skip-member", skip_of_others)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
