@@ -37,6 +37,8 @@ T = TypeVar("T")
 #: Parts where no number is given, unless the corpus has fewer chunks; of steps, which fewer
 #: parts take more of one after the other.
 PARTS, PARTS_OF_STEPS = 64, 8
+# Chunks of a pilot sample that make a sum.
+_SAMPLED_AT_ONCE = 4
 
 
 class PartsTrainer(Trainer):
@@ -115,9 +117,9 @@ class PartsTrainer(Trainer):
             self._number, self._chunk = number, 0
         name, self._n_chunks = "moments" if number else "sample", 1
         share = 1.0 if n_rows is None else min(1.0, n_rows / self.n_rows)
-        # A sample is little of each part: neighbours make a sum together.
-        wanted = int(len(self.parts) * self.plan.chunk_tokens / (share * self.n_rows))
-        at_once = 1 if number else max(1, wanted)
+        # A sample is little of each part, and sums are large: neighbours make one together.
+        a_part = share * self.n_rows / len(self.parts)
+        at_once = 1 if number else max(1, int(_SAMPLED_AT_ONCE * self.plan.chunk_tokens / a_part))
         starts = range(0, len(self.parts), at_once)
         items = [tuple(self.parts[i : i + at_once]) for i in starts]
         if readout.added_up(number) is None:
