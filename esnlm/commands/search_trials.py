@@ -15,6 +15,7 @@ from esnlm.commands.options.presets import filled, train_options
 from esnlm.commands.options.search import SearchOptions
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train import make_model, make_plan, settle_penalty, trains_in_passes
+from esnlm.utils.messages import show_messages
 
 if TYPE_CHECKING:
     from esnlm.experiments.search.objective import Corpora, Report
@@ -168,6 +169,7 @@ def _by_worker(given: tuple[Callable[[TrialModels, Item], T], bytes], item: Item
 @lru_cache(maxsize=1)
 def _trials_here(packed: bytes) -> TrialModels:
     """The trials of a search in a worker, who reads the text once, by its paths."""
+    show_messages()
     space, text, options, facts = pickle.loads(packed)
     trials = TrialModels(space, text, options)
     for name, value in trials.facts().items():
