@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -675,3 +676,23 @@ def test_trials_of_a_worker_that_dies_are_done_again(monkeypatch):
         assert len(list(part.run(dying, 6, None, found.map))) == 6
     assert list(Path("marks").iterdir())
     assert unmeasured(part) == unmeasured(whole)
+
+
+def test_a_scheduler_is_named_by_its_address_or_its_file(monkeypatch, capsys):
+    distributed = pytest.importorskip("distributed")
+    from esnlm.experiments.common import workers
+
+    monkeypatch.setattr(workers, "_limit_blas", lambda: None)  # the worker is in this process
+    assert main(command("--trials", "2", out="alone")) == 0
+    options: Any = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(processes=False, **options) as made:
+        Path("scheduler.json").write_text(json.dumps({"address": made.scheduler_address}))
+        assert main(command("--trials", "1", "--cluster", made.scheduler_address)) == 0
+        again = "--trials", "2", "--resume", "--cluster", "scheduler.json"
+        assert main(command(*again)) == 0
+    assert rows_of("out") == rows_of("alone")
+    capsys.readouterr()
+    monkeypatch.setattr("esnlm.experiments.common.cluster._PATIENCE", 1)
+    assert main(command("--cluster", "tcp://127.0.0.1:1", out="new")) == 2
+    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in capsys.readouterr().err
+    assert not Path("new").exists()

@@ -20,7 +20,8 @@ from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.experiments.search.space import Settings, Space
-    from esnlm.experiments.search.study import Best, Over, Search
+    from esnlm.experiments.search.study import Best, Search
+    from esnlm.experiments.search.trial import Over
 
 _FILES = ("trials.csv", "best.toml", "importance.csv", "importance.png", "test.csv")
 _TEST_COLUMNS = ("settings", "seed", "nats", "perplexity", "floor", "trial", "version")

@@ -20,7 +20,7 @@ from esnlm.utils.messages import show_messages
 if TYPE_CHECKING:
     from esnlm.experiments.search.objective import Corpora, Report
     from esnlm.experiments.search.space import Settings, Space
-    from esnlm.experiments.search.study import Over
+    from esnlm.experiments.search.trial import Over
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -144,7 +144,7 @@ def tested(trials: TrialModels, run: "tuple[Settings, int]") -> tuple[float, flo
 @contextmanager
 def shared_out(cluster: str | None) -> "Iterator[tuple[Over, int]]":
     """Who runs trials, and how many at once: the workers of a cluster, or this process, one."""
-    from esnlm.experiments.search.study import in_turn
+    from esnlm.experiments.search.trial import in_turn
 
     if cluster is None:
         yield in_turn, 1

@@ -14,12 +14,12 @@ settings for the rest of the round, and has the trials of a search that nobody i
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import optuna
@@ -29,35 +29,13 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from esnlm.experiments.search.space import Range, Settings, Space
-from esnlm.experiments.search.trial import Evaluate, quiet, tried
+from esnlm.experiments.search.trial import Evaluate, Over, in_turn, quiet, tried
 from esnlm.storage.atomic import put_in_place
 
 JOURNAL = "study.journal"
 #: Facts that are digests.
 DIGESTS = ("space", "corpus", "held-out text")
 _ENDS = (TrialState.COMPLETE, TrialState.PRUNED)
-Item = TypeVar("Item")
-T = TypeVar("T")
-
-
-class Over(Protocol):
-    """Calls ``function(given, item)`` of every item, somewhere, for results in their order."""
-
-    def __call__(
-        self, name: str, function: Callable[[Any, Item], T], given: Any, items: Sequence[Item]
-    ) -> Iterator[T]:
-        """Results as they are asked for; tasks are shown as ``name``."""
-
-
-def in_turn(
-    name: str, function: Callable[[Any, Item], T], given: Any, items: Sequence[Item]
-) -> Iterator[T]:
-    """`Over` items in this process, one after the other.
-
-    >>> list(in_turn("powers", pow, 2, [1, 2, 3]))
-    [2, 4, 8]
-    """
-    return (function(given, item) for item in items)
 
 
 @dataclass(frozen=True)

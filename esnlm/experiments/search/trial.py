@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import optuna
@@ -19,6 +19,28 @@ from esnlm.experiments.search.space import Settings, Space
 # pruned, without a loss: TPE takes it for the worst, where failed trials would teach it nothing.
 _FAILURES = (ValueError, FloatingPointError, OverflowError, MemoryError)
 Evaluate = Callable[[Settings, Report | None], float]
+Item = TypeVar("Item")
+T = TypeVar("T")
+
+
+class Over(Protocol):
+    """Calls ``function(given, item)`` of every item, somewhere, for results in their order."""
+
+    def __call__(
+        self, name: str, function: Callable[[Any, Item], T], given: Any, items: Sequence[Item]
+    ) -> Iterator[T]:
+        """Results as they are asked for; tasks are shown as ``name``."""
+
+
+def in_turn(
+    name: str, function: Callable[[Any, Item], T], given: Any, items: Sequence[Item]
+) -> Iterator[T]:
+    """`Over` items in this process, one after the other.
+
+    >>> list(in_turn("powers", pow, 2, [1, 2, 3]))
+    [2, 4, 8]
+    """
+    return (function(given, item) for item in items)
 
 
 def make_pruner(name: str) -> BasePruner:
