@@ -2,12 +2,15 @@
 
 import csv
 import itertools
+import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ import pytest
 from esnlm import ElmanGrammar, LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
 from esnlm.commands import search_trials
+from esnlm.commands.options.search import SearchOptions
 from esnlm.experiments.search.objective import (
     RUNGS,
     Corpora,
@@ -34,7 +38,13 @@ from esnlm.text.tokenizers import Tokenizer
 optuna = pytest.importorskip("optuna")
 
 from esnlm.experiments.search.importance import importances  # noqa: E402
-from esnlm.experiments.search.study import JOURNAL, Search, SearchPlan  # noqa: E402
+from esnlm.experiments.search.study import (  # noqa: E402
+    JOURNAL,
+    Search,
+    SearchPlan,
+    make_sampler,
+)
+from esnlm.experiments.search.trial import make_pruner  # noqa: E402
 
 WORDS = ["the", "boy", "sees", "a", "dog", "boys", "see", "dogs", "and", "walk", "Mary", "who", "."]
 NAMES = {"units", "spectral-radius", "leak-rate", "readout", "alpha", "option", "direct", "lower"}
@@ -208,12 +218,83 @@ def a_search(folder: str, plan: SearchPlan, *, resume: bool = False, space: str 
     return Search(Path(folder), found, plan, {"task": "text"}, resume=resume)
 
 
-def test_a_grid_is_every_setting_once():
+def backwards(name: str, function: Any, given: Any, items: Any) -> Iterator[Any]:
+    """Those who run a round end it in the opposite order."""
+    return iter([function(given, item) for item in items[::-1]][::-1])
+
+
+def unmeasured(search: Search) -> list[dict[str, Any]]:
+    return [{n: v for n, v in row.items() if n not in MEASURED} for row in search.rows()]
+
+
+@pytest.mark.parametrize("pruner", ["median", "halving", "none"])
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_one_trial_at_once_is_the_loop_of_optuna(sampler: str, pruner: str, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    plan = SearchPlan(sampler, pruner, seed=1)
+    search = a_search("out", plan)
+    list(search.run(quadratic, 18, None))
+    study = optuna.create_study(pruner=make_pruner(pruner))
+
+    def objective(trial: Any) -> float:
+        def report(rung: int, loss: float) -> None:
+            trial.report(loss, rung)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+        try:
+            settings = search.space.suggested(trial)
+            return quadratic(settings, None if pruner == "none" else report)
+        except ValueError:
+            raise optuna.TrialPruned from None
+
+    for number in range(18):
+        study.sampler = make_sampler(plan, number)
+        study.optimize(objective, n_trials=1)
+    for found, wanted in zip(search.trials, study.trials, strict=True):
+        for name in ("number", "params", "state", "value", "intermediate_values"):
+            assert getattr(found, name) == getattr(wanted, name)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "pruner"), [("tpe", "median"), ("tpe", "halving"), ("random", "median")]
+)
+def test_trials_depend_on_the_size_of_a_round_not_on_who_runs_them(
+    sampler: str, pruner: str, monkeypatch
+):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    rows = {}
+    for folder, at_once, over in (("a", 4, {}), ("b", 4, {"over": backwards}), ("c", 1, {})):
+        search = a_search(folder, SearchPlan(sampler, pruner, 0, at_once))
+        assert len(list(search.run(quadratic, 18, None, **over))) == 18
+        rows[folder] = unmeasured(search)
+    assert rows["a"] == rows["b"]
+    assert rows["a"] != rows["c"]
+    assert [row["trial"] for row in rows["a"]] == list(range(18))
+    assert len({row["alpha"] for row in rows["a"]}) == 18
+
+
+def test_a_search_that_is_resumed_keeps_the_size_of_its_rounds():
+    first = a_search("out", SearchPlan("random"))
+    list(first.run(quadratic, 2, None))
+    assert a_search("out", SearchPlan("random"), resume=True).plan.at_once == 1
+    with pytest.raises(ValueError, match="at_once is 2, but was 1 when the search began"):
+        a_search("out", SearchPlan("random", at_once=2), resume=True)
+    a_search("more", SearchPlan("random", at_once=3))
+    kept = Search(
+        Path("more"), first.space, SearchPlan("random"), {"task": "text"}, resume=True, usual=8
+    )
+    assert kept.plan.at_once == 3
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4])
+def test_a_grid_is_every_setting_once(at_once: int):
     space = (
         "alpha = {choices = [1, 2]}\n[readout.ridge]\nunits = {choices = [4, 6]}\n"
         "[readout.factored]\nunits = {low = 1, high = 5, step = 2}"
     )
-    search, found = a_search("out", SearchPlan("grid", "none"), space=space), []
+    plan, found = SearchPlan("grid", "none", 0, at_once), []
+    search = a_search("out", plan, space=space)
     for _ in search.run(lambda settings, _: found.append(settings) or 1.0, 99, None):
         pass
     tables = [("ridge", 4), ("ridge", 6), ("factored", 1), ("factored", 3), ("factored", 5)]
@@ -221,18 +302,15 @@ def test_a_grid_is_every_setting_once():
     assert sorted((each["alpha"], each["readout"], each["units"]) for each in found) == wanted
 
 
+@pytest.mark.parametrize("at_once", [1, 4])
 @pytest.mark.parametrize(
     ("sampler", "pruner"), [("tpe", "median"), ("tpe", "halving"), ("random", "none")]
 )
 def test_a_search_that_was_interrupted_ends_as_one_that_was_not(
-    sampler: str, pruner: str, monkeypatch
+    sampler: str, pruner: str, at_once: int, monkeypatch
 ):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # not the disk is tested
-    plan = SearchPlan(sampler, pruner, seed=0)
-
-    def rows(search: Search) -> list[dict[str, Any]]:
-        return [{n: v for n, v in row.items() if n not in MEASURED} for row in search.rows()]
-
+    plan, rows = SearchPlan(sampler, pruner, 0, at_once), unmeasured
     whole = a_search("whole", plan)
     assert len(list(whole.run(quadratic, 18, None))) == 18
     states = {row["state"] for row in rows(whole)}
@@ -257,7 +335,7 @@ def test_a_search_that_was_interrupted_ends_as_one_that_was_not(
     assert len(list(again.run(quadratic, 18, None))) == 4
     assert rows(again) == rows(whole)
     assert a_search("part", plan, resume=True).best == whole.best
-    other = a_search("other", SearchPlan(sampler, pruner, seed=4))
+    other = a_search("other", SearchPlan(sampler, pruner, 4, at_once))
     list(other.run(quadratic, 2, None))
     assert rows(other) != rows(whole)[:2]
 
@@ -363,6 +441,8 @@ def test_trials_that_fail_are_rows_and_the_search_goes_on(capsys):
         (SPACE, "--resume --overwrite", "give one of them"),
         (SPACE, "--task elman", "--task elman draws its sentences"),
         (SPACE, "--test-seeds 2", "--test-seeds needs --test TEXT"),
+        (SPACE, "--at-once 0", "--at-once must be at least 1, got 0"),
+        (SPACE, "--cluster local:0", "--cluster: expected local:N with N of at least 1"),
     ],
 )
 def test_bad_input_is_one_line(text: str, options: str, message: str, capsys):
@@ -536,3 +616,83 @@ def test_what_matters_is_named_first(monkeypatch):
     assert 0.1 < last["importance"] < 0.7
     assert all(row["alpha"] == float(f"{row['alpha']:.4g}") for row in search.rows())
     assert not list(search.run(loss, 99, 0.0))  # no time
+
+
+def test_a_worker_reads_the_text_by_its_paths_and_refuses_another(monkeypatch, tmp_path_factory):
+    Path("words.json").write_text(texts()[1].to_json())
+    Path("space.toml").write_text('tokenizer = "words.json"\nunits = {choices = [8, 9]}')
+    space = read_space(Path("space.toml"), NAMES | {"tokenizer"})
+    options = SearchOptions(out=Path("out"), held_out=("text",))
+    here = search_trials.TrialModels(space, ("text",), options)
+    packed, whole = here.packed, Path("text").read_text()
+    assert len(packed) < 5000
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    there = search_trials._trials_here(packed)
+    assert there is search_trials._trials_here(packed)
+    assert there({"units": 8}) == here({"units": 8})
+    Path(there.text[0]).write_text(whole + "the boy walk\n")
+    search_trials._trials_here.cache_clear()
+    with pytest.raises(ValueError, match="the corpus is another one here than where the search"):
+        search_trials._trials_here(packed)
+
+
+def test_workers_find_what_one_process_finds(capsys):
+    pytest.importorskip("distributed")
+    Path("space.toml").write_text(SPACE.replace("high = 1.4", "high = 1e7") + 'activation = "relu"')
+    Path("other").write_text("the boy sees a dog .\nMary walk .\n")
+    options = "--at-once", "2", "--trials", "7", "--test", "other", "--test-seeds", "1"
+    assert main(command(*options, out="alone")) == 0
+    assert main(command(*options[2:], "--cluster", "local:2", out="shared")) == 0
+    rows = rows_of("alone")
+    assert {row["state"] for row in rows} > {"failed"}
+    assert rows_of("shared") == rows
+    for name in ("best.toml", "test.csv"):
+        assert Path("shared", name).read_text() == Path("alone", name).read_text()
+    assert main(command("--trials", "9", "--resume", out="shared")) == 0  # without a cluster
+    assert rows_of("shared")[:7] == rows
+    assert len(rows_of("shared")) == 9
+
+
+def dying_once(folder: str, settings: Mapping[str, Any], report: Any) -> float:
+    """`quadratic`, whose worker is killed in the first attempt at every other trial."""
+    mark = Path(folder) / str(settings["alpha"])
+    if int(settings["alpha"] * 1e4) % 2 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return quadratic(settings, report)
+
+
+def test_trials_of_a_worker_that_dies_are_done_again(monkeypatch):
+    pytest.importorskip("distributed")
+    from esnlm.experiments.common.workers import workers
+
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    plan = SearchPlan("random", "median", 0, 6)
+    whole, part = a_search("whole", plan), a_search("part", plan)
+    list(whole.run(quadratic, 6, None))
+    Path("marks").mkdir()
+    with workers("local:2") as found:
+        dying = partial(dying_once, str(Path("marks").absolute()))
+        assert len(list(part.run(dying, 6, None, found.map))) == 6
+    assert list(Path("marks").iterdir())
+    assert unmeasured(part) == unmeasured(whole)
+
+
+def test_a_scheduler_is_named_by_its_address_or_its_file(monkeypatch, capsys):
+    distributed = pytest.importorskip("distributed")
+    from esnlm.experiments.common import workers
+
+    monkeypatch.setattr(workers, "_limit_blas", lambda: None)  # the worker is in this process
+    assert main(command("--trials", "2", out="alone")) == 0
+    options: Any = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(processes=False, **options) as made:
+        Path("scheduler.json").write_text(json.dumps({"address": made.scheduler_address}))
+        assert main(command("--trials", "1", "--cluster", made.scheduler_address)) == 0
+        again = "--trials", "2", "--resume", "--cluster", "scheduler.json"
+        assert main(command(*again)) == 0
+    assert rows_of("out") == rows_of("alone")
+    capsys.readouterr()
+    monkeypatch.setattr("esnlm.experiments.common.cluster._PATIENCE", 1)
+    assert main(command("--cluster", "tcp://127.0.0.1:1", out="new")) == 2
+    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in capsys.readouterr().err
+    assert not Path("new").exists()

@@ -13,7 +13,7 @@ from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.grid import results_folder
 from esnlm.commands.options.presets import setting_names, train_options, words
 from esnlm.commands.options.search import SearchOptions
-from esnlm.commands.search_trials import TrialModels, held_out_share
+from esnlm.commands.search_trials import TrialModels, held_out_share, shared_out, tested
 from esnlm.commands.train import check_parts
 from esnlm.storage.results import write_rows
 from esnlm.utils.messages import log
@@ -21,6 +21,7 @@ from esnlm.utils.messages import log
 if TYPE_CHECKING:
     from esnlm.experiments.search.space import Settings, Space
     from esnlm.experiments.search.study import Best, Search
+    from esnlm.experiments.search.trial import Over
 
 _FILES = ("trials.csv", "best.toml", "importance.csv", "importance.png", "test.csv")
 _TEST_COLUMNS = ("settings", "seed", "nats", "perplexity", "floor", "trial", "version")
@@ -42,7 +43,7 @@ def search(space: _SPACE, text: _TEXT = (), /, *, options: SearchOptions) -> int
     from esnlm.experiments.search.settings_file import read_space
     from esnlm.experiments.search.study import Search, SearchPlan, check_plan
 
-    plan = SearchPlan(options.sampler, options.pruner, options.seed)
+    plan = SearchPlan(options.sampler, options.pruner, options.seed, options.at_once)
     found = read_space(space, setting_names())
     try:
         check_plan(plan, found)
@@ -51,15 +52,19 @@ def search(space: _SPACE, text: _TEXT = (), /, *, options: SearchOptions) -> int
         told = str(error).removeprefix("Invalid value for ")
         raise ValueError(f"{space}: {told}") from None
     _check_data(text, options)
-    with results_folder(options.out, "the same command with --resume"):
+    with (
+        results_folder(options.out, "the same command with --resume"),
+        shared_out(options.cluster) as (over, usual),
+    ):
         _make_room(options)
         trials = TrialModels(found, text, options)
-        study = Search(options.out, found, plan, trials.facts(), resume=options.resume)
+        facts = trials.facts()
+        study = Search(options.out, found, plan, facts, resume=options.resume, usual=usual)
         _write(study, options)
-        for done in study.run(trials, options.trials, options.minutes):
+        for done in study.run(trials, options.trials, options.minutes, over):
             _tell(study, done)
             _write(study, options)
-        _conclude(study, trials, options)
+        _conclude(study, trials, options, over)
     return 0
 
 
@@ -149,7 +154,7 @@ def _corpus_settings(corpus: CorpusOptions) -> "Settings":
     return {n.replace("_", "-"): v for n, v in given(corpus).items() if v is not False}
 
 
-def _conclude(study: "Search", trials: TrialModels, options: SearchOptions) -> None:
+def _conclude(study: "Search", trials: TrialModels, options: SearchOptions, over: "Over") -> None:
     """Say what was found and what mattered, and draw it."""
     from esnlm.experiments.search.importance import COLUMNS, importances, plot_importances
 
@@ -178,24 +183,30 @@ def _conclude(study: "Search", trials: TrialModels, options: SearchOptions) -> N
         print(f"what mattered (share of the variance of the losses): {told}")
     print(f"best settings: {' '.join(words(best.settings))}")
     if options.test or options.test_seeds:
-        _test(best, study.space.fixed(), trials, options)
+        _test(best, study.space.fixed(), trials, options, over)
 
 
-def _test(best: "Best", defaults: "Settings", trials: TrialModels, options: SearchOptions) -> None:
+def _test(
+    best: "Best",
+    defaults: "Settings",
+    trials: TrialModels,
+    options: SearchOptions,
+    over: "Over",
+) -> None:
     """Train the best settings and the defaults with other seeds, and score the test text once."""
     from esnlm.experiments.common.provenance import code_version
 
     rows: list[dict[str, Any]] = []
     version = code_version()
-    for name, settings in (("found", best.settings), ("defaults", defaults)):
-        for seed in range(options.test_seeds or 3):
-            model, corpora, _ = trials.fitted(settings, seed)
-            loss = -float(model.score(corpora.test))
-            floor = None if corpora.floors is None else corpora.floors[1]
-            values = name, seed, loss, math.exp(loss), floor, best.number, version
-            rows.append(dict(zip(_TEST_COLUMNS, values, strict=True)))
-            log.info(f"test text, {name}, seed {seed}: {loss:.4f} nats a token")
-            write_rows(options.out / "test.csv", _TEST_COLUMNS, rows)
+    settings = {"found": best.settings, "defaults": defaults}
+    runs = [(name, seed) for name in settings for seed in range(options.test_seeds or 3)]
+    items = [(settings[name], seed) for name, seed in runs]
+    scored = over("test", tested, trials, items)
+    for (name, seed), (loss, floor) in zip(runs, scored, strict=True):
+        values = name, seed, loss, math.exp(loss), floor, best.number, version
+        rows.append(dict(zip(_TEST_COLUMNS, values, strict=True)))
+        log.info(f"test text, {name}, seed {seed}: {loss:.4f} nats a token")
+        write_rows(options.out / "test.csv", _TEST_COLUMNS, rows)
     for name in ("found", "defaults"):
         losses = [row["nats"] for row in rows if row["settings"] == name]
         told = ", ".join(f"{loss:.4f}" for loss in losses)

@@ -2,17 +2,28 @@
 
 import hashlib
 import math
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from esnlm.commands.options.corpus import is_trained
 from esnlm.commands.options.presets import filled, train_options
 from esnlm.commands.options.search import SearchOptions
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train import make_model, make_plan, settle_penalty, trains_in_passes
+from esnlm.utils.messages import show_messages
 
 if TYPE_CHECKING:
     from esnlm.experiments.search.objective import Corpora, Report
     from esnlm.experiments.search.space import Settings, Space
+    from esnlm.experiments.search.trial import Over
+
+Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 class TrialModels:
@@ -102,6 +113,69 @@ class TrialModels:
         found["corpus"] = stream_digest(corpora.train)
         found["held-out text"] = stream_digest(corpora.held_out)
         return found
+
+    @cached_property
+    def packed(self) -> bytes:
+        """What makes the same trials in another process: no text, but its paths and digests."""
+
+        def placed(names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(str(Path(name).absolute()) for name in names)
+
+        options, corpus, held = self.options, self.base.corpus, self.options.held_out
+        name = corpus.tokenizer
+        if name is not None and not is_trained(name) and name != "gpt2":
+            corpus = replace(corpus, tokenizer=placed((name,))[0])
+        options = replace(
+            options,
+            corpus=corpus,
+            test=placed(options.test),
+            held_out=placed(held) if held_out_share(held) is None else held,
+        )
+        return pickle.dumps((self.space, placed(self.text), options, self.facts()))
+
+
+def tested(trials: TrialModels, run: "tuple[Settings, int]") -> tuple[float, float | None]:
+    """The loss on the test text of settings trained with a seed, and the least there is."""
+    model, corpora, _ = trials.fitted(*run)
+    floor = None if corpora.floors is None else corpora.floors[1]
+    return -float(model.score(corpora.test)), floor
+
+
+@contextmanager
+def shared_out(cluster: str | None) -> "Iterator[tuple[Over, int]]":
+    """Who runs trials, and how many at once: the workers of a cluster, or this process, one."""
+    from esnlm.experiments.search.trial import in_turn
+
+    if cluster is None:
+        yield in_turn, 1
+        return
+    from esnlm.experiments.common.workers import workers
+
+    with workers(cluster) as found:
+
+        def over(
+            name: str, function: Callable[[Any, Item], T], given: TrialModels, items: Sequence[Item]
+        ) -> Iterator[T]:
+            return found.map(name, _by_worker, (function, given.packed), items)
+
+        yield over, sum(found.client.nthreads().values())
+
+
+def _by_worker(given: tuple[Callable[[TrialModels, Item], T], bytes], item: Item) -> T:
+    function, packed = given
+    return function(_trials_here(packed), item)
+
+
+@lru_cache(maxsize=1)
+def _trials_here(packed: bytes) -> TrialModels:
+    """The trials of a search in a worker, who reads the text once, by its paths."""
+    show_messages()
+    space, text, options, facts = pickle.loads(packed)
+    trials = TrialModels(space, text, options)
+    for name, value in trials.facts().items():
+        if value != facts[name]:
+            raise ValueError(f"the {name} is another one here than where the search runs")
+    return trials
 
 
 def held_out_share(held_out: tuple[str, ...]) -> float | None:

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.corpus import CorpusOptions
-from esnlm.commands.options.values import Minutes, Seed, integer
+from esnlm.commands.options.values import Cluster, Minutes, Seed, integer
 
 
 @group()
@@ -22,7 +22,12 @@ class SearchOptions:
     trials: Annotated[int, integer("N", 1)] = 50
     """Trials in all, those of a search that is resumed among them."""
     minutes: Minutes | None = None
-    """Begin no trial after so long (default: any time)."""
+    """Begin no round of trials after so long (default: any time)."""
+    cluster: Cluster = None
+    at_once: Annotated[int | None, integer("K", 1)] = None
+    """Trials of a round, which are chosen and judged by the trials before the round: what is found
+    depends on K, not on who runs them (default: the threads of the cluster, without one 1; with
+    --resume as before)."""
     sampler: Literal["tpe", "random", "grid"] = "tpe"
     """How settings are chosen: by a model of the trials so far, at random, or all in turn."""
     pruner: Literal["median", "halving", "none"] = "median"

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from esnlm.experiments.common.figures import BLUE, GREY, ORANGE, note, panels, save
 from esnlm.experiments.search.space import Free, Range, Tables
-from esnlm.experiments.search.study import quiet
+from esnlm.experiments.search.trial import quiet
 
 COLUMNS = ("parameter", "importance", "among", "trials")
 _PANELS = 5

@@ -1,52 +1,55 @@
 """A search as an Optuna study: trials in order, each on the disk, the same ones when resumed.
 
+Trials are run in rounds of a fixed number. The settings of a round are suggested one after the
+other, each by a sampler seeded by the number of its trial, and judged beside the trials that had
+ended before the round: they depend on the seed and on the size of a round, not on who runs them or
+which one ends first.
+
 The journal is Optuna's own file of lines: it needs no database, a torn last line loses nothing but
-its trial, and `optuna-dashboard` reads it. A resumed search takes the finished trials to a new
-journal and resumes from there: the trial that a kill interrupted has left no trace, its number is
-given again, and each trial has a sampler seeded by its number, so that the trials are those of a
-search that nobody interrupted.
+its trial, and `optuna-dashboard` reads it. It holds trials that have ended, in the order of their
+numbers. After an interrupt those that ran are lost, and those of the round that had ended while an
+earlier one still ran; a resumed search takes the others to a new journal, is suggested the same
+settings for the rest of the round, and has the trials of a search that nobody interrupted.
 """
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import optuna
-from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, BruteForceSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState
 
-from esnlm.experiments.common.subprocess_run import peak_rss_mib, reset_peak_rss
-from esnlm.experiments.search.objective import Report
 from esnlm.experiments.search.space import Range, Settings, Space
+from esnlm.experiments.search.trial import Evaluate, Over, in_turn, quiet, tried
 from esnlm.storage.atomic import put_in_place
 
 JOURNAL = "study.journal"
 #: Facts that are digests.
 DIGESTS = ("space", "corpus", "held-out text")
-# Errors that a trial's settings cause; the search continues after them. To Optuna the trial is
-# pruned, without a loss: TPE takes it for the worst, where failed trials would teach it nothing.
-_FAILURES = (ValueError, FloatingPointError, OverflowError, MemoryError)
-Evaluate = Callable[[Settings, Report | None], float]
+_ENDS = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 @dataclass(frozen=True)
 class SearchPlan:
     """How trials are chosen, and stopped early.
 
-    ``sampler``: tpe, random or grid; ``pruner``: median, halving or none.
+    ``sampler``: tpe, random or grid; ``pruner``: median, halving or none; ``at_once``: trials of a
+    round, which know nothing of each other's losses, or None for any number.
     """
 
     sampler: str = "tpe"
     pruner: str = "median"
     seed: int = 0
+    at_once: int | None = None
 
 
 class Best(NamedTuple):
@@ -67,13 +70,6 @@ def make_sampler(plan: SearchPlan, number: int) -> BaseSampler:
     return RandomSampler(seed=seed) if plan.sampler == "random" else TPESampler(seed=seed)
 
 
-def make_pruner(plan: SearchPlan) -> BasePruner:
-    """The pruner; halving keeps at each rung the better half of the trials that came as far."""
-    if plan.pruner == "halving":
-        return SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)
-    return MedianPruner() if plan.pruner == "median" else NopPruner()
-
-
 def check_plan(plan: SearchPlan, space: Space) -> None:
     """Raise ValueError where nothing is free, or a grid has no end."""
     if not space.free():
@@ -84,10 +80,11 @@ def check_plan(plan: SearchPlan, space: Space) -> None:
 
 
 class Search:
-    """A study in a folder, whose trials are run one after the other.
+    """A study in a folder, whose trials are run in rounds.
 
     ``facts`` are what trials depend on beside the plan and the space; with ``resume`` those of the
-    study that is there must be the same, else ValueError is raised.
+    study that is there must be the same, else ValueError is raised. Where the plan leaves it open,
+    rounds have the number of trials with which the study began, of a new one ``usual``.
     """
 
     def __init__(
@@ -98,46 +95,38 @@ class Search:
         facts: Mapping[str, Any],
         *,
         resume: bool = False,
+        usual: int = 1,
     ) -> None:
         check_plan(plan, space)
-        self.space, self.plan = space, plan
+        path = folder / JOURNAL
         with quiet():
-            self.study = self._opened(folder / JOURNAL, {**asdict(plan), **facts}, resume)
+            found = _read(path) if resume and path.is_file() else None
+            before = {} if found is None else {"at_once": 1} | found.user_attrs
+            if plan.at_once is None:
+                plan = replace(plan, at_once=before.get("at_once", usual))
+            self.space, self.plan = space, plan
+            facts = {**asdict(plan), **facts}
+            if found is not None:
+                _check_facts(facts, before)
+            self.study = self._begun(path, facts, [] if found is None else _ended(found))
 
-    def _opened(self, path: Path, facts: Mapping[str, Any], resume: bool) -> optuna.Study:
-        finished: list[FrozenTrial] = []
-        if resume and path.is_file():
-            try:
-                found = optuna.load_study(study_name="search", storage=_storage(path))
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"{path} is damaged ({error}): start again with --overwrite"
-                ) from None
-            for name, value in facts.items():
-                if (before := found.user_attrs.get(name)) != value:
-                    told = f"{name} is {value!r}, but was {before!r}"
-                    if name in DIGESTS:
-                        told = f"the {name} is another one than"
-                    raise ValueError(
-                        f"cannot resume: {told} when the search began: give the same, or start"
-                        " again with --overwrite"
-                    )
-            finished = [trial for trial in found.trials if _is_done(trial)]
+    def _begun(
+        self, path: Path, facts: Mapping[str, Any], trials: Sequence[FrozenTrial]
+    ) -> optuna.Study:
+        """A study in a new journal, in the place of the one that is there."""
         aside = path.with_name(f".{JOURNAL}.new")
         aside.unlink(missing_ok=True)
         study = optuna.create_study(study_name="search", storage=_storage(aside))
         for name, value in facts.items():
             study.set_user_attr(name, value)
-        study.add_trials(finished)
+        study.add_trials(trials)
         put_in_place(aside, path)
-        return optuna.load_study(
-            study_name="search", storage=_storage(path), pruner=make_pruner(self.plan)
-        )
+        return optuna.load_study(study_name="search", storage=_storage(path))
 
     @property
     def trials(self) -> list[FrozenTrial]:
         """The trials that are finished, failed ones among them, in their order."""
-        return [each for each in self.study.trials if _is_done(each)]
+        return _ended(self.study)
 
     @property
     def best(self) -> Best | None:
@@ -155,42 +144,41 @@ class Search:
         return self.space.suggested(fixed)
 
     def run(
-        self, evaluate: Evaluate, n_trials: int, minutes: float | None
+        self, evaluate: Evaluate, n_trials: int, minutes: float | None, over: Over = in_turn
     ) -> Iterator[FrozenTrial]:
-        """Run trials up to a number of them, yielding each one that is finished.
+        """Run trials up to a number of them, yielding each one that is finished, in their order.
 
-        None begins after ``minutes``, and none where a grid has been tried as a whole.
+        No round begins after ``minutes``, and no trial where a grid has been tried as a whole.
+        ``over``: who runs the trials of a round.
         """
-        end = np.inf if minutes is None else time.monotonic() + 60 * minutes
+        at_once, end = self.plan.at_once or 1, np.inf
+        if minutes is not None:
+            end = time.monotonic() + 60 * minutes
         most = min(n_trials, self.space.size if self.plan.sampler == "grid" else np.inf)
-        while (number := len(self.trials)) < most and time.monotonic() < end:
-            with quiet():
-                self.study.sampler = make_sampler(self.plan, number)
-                if number == 0 and self.space.start():
-                    self.study.enqueue_trial(self.space.start())
-                self.study.optimize(lambda trial: self._measured(evaluate, trial), n_trials=1)
-            yield self.trials[-1]
+        while (done := len(self.trials)) < most and time.monotonic() < end:
+            ended = self.trials[: done - done % at_once]
+            count = int(min(at_once, most - len(ended)))
+            asked = self._asked(ended, count)[done - len(ended) :]
+            trial = partial(tried, space=self.space, pruner=self.plan.pruner, ended=ended)
+            for found in over("trial", trial, evaluate, asked):
+                with quiet():
+                    self.study.add_trial(found)
+                yield self.trials[-1]
 
-    def _measured(self, evaluate: Evaluate, trial: Trial) -> float:
-        """Run one trial; seconds, memory and message are kept as its attributes."""
-
-        def report(rung: int, loss: float) -> None:
-            trial.report(_finite(loss), rung)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-
-        started, worked = time.perf_counter(), time.process_time()
-        reset_peak_rss()
-        try:
-            settings = self.space.suggested(trial)
-            return _finite(evaluate(settings, None if self.plan.pruner == "none" else report))
-        except _FAILURES as error:
-            trial.set_user_attr("message", " ".join(str(error).split()) or type(error).__name__)
-            raise optuna.TrialPruned from error
-        finally:
-            trial.set_user_attr("seconds", round(time.perf_counter() - started, 2))
-            trial.set_user_attr("cpu_seconds", round(time.process_time() - worked, 2))
-            trial.set_user_attr("peak_rss_mib", peak_rss_mib())
+    def _asked(self, ended: Sequence[FrozenTrial], count: int) -> list[dict[str, Any]]:
+        """Parameters of the trials of a round, which begins when others have ended."""
+        asked = []
+        with quiet():
+            study = optuna.create_study()
+            study.add_trials(ended)
+            if not ended and self.space.start():
+                study.enqueue_trial(self.space.start())
+            for number in range(len(ended), len(ended) + count):
+                study.sampler = make_sampler(self.plan, number)
+                trial = study.ask()
+                self.space.suggested(trial)
+                asked.append(trial.params)
+        return asked
 
     def columns(self) -> tuple[str, ...]:
         """Columns of `rows`."""
@@ -223,9 +211,28 @@ class Search:
         return found
 
 
-def _is_done(trial: FrozenTrial) -> bool:
-    """Whether a trial came to an end of its own: an interrupt leaves it running, or failed."""
-    return trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+def _read(path: Path) -> optuna.Study:
+    try:
+        return optuna.load_study(study_name="search", storage=_storage(path))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is damaged ({error}): start again with --overwrite") from None
+
+
+def _check_facts(facts: Mapping[str, Any], before: Mapping[str, Any]) -> None:
+    for name, value in facts.items():
+        if before.get(name) != value:
+            told = f"{name} is {value!r}, but was {before.get(name)!r}"
+            if name in DIGESTS:
+                told = f"the {name} is another one than"
+            raise ValueError(
+                f"cannot resume: {told} when the search began: give the same, or start again with"
+                " --overwrite"
+            )
+
+
+def _ended(study: optuna.Study) -> list[FrozenTrial]:
+    """The trials that came to an end of their own; only to be read, as they are no copies."""
+    return study.get_trials(deepcopy=False, states=_ENDS)
 
 
 def _state_of(trial: FrozenTrial) -> str:
@@ -234,25 +241,8 @@ def _state_of(trial: FrozenTrial) -> str:
     return "pruned" if trial.state == TrialState.PRUNED else "complete"
 
 
-def _finite(loss: float) -> float:
-    if not np.isfinite(loss):
-        raise ValueError(f"the held-out loss is {loss}")
-    return float(loss)
-
-
 def _storage(path: Path) -> JournalStorage:
     # What a killed process left: this one holds the folder.
     with suppress(OSError):
         path.with_name(f"{path.name}.lock").unlink()
     return JournalStorage(JournalFileBackend(str(path)))
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without Optuna's own messages: a failed trial is a row, and said by the command."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
