@@ -172,8 +172,11 @@ def load_blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path
 
 def gpt2_files() -> Path:
     """The folder of GPT-2's ``encoder.json`` and ``vocab.bpe``, downloaded and checked."""
-    _downloaded("encoder.json")
-    return _downloaded("vocab.bpe").parent
+    try:
+        _downloaded("encoder.json")
+        return _downloaded("vocab.bpe").parent
+    except OSError as error:
+        raise OSError(f"{error}, as in esnlm prepare --tokenizer gpt2 --vocab FOLDER") from error
 
 
 def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = ()) -> str:

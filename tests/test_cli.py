@@ -211,9 +211,10 @@ def test_leak_rates_survive_saving(law: str, capsys):
     )
 
 
-def test_a_tokenizer_file_is_taken_as_it_is(capsys):
+@pytest.mark.parametrize("place", ["model/tokenizer.json", "model"])
+def test_a_tokenizer_that_is_there_is_taken_as_it_is(place: str, capsys):
     trained()
-    command = ["train", "text", "--out", "second", "--tokenizer", "model/tokenizer.json"]
+    command = ["train", "text", "--out", "second", "--tokenizer", place]
     assert main([*command, "--units", "10"]) == 0
     assert Path("second/tokenizer.json").read_text() == Path("model/tokenizer.json").read_text()
 

@@ -258,6 +258,10 @@ def test_gpt2_is_downloaded_and_checked(server: str, tmp_path: Path, monkeypatch
         monkeypatch.setitem(URLS, name, f"{server}/{name}")
         monkeypatch.setitem(DIGESTS, name, DIGEST)
     assert names_in(datasets.gpt2_files()) == ["encoder.json", "vocab.bpe"]
+    (datasets.gpt2_files() / "vocab.bpe").unlink()
+    (tmp_path / "served" / "vocab.bpe").unlink()
+    with pytest.raises(OSError, match=r"cannot download .*/vocab\.bpe.* --vocab FOLDER"):
+        datasets.gpt2_files()
 
 
 def test_downloads_have_checksums():

@@ -25,8 +25,8 @@ class PrepareOptions(LayoutOptions):
     tokenizer: Annotated[str, Parameter(metavar="gpt2|FILE|bpe:N|auto|word:N|wordpunct:N|char")] = (
         "auto"
     )
-    """GPT-2's, a tokenizer.json, or one trained on the text, of N entries: auto is words, and
-    punctuation apart where it hangs on the words."""
+    """GPT-2's; a tokenizer.json, or shards or a model that hold one; or one trained on the text, of
+    N entries: auto is words, and punctuation apart where it hangs on the words."""
     vocab: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
     """Where GPT-2's tokenizer.json, or vocab.json and merges.txt, are (default: they are
     downloaded)."""

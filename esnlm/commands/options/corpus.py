@@ -57,7 +57,7 @@ class CorpusOptions(LayoutOptions):
     ] = None
     """Of text: word is what stands between spaces, wordpunct parts words and marks, auto (default)
     does so where punctuation hangs on the words; characters; sub-words; GPT-2's; or a
-    tokenizer.json."""
+    tokenizer.json, or the shards or model that hold one."""
     vocab_size: Annotated[int | None, integer("V")] = None
     """Keep the most frequent tokens (default: all)."""
     lower: bool = False
@@ -159,7 +159,7 @@ def _check_name(name: str) -> None:
 
 
 def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
-    """GPT-2's tokenizer, that of a file, or the name of one to be trained on the text.
+    """GPT-2's tokenizer, that of a file or folder, or the name of one to be trained on the text.
 
     ``vocab``: where GPT-2's files lie, if not in the cache.
     """
@@ -176,7 +176,8 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
         parsed(name)
         return name
     _check_name(name)
-    return Tokenizer.from_file(name)
+    path = Path(name)
+    return Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
 
 
 def is_url(names: Sequence[str]) -> bool:
