@@ -246,9 +246,11 @@ def _retrieved(url: str, digest: str | None, name: str) -> Path:
 
 
 def _check_blimp(files: Mapping[str, bytes], place: Path) -> None:
+    if not files:
+        raise CorpusError(f"{place} holds no .jsonl file of BLiMP: give their folder or archive")
     lines = [f"{name} {hashlib.sha256(data).hexdigest()}\n" for name, data in files.items()]
     if hashlib.sha256("".join(sorted(lines)).encode()).hexdigest() != BLIMP_DIGEST:
         raise CorpusError(
             f"{place} does not hold the 67 published files of BLiMP, but {len(files)}, some of"
-            " them different; read_pairs reads any"
+            " them different (esnlm blimp --data scores any)"
         )

@@ -103,3 +103,33 @@ def test_shards_take_no_layout(capsys):
     assert main(["prepare", "book", "--out", "out"]) == 0
     assert main(["train", "out", "--unwrap", "--out", "model", *SMALL]) == 2
     assert "shards were cut in tokens by prepare" in capsys.readouterr().err
+
+
+def test_spaces_that_are_tokens_are_warned_of(capsys):
+    Path("text").write_text("\n".join(["the dog saw the cat", "the cat saw the dog"] * 50))
+    for name in ("bpe:60", "word"):
+        assert main(["ngram", "text", "--tokenizer", name, "--out", name[:3]]) == 0
+    Path("stimuli").write_text("the dog saw the cat\nthe cat  saw the dog\n")
+    for model, warned in (("bpe", True), ("wor", False)):
+        assert main(["evaluate", model, "stimuli", "--surprisal-csv", f"{model}.csv"]) == 0
+        told = "stimuli, line 2: a tab or several spaces" in capsys.readouterr().err
+        assert told == warned
+
+
+def test_shards_of_the_same_text_are_warned_of(capsys):
+    Path("text").write_text("a b c\nb c a\n" * 20)
+    Path("other").write_text("b a c\n" * 20)
+    for name in ("text", "other"):
+        assert main(["prepare", name, "--tokenizer", "word", "--out", f"{name}-shards"]) == 0
+    capsys.readouterr()
+    train = ["train", "text-shards", "--units", "5", "--readout", "ridge", "--out", "m"]
+    assert main([*train, "--held-out", "text-shards"]) == 0
+    assert "text-shards holds text, which is the text text of" in capsys.readouterr().err
+
+
+def test_control_characters_are_warned_of(capsys):
+    Path("text").write_bytes("a – b\nb – a\n".encode("cp1252") * 20)
+    assert main(["ngram", "text", "--encoding", "latin-1", "--out", "m"]) == 0
+    assert "is it --encoding cp1252?" in capsys.readouterr().err
+    assert main(["ngram", "text", "--encoding", "cp1252", "--out", "n"]) == 0
+    assert "control characters" not in capsys.readouterr().err

@@ -163,12 +163,16 @@ def _surprisal(
     """A function that writes the surprisals of each part."""
     from esnlm.evaluation.measures import is_shards
     from esnlm.models.surprisal import surprisal_rows
+    from esnlm.text.corpus import TextCorpus
+    from esnlm.text.inspection import spaced
 
     for each in text:
         if is_shards(each):
             raise ValueError(f"{each} holds tokens, not text: give --surprisal-csv the text itself")
     model, unit = evaluation.models[0], options.unit or "word"
     name = evaluation.names[-1]
+    for warning in spaced(TextCorpus(text, layout=evaluation.layout), model.tokenizer_):
+        log.warning(warning)
 
     def write(path: str, part: "Scored") -> None:
         rows = surprisal_rows(part, model.tokenizer_, model.reset, unit, path)

@@ -105,7 +105,10 @@ def check_free(folder: Path) -> None:
 def _described(model: SequenceModel) -> Described:
     """``config.json`` of a model, and its arrays by their names in ``model.safetensors``."""
     if not isinstance(model, LanguageModel):
-        raise ValueError(f"only a model on a reservoir can be exported, got {type(model).__name__}")
+        raise ValueError(
+            f"only a model on a reservoir can be exported, got {type(model).__name__} (n-grams as"
+            " an ARPA file: esnlm export --format arpa)"
+        )
     n_tokens = model.n_tokens_
     if not np.array_equal(model.readout_.classes_, np.arange(n_tokens)):
         raise ValueError(

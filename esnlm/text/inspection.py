@@ -1,5 +1,6 @@
 """What is wrong with text files before they are read: given twice, wrapped, with a licence."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -8,8 +9,12 @@ from pathlib import Path
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import CorpusError, TextCorpus, opened_text
 from esnlm.text.layout import TextLayout, is_gutenberg, is_wrapped
+from esnlm.text.shards import Shards
+from esnlm.text.tokenizers import Tokenizer
 
 _HEAD = 1 << 16
+# What dashes and quotes of cp1252 become where it is read as latin-1.
+_CONTROL = re.compile("[\x80-\x84\x86-\x9f]")
 #: Of a folder of very many files, so many are looked into.
 _MOST_FILES = 100
 
@@ -29,6 +34,41 @@ def inspected(corpus: TextCorpus, held_out: TextCorpus | None = None) -> list[st
         *_alike(files, held),
         *_laid_out_otherwise([*files, *held][:_MOST_FILES], corpus.layout),
     ]
+
+
+def shared_sources(train: Shards, held_out: Shards) -> Iterator[str]:
+    """A warning where shards were made of a text that held-out shards were made of, too."""
+    named = {
+        source["sha256"]: source["name"]
+        for source in train.manifest["made_from"]["sources"]
+        if source["bytes"]
+    }
+    for source in held_out.manifest["made_from"]["sources"]:
+        if source["sha256"] in named:
+            yield (
+                f"{held_out.folder} holds {source['name']}, which is the text"
+                f" {named[source['sha256']]} of {train.folder}: what it chooses, and its"
+                " perplexity, are of text that was learnt"
+            )
+            return
+
+
+def spaced(corpus: TextCorpus, tokenizer: Tokenizer) -> Iterator[str]:
+    """A warning of the first line where white space is a token of its own between two words.
+
+    Of characters it always is: nothing is said of them.
+    """
+    apart = len(tokenizer.encode("a  a")) > len(tokenizer.encode("a a"))
+    if not apart or tokenizer.keeps_newlines:
+        return
+    for path, _ in list(corpus.files())[:_MOST_FILES]:
+        for number, line in enumerate(_head(path, corpus.layout.encoding), start=1):
+            if re.search(r"\S(\s{2,}|\t)\S", line):
+                yield (
+                    f"{path}, line {number}: a tab or several spaces between words are tokens of"
+                    " their own, and change the surprisal of the next word: leave one space"
+                )
+                return
 
 
 def _check_twice(files: Iterable[Path]) -> None:
@@ -70,7 +110,7 @@ def _alike(files: list[Path], held: list[Path]) -> Iterator[str]:
 
 def _laid_out_otherwise(files: list[Path], layout: TextLayout) -> Iterator[str]:
     """Of licences that are not cut, and of lines that are not joined, at most a line each."""
-    found: dict[str, list[Path]] = {"licence": [], "wrapped": []}
+    found: dict[str, list[Path]] = {"licence": [], "wrapped": [], "control": []}
     for path in files:
         raw = _head(path, layout.encoding)
         lines = [line for _, line in layout.lines(enumerate(raw, start=1))]
@@ -80,9 +120,15 @@ def _laid_out_otherwise(files: list[Path], layout: TextLayout) -> Iterator[str]:
             lines = [line for _, line in body.lines(enumerate(raw, start=1))]
         if not layout.unwrap and is_wrapped(lines):
             found["wrapped"].append(path)
+        if any(_CONTROL.search(line) for line in raw):
+            found["control"].append(path)
     for those, what in (
         (found["licence"], "Project Gutenberg's licence, which --strip-gutenberg leaves out"),
         (found["wrapped"], "lines that look broken at a column: --unwrap joins them"),
+        (
+            found["control"],
+            "control characters where cp1252 has dashes and quotes: is it --encoding cp1252?",
+        ),
     ):
         if those:
             more = f" and {len(those) - 1} more" if len(those) > 1 else ""

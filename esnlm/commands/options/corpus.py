@@ -87,9 +87,14 @@ class CorpusOptions(LayoutOptions):
     def check_files(self, names: Sequence[str], held_out: Sequence[str] = ()) -> None:
         """Refuse a file given twice; warn of what looks as if an option had been forgotten."""
         from esnlm.text.corpus import TextCorpus
-        from esnlm.text.inspection import inspected
+        from esnlm.text.inspection import inspected, shared_sources
+        from esnlm.text.shards import Shards
 
         if is_shards(names):
+            if held_out and is_shards(held_out):
+                both = (Shards(place[0], verify=False) for place in (names, held_out))
+                for warning in shared_sources(*both):
+                    log.warning(warning)
             return
         held = TextCorpus(held_out) if held_out and not is_shards(held_out) else None
         for warning in inspected(TextCorpus(names, layout=self.layout()), held):

@@ -52,6 +52,9 @@ class Workers:
 
         of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
         submit = partial(self.client.submit, pure=False)
+        # Neighbours, which are added first, go to one thread. Left to itself the scheduler gives
+        # few tasks to whoever holds what is shared.
+        threads = [place for place, n in self.client.nthreads().items() for _ in range(n)]
         # In a task, not scattered: it is there again where the workers that held it died.
         shared = submit(_Shared, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
         tasks = [
@@ -62,6 +65,8 @@ class Workers:
                 shared,
                 item,
                 key=f"{name}-part {n} of {of}",
+                workers=[threads[(n - 1) * len(threads) // len(items)]],
+                allow_other_workers=True,
             )
             for n, item in enumerate(items, start=1)
         ]
