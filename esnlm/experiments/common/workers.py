@@ -52,11 +52,9 @@ class Workers:
 
         of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
         submit = partial(self.client.submit, pure=False)
-        # Neighbours, which are added first, go to one thread. Left to itself the scheduler gives
-        # few tasks to whoever holds what is shared.
-        threads = [place for place, n in self.client.nthreads().items() for _ in range(n)]
         # In a task, not scattered: it is there again where the workers that held it died.
         shared = submit(_Shared, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
+        places = self._places(len(items))
         tasks = [
             submit(
                 _worked,
@@ -65,12 +63,28 @@ class Workers:
                 shared,
                 item,
                 key=f"{name}-part {n} of {of}",
-                workers=[threads[(n - 1) * len(threads) // len(items)]],
-                allow_other_workers=True,
+                **where,
             )
-            for n, item in enumerate(items, start=1)
+            for n, (item, where) in enumerate(zip(items, places, strict=True), start=1)
         ]
         return shared, tasks
+
+    def _places(self, n_items: int) -> Iterator[dict[str, Any]]:
+        """Where tasks should run, if they can: neighbours, which are added first, on one thread.
+
+        Left to itself the scheduler gives few tasks to whoever holds what is shared.
+        """
+        try:
+            known = self.client.nthreads()
+        except OSError as error:
+            raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
+        threads = [place for place, n in known.items() for _ in range(n)]
+        for number in range(n_items):
+            if not threads:  # all of them are starting anew
+                yield {}
+                continue
+            place = threads[number * len(threads) // n_items]
+            yield {"workers": [place], "allow_other_workers": True}
 
     def __call__(
         self,
