@@ -10,7 +10,7 @@ from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import CorpusError, TextCorpus, opened_text
 from esnlm.text.layout import TextLayout, is_gutenberg, is_wrapped
 from esnlm.text.shards import Shards
-from esnlm.text.tokenizers import Tokenizer
+from esnlm.text.tokenizers import UNKNOWN, Tokenizer
 
 _HEAD = 1 << 16
 # What dashes and quotes of cp1252 become where it is read as latin-1.
@@ -59,7 +59,8 @@ def spaced(corpus: TextCorpus, tokenizer: Tokenizer) -> Iterator[str]:
     Of characters it always is: nothing is said of them.
     """
     apart = len(tokenizer.encode("a  a")) > len(tokenizer.encode("a a"))
-    if not apart or tokenizer.keeps_newlines:
+    marks = {tokenizer.bos, tokenizer.eos, UNKNOWN}
+    if not apart or all(len(token) == 1 for token in set(tokenizer.vocabulary) - marks):
         return
     for path, _ in list(corpus.files())[:_MOST_FILES]:
         for number, line in enumerate(_head(path, corpus.layout.encoding), start=1):
