@@ -147,6 +147,7 @@ def _pace(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
             pace = n_rows[job] / seconds, n_rows[job] / threads
             yield row("rows a second", name, *pace, "rows/s", target=target)
     yield row("peak of a worker", f"{args.units} units", max(peaks), unit="MiB")
+    yield row("peak of the client and of threads", f"{args.units} units", _peak(), unit="MiB")
 
 
 def _timed(trainer: type[Trainer], last: int) -> type[Any]:
