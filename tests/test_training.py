@@ -428,7 +428,8 @@ def test_fifty_kills_fifty_identical_models(tmp_path: Path, monkeypatch):
         escaped = kill_and_resume(folder, [seconds * draw.uniform(0.3, 1)], monkeypatch)
         assert contents(Path("model")) == model
         assert rows_of(Path("log.csv"))[-len(log) :] == log
-        assert sorted(p.name for p in folder.iterdir()) == ["log.csv", "model", "text"]
+        left = ["log.csv", "model", "model.run.json", "text"]
+        assert sorted(p.name for p in folder.iterdir()) == left
         trial += 1
         met += not escaped
         seconds = min([seconds, *escaped])
