@@ -158,7 +158,10 @@ def _timed(trainer: type[Trainer], last: int) -> type[Any]:
             begun, digest = time.perf_counter(), hashlib.sha256()
             for chunk in super().read(number, n_rows):
                 if isinstance(chunk, Sums):
-                    for _, array in sorted(chunk.plain.items()):
+                    arrays = [chunk.plain[name] for name in sorted(chunk.plain)]
+                    for _, rows in sorted(chunk.keyed.items()):
+                        arrays += rows.keys, *rows.values
+                    for array in arrays:
                         digest.update(np.asarray(array).tobytes())
                 yield chunk
             if number == last:
