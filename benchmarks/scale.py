@@ -155,21 +155,28 @@ def _timed(trainer: type[Trainer], last: int) -> type[Any]:
 
     class Timed(trainer):  # type: ignore[misc, valid-type]
         def read(self, number: int, n_rows: int | None = None) -> Iterator[Any]:
-            begun, digest = time.perf_counter(), hashlib.sha256()
+            begun, sums = time.perf_counter(), list[Sums]()
             for chunk in super().read(number, n_rows):
                 if isinstance(chunk, Sums):
-                    arrays = [chunk.plain[name] for name in sorted(chunk.plain)]
-                    for _, rows in sorted(chunk.keyed.items()):
-                        arrays += rows.keys, *rows.values
-                    for array in arrays:
-                        digest.update(np.asarray(array).tobytes())
+                    sums.append(chunk)
                 yield chunk
             if number == last:
                 self.measured = time.perf_counter() - begun
-                self.digest_of_sums = digest.hexdigest()
+                self.digest_of_sums = _digest(sums)
                 raise _MeasuredError
 
     return Timed
+
+
+def _digest(sums: list[Sums]) -> str:
+    found = hashlib.sha256()
+    for each in sums:
+        arrays = [each.plain[name] for name in sorted(each.plain)]
+        for _, rows in sorted(each.keyed.items()):
+            arrays += rows.keys, *rows.values
+        for array in arrays:
+            found.update(np.asarray(array).tobytes())
+    return found.hexdigest()
 
 
 def _kills(args: argparse.Namespace) -> Iterator[dict[str, Any]]:

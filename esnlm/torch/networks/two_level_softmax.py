@@ -9,6 +9,7 @@ from torch.nn import functional
 
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
 from esnlm.readouts.two_level.word_factors import ClassLayout
+from esnlm.torch.device import full_precision
 from esnlm.utils.arrays import Array
 
 # Added to the occurrences of each word.
@@ -97,7 +98,9 @@ class TwoLevelSoftmax(nn.Module):
         spans = np.stack([ends - counts, ends, layout.starts, last], axis=1)
         spans = spans[(counts > 0) & (layout.sizes > 1)].tolist()
         rows = hidden[order].to(self.coef.dtype)
-        losses = _Within.apply(rows, places[order], self.coef, self.intercept, spans)
+        # Products of few rows each: copies of all words in half precision would cost more.
+        with full_precision(hidden):
+            losses = _Within.apply(rows, places[order], self.coef, self.intercept, spans)
         return torch.empty_like(losses).index_copy(0, order, losses)
 
     def _masked(self, hidden: Tensor, classes: Tensor, places: Tensor) -> Tensor:
@@ -136,12 +139,12 @@ class _Within(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, places: Tensor, coef: Tensor, intercept: Tensor, spans: _Spans
     ) -> Tensor:
-        losses = _wide(hidden.new_zeros(len(hidden)))
+        losses = hidden.new_zeros(len(hidden))
         errors = []
         for row, last_row, word, last_word in spans:
             h, own = hidden[row:last_row], (places[row:last_row] - word)[:, None]
-            z = functional.linear(h, coef[word:last_word].to(h.dtype))
-            logs = _wide(z).add_(intercept[word:last_word]).log_softmax(dim=1)
+            z = functional.linear(h, coef[word:last_word])
+            logs = z.add_(intercept[word:last_word]).log_softmax(dim=1)
             torch.neg(logs.gather(1, own)[:, 0], out=losses[row:last_row])
             errors.append(logs.exp_().scatter_add_(1, own, logs.new_full(own.shape, -1.0)))
         ctx.save_for_backward(hidden, coef, *errors)
