@@ -51,7 +51,7 @@ class Model(NamedTuple):
 
 
 _ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1 --dropout 0"
-_NETWORK = "--device cpu --plan pool=64 --schedule cosine --learning-rate"
+_NETWORK = "--device cpu --plan bf16=true --plan pool=64 --learning-rate"
 MODELS = {
     "unigram": Model("unigrams", "ngram --order 1"),
     "kneser-ney": Model("modified Kneser-Ney 5-gram", "ngram --order 5"),
@@ -65,17 +65,21 @@ MODELS = {
     "learned": Model(
         "with learned inputs", "train --topology offsets --features learned:128", "units"
     ),
-    "esn+mlp": Model("with a nonlinear readout", "train --model esn+mlp --device cpu", "steps"),
+    "esn+mlp": Model(
+        "with a nonlinear readout", "train --model esn+mlp --device cpu --plan bf16=true", "steps"
+    ),
     "esn+i": Model(
         "ESN+i: inputs and readout trained",
-        f"train --model esn+i {_ESN_I} {_NETWORK} 0.01",
+        f"train --model esn+i {_ESN_I} {_NETWORK} 0.01 --schedule cosine",
         "steps",
     ),
-    "lstm": Model("LSTM, 512 units", f"train --model lstm {_NETWORK} 3e-3", "steps"),
+    "lstm": Model(
+        "LSTM, 512 units", f"train --model lstm {_NETWORK} 3e-3 --schedule cosine", "steps"
+    ),
     "gpt2": Model(
         "GPT-2, 256 dimensions, 4 layers",
         "train --model gpt2 --units 256 --option n_layers=4 --option n_heads=4"
-        f" --option context=512 {_NETWORK} 3e-3",
+        f" --option context=512 {_NETWORK} 1e-3 --schedule warmup-hold-cosine --plan warmup=0.1",
         "steps",
     ),
     "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams"),

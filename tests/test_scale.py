@@ -212,8 +212,11 @@ def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> N
     alone.fit_blocks(blocks, np.arange(model.n_tokens_), blocks)
     found, expected = model.readout_.monitor_, alone.monitor_
     assert len(found.penalised) == len(expected.penalised) > 3
-    assert np.allclose(found.penalised, expected.penalised, rtol=1e-3)
-    assert np.allclose(found.held_out, expected.held_out, rtol=1e-3)
+    expected_of = expected.penalised, expected.held_out
+    # The weights of one iteration decide what the next one sees: rounding grows.
+    for ours, theirs in zip((found.penalised, found.held_out), expected_of, strict=True):
+        assert np.allclose(ours[:3], theirs[:3], rtol=1e-3)
+        assert np.allclose(ours, theirs, rtol=5e-3)
 
 
 @pytest.mark.parametrize("readout", ["factored ridge", "low rank", "softmax experts"])
@@ -227,6 +230,26 @@ def test_the_bytes_do_not_depend_on_workers(shards: Path, cluster: Any, readout:
         cluster.wait_for_workers(n)
         with workers(cluster.scheduler_address) as reduce:
             assert trained(shards, readout, reduce=reduce) == expected
+
+
+def test_sums_come_by_the_scheduler_where_no_worker_answers(
+    shards: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from esnlm.experiments.common.workers import workers
+
+    with workers(cluster.scheduler_address) as reduce:
+        assert reduce._is_near
+    with workers(cluster.scheduler_address) as reduce:
+        connect = reduce.client.rpc.connect
+
+        async def scheduler_alone(address: str, *given: Any, **options: Any) -> Any:
+            if address != cluster.scheduler_address:
+                raise OSError("no route to host")
+            return await connect(address, *given, **options)
+
+        monkeypatch.setattr(reduce.client.rpc, "connect", scheduler_alone)
+        assert not reduce._is_near
+        assert trained(shards, reduce=reduce) == trained(shards)
 
 
 def keeping(given: dict[str, Any], item: int) -> int:
@@ -370,10 +393,13 @@ def test_a_worker_that_came_later_is_of_the_same_version() -> None:
         _worked("9.9", "moments part 3", (max, 1), 2)
 
 
-def test_a_lost_scheduler_is_an_error_of_one_line(shards: Path) -> None:
+def test_a_lost_scheduler_is_an_error_of_one_line(
+    shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     distributed = pytest.importorskip("distributed")
     from esnlm.experiments.common.workers import workers
 
+    monkeypatch.setattr("esnlm.experiments.common.cluster._PATIENCE", 3)
     with (
         distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as made,
         workers(made.scheduler_address) as reduce,

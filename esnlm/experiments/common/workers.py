@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 T = TypeVar("T")
+# Seconds that a worker has to answer a process that would ask it itself.
+_PATIENCE = 2
 
 
 class Workers:
@@ -86,6 +88,23 @@ class Workers:
             place = threads[number * len(threads) // n_items]
             yield {"workers": [place], "allow_other_workers": True}
 
+    @cached_property
+    def _is_near(self) -> bool:
+        """Whether workers answer this process, which spares sums the way through the scheduler.
+
+        They need not, where this process is outside of their network.
+        """
+
+        async def answers(address: str) -> None:
+            pool = self.client.rpc
+            pool.reuse(address, await pool.connect(address, timeout=_PATIENCE))
+
+        try:
+            self.client.sync(answers, next(iter(self.client.nthreads())))
+        except (OSError, StopIteration):
+            return False
+        return True
+
     def __call__(
         self,
         name: str,
@@ -113,7 +132,7 @@ class Workers:
                 if future.status != "finished":
                     result_of(future.result)
                 done(waiting.pop(future))
-            found: T = result_of(total.result)
+            found: T = result_of(partial(self.client.gather, total, direct=self._is_near))
             return found
         finally:
             for future in (total, shared, *waiting):
