@@ -10,6 +10,8 @@ from esnlm.utils.arrays import Array, Arrays, Tokens
 
 T = TypeVar("T")
 Item = TypeVar("Item")
+# Bytes of rows that are added before the next ones.
+_CACHED = 1 << 19
 
 
 def union(a: Tokens, b: Tokens) -> Tokens:
@@ -38,13 +40,23 @@ class Keyed:
     def __add__(self, other: "Keyed") -> "Keyed":
         keys = union(self.keys, other.keys)
         here, there = (np.searchsorted(keys, each.keys) for each in (self, other))
-        values = []
-        for a, b in zip(self.values, other.values, strict=True):
-            total = np.zeros((len(keys), *a.shape[1:]), dtype=a.dtype)
-            total[here] = a
-            total[there] += b
-            values.append(total)
-        return Keyed(keys, values)
+        pairs = zip(self.values, other.values, strict=True)
+        return Keyed(keys, [_added(len(keys), here, a, there, b) for a, b in pairs])
+
+
+def _added(n: int, here: Tokens, a: Array, there: Tokens, b: Array) -> Array:
+    """Zeros (n, ...) plus ``a`` at the rows ``here`` and ``b`` at ``there``, both sorted."""
+    total = np.zeros((n, *a.shape[1:]), dtype=a.dtype)
+    # A few rows at a time, which stay in the cache from one step to the next.
+    at_once = max(1, _CACHED // max(1, total[:1].nbytes))
+    firsts = range(0, n, at_once)
+    ends = [np.searchsorted(places, (*firsts, n)) for places in (here, there)]
+    for number, first in enumerate(firsts):
+        of_a, of_b = (slice(*end[number : number + 2]) for end in ends)
+        block = total[first : first + at_once]
+        block[here[of_a] - first] = a[of_a]
+        block[there[of_b] - first] += b[of_b]
+    return total
 
 
 @dataclass(frozen=True)
