@@ -175,7 +175,7 @@ def _digest(sums: list[Sums]) -> str:
         for _, rows in sorted(each.keyed.items()):
             arrays += rows.keys, *rows.values
         for array in arrays:
-            found.update(np.asarray(array).tobytes())
+            found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
 
 

@@ -256,15 +256,19 @@ def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
     moments, before = readout.added_up(task.number), None
     if moments is None:
         before = {name: a.copy() for name, a in readout.state_dict(training=True).items()}
-    else:
-        moments.limit_to(sum(part.n_rows for part in parts) / task.n_rows)
+    chunks: Iterable[tuple[TokenStream, int]] = chain.from_iterable(
+        task.chunks(part.number, part.stream()) for part in parts
+    )
+    if moments is not None:
+        chunks = list(chunks)
+        distinct = np.unique(np.concatenate([np.unique(chunk.tokens) for chunk, _ in chunks]))
+        moments.limit_to(sum(part.n_rows for part in parts) / task.n_rows, len(distinct))
     # One thread: sums in one order, whatever the machine.
     with one_blas_thread():
         n_rows = 0
-        for part in parts:
-            for chunk, washout in task.chunks(part.number, part.stream()):
-                readout.read_chunk(task.number, task.states.blocks(chunk, washout))
-                n_rows += chunk.n_predicted
+        for chunk, washout in chunks:
+            readout.read_chunk(task.number, task.states.blocks(chunk, washout))
+            n_rows += chunk.n_predicted
         if moments is None:
             readout.end_part()
         sums = readout.sums(task.number, before)

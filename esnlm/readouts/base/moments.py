@@ -136,14 +136,14 @@ class Moments(Stateful):
         made._gram, made._gram_sum = self.gram(), self._gram_sum
         return made
 
-    def limit_to(self, share: float) -> None:
+    def limit_to(self, share: float, most: int) -> None:
         """Read a share of the rows alone, and let as large a one of ``gram_rows`` in the Gram.
 
-        Only `to_sums` can be asked for afterwards: sums are kept of classes that occur, which need
-        not touch the memory of all.
+        Only `to_sums` can be asked for afterwards: sums are kept of classes that occur, at most
+        ``most``, which need not touch the memory of all.
         """
         self._rows = np.full(self.n_classes, -1, dtype=np.int32)
-        self.sums = np.zeros((0, self.n_units))
+        self.sums = np.zeros((min(most, self.n_classes), self.n_units))
         if self.gram_rows is not None:
             self.gram_rows, self._cuts_blocks = math.ceil(share * self.gram_rows), True
 
@@ -222,11 +222,9 @@ class Moments(Stateful):
         assert self._rows is not None
         new = np.unique(codes[self._rows[codes] < 0])
         n_known = int((self._rows >= 0).sum())
+        if n_known + len(new) > len(self.sums):
+            raise ValueError(f"at most {len(self.sums)} classes were to occur, got another one")
         self._rows[new] = np.arange(n_known, n_known + len(new))
-        if (n_rows := n_known + len(new)) > len(self.sums):
-            room = np.zeros((max(n_rows, 2 * len(self.sums)), self.n_units))
-            room[:n_known] = self.sums[:n_known]
-            self.sums = room
         return self._rows[codes]
 
     def _add_sums(self, X: Array, codes: Ints) -> None:
