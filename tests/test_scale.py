@@ -78,10 +78,15 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shards"
 
 
-def model_of(corpus: PartedCorpus, readout: str = "ridge", features: Any = "spectral") -> Any:
+def model_of(
+    corpus: PartedCorpus,
+    readout: str = "ridge",
+    features: Any = "spectral",
+    dtype: Any = np.float32,
+) -> Any:
     if features == "spectral":
         features = SpectralWordFeatures(6, random_state=0)
-    reservoir = Reservoir(30, leak_rate=0.5, random_state=1)
+    reservoir = Reservoir(30, leak_rate=0.5, dtype=dtype, random_state=1)
     model = LanguageModel(reservoir, READOUTS[readout], corpus.tokenizer, features)
     model.use_tokenizer(corpus.tokenizer)
     return model
@@ -204,7 +209,8 @@ def test_rounds_of_one_part_learn_as_one_process_does(shards: Path, readout: str
 @pytest.mark.parametrize("kind", ["softmax", "linear"])
 def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> None:
     corpus, stream = PartedCorpus(shards), Shards(shards).stream()
-    model = model_of(corpus, f"{kind} experts")
+    # In float32 the rounding of one iteration grows in those after it, past 1e-3 on some machines.
+    model = model_of(corpus, f"{kind} experts", dtype=np.float64)
     PartsTrainer(model, corpus, stream, PLAN, n_parts=5).run()
     states = model.states_of(stream)
     blocks = [(X.copy(), y.copy()) for X, y in states]
@@ -212,11 +218,8 @@ def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> N
     alone.fit_blocks(blocks, np.arange(model.n_tokens_), blocks)
     found, expected = model.readout_.monitor_, alone.monitor_
     assert len(found.penalised) == len(expected.penalised) > 3
-    expected_of = expected.penalised, expected.held_out
-    # The weights of one iteration decide what the next one sees: rounding grows.
-    for ours, theirs in zip((found.penalised, found.held_out), expected_of, strict=True):
-        assert np.allclose(ours[:3], theirs[:3], rtol=1e-3)
-        assert np.allclose(ours, theirs, rtol=5e-3)
+    assert np.allclose(found.penalised, expected.penalised, rtol=1e-4)
+    assert np.allclose(found.held_out, expected.held_out, rtol=1e-4)
 
 
 @pytest.mark.parametrize("readout", ["factored ridge", "low rank", "softmax experts"])
