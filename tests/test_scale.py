@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import platform
 import random
 import resource
 import signal
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
@@ -43,7 +47,7 @@ from esnlm.readouts.base.moments import Moments
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.text.prepare import prepare
 from esnlm.text.shards import Shards, ShardsError
-from esnlm.utils.sums import reduce_here
+from esnlm.utils.sums import in_pairs, reduce_here, runs
 
 PLAN = TrainingPlan(chunk_tokens=400, seed=3)
 READOUTS: dict[str, Any] = {
@@ -233,6 +237,85 @@ def test_the_bytes_do_not_depend_on_workers(shards: Path, cluster: Any, readout:
         cluster.wait_for_workers(n)
         with workers(cluster.scheduler_address) as reduce:
             assert trained(shards, readout, reduce=reduce) == expected
+
+
+@dataclass(frozen=True)
+class Bracketed:
+    """What was added to what, and which parts began before it."""
+
+    text: str
+
+    def __add__(self, other: "Bracketed") -> "Bracketed":
+        began.append("+")
+        return Bracketed(f"({self.text}{other.text})")
+
+
+began: list[str] = []
+
+
+def bracketed(given: None, item: int) -> Bracketed:
+    began.append(str(item))
+    return Bracketed(f"{item},")
+
+
+def began_here() -> list[str]:
+    found = began.copy()
+    began.clear()
+    return found
+
+
+@pytest.mark.parametrize("n", [5, 37])
+def test_parts_are_added_as_soon_as_their_neighbours_are_there(cluster: Any, n: int) -> None:
+    from esnlm.experiments.common.workers import workers
+
+    cluster.scale(1)
+    cluster.wait_for_workers(1)
+    with workers(cluster.scheduler_address) as reduce:
+        done: list[int] = []
+        found = reduce("order", bracketed, None, range(n), done.append)
+        (order,) = reduce.client.run(began_here).values()
+    began.clear()
+    assert found == reduce_here("order", bracketed, None, range(n))
+    assert sorted(done) == list(range(n))
+    assert [each for each in order if each != "+"] == [str(i) for i in range(n)]
+    waiting = np.cumsum([-1 if each == "+" else 1 for each in order])
+    assert waiting[-1] == 1
+    assert waiting.max() <= np.ceil(np.log2(n)) + 2, "a task may begin before a sum is asked for"
+
+
+@given(st.integers(1, 300), st.integers(1, 50))
+def test_runs_are_added_as_their_items_are(n: int, most: int) -> None:
+    def add(a: str, b: str) -> str:
+        return f"({a}{b})"
+
+    found = runs(n, most)
+    assert len(found) <= most
+    assert [i for run in found for i in run] == list(range(n))
+
+    def over(number: int) -> str:
+        run = found[number]
+        return in_pairs(len(run), lambda i: f"{run[i]},", add)
+
+    assert in_pairs(len(found), over, add) == in_pairs(n, lambda i: f"{i},", add)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc's malloc")
+def test_workers_keep_the_memory_of_arrays() -> None:
+    pytest.importorskip("distributed")
+    from esnlm.experiments.common.workers import workers
+
+    with workers("local:1") as reduce:
+        for _ in range(2):  # the first time it is new
+            (faults,) = reduce.client.run(faults_of_arrays).values()
+    assert faults < 10_000, "512 pages of 4 KiB are written a hundred times over"
+
+
+def faults_of_arrays() -> int:
+    """Pages of memory that are new to this process where it makes arrays of 2 MiB."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        np.ones(1 << 18)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
 def test_sums_come_by_the_scheduler_where_no_worker_answers(

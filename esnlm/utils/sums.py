@@ -135,6 +135,18 @@ def in_pairs(n: int, leaf: Callable[[int], T], add: Callable[[T, T], T]) -> T:
     return over(0, n)
 
 
+def runs(n: int, most: int) -> list[range]:
+    """At most ``most`` runs of ``n`` neighbours that the tree of `in_pairs` adds before others.
+
+    >>> runs(5, 3), runs(5, 1)
+    ([range(0, 2), range(2, 4), range(4, 5)], [range(0, 5)])
+    """
+    size = 1
+    while n > size * most:
+        size *= 2
+    return [range(first, min(first + size, n)) for first in range(0, n, size)]
+
+
 def reduce_here(
     name: str,
     function: Callable[[Any, Item], T],

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 # Seconds that a scheduler and its first worker have to answer.
 _PATIENCE = 30
+# Bytes of an array up to which a worker keeps its memory for the next one, and of what it keeps at
+# most. Left to Dask's settings all memory is new, which takes as long as to add up what is in it.
+_KEPT = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 28}
 #: Variables by which libraries learn their number of threads.
 THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM"))
 
@@ -110,6 +113,7 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
     settings: dict[str, Any] = {"distributed.admin.large-graph-warning-threshold": "1TB"}
     # Samples of the Python stack, a hundred a second: compiled code shows nothing there.
     settings["distributed.worker.profile.enabled"] = False
+    settings |= {f"distributed.nanny.pre-spawn-environ.{name}": n for name, n in _KEPT.items()}
     if starts_processes:
         settings["distributed.worker.daemon"] = False
     with dask.config.set(settings):

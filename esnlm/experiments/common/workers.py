@@ -1,7 +1,7 @@
 """The workers of a Dask cluster (extra ``scale``), who work on parts and add up what they find."""
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property, partial
 from itertools import count
@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from esnlm.experiments.common.cluster import connected, result_of
 from esnlm.utils.progress import phase
-from esnlm.utils.sums import in_pairs
+from esnlm.utils.sums import in_pairs, reduce_here, runs
 from esnlm.utils.version import __version__
 
 if TYPE_CHECKING:
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Seconds that a worker has to answer a process that would ask it itself.
 _PATIENCE = 2
+# Tasks for a thread, at most: each costs milliseconds, and is done again where its worker dies.
+_TASKS = 8
 
 
 class Workers:
     """The workers of a cluster as a `Reduce` of `esnlm.utils.sums`.
 
-    A function and what it is given travel once to each worker, an item with its task, sums from
-    worker to worker, and the last one to this process. A task whose worker dies is done again on
-    another one. The dashboard shows tasks called ``name`` and ``reduce``.
+    A function and what it is given travel once to each worker, items with their tasks, sums from
+    worker to worker, and the last one to this process. Items that are added first make one task
+    where there are many for each thread. A task whose worker dies is done again on another one.
+    The dashboard shows tasks called ``name`` and ``reduce``.
     """
 
     def __init__(self, client: "Client") -> None:
@@ -36,7 +39,8 @@ class Workers:
         self, name: str, function: Callable[[Any, Any], T], given: Any, items: Sequence[Any]
     ) -> Iterator[T]:
         """``function(given, item)`` of each item, in their order; later ones wait on workers."""
-        shared, tasks = self._submitted(name, function, given, items)
+        named = {f"part {n}": item for n, item in enumerate(items, start=1)}
+        shared, tasks = self._submitted(name, function, given, named, len(items))
         try:
             while tasks:
                 found = result_of(tasks[0].result)
@@ -47,40 +51,41 @@ class Workers:
                 future.release()
 
     def _submitted(
-        self, name: str, function: Callable[[Any, Any], Any], given: Any, items: Sequence[Any]
+        self,
+        name: str,
+        function: Callable[[Any, Any], Any],
+        given: Any,
+        items: Mapping[str, Any],
+        n_parts: int,
     ) -> tuple[Any, list[Any]]:
-        """What every task is given, and the tasks of the items."""
+        """What every task is given, and the tasks of the items, named by their parts."""
         import cloudpickle
 
-        of = f"{len(items)}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
+        of = f"{n_parts}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
         submit = partial(self.client.submit, pure=False)
         # In a task, not scattered: it is there again where the workers that held it died.
         shared = submit(_Shared, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
-        places = self._places(len(items))
-        tasks = [
-            submit(
-                _worked,
-                __version__,
-                f"{name} part {n}",
-                shared,
-                item,
-                key=f"{name}-part {n} of {of}",
-                **where,
-            )
-            for n, (item, where) in enumerate(zip(items, places, strict=True), start=1)
-        ]
+        tasks = list[Any]()
+        for (parts, item), where in zip(items.items(), self._places(len(items)), strict=True):
+            # In their order: otherwise sums of parts whose neighbours come late would wait.
+            where |= {"key": f"{name}-{parts} of {of}", "priority": -len(tasks)}
+            tasks.append(submit(_worked, __version__, f"{name} {parts}", shared, item, **where))
         return shared, tasks
+
+    def _threads(self) -> list[str]:
+        """The address of its worker for each thread of the cluster."""
+        try:
+            known = self.client.nthreads()
+        except OSError as error:
+            raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
+        return [place for place, n in known.items() for _ in range(n)]
 
     def _places(self, n_items: int) -> Iterator[dict[str, Any]]:
         """Where tasks should run, if they can: neighbours, which are added first, on one thread.
 
         Left to itself the scheduler gives few tasks to whoever holds what is shared.
         """
-        try:
-            known = self.client.nthreads()
-        except OSError as error:
-            raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
-        threads = [place for place, n in known.items() for _ in range(n)]
+        threads = self._threads()
         for number in range(n_items):
             if not threads:  # all of them are starting anew
                 yield {}
@@ -116,7 +121,10 @@ class Workers:
         """``function(given, item)`` of each item, added in pairs as `in_pairs` says."""
         from distributed import as_completed
 
-        shared, tasks = self._submitted(name, function, given, items)
+        most = _TASKS * len(self._threads()) or len(items)
+        groups = {_parts(run): [items[i] for i in run] for run in runs(len(items), most)}
+        of_group = partial(reduce_here, name, function)
+        shared, tasks = self._submitted(name, of_group, given, groups, len(items))
         run, n_adds = uuid4().hex, count(1)
 
         def add(a: Any, b: Any) -> Any:
@@ -124,19 +132,24 @@ class Workers:
             key = f"reduce-{name} {next(n_adds)}-{run}"
             return self.client.submit(_added, a, b, key=key, pure=False, priority=1)
 
-        total = in_pairs(len(items), tasks.__getitem__, add)
-        waiting = dict(zip(tasks, items, strict=True))
+        total = in_pairs(len(tasks), tasks.__getitem__, add)
+        waiting = dict(zip(tasks, groups.values(), strict=True))
         tasks.clear()
         try:
             for future in as_completed(list(waiting)):
                 if future.status != "finished":
                     result_of(future.result)
-                done(waiting.pop(future))
+                for item in waiting.pop(future):
+                    done(item)
             found: T = result_of(partial(self.client.gather, total, direct=self._is_near))
             return found
         finally:
             for future in (total, shared, *waiting):
                 future.release()
+
+
+def _parts(run: range) -> str:
+    return f"part {run[0] + 1}" if len(run) == 1 else f"parts {run[0] + 1} to {run[-1] + 1}"
 
 
 class _Shared:
