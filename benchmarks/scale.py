@@ -9,9 +9,9 @@
 this process and with worker processes of one thread, in turn, by the clock; sums must have the same
 bytes with one worker as with several. ``kills`` trains ridge on three workers again and again, one
 of which is killed at some moment of each run. ``overhead`` trains ridge on one worker process, with
-more and more parts, beside the same parts in this process; ``loss`` a low-rank readout, whose steps
-are averaged over parts, beside one process. Rows are in ``reports/scale``. Times but those of
-``pace`` are processor seconds, of all processes and of this one.
+more and more parts, beside the same parts in this process, in turn (medians of ``--repeats``);
+``loss`` a low-rank readout, whose steps are averaged over parts, beside one process. Rows are in
+``reports/scale``. Times but those of ``pace`` are processor seconds, of all processes and of this one.
 """
 
 import argparse
@@ -85,10 +85,13 @@ def _overhead(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         train(8, found)
         for n in args.parts:
             name, here = f"{setting}, {n} parts", _Measured(reduce_here)
-            alone, _ = train(n, here)
-            before = _processor_seconds(found)
-            client, wall = train(n, found)
-            total = client + _processor_seconds(found) - before
+            runs = []
+            for _ in range(args.repeats):
+                alone, _ = train(n, here)
+                before = _processor_seconds(found)
+                client, wall = train(n, found)
+                runs.append((alone, client + _processor_seconds(found) - before, client, wall))
+            alone, total, client, wall = map(statistics.median, zip(*runs, strict=True))
             where = f"{args.workers} workers"
             yield row("processor seconds", f"{name}, {where}", total, alone, "s", target="<= 1.03")
             yield row("client", f"{name}, {where}", client, total, "s")
