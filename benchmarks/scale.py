@@ -11,7 +11,8 @@ bytes with one worker as with several. ``kills`` trains ridge on three workers a
 of which is killed at some moment of each run. ``overhead`` trains ridge on one worker process, with
 more and more parts, beside the same parts in this process, in turn (medians of ``--repeats``);
 ``loss`` a low-rank readout, whose steps are averaged over parts, beside one process. Rows are in
-``reports/scale``. Times but those of ``pace`` are processor seconds, of all processes and of this one.
+``reports/scale``. Times but those of ``pace`` are processor seconds, of all processes and of this
+one.
 """
 
 import argparse
