@@ -77,11 +77,9 @@ def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
             if line.empty:
                 continue
             line = line.assign(**{column: line[column].astype(float) * times})
-            dashed = "-" if number < 8 else ":"
             label = f"_{name}" if place else name
             labelled.add(name)
-            look = style(number) | {"linestyle": dashed, "label": label}
-            band(axis, line, "processor_minutes", column, **look)
+            band(axis, line, "processor_minutes", column, label=label, **style(number))
         axis.set_xscale("log")
         axis.set_xlabel("processor minutes of training")
         axis.set_ylabel(says)

@@ -23,8 +23,13 @@ GREY = "#666666"
 
 
 def style(number: int) -> dict[str, Any]:
-    """Colour and marker of the line of this number."""
-    return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+    """Colour and marker of the line of this number, from the ninth on a hollow one.
+
+    >>> style(0), style(8)["markerfacecolor"]
+    ({'color': '#0072B2', 'marker': 'o'}, 'white')
+    """
+    look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
+    return look if number < len(COLOURS) else look | {"markerfacecolor": "white"}
 
 
 def panels(
