@@ -36,7 +36,7 @@ from esnlm.models.training import Trainer  # noqa: E402
 ORDERS = (3, 4, 5, 7)
 NGRAM_ORDERS = (5, 6, 7, 8, 9)
 # Chosen on the last ninth of the training text with its case.
-NGRAMS: dict[str, Any] = {"units": 500, "alpha": 30.0, "passes": 2, "direct": 8}
+NGRAMS: dict[str, Any] = {"units": 1000, "alpha": 100.0, "passes": 2, "direct": 8}
 TRACES: dict[str, Any] = {"radius": 0.9, "scaling": 0.5, "leak": ("uniform", 0.0, 0.5)}
 CONTROLS: dict[str, dict[str, Any]] = {
     "last character alone": {"radius": 0.0, "leak": 1.0, "units": 32},
