@@ -62,7 +62,6 @@ def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
     corpora = list(dict.fromkeys(found["corpus"]))
     known = [name for name in models if name in set(found["model"])]
     figure, axes = panels(2 * len(corpora))
-    labelled: set[str] = set()
     for place, (column, times, says) in enumerate(
         (column, times, f"{corpus}: {says}")
         for corpus in corpora
@@ -78,7 +77,6 @@ def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
                 continue
             line = line.assign(**{column: line[column].astype(float) * times})
             label = f"_{name}" if place else name
-            labelled.add(name)
             band(axis, line, "processor_minutes", column, label=label, **style(number))
         axis.set_xscale("log")
         axis.set_xlabel("processor minutes of training")

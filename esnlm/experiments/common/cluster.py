@@ -84,6 +84,7 @@ def result_of(get: Callable[[], Any]) -> Any:
 
 def local_cluster(n_workers: int, environment: Mapping[str, str], **options: Any) -> Any:
     """Worker processes of this machine, of one thread each, with a scheduler and a dashboard."""
+    import dask
     from distributed import LocalCluster
 
     class OfThisMachine(LocalCluster):
@@ -93,10 +94,11 @@ def local_cluster(n_workers: int, environment: Mapping[str, str], **options: Any
             if op != "remove" or msg in self.scheduler_info["workers"]:
                 super()._update_worker_status(op, msg)
 
-    return OfThisMachine(
-        n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0",
-        env=dict(environment), **options,
-    )  # fmt: skip
+    with dask.config.set({f"distributed.nanny.pre-spawn-environ.{k}": n for k, n in _KEPT.items()}):
+        return OfThisMachine(
+            n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0",
+            env=dict(environment), **options,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -113,7 +115,6 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
     settings: dict[str, Any] = {"distributed.admin.large-graph-warning-threshold": "1TB"}
     # Samples of the Python stack, a hundred a second: compiled code shows nothing there.
     settings["distributed.worker.profile.enabled"] = False
-    settings |= {f"distributed.nanny.pre-spawn-environ.{name}": n for name, n in _KEPT.items()}
     if starts_processes:
         settings["distributed.worker.daemon"] = False
     with dask.config.set(settings):
