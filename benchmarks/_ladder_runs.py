@@ -15,7 +15,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +26,8 @@ SIZES = (512, 1024, 2048, 4096, 8192, 16384)
 FILLED = 0.97
 #: Steps of the two short runs.
 SHORT = (16, 64)
+#: A run of more passes learns the text by heart unless more is left out of it.
+REPEATED = 2.0
 
 
 class Trained(NamedTuple):
@@ -52,38 +54,47 @@ class Runs:
         self.train, self.n_predicted, self.folder, self.seed = train, n_predicted, folder, seed
         folder.mkdir(parents=True, exist_ok=True)
 
-    def once(self, name: str, options: Sequence[str], budget: float) -> Trained | None:
-        """A run that nothing is chosen for; None where the budget ends it."""
-        return self._trained(name, options, budget)
+    def once(self, name: str, options: Sequence[str], budget: float) -> Iterator[Trained]:
+        """A run that nothing is chosen for; none where the budget ends it."""
+        trained = self._trained(name, options, budget)
+        if trained is not None:
+            yield trained
 
-    def of_units(self, name: str, options: Sequence[str], budget: float) -> Trained | None:
-        """The largest of `SIZES` that fits the budget; None where none does."""
-        found: list[Trained] = []
+    def of_units(self, name: str, options: Sequence[str], budget: float) -> Iterator[Trained]:
+        """Runs of those of `SIZES` that fit the budget."""
+        seconds: list[float] = []
         for units in SIZES:
-            if len(found) > 1 and next_cost(*(each.used.seconds for each in found)) > budget:
-                break
+            if len(seconds) > 1 and next_cost(*seconds[-2:]) > budget:
+                return
             sized = [*options, "--units", str(units)]
             trained = self._trained(f"{name}-{units}", sized, budget)
             if trained is None:
-                break
-            found.append(trained._replace(units=units))
-        return found[-1] if found else None
+                return
+            seconds.append(trained.used.seconds)
+            yield trained._replace(units=units)
 
-    def of_steps(self, name: str, options: Sequence[str], budget: float) -> Trained | None:
-        """A network trained for as many steps as fit the budget; None where none do."""
-        seconds = []
+    def of_steps(
+        self, name: str, options: Sequence[str], budget: float, repeated: Sequence[str] = ()
+    ) -> Iterator[Trained]:
+        """A network trained for as many steps as fit the budget; none where none do.
+
+        Options ``repeated`` are those of a run of more than `REPEATED` passes.
+        """
+        shorts = []
         for steps in SHORT:
             short = self._trained(f"{name}-{steps}", [*options, "--plan", f"steps={steps}"], budget)
             if short is None:
-                return None
-            seconds.append(short.used.seconds)
-        steps = steps_that_fit(seconds, SHORT, budget)
+                return
+            shorts.append(short)
+        steps = steps_that_fit([short.used.seconds for short in shorts], SHORT, budget)
         if steps < 1:
-            return None
-        chosen = [*options, "--plan", f"steps={steps}"]
+            return
+        passes = steps / SHORT[-1] * shorts[-1].n_tokens / self.n_predicted
+        chosen = [*options, *(repeated if passes > REPEATED else ()), "--plan", f"steps={steps}"]
         # Not ended by the budget, since then there would be no model; the row says its time.
         trained = self._trained(f"{name}-for-{budget:.0f}-s", chosen, 0.0)
-        return None if trained is None else trained._replace(steps=steps)
+        if trained is not None:
+            yield trained._replace(steps=steps)
 
     def _trained(self, name: str, options: Sequence[str], limit: float) -> Trained | None:
         """The run of this name, unless it was made before; None where the limit ends it."""
@@ -95,6 +106,7 @@ class Runs:
                 used = Used(*known["used"])
                 return Trained(model, known["command"], used, *known["counts"]) if fits else None
         shutil.rmtree(scores_of(model), ignore_errors=True)
+        validation_of(model).unlink(missing_ok=True)
         kind, *rest = options
         log = self.folder / f"{name}.csv"
         command = esnlm(kind, str(self.train), *rest, "--out", str(model))
@@ -146,6 +158,11 @@ class Runs:
 def scores_of(model: Path) -> Path:
     """The folder of a model's scores."""
     return model.with_name(f"{model.name}-scores")
+
+
+def validation_of(model: Path) -> Path:
+    """The CSV of a model's loss on the text that runs are chosen by."""
+    return model.with_name(f"{model.name}-validation.csv")
 
 
 def next_cost(*seconds: float) -> float:

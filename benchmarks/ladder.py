@@ -1,9 +1,11 @@
 """What do models reach in equal processor time? From unigrams to GPT-2 on one corpus.
 
-    python benchmarks/ladder.py TRAIN --held-out DEV --blimp FOLDER --name "1 million words" \\
-        --minutes 5 20 60 --models unigram kneser-ney direct traces reservoir esn+mlp lstm
+    python benchmarks/ladder.py TRAIN --validation VAL --held-out DEV --blimp FOLDER \\
+        --name "1 million words" --minutes 5 20 60 --models unigram kneser-ney direct reservoir lstm
 
-TRAIN and DEV are shards of one tokenizer, as ``esnlm prepare`` makes them.
+TRAIN, VAL and DEV are shards of one tokenizer, as ``esnlm prepare`` makes them. Of the runs of a
+model that fit a budget the row is the one with the least loss on VAL, training documents that are
+not in TRAIN; DEV and the minimal pairs are scored for that one alone.
 Each model is trained in a process of its own with one thread; its processor time, all of it, and
 its peak memory are measured. Rows are in OUT/ladder.csv; a row that is there is not made again,
 and an interrupted run is resumed by the same command.
@@ -13,16 +15,17 @@ OUT/ladder.md and OUT/ladder.png show the rows of all corpora.
 
 import argparse
 import json
+import math
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from _ladder_report import plot, table
-from _ladder_runs import Runs, Trained, esnlm, first_row, scores_of
+from _ladder_runs import Runs, Trained, esnlm, first_row, scores_of, validation_of
 from _measured import measured
 from _report import commit, machine
 
@@ -34,7 +37,8 @@ KEY = ("corpus", "model", "minutes", "seed")
 BLIMP = ("blimp", "blimp_lower", "blimp_upper", "blimp_strict", "blimp_correct")
 COLUMNS = (
     *KEY, "says", "units", "steps", "n_parameters", "processor_minutes", "wall_minutes",
-    "tokens_per_second", "peak_memory_mib", "nll_per_token", "nll_per_word", *BLIMP,
+    "tokens_per_second", "peak_memory_mib", "nll_validation", "nll_per_token", "nll_per_word",
+    *BLIMP,
     "n_train_tokens", "n_held_out_tokens", "score_minutes", "trained_by", "command", "commit",
     "machine", "date",
 )  # fmt: skip
@@ -47,7 +51,7 @@ class Model(NamedTuple):
     says: str
     options: str = ""  #: of ``esnlm``; empty: a peer's own program
     fills: str = "once"
-    sized_by: str = ""  #: the model whose number of units it has
+    repeated: str = ""  #: options of runs of more than two passes
 
 
 _ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1 --dropout 0"
@@ -60,7 +64,7 @@ MODELS = {
         "direct connections alone: last three tokens and pairs, linear",
         "train --units 512 --spectral-radius 0 --input-scaling 0 --leak-rate 1",
     ),
-    "traces": Model("with leaky traces: radius 0 with leak", "train", "units", "reservoir"),
+    "traces": Model("with leaky traces: radius 0 with leak", "train", "units"),
     "reservoir": Model("with the reservoir", "train --topology offsets", "units"),
     "learned": Model(
         "with learned inputs", "train --topology offsets --features learned:128", "units"
@@ -119,11 +123,16 @@ def _row(
 
     name, budget = setting["model"], 60.0 * setting["minutes"]
     model = MODELS[name]
+    shorter, settled = _shorter(options.out / "ladder.csv", setting)
+    if settled and model.fills == "steps":
+        return shorter
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     row = about | {"says": model.says, "date": date} | dict.fromkeys(_MEASURED)
     if model.options:
-        trained = _trained(runs, name, budget)
-        scored = trained and _scores(trained, options)
+        trained, loss = _best(_runs(runs, name, budget), options.validation)
+        if shorter and (trained is None or shorter["nll_validation"] <= loss):
+            return shorter
+        scored = trained and {"nll_validation": loss} | _scores(trained, options)
     else:
         trained, scored = _peer(runs, name, budget, options)
     if trained is None or scored is None:
@@ -143,19 +152,54 @@ def _row(
     return row | found | scored
 
 
-def _trained(runs: Runs, name: str, budget: float) -> Trained | None:
+def _shorter(path: Path, setting: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The best row of a smaller budget ({} if there is none), to stand in this one too.
+
+    And whether it stood in for a longer run already: then it will for all that are longer still.
+    """
+    alike = [
+        row
+        for row in (read_rows(path) if path.exists() else ())
+        if all(row[name] == setting[name] for name in KEY if name != "minutes")
+        and row["minutes"] < setting["minutes"]
+        and row["nll_validation"] is not None
+    ]
+    if not alike:
+        return {}, False
+    best = min(alike, key=lambda row: (row["nll_validation"], row["minutes"]))
+    settled = max(row["minutes"] for row in alike) > best["minutes"]
+    return best | {"minutes": setting["minutes"]}, settled
+
+
+def _runs(runs: Runs, name: str, budget: float) -> Iterable[Trained]:
+    """The runs of a model that fit the budget, growing."""
     model = MODELS[name]
     options = shlex.split(model.options)
-    if model.sized_by:
-        like = _trained(runs, model.sized_by, budget)
-        if like is None:
-            return None
-        sized = [*options, "--units", str(like.units)]
-        # Of equal size whatever it takes: not ended by the budget, and the row says its time.
-        trained = runs.once(f"{name}-{like.units}", sized, 0.0)
-        return trained and trained._replace(units=like.units)
-    fill = {"once": runs.once, "units": runs.of_units, "steps": runs.of_steps}[model.fills]
-    return fill(name, options, budget)
+    if model.fills == "steps":
+        return runs.of_steps(name, options, budget, shlex.split(model.repeated))
+    return {"once": runs.once, "units": runs.of_units}[model.fills](name, options, budget)
+
+
+def _best(trained: Iterable[Trained], validation: Path) -> tuple[Trained | None, float]:
+    """The run with the least loss a token on text held out of training, and that loss.
+
+    Runs come in growing order, and none is made after one that is worse than the one before.
+    """
+    best, least = None, math.inf
+    for each in trained:
+        loss = _validated(each, validation)
+        if loss >= least:
+            break
+        best, least = each, loss
+    return best, least
+
+
+def _validated(trained: Trained, validation: Path) -> float:
+    kept = validation_of(trained.folder)
+    if not kept.exists():
+        command = esnlm("evaluate", str(trained.folder), str(validation), "--csv", str(kept))
+        measured(command, kept.with_suffix(".txt"))
+    return float(first_row(kept)["nll_per_token"])
 
 
 def _scores(trained: Trained, options: argparse.Namespace) -> dict[str, Any]:
@@ -201,6 +245,8 @@ def _peer(
 def _options(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train", type=Path, metavar="SHARDS")
+    parser.add_argument("--validation", type=Path, required=True, metavar="SHARDS",
+                        help="training documents that are not in SHARDS, to choose by")  # fmt: skip
     parser.add_argument("--held-out", type=Path, required=True, metavar="SHARDS")
     parser.add_argument("--blimp", type=Path, metavar="FOLDER", help="minimal pairs")
     parser.add_argument("--name", help="of the corpus in tables (default: the folder's)")

@@ -126,17 +126,17 @@ def test_an_interrupted_run_goes_on_and_all_that_it_took_counts(
     monkeypatch.setattr(modules.ladder_runs, "measured", measured)
     runs = modules.ladder_runs.Runs(Path("train"), 5, tmp_path, 0)
     with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
-        runs.once("lstm", ["train", "--model", "lstm"], 60.0)
-    found = runs.once("lstm", ["train", "--model", "lstm"], 60.0)
+        list(runs.once("lstm", ["train", "--model", "lstm"], 60.0))
+    (found,) = runs.once("lstm", ["train", "--model", "lstm"], 60.0)
     assert made == [("--overwrite", 60.0), ("--resume", 20.0)]
     assert found.used[:3] == (65.0, 80.0, 700)
     assert found.n_parameters == 99
-    assert runs.once("lstm", ["train", "--model", "lstm"], 70.0) == found  # from the note
-    assert runs.once("lstm", ["train", "--model", "lstm"], 60.0) is None
+    assert list(runs.once("lstm", ["train", "--model", "lstm"], 70.0)) == [found]  # from the note
+    assert list(runs.once("lstm", ["train", "--model", "lstm"], 60.0)) == []
 
 
 class Foretold:
-    """Runs whose seconds are known: of units, or of steps."""
+    """Runs whose seconds are known, of units or of steps; a step learns half a text."""
 
     def __init__(self, modules: Any, seconds: Any) -> None:
         runs, made = modules.ladder_runs, []
@@ -148,35 +148,84 @@ class Foretold:
                 if limit and seconds(number) > limit:
                     return None
                 used = runs.Used(seconds(number), 1.0, 1, "")
-                return runs.Trained(Path(name), name, used, 1, 1)
+                return runs.Trained(Path(name), " ".join(options), used, number, 1)
 
-        self.made, self.runs = made, Known(Path("shards"), 1, Path(os.devnull).parent, 0)
+        self.made, self.runs = made, Known(Path("shards"), 2, Path(os.devnull).parent, 0)
 
 
 def test_sizes_double_until_the_next_would_not_fit(modules: Any) -> None:
     foretold = Foretold(modules, lambda units: 60 + 1e-5 * units**2)
-    assert foretold.runs.of_units("reservoir", [], 300.0).units == 4096
+    runs = foretold.runs.of_units("reservoir", [], 300.0)
+    assert [each.units for each in runs] == [512, 1024, 2048, 4096]
     assert foretold.made == [512, 1024, 2048, 4096]  # 8 192 units: at least 227.8**2 / 101.9 s
     foretold.made.clear()
-    assert foretold.runs.of_units("reservoir", [], 90.0).units == 1024
+    assert [each.units for each in foretold.runs.of_units("reservoir", [], 90.0)] == [512, 1024]
     assert foretold.made == [512, 1024, 2048]
-    assert foretold.runs.of_units("reservoir", [], 60.0) is None
+    assert list(foretold.runs.of_units("reservoir", [], 60.0)) == []
+
+
+def test_no_larger_size_is_made_after_one_that_is_worse_on_validation_text(
+    modules: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foretold = Foretold(modules, lambda units: 1e-3 * units)
+    losses = {512: 4.4, 1024: 4.3, 2048: 4.35, 4096: 4.0}
+    monkeypatch.setattr(modules.ladder, "_validated", lambda trained, _: losses[trained.units])
+    runs = foretold.runs.of_units("traces", [], 300.0)
+    best, loss = modules.ladder._best(runs, Path("val"))
+    assert (best.units, loss) == (1024, 4.3)
+    assert foretold.made == [512, 1024, 2048]
 
 
 def test_steps_fill_the_budget(modules: Any) -> None:
     foretold = Foretold(modules, lambda steps: 7 + 0.3 * steps)
-    found = foretold.runs.of_steps("lstm", [], 300.0)
+    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, ["--dropout=0.4"])
     assert foretold.made == [16, 64, found.steps]
     assert 0.96 * 300 < found.used.seconds <= 0.97 * 300
-    assert foretold.runs.of_steps("lstm", [], 20.0) is None  # the second short run is ended
+    assert found.command.startswith("--rate=1 --dropout=0.4 --plan")  # hundreds of passes
+    foretold.runs.n_predicted = found.steps
+    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, ["--dropout=0.4"])
+    assert found.command.startswith("--rate=1 --plan")  # one
+    assert list(foretold.runs.of_steps("lstm", [], 20.0)) == []  # the second short run is ended
     with pytest.raises(ValueError, match=r"longer, got 1\.0 s for 64 steps"):
         modules.ladder_runs.steps_that_fit([2.0, 1.0], (16, 64), 60.0)
 
 
+@pytest.mark.parametrize(
+    ("longer", "minutes", "made"),
+    # The longest stands where it is best; else none that is longer still is made.
+    [([4.5, 4.4, 4.3], [1, 2, 3], [1, 2, 3]), ([4.5, 4.4, 4.6], [1, 2, 2], [1, 2, 3]),
+     ([4.5, 4.6, 4.3], [1, 1, 1], [1, 2])],
+)  # fmt: skip
+def test_a_shorter_run_stands_in_larger_budgets_where_it_is_better(
+    longer: list[float],
+    minutes: list[int],
+    made: list[int],
+    modules: Any,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tools, ran = modules.ladder_runs, []
+
+    def of_steps(self: Any, name: str, options: Any, budget: float, repeated: Any) -> Any:
+        ran.append(round(budget / 60))
+        used = tools.Used(budget, 1.0, 1, "")
+        yield tools.Trained(Path(str(ran[-1])), "esnlm", used, 9, 1, steps=10 * ran[-1])
+
+    monkeypatch.setattr(tools.Runs, "of_steps", of_steps)
+    validated = lambda trained, _: longer[int(str(trained.folder)) - 1]  # noqa: E731
+    monkeypatch.setattr(modules.ladder, "_validated", validated)
+    monkeypatch.setattr(modules.ladder, "_scores", lambda *_: {"nll_per_token": 4.0})
+    rows = climbed(modules, corpus, monkeypatch, "--models", "lstm", "--minutes", "1", "2", "3")
+    assert [row["minutes"] for row in rows] == [1, 2, 3]
+    assert [row["processor_minutes"] for row in rows] == minutes
+    assert [row["steps"] for row in rows] == [10 * each for each in minutes]
+    assert ran == made
+
+
 def climbed(modules: Any, corpus: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
-    arguments = [str(corpus / "train"), "--held-out", str(corpus / "dev"), "--out",
-                 str(corpus / "out"), "--blimp", str(corpus / "pairs"), *options]  # fmt: skip
-    monkeypatch.setattr(sys, "argv", ["ladder.py", *arguments])
+    shards = f"{corpus}/train --validation {corpus}/dev --held-out {corpus}/dev".split()
+    folders = f"--out {corpus}/out --blimp {corpus}/pairs".split()
+    monkeypatch.setattr(sys, "argv", ["ladder.py", *shards, *folders, *options])
     modules.ladder.main()
     return modules.ladder.read_rows(corpus / "out" / "ladder.csv")
 
@@ -196,6 +245,7 @@ def test_rows_are_those_of_the_commands_and_are_not_made_again(
         scores = np.concatenate(model.log_likelihood(stream))
         assert row["nll_per_token"] == pytest.approx(-scores.mean(), abs=1e-9)
         assert row["nll_per_word"] == pytest.approx(-scores.sum() / 10, abs=1e-9)
+        assert row["nll_validation"] == row["nll_per_token"]
         assert row["n_held_out_tokens"] == len(scores) == 12
         assert row["n_parameters"] == model.n_parameters_
         assert row["n_train_tokens"] == Shards(corpus / "train").stream().n_predicted
@@ -332,5 +382,5 @@ def test_bad_options_are_refused(
     given: list[str], message: str, modules: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        modules.ladder._options(["train", "--held-out", "dev", *given])
+        modules.ladder._options(["train", "--validation", "val", "--held-out", "dev", *given])
     assert message in capsys.readouterr().err
