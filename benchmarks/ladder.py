@@ -51,10 +51,10 @@ class Model(NamedTuple):
     says: str
     options: str = ""  #: of ``esnlm``; empty: a peer's own program
     fills: str = "once"
-    repeated: str = ""  #: options of runs of more than two passes
+    dropout: tuple[float, float] = (0.1, 0.3)  #: of networks: up to two passes, and for more
 
 
-_ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1 --dropout 0"
+_ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1"
 _NETWORK = "--device cpu --plan bf16=true --plan pool=64 --learning-rate"
 MODELS = {
     "unigram": Model("unigrams", "ngram --order 1"),
@@ -76,6 +76,7 @@ MODELS = {
         "ESN+i: inputs and readout trained",
         f"train --model esn+i {_ESN_I} {_NETWORK} 0.01 --schedule cosine",
         "steps",
+        (0.0, 0.3),
     ),
     "lstm": Model(
         "LSTM, 512 units", f"train --model lstm {_NETWORK} 3e-3 --schedule cosine", "steps"
@@ -176,7 +177,7 @@ def _runs(runs: Runs, name: str, budget: float) -> Iterable[Trained]:
     model = MODELS[name]
     options = shlex.split(model.options)
     if model.fills == "steps":
-        return runs.of_steps(name, options, budget, shlex.split(model.repeated))
+        return runs.of_steps(name, options, budget, model.dropout)
     return {"once": runs.once, "units": runs.of_units}[model.fills](name, options, budget)
 
 
