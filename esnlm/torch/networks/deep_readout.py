@@ -77,6 +77,9 @@ class DeepReadout(ReservoirNetwork):
     gates: bool = limited(False, Flag())  #: the newest token's gates of what is read of the state
     two_level: bool = limited(True, Flag())  #: classes first; false: one softmax over all words
     dropout: float = limited(0.1, SHARE)  #: of z, and of what each layer adds to it
+    #: Of the vectors of last tokens and pairs, each left out as a whole: of rare pairs the text is
+    #: learned by heart, and what is left out the state has to tell.
+    token_dropout: float = limited(0.0, SHARE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -250,7 +253,11 @@ class DeepReadout(ReservoirNetwork):
 
     def _looked_up(self, table: Any, ids: Tensor) -> Tensor:
         """Vectors of tokens or pairs; their gradient is sparse where no device waits for that."""
-        return functional.embedding(ids, table.weight, sparse=self.device.type == "cpu")
+        vectors = functional.embedding(ids, table.weight, sparse=self.device.type == "cpu")
+        if not (self.training and self.token_dropout):
+            return vectors
+        kept = functional.dropout(vectors.new_ones((*ids.shape, 1)), self.token_dropout)
+        return vectors * kept
 
     def _attended(self, z: Tensor, lengths: Ints64) -> Tensor:
         """What z (n, width), of sequences of ``lengths``, becomes where it attends to others."""
