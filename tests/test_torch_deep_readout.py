@@ -166,6 +166,19 @@ def test_parameters_are_counted_without_the_network(options: dict[str, Any]):
     assert not any(p.requires_grad for p in made.frozen_weights() if isinstance(p, torch.Tensor))
 
 
+def test_token_dropout_leaves_whole_vectors_out_and_keeps_the_mean():
+    made = network(token_dropout=0.25)
+    ids = torch.arange(V).repeat(400)
+    whole = made._looked_up(made.tokens[0], ids)
+    torch.testing.assert_close(whole, made.tokens[0].weight[ids])  # none when scored
+    made.train()
+    shares = made._looked_up(made.tokens[0], ids) / whole
+    left_out = shares[:, 0] == 0
+    expected = torch.where(left_out, 0.0, 4 / 3)[:, None].expand_as(shares)
+    torch.testing.assert_close(shares, expected)
+    assert left_out.double().mean().item() == pytest.approx(0.25, abs=0.02)
+
+
 def test_features_may_be_learned_beside_a_readout():
     made, text = network(features="learned"), stream()
     words = LearnedWordFeatures(8, random_state=3)
