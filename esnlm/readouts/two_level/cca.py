@@ -10,8 +10,9 @@ from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Array, Floats, Floats32, Ints
 from esnlm.utils.threads import one_blas_thread, tile_map
 
-# Of the mean variance of a unit, added to every direction's.
-_DAMPING = 1e-3
+# Of the variance of all units together, added to every direction's: words that are rare among the
+# rows of the matrix of products move the states of others in directions of little variance there.
+_DAMPING = 2.5e-6
 _ROUNDING = 1e-6
 # A word of n rows weighs as much as n - 3 would: it takes some rows to know its mean state.
 _DOUBT = 3.0
@@ -28,7 +29,7 @@ def canonical_directions(moments: Moments, n_components: int) -> tuple[Floats32,
     """Directions (n_units, P) along which states tell the next words apart best, and how well."""
     n_units = moments.n_units
     covariance = moments.centred_gram() / max(moments.n, 1)
-    variance = float(np.trace(covariance)) / n_units
+    variance = float(np.trace(covariance))
     # Without variance there is rounding, of the size of the squared mean.
     rounding = _ROUNDING * float(moments.mean @ moments.mean)
     covariance.flat[:: n_units + 1] += max(_DAMPING * variance, rounding, 1e-12)
