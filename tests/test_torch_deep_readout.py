@@ -124,9 +124,14 @@ def test_last_tokens_are_those_of_the_sequence(n: int, k: int, random: Any):
         assert found[place].tolist() == (before + [-1] * k)[:k]
 
 
-@pytest.mark.parametrize("n_features", [0, 8])
-def test_states_are_those_of_the_core(n_features: int):
-    made, text = network(n_features=n_features), stream(60, seed=5)
+UNCOUPLED = {"n_units": 30, "random_state": 3}
+
+
+@pytest.mark.parametrize(
+    ("n_features", "reservoir"), [(0, RESERVOIR), (8, RESERVOIR), (8, UNCOUPLED)]
+)
+def test_states_are_those_of_the_core(n_features: int, reservoir: dict[str, Any]):
+    made, text = network(n_features=n_features, reservoir=reservoir), stream(60, seed=5)
     features = None
     if n_features:
         words = SpectralWordFeatures(n_features, random_state=3)
@@ -164,6 +169,20 @@ def test_parameters_are_counted_without_the_network(options: dict[str, Any]):
     made = network(**options)
     assert n_trained("esn+mlp", made.settings(), V) == made.n_trained
     assert not any(p.requires_grad for p in made.frozen_weights() if isinstance(p, torch.Tensor))
+
+
+@pytest.mark.parametrize(
+    ("given", "topology", "radius"),
+    [({}, "diagonal", 0.0), ({"n_units": 9, "leak_rate": 0.5}, "diagonal", 0.0),
+     ({"topology": "random"}, "random", 0.97), ({"degree": 4}, "offsets", 0.97),
+     ({"spectral_radius": 0.5}, "offsets", 0.5)],
+)  # fmt: skip
+def test_units_are_coupled_where_parameters_say_how(
+    given: dict[str, Any], topology: str, radius: float
+):
+    made = network(reservoir=given).reservoir
+    assert (made.topology, made.spectral_radius) == (topology, radius)
+    assert bool(made.W_.data.any()) == (radius > 0)
 
 
 def test_token_dropout_leaves_whole_vectors_out_and_keeps_the_mean():

@@ -1,7 +1,7 @@
 """A frozen reservoir beside the last tokens, read by residual layers: a nonlinear readout."""
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,8 +46,9 @@ class DeepReadout(ReservoirNetwork):
     or over all words. All but the reservoir is trained; no gradient goes through its time, so that
     states of many sequences are computed at once, ahead of their step.
 
-    Word classes, the pairs, the features that drive the reservoir and
-    the deviation of each unit come from the training text: see `survey`.
+    Word classes, the pairs, the features that drive the reservoir and the deviation of each unit
+    come from the training text: see `survey`. Units are leaky traces without coupling, which on
+    words lost nothing, unless parameters of the reservoir say how they are coupled.
     """
 
     RECIPE: ClassVar[Settings] = {
@@ -55,9 +56,11 @@ class DeepReadout(ReservoirNetwork):
         "betas": (0.9, 0.98), "schedule": "warmup-hold-cosine", "warmup": 0.02,
     }  # fmt: skip
     RESERVOIR: ClassVar[Settings] = {
-        "n_units": 512, "degree": 16, "topology": "offsets", "input_scaling": 0.3,
+        "n_units": 512, "topology": "diagonal", "spectral_radius": 0.0, "input_scaling": 0.3,
         "leak_rate": ("uniform", 0.0, 1.0),
     }  # fmt: skip
+    #: Where a topology, a radius or a degree is given.
+    COUPLED: ClassVar[Settings] = {"degree": 16, "topology": "offsets", "spectral_radius": 0.97}
 
     #: Word features that drive the reservoir, at most one a token; 0: one input a token.
     n_features: int = limited(128, Count(0))
@@ -229,6 +232,10 @@ class DeepReadout(ReservoirNetwork):
         if not self.state:
             return []
         return [*super().frozen_weights(), *([self.inputs.vectors] if self.n_features else [])]
+
+    def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        coupled = {} if self.COUPLED.keys().isdisjoint(given) else self.COUPLED
+        return super()._merged(coupled | dict(given))
 
     def _n_inputs(self) -> int:
         return min(self.n_features, self.n_tokens) or self.n_tokens

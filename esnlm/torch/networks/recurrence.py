@@ -36,7 +36,9 @@ class FrozenMatrix(nn.Module):
     def __init__(self, matrix: Any) -> None:
         super().__init__()
         kept = scipy.sparse.csr_matrix(matrix)
+        kept.eliminate_zeros()
         kept.sort_indices()
+        self.n_rows, self.is_zero = kept.shape[0], not kept.nnz
         self.is_dense = kept.nnz >= 0.25 * kept.shape[0] * kept.shape[1]
         if self.is_dense:
             self.matrix = frozen(kept.toarray())
@@ -47,6 +49,8 @@ class FrozenMatrix(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Vectors (m, B) -> products (n, B)."""
+        if self.is_zero:
+            return vectors.new_zeros((self.n_rows, vectors.shape[1]))
         if self.is_dense:
             return self.matrix @ vectors
         return embedding_bag(
