@@ -74,19 +74,19 @@ class Runs:
             yield trained._replace(units=units)
 
     def of_steps(
-        self, name: str, options: Sequence[str], budget: float, dropout: tuple[float, float]
+        self, name: str, options: Sequence[str], budget: float, regularised: tuple[str, str]
     ) -> Iterator[Trained]:
         """A network trained for as many steps as fit the budget; none where none do.
 
-        ``dropout`` is that of runs of `REPEATED` passes or fewer, and of longer ones.
+        ``regularised`` are options of runs of `REPEATED` passes or fewer, and of longer ones.
         """
 
-        def of(steps: int, dropped: float) -> list[str]:
-            return [*options, "--dropout", f"{dropped:g}", "--plan", f"steps={steps}"]
+        def of(steps: int, more: str) -> list[str]:
+            return [*options, *shlex.split(more), "--plan", f"steps={steps}"]
 
         shorts = []
         for steps in SHORT:
-            short = self._trained(f"{name}-{steps}", of(steps, dropout[0]), budget)
+            short = self._trained(f"{name}-{steps}", of(steps, regularised[0]), budget)
             if short is None:
                 return
             shorts.append(short)
@@ -94,7 +94,7 @@ class Runs:
         if steps < 1:
             return
         passes = steps / SHORT[-1] * shorts[-1].n_tokens / self.n_predicted
-        chosen = of(steps, dropout[passes > REPEATED])
+        chosen = of(steps, regularised[passes > REPEATED])
         # Not ended by the budget, since then there would be no model; the row says its time.
         trained = self._trained(f"{name}-for-{budget:.0f}-s", chosen, 0.0)
         if trained is not None:

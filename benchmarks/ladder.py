@@ -51,7 +51,8 @@ class Model(NamedTuple):
     says: str
     options: str = ""  #: of ``esnlm``; empty: a peer's own program
     fills: str = "once"
-    dropout: tuple[float, float] = (0.1, 0.3)  #: of networks: up to two passes, and for more
+    #: Options of networks: of runs of up to two passes, and of longer ones.
+    regularised: tuple[str, str] = ("--dropout 0.1", "--dropout 0.3")
 
 
 _ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1"
@@ -70,13 +71,16 @@ MODELS = {
         "with learned inputs", "train --topology offsets --features learned:128", "units"
     ),
     "esn+mlp": Model(
-        "with a nonlinear readout", "train --model esn+mlp --device cpu --plan bf16=true", "steps"
+        "with a nonlinear readout",
+        "train --model esn+mlp --device cpu --plan bf16=true",
+        "steps",
+        ("--dropout 0.1", "--dropout 0.1 --option token_dropout=0.5"),
     ),
     "esn+i": Model(
         "ESN+i: inputs and readout trained",
         f"train --model esn+i {_ESN_I} {_NETWORK} 0.01 --schedule cosine",
         "steps",
-        (0.0, 0.3),
+        ("--dropout 0", "--dropout 0.3"),
     ),
     "lstm": Model(
         "LSTM, 512 units", f"train --model lstm {_NETWORK} 3e-3 --schedule cosine", "steps"
@@ -177,7 +181,7 @@ def _runs(runs: Runs, name: str, budget: float) -> Iterable[Trained]:
     model = MODELS[name]
     options = shlex.split(model.options)
     if model.fills == "steps":
-        return runs.of_steps(name, options, budget, model.dropout)
+        return runs.of_steps(name, options, budget, model.regularised)
     return {"once": runs.once, "units": runs.of_units}[model.fills](name, options, budget)
 
 

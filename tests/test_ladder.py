@@ -178,15 +178,15 @@ def test_no_larger_size_is_made_after_one_that_is_worse_on_validation_text(
 
 def test_steps_fill_the_budget(modules: Any) -> None:
     foretold = Foretold(modules, lambda steps: 7 + 0.3 * steps)
-    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, (0.1, 0.4))
+    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, ("--a", "--b 1"))
     assert foretold.made == [16, 64, found.steps]
     assert 0.96 * 300 < found.used.seconds <= 0.97 * 300
-    assert found.command.startswith("--rate=1 --dropout 0.4 --plan")  # hundreds of passes
+    assert found.command.startswith("--rate=1 --b 1 --plan")  # hundreds of passes
     foretold.runs.n_predicted = found.steps
-    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, (0.1, 0.4))
-    assert found.command.startswith("--rate=1 --dropout 0.1 --plan")  # one
+    (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, ("--a", "--b 1"))
+    assert found.command.startswith("--rate=1 --a --plan")  # one
     assert (
-        list(foretold.runs.of_steps("lstm", [], 20.0, (0.1, 0.4))) == []
+        list(foretold.runs.of_steps("lstm", [], 20.0, ("--a", "--b 1"))) == []
     )  # the second short run is ended
     with pytest.raises(ValueError, match=r"longer, got 1\.0 s for 64 steps"):
         modules.ladder_runs.steps_that_fit([2.0, 1.0], (16, 64), 60.0)
@@ -208,7 +208,7 @@ def test_a_shorter_run_stands_in_larger_budgets_where_it_is_better(
 ) -> None:
     tools, ran = modules.ladder_runs, []
 
-    def of_steps(self: Any, name: str, options: Any, budget: float, dropout: Any) -> Any:
+    def of_steps(self: Any, name: str, options: Any, budget: float, regularised: Any) -> Any:
         ran.append(round(budget / 60))
         used = tools.Used(budget, 1.0, 1, "")
         yield tools.Trained(Path(str(ran[-1])), "esnlm", used, 9, 1, steps=10 * ran[-1])
