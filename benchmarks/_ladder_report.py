@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from esnlm.experiments.common.figures import band, panels, save, style
+from esnlm.experiments.common.figures import band, note, panels, save, style
 from esnlm.utils.markdown import markdown_table
 
 Row = dict[str, Any]
@@ -78,7 +78,20 @@ def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
             line = line.assign(**{column: line[column].astype(float) * times})
             label = f"_{name}" if place else name
             band(axis, line, "processor_minutes", column, label=label, **style(number))
+        if column == "nll_per_token":
+            _near(axis, here.groupby("model")[column].min())
         axis.set_xscale("log")
         axis.set_xlabel("processor minutes of training")
         axis.set_ylabel(says)
     save(figure, path, legend_of=axes[0], n_columns=4)
+
+
+def _near(axis: Any, losses: pd.Series) -> None:
+    """Leave losses a nat above the least out of the axis, which they would flatten; name them."""
+    far = losses[losses > losses.min() + 1]
+    if far.empty:
+        return
+    low, high = losses.min(), losses.drop(far.index).max()
+    axis.set_ylim(low - 0.1 * (high - low), high + 0.2 * (high - low))
+    named = ", ".join(f"{name} {loss:.2f}" for name, loss in far.items())
+    note(axis, f"above: {named}", (0.02, 0.98), (0, 0), xycoords="axes fraction", va="top")
