@@ -92,6 +92,7 @@ def _near(axis: Any, losses: pd.Series) -> None:
     if far.empty:
         return
     low, high = losses.min(), losses.drop(far.index).max()
-    axis.set_ylim(low - 0.1 * (high - low), high + 0.2 * (high - low))
+    spread = (high - low) or 1.0
+    axis.set_ylim(low - 0.1 * spread, high + 0.2 * spread)
     named = ", ".join(f"{name} {loss:.2f}" for name, loss in far.items())
     note(axis, f"above: {named}", (0.02, 0.98), (0, 0), xycoords="axes fraction", va="top")

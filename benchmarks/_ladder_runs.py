@@ -26,7 +26,7 @@ SIZES = (512, 1024, 2048, 4096, 8192, 16384)
 FILLED = 0.97
 #: Steps of the two short runs.
 SHORT = (16, 64)
-#: A run of more passes learns the text by heart unless more is left out of it.
+#: Passes from which on the second of two regularisations is taken.
 REPEATED = 2.0
 
 

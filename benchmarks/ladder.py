@@ -52,7 +52,7 @@ class Model(NamedTuple):
     options: str = ""  #: of ``esnlm``; empty: a peer's own program
     fills: str = "once"
     #: Options of networks: of runs of up to two passes, and of longer ones.
-    regularised: tuple[str, str] = ("--dropout 0.1", "--dropout 0.1")
+    regularised: tuple[str, str] = ("", "")
 
 
 _ESN_I = "--units 512 --activation tanh --leak-rate uniform:0:1 --input-scaling 0.1"
@@ -74,7 +74,7 @@ MODELS = {
         "with a nonlinear readout",
         "train --model esn+mlp --device cpu --plan bf16=true",
         "steps",
-        ("--dropout 0.1", "--dropout 0.1 --option token_dropout=0.5"),
+        ("", "--option token_dropout=0.5"),
     ),
     "esn+i": Model(
         "ESN+i: inputs and readout trained",

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from esnlm.__main__ import main as esnlm
@@ -185,9 +186,8 @@ def test_steps_fill_the_budget(modules: Any) -> None:
     foretold.runs.n_predicted = found.steps
     (found,) = foretold.runs.of_steps("lstm", ["--rate=1"], 300.0, ("--a", "--b 1"))
     assert found.command.startswith("--rate=1 --a --plan")  # one
-    assert (
-        list(foretold.runs.of_steps("lstm", [], 20.0, ("--a", "--b 1"))) == []
-    )  # the second short run is ended
+    ended = foretold.runs.of_steps("lstm", [], 20.0, ("--a", "--b 1"))  # at the second short run
+    assert list(ended) == []
     with pytest.raises(ValueError, match=r"longer, got 1\.0 s for 64 steps"):
         modules.ladder_runs.steps_that_fit([2.0, 1.0], (16, 64), 60.0)
 
@@ -280,6 +280,15 @@ def test_a_network_fills_its_budget_and_a_reservoir_that_does_not_fit_has_no_fig
     rows = climbed(modules, corpus, monkeypatch, "--models", "direct", "--minutes", "0.02")
     assert rows[0]["nll_per_token"] is None
     assert "does not fit" in (corpus / "out" / "ladder.md").read_text()
+
+
+def test_a_loss_far_above_the_others_is_named_beside_the_axis(modules: Any, tmp_path: Path) -> None:
+    axis = modules.ladder_report.panels(1)[1][0]
+    modules.ladder_report._near(axis, pd.Series({"direct": 4.5, "lstm": 4.4, "unigram": 6.5}))
+    assert axis.get_ylim() == pytest.approx((4.39, 4.52))
+    assert [text.get_text() for text in axis.texts] == ["above: unigram 6.50"]
+    modules.ladder_report._near(axis, pd.Series({"lstm": 4.4, "unigram": 6.5}))
+    assert axis.get_ylim() == pytest.approx((4.3, 4.6))
 
 
 def test_peers_read_the_same_tokens(modules: Any, corpus: Path) -> None:

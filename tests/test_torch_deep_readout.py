@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from esnlm import LearnedWordFeatures, SpectralWordFeatures  # noqa: E402
+from esnlm import LearnedWordFeatures, Reservoir, SpectralWordFeatures  # noqa: E402
 from esnlm.loading import load_model  # noqa: E402
 from esnlm.storage.model_folder import ModelFormatError  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
@@ -181,6 +181,9 @@ def test_units_are_coupled_where_parameters_say_how(
     given: dict[str, Any], topology: str, radius: float
 ):
     made = network(reservoir=given).reservoir
+    alone = Reservoir(**made.get_params()).fit(n_inputs=made.n_inputs_)
+    assert (made.W_ != alone.W_).nnz == 0
+    assert made.W_.nnz == alone.W_.nnz  # the network left it as it was
     assert (made.topology, made.spectral_radius) == (topology, radius)
     assert bool(made.W_.data.any()) == (radius > 0)
 

@@ -10,8 +10,8 @@ from esnlm.readouts.base.moments import Moments
 from esnlm.utils.arrays import Array, Floats, Floats32, Ints
 from esnlm.utils.threads import one_blas_thread, tile_map
 
-# Of the variance of all units together, added to every direction's: words that are rare among the
-# rows of the matrix of products move the states of others in directions of little variance there.
+# Of the variance of all units together, added to every direction's. Sums are over more rows than
+# the matrix of products: directions that vary little in its rows seem to tell more than they can.
 _DAMPING = 2.5e-6
 _ROUNDING = 1e-6
 # A word of n rows weighs as much as n - 3 would: it takes some rows to know its mean state.

@@ -80,8 +80,8 @@ class DeepReadout(ReservoirNetwork):
     gates: bool = limited(False, Flag())  #: the newest token's gates of what is read of the state
     two_level: bool = limited(True, Flag())  #: classes first; false: one softmax over all words
     dropout: float = limited(0.1, SHARE)  #: of z, and of what each layer adds to it
-    #: Of the vectors of last tokens and pairs, each left out as a whole: of rare pairs the text is
-    #: learned by heart, and what is left out the state has to tell.
+    #: Of the vectors of last tokens and pairs, each left out as a whole in training: for several
+    #: passes over a small text, which is learned by heart otherwise.
     token_dropout: float = limited(0.0, SHARE)
 
     def __post_init__(self) -> None:

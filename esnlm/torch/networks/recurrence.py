@@ -36,9 +36,8 @@ class FrozenMatrix(nn.Module):
     def __init__(self, matrix: Any) -> None:
         super().__init__()
         kept = scipy.sparse.csr_matrix(matrix)
-        kept.eliminate_zeros()
         kept.sort_indices()
-        self.n_rows, self.is_zero = kept.shape[0], not kept.nnz
+        self.n_rows, self.is_zero = kept.shape[0], not kept.data.any()
         self.is_dense = kept.nnz >= 0.25 * kept.shape[0] * kept.shape[1]
         if self.is_dense:
             self.matrix = frozen(kept.toarray())
