@@ -2,7 +2,8 @@
 
 A budget is processor seconds of the whole process that trains: start, compilation, reading, and
 saving among them. Two rules fill it. Steps: two short runs tell the seconds of a step and those
-of the rest, and the run has as many steps as fit, its schedule ending with them. Units: sizes
+of the rest, and the run has as many steps as fit, its schedule ending with them. A run of one step
+comes first, for what only the first takes (compilation, files not in memory yet). Units: sizes
 double until one is ended by the budget, or the growth from the last to it would not fit.
 
 A run that is interrupted (Ctrl-C, SIGTERM) leaves its checkpoint and what it took so far; the next
@@ -24,8 +25,8 @@ from _measured import InterruptedRunError, OverBudgetError, Used, measured
 SIZES = (512, 1024, 2048, 4096, 8192, 16384)
 #: Share of the budget that steps are to fill: the pace of a step varies by a few in a hundred.
 FILLED = 0.97
-#: Steps of the two short runs.
-SHORT = (16, 64)
+#: Steps of the short runs; the first, of one, is not counted.
+SHORT = (1, 32, 160)
 #: Passes from which on the second of two regularisations is taken.
 REPEATED = 2.0
 
@@ -90,7 +91,7 @@ class Runs:
             if short is None:
                 return
             shorts.append(short)
-        steps = steps_that_fit([short.used.seconds for short in shorts], SHORT, budget)
+        steps = steps_that_fit([short.used.seconds for short in shorts[1:]], SHORT[1:], budget)
         if steps < 1:
             return
         passes = steps / SHORT[-1] * shorts[-1].n_tokens / self.n_predicted
