@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from benchmark_cases import BENCHMARKS, make_corpus
 
 from esnlm.__main__ import main as esnlm
 from esnlm.loading import load_model
 from esnlm.text.shards import Shards
-
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-PAIRS = [("the dog sees a cat .", "the dog see a cat ."), ("a cat runs .", "a cat run .")]
 
 
 @pytest.fixture
@@ -32,25 +30,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    rng = np.random.default_rng(0)
-    nouns, verbs = ["dog", "cat", "boy"], ["sees", "runs", "see", "run"]
-    lines = [f"the {rng.choice(nouns)} {rng.choice(verbs)} a {rng.choice(nouns)} ."] * 2
-    lines += [f"a {rng.choice(nouns)} {rng.choice(verbs)} ." for _ in range(60)]
-    text, dev = tmp_path / "train.txt", tmp_path / "dev.txt"
-    text.write_text("\n".join(lines) + "\n")
-    dev.write_text("the dog sees a cat .\na boy runs .\n")
-    given = ["--tokenizer", "word", "--sentences", "line", "--out", str(tmp_path / "train")]
-    assert esnlm(["prepare", str(text), *given]) == 0
-    given = ["--tokenizer", str(tmp_path / "train" / "tokenizer.json"), "--sentences", "line"]
-    assert esnlm(["prepare", str(dev), *given, "--out", str(tmp_path / "dev")]) == 0
-    pairs = [
-        json.dumps({"sentence_good": good, "sentence_bad": bad, "UID": "agreement",
-                    "field": "syntax", "linguistics_term": "subject_verb_agreement"})
-        for good, bad in PAIRS
-    ]  # fmt: skip
-    (tmp_path / "pairs").mkdir()
-    (tmp_path / "pairs" / "agreement.jsonl").write_text("\n".join(pairs) + "\n")
-    return tmp_path
+    return make_corpus(tmp_path)
 
 
 def launched(*arguments: str) -> dict[str, Any]:
