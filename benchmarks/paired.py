@@ -36,6 +36,10 @@ from esnlm.storage.tensor_file import Arrays, read_tensors, write_tensors
 from esnlm.text.shards import Shards
 
 _FILE = "log_probabilities.safetensors"
+_COLUMNS = (
+    "model", "measure", "by", "group", "n", "value", "lower", "upper", "less", "difference",
+    "least", "most",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -65,7 +69,7 @@ def main() -> None:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
     }
     rows = [row | about for each in judged for row in _rows(names, each)]
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows, columns=[*_COLUMNS, *about])
     write_whole(options.out / "paired.csv", table.to_csv(index=False, lineterminator="\n"))
     shown = table[table["by"].isin(["all", "phenomenon"])]
     columns = ["model", "measure", "group", "value", "difference", "least", "most"]

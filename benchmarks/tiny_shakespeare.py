@@ -9,7 +9,10 @@ those of Kneser-Ney n-grams on the same tokens. The first row is the time, train
 With ``--ngrams`` ours is a reservoir with a softmax for each last character and direct connections
 from 8 of them, three seeds; with ``--controls`` in its place states of the last character alone
 (radius 0, no leak), leaky traces of the characters (radius 0), and no n-grams. Time is processor
-time, divided by two cores. With ``--cased`` the text is as nanoGPT takes it: case kept, 65
+time, divided by two cores. With ``--network`` ours is the weighted mean of
+that model and of ``esn+mlp``, the network that reads a frozen reservoir by residual layers;
+controls are then of both: the network of the last 8 characters alone beside the first of those
+above, and leaky traces in both. With ``--cased`` the text is as nanoGPT takes it: case kept, 65
 characters, the first nine tenths to train on. Rows are added to those that are there.
 
 With ``--choose``, input scalings and spectral radii are compared first, by small reservoirs on the
@@ -30,6 +33,7 @@ from _report import options, report, row  # noqa: E402
 
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout, TokenGatedReadout  # noqa: E402
 from esnlm.datasets import load_tiny_shakespeare  # noqa: E402
+from esnlm.evaluation.interpolation import InterpolatedModel  # noqa: E402
 from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
 from esnlm.models.training import Trainer  # noqa: E402
 
@@ -43,6 +47,21 @@ CONTROLS: dict[str, dict[str, Any]] = {
     "leaky traces, radius 0": {"radius": 0.0},
     "no n-grams": {"direct": 1},
 }
+#: `esn+mlp` on the same characters, its training, and its share of the mean: chosen there too.
+NETWORK: dict[str, Any] = {
+    "n_features": 0, "n_pairs": 0, "two_level": False, "n_direct": 8, "attention": 0,
+    "dropout": 0.2,
+}  # fmt: skip
+NETWORK_PLAN: dict[str, Any] = {
+    "batching": "streams", "batch_size": 64, "length": 64, "epochs": 6, "learning_rate": 4e-3,
+    "bf16": True, "score_every": 0,
+}  # fmt: skip
+#: Of the network, beside those of the same names.
+NETWORK_CONTROLS: dict[str, dict[str, Any]] = {
+    "last character alone": {"state": False},
+    "leaky traces, radius 0": {"radius": 0.0},
+}
+SHARE = 0.35
 SCALINGS = (0.5, 1.0, 2.0, 4.0)
 RADII = (0.7, 0.8, 0.9, 0.97)
 FEW_UNITS = 1000
@@ -63,7 +82,11 @@ def main() -> None:
         ngrams=False,
         cased=False,
         controls=False,
+        network=False,
     )
+    if args.network:
+        measure_network(args)
+        return
     if args.ngrams or args.controls:
         measure_ngrams(args)
         return
@@ -90,13 +113,70 @@ def main() -> None:
     report("tiny_shakespeare", rows)
 
 
+def as_nanogpt(args: argparse.Namespace) -> tuple[str, str, str, Any]:
+    """Training and test text, what they are called, and the loss that is aimed at."""
+    text = "".join(load_tiny_shakespeare(args.text, lower=not args.cased).values())
+    cut = int(0.9 * len(text))
+    kind = "case kept, as nanoGPT" if args.cased else "lower case"
+    return text[:cut], text[cut:], kind, 1.47 if args.cased else ""
+
+
+def measure_network(args: argparse.Namespace) -> None:
+    """The joint model and the network, each and their mean: rows as they come."""
+    train, test, kind, goal = as_nanogpt(args)
+    runs: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("reservoirs", {"seed": seed}, {"seed": seed}) for seed in range(3)
+    ]
+    if args.controls:
+        runs = [(name, CONTROLS[name], changes) for name, changes in NETWORK_CONTROLS.items()]
+    for name, of_joint, of_network in runs:
+        start = time.process_time()
+        settings = NGRAMS | TRACES | {"seed": 0} | of_joint
+        joint = joint_model(**settings)
+        Trainer(joint, joint.read([train])).run()
+        network = network_model(joint, train, **{"seed": 0} | of_network)
+        both = InterpolatedModel(network, joint, SHARE)
+        losses = [-model.score([test]) for model in (network, both)]
+        minutes = (time.process_time() - start) / 120
+        of = f"{kind}: {name}, esn+mlp, seed {settings['seed']}"
+        made = [
+            row("test cross-entropy", f"{of}: alone", losses[0], unit="nats a character"),
+            row("test cross-entropy", f"{of}: {SHARE} of it, the rest joint", losses[1],
+                unit="nats a character"),
+            row("processor minutes / 2", of, minutes, unit="minutes"),
+        ]  # fmt: skip
+        if goal and not args.controls:
+            made[1] |= {"target": f"<= {goal}", "met": losses[1] <= goal}
+            made[2] |= {"target": "<= 10", "met": minutes <= 10}
+        report("tiny_shakespeare", made, merge=True)
+
+
+def network_model(
+    joint: LanguageModel, text: str, seed: int, radius: float = 0.9, state: bool = True
+) -> Any:
+    """``esn+mlp``, trained on one thread to predict the characters that the joint model knows."""
+    import torch
+
+    from esnlm.torch.language_model import TorchLanguageModel
+    from esnlm.torch.networks.deep_readout import DeepReadout
+    from esnlm.torch.training.plan import Plan
+    from esnlm.torch.training.trainer import NetworkTrainer
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    reservoir = {
+        "n_units": 500, "degree": 16, "topology": "offsets", "spectral_radius": radius,
+        "input_scaling": TRACES["scaling"], "leak_rate": TRACES["leak"], "random_state": seed,
+    }  # fmt: skip
+    network = DeepReadout(joint.n_tokens_, reservoir=reservoir, state=state, **NETWORK)
+    plan = Plan(**DeepReadout.RECIPE | NETWORK_PLAN, seed=seed)
+    NetworkTrainer(network, joint.tokenize([text]), None, plan).run()
+    return TorchLanguageModel(network, joint.tokenizer_, reset="never")
+
+
 def measure_ngrams(args: argparse.Namespace) -> None:
     """The joint model, its controls and Kneser-Ney on one text: rows as they come."""
-    text = "".join(load_tiny_shakespeare(args.text, lower=not args.cased).values())
-    cut = int(0.9 * len(text))  # nanoGPT's
-    train, test = text[:cut], text[cut:]
-    kind = "case kept, as nanoGPT" if args.cased else "lower case"
-    goal: Any = 1.47 if args.cased else ""
+    train, test, kind, goal = as_nanogpt(args)
     runs = [("joint", {"seed": seed}) for seed in range(3)]
     if args.controls:
         runs = list(CONTROLS.items())

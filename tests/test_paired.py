@@ -75,6 +75,17 @@ def test_a_model_less_itself_is_zero(
     assert (again[["difference", "least", "most"]] == 0).all(axis=None)
 
 
+def test_a_model_alone_has_values(
+    paired: Any,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert esnlm(["ngram", str(corpus / "train"), "--out", str(corpus / "kn")]) == 0
+    table = run(paired, corpus, monkeypatch, f"one={corpus / 'kn'}")
+    assert (table["lower"] < table["upper"]).any()
+    assert table[["less", "difference", "least", "most"]].isna().all(axis=None)
+
+
 @pytest.mark.parametrize("models", [["one"], ["=folder"], ["one=a", "one=b"]])
 def test_models_are_named_and_names_differ(
     paired: Any,
