@@ -79,7 +79,7 @@ def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
             label = f"_{name}" if place else name
             band(axis, line, "processor_minutes", column, label=label, **style(number))
         if column == "nll_per_token":
-            _near(axis, here.groupby("model")[column].min())
+            _near(axis, here.set_index("model")[column])
         axis.set_xscale("log")
         axis.set_xlabel("processor minutes of training")
         axis.set_ylabel(says)
@@ -87,11 +87,15 @@ def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
 
 
 def _near(axis: Any, losses: pd.Series) -> None:
-    """Leave losses a nat above the least out of the axis, which they would flatten; name them."""
-    far = losses[losses > losses.min() + 1]
+    """Leave losses a nat above the least out of the axis, which they would flatten.
+
+    ``losses`` are those of rows, by model; models with none on the axis are named there.
+    """
+    low = losses.min()
+    least, high = losses.groupby(level=0).min(), losses[losses <= low + 1].max()
+    far = least[least > low + 1]
     if far.empty:
         return
-    low, high = losses.min(), losses.drop(far.index).max()
     spread = (high - low) or 1.0
     axis.set_ylim(low - 0.1 * spread, high + 0.2 * spread)
     named = ", ".join(f"{name} {loss:.2f}" for name, loss in far.items())

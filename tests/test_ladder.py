@@ -270,6 +270,9 @@ def test_a_loss_far_above_the_others_is_named_beside_the_axis(modules: Any, tmp_
     assert [text.get_text() for text in axis.texts] == ["above: unigram 6.50"]
     modules.ladder_report._near(axis, pd.Series({"lstm": 4.4, "unigram": 6.5}))
     assert axis.get_ylim() == pytest.approx((4.3, 4.6))
+    rows = pd.Series([4.5, 4.4, 4.8, 6.5], index=["lstm", "direct", "lstm", "unigram"])
+    modules.ladder_report._near(axis, rows)  # all rows of a model that is on the axis
+    assert axis.get_ylim() == pytest.approx((4.36, 4.88))
 
 
 def test_peers_read_the_same_tokens(modules: Any, corpus: Path) -> None:
