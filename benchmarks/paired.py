@@ -47,15 +47,22 @@ def main() -> None:
     pairs = read_pairs(options.blimp)
     kept = options.out / "scores"
     kept.mkdir(parents=True, exist_ok=True)
+    shards = Shards(options.train), Shards(options.held_out)
+    n_scores = (shards[1].n_tokens - len(shards[1]), len(pairs))
     scored = []
     for name, folder in options.models:
         if not (kept / name).exists():
-            found = _scores(folder, options.held_out, pairs)
+            scores = _scores(folder, options.held_out, pairs)
             with folder_aside(kept / name) as made:
-                write_tensors(made / _FILE, found)
+                write_tensors(made / _FILE, scores)
         scored.append(read_tensors(kept / name / _FILE))
+        found = tuple(len(scored[-1][part]) for part in ("tokens", "good"))
+        if found != n_scores:
+            raise SystemExit(
+                f"{kept / name} must hold scores of {n_scores[0]} tokens and {n_scores[1]} pairs,"
+                f" got {found[0]} and {found[1]}: remove it to score the model anew"
+            )
     how: dict[str, Any] = {"n_resamples": options.resamples, "random_state": 0}
-    shards = Shards(options.train), Shards(options.held_out)
     credit = [PairScores(each["good"], each["bad"], True, "sum").credit for each in scored]
     judged = (
         judged_tokens(*shards, [each["tokens"] for each in scored], **how),

@@ -9,11 +9,11 @@ those of Kneser-Ney n-grams on the same tokens. The first row is the time, train
 With ``--ngrams`` ours is a reservoir with a softmax for each last character and direct connections
 from 8 of them, three seeds; with ``--controls`` in its place states of the last character alone
 (radius 0, no leak), leaky traces of the characters (radius 0), and no n-grams. Time is processor
-time, divided by two cores. With ``--network`` ours is the weighted mean of
-that model and of ``esn+mlp``, the network that reads a frozen reservoir by residual layers;
-controls are then of both: the network of the last 8 characters alone beside the first of those
-above, and leaky traces in both. With ``--cased`` the text is as nanoGPT takes it: case kept, 65
-characters, the first nine tenths to train on. Rows are added to those that are there.
+time, divided by two cores. With ``--network`` ours is the weighted mean of that model and of
+``esn+mlp``, the network that reads a frozen reservoir by residual layers; controls are then of
+both: the network of the last 8 characters alone beside the first of those above, and leaky traces
+in both. With ``--cased`` the text is as nanoGPT takes it: case kept, 65 characters, the first nine
+tenths to train on. Rows are added to those that are there.
 
 With ``--choose``, input scalings and spectral radii are compared first, by small reservoirs on the
 last tenth of the training text: a row each in `tiny_shakespeare_choice.csv`, and the best is used.
@@ -134,7 +134,8 @@ def measure_network(args: argparse.Namespace) -> None:
         settings = NGRAMS | TRACES | {"seed": 0} | of_joint
         joint = joint_model(**settings)
         Trainer(joint, joint.read([train])).run()
-        network = network_model(joint, train, **{"seed": 0} | of_network)
+        settings_of_network = {"seed": 0, "radius": TRACES["radius"], "state": True} | of_network
+        network = network_model(joint, train, **settings_of_network)
         both = InterpolatedModel(network, joint, SHARE)
         losses = [-model.score([test]) for model in (network, both)]
         minutes = (time.process_time() - start) / 120
@@ -151,9 +152,7 @@ def measure_network(args: argparse.Namespace) -> None:
         report("tiny_shakespeare", made, merge=True)
 
 
-def network_model(
-    joint: LanguageModel, text: str, seed: int, radius: float = 0.9, state: bool = True
-) -> Any:
+def network_model(joint: LanguageModel, text: str, seed: int, radius: float, state: bool) -> Any:
     """``esn+mlp``, trained on one thread to predict the characters that the joint model knows."""
     import torch
 

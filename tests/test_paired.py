@@ -86,6 +86,20 @@ def test_a_model_alone_has_values(
     assert table[["less", "difference", "least", "most"]].isna().all(axis=None)
 
 
+def test_kept_scores_of_another_text_are_refused(
+    paired: Any,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert esnlm(["ngram", str(corpus / "train"), "--out", str(corpus / "kn")]) == 0
+    run(paired, corpus, monkeypatch, f"one={corpus / 'kn'}")
+    (corpus / "dev").rename(corpus / "other")
+    (corpus / "train").rename(corpus / "dev")
+    (corpus / "other").rename(corpus / "train")
+    with pytest.raises(SystemExit, match=r"must hold scores of .* got .*: remove it"):
+        run(paired, corpus, monkeypatch, f"one={corpus / 'kn'}")
+
+
 @pytest.mark.parametrize("models", [["one"], ["=folder"], ["one=a", "one=b"]])
 def test_models_are_named_and_names_differ(
     paired: Any,
