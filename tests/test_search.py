@@ -1,6 +1,7 @@
 """Search of settings: its spaces, its trials, what resumes, what it refuses, what mattered."""
 
 import csv
+import gc
 import itertools
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -397,6 +399,26 @@ def test_a_search_that_is_killed_again_and_again_ends_as_one_that_was_not():
     assert done == 0
     assert rows_of("out") == rows_of("whole")
     assert Path("out/best.toml").read_text() == Path("whole/best.toml").read_text()
+
+
+def test_models_of_trials_that_ended_are_gone_before_the_next():
+    class Model:
+        def __init__(self) -> None:
+            self.itself = self
+
+    made: list[weakref.ref[Model]] = []
+
+    def evaluate(settings: Mapping[str, Any], report: Any) -> float:
+        assert all(model() is None for model in made)
+        made.append(weakref.ref(Model()))
+        return quadratic(settings, report)
+
+    gc.disable()
+    try:
+        list(a_search("out", SearchPlan()).run(evaluate, 6, None))
+    finally:
+        gc.enable()
+    assert len(made) == 6
 
 
 def test_trials_that_fail_are_rows_and_the_search_goes_on(capsys):

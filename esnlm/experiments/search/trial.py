@@ -64,7 +64,11 @@ def tried(
         if reports := pruner != "none":
             study.add_trials(ended)
         study.enqueue_trial(dict(asked))
-        study.optimize(lambda trial: _measured(evaluate, space, trial, reports), n_trials=1)
+        study.optimize(
+            lambda trial: _measured(evaluate, space, trial, reports),
+            n_trials=1,
+            gc_after_trial=True,  # a model is large, and its memory is the next one's
+        )
         return study.trials[-1]
 
 
