@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,6 +170,25 @@ def test_units_of_words_are_not_coupled_by_default(given: dict, n_tokens: int, w
     options, _, _ = settled(ReservoirOptions(**given), ReadoutOptions(), None, n_tokens)
     reservoir = make_reservoir(options, 0)
     assert (reservoir.topology, reservoir.spectral_radius) == wanted
+
+
+@pytest.mark.parametrize(
+    ("leak_rate", "readout", "wanted"),
+    [
+        (None, {}, (8, 100.0, ("uniform", 0.0, 1.0))),
+        (0.5, {"alpha": 3.0}, (8, 3.0, 0.5)),
+        (None, {"option": (("alpha", 7.0), ("n_direct", 5))}, (5, 7.0, ("uniform", 0.0, 1.0))),
+        (None, {"direct": 0}, (0, 1.0, 1.0)),
+    ],
+)
+def test_characters_beside_ngrams_have_defaults_of_their_own(
+    leak_rate: Any, readout: dict, wanted: tuple
+):
+    chosen = ReadoutOptions(readout="gated", **readout)
+    parts = settled(ReservoirOptions(leak_rate=leak_rate), chosen, None, 60)
+    made, fitted = make_reservoir(parts[0], 0), make_readout(parts[1], 0)
+    assert (fitted.n_direct, fitted.alpha, made.leak_rate) == wanted
+    assert (made.topology, made.spectral_radius) == ("offsets", 0.97)
 
 
 def test_short_texts_have_a_larger_penalty(capsys):

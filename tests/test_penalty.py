@@ -97,6 +97,21 @@ def test_train_chooses_the_penalty_and_compares_with_ngrams(
     assert LanguageModel.load(tmp_path / "m").readout_.alpha == chosen
 
 
+@pytest.mark.parametrize("readout", ["lowrank", "softmax"])
+def test_a_text_that_trials_read_in_part_keeps_the_readouts_penalty(
+    readout: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kind = {"lowrank": LowRankReadout, "softmax": SoftmaxReadout}[readout]
+    n_tokens = len(overfitting().read(TEXT).tokens)
+    for longest, is_tried in ((n_tokens, True), (n_tokens - 1, False)):
+        monkeypatch.setattr("esnlm.commands.train._TRIED_TOKENS", {kind.__name__: longest})
+        assert train(tmp_path, "--readout", readout, "--overwrite") == 0
+        assert ("by the held-out text" in capsys.readouterr().err) == is_tried
+
+
 def test_held_out_text_chooses_the_penalty_of_ridge(tmp_path: Path) -> None:
     assert train(tmp_path, "--readout", "ridge") == 0
     given = ["--units", "50", "--out", str(tmp_path / "without"), "--readout", "ridge"]

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from esnlm.text.corpus import TokenStream
     from esnlm.text.tokenizers import Tokenizer
 
-# Readouts whose penalty held-out text chooses in trials, for texts of at most so many tokens: in
-# longer ones the readout's own hardly matters, and trials would cost more than training.
-_PENALISED, _TRIED_TOKENS = ("SoftmaxReadout", "LowRankReadout"), 1 << 20
 # Tokens of a text so short that the low-rank readout's own penalty is too weak, and one for it.
 _SHORT, _PENALTY_OF_SHORT = 1 << 18, 100.0
+# Readouts whose penalty held-out text chooses in trials, for texts of at most so many tokens: of
+# longer ones trials read a part, and fewer tokens want a larger penalty (reports/search).
+_TRIED_TOKENS = {"SoftmaxReadout": 1 << 20, "LowRankReadout": _SHORT}
 
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:
@@ -224,10 +224,10 @@ def settle_penalty(
     options: TrainOptions,
 ) -> None:
     """Set the penalty, where it is left open: by the length of the text, or by held-out text."""
-    kind = type(model.readout).__name__
     if not penalty_by_length(model, len(stream.tokens), options):
         return
-    if held is not None and kind in _PENALISED and len(stream.tokens) <= _TRIED_TOKENS:
+    most = _TRIED_TOKENS.get(type(model.readout).__name__, -1)
+    if held is not None and len(stream.tokens) <= most:
         from esnlm.models.penalty import chosen_penalty
 
         losses = chosen_penalty(model, stream, held, options.seed, verbose=True)

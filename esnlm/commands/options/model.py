@@ -15,7 +15,8 @@ from esnlm.readouts.registry import BY_OPTION
 _WORDS, _MANY_WORDS = 100, 5000
 _FEATURES, _DIRECT, _PAIRS = 128, 3, 1 << 17
 _DIRECT_OF_GATED = 8
-_LEAK_RATE_OF_WORDS = ("uniform", 0.0, 1.0)
+_ALPHA_OF_GATED = 100.0  # with n-grams (reports/search)
+_LEAK_RATES = ("uniform", 0.0, 1.0)
 # On words leak rates remember all that a coupled reservoir does (reports/controls).
 _NO_COUPLING: dict[str, Any] = {"topology": "diagonal", "spectral_radius": 0.0}
 # Readouts name the same thing differently: option -> parameters, the first that there is.
@@ -61,8 +62,8 @@ class ReservoirOptions(WeightOptions):
     degree: Annotated[int | None, integer("D")] = None
     """Connections into a unit (default: 32)."""
     leak_rate: LeakRate = None
-    """A number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1; of lowrank,
-    and from 5000 words on of all, uniform:0:1)."""
+    """A number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA (default: 1; of lowrank and
+    gated, and from 5000 words on of all, uniform:0:1)."""
     input_degree: Annotated[int | None, integer("K")] = None
     """Units that an input drives (default: all of them)."""
 
@@ -83,7 +84,7 @@ class ReadoutOptions:
     """Last tokens that a lowrank or gated readout also reads directly, past the reservoir (default:
     3, of gated 8; 0 for lowrank with fewer than 100 tokens)."""
     alpha: Annotated[float | None, real("A")] = None
-    """Weight penalty (default: the readout's)."""
+    """Weight penalty (default: the readout's; of gated 100)."""
     passes: Annotated[int | None, integer("P")] = None
     """Passes over the text, of incremental readouts."""
     experts: Annotated[int | None, integer("K")] = None
@@ -109,9 +110,10 @@ def settled(
 
     Where an option gives a radius, a topology, a degree or leak rates, units are coupled.
     """
-    if readout.readout == "gated" and readout.direct is None:
-        direct = dict(readout.option).get("n_direct", _DIRECT_OF_GATED)
-        readout = replace(readout, direct=direct)
+    if readout.readout == "gated":
+        readout = _gated(readout)
+        if readout.direct and reservoir.leak_rate is None:
+            reservoir = replace(reservoir, leak_rate=_LEAK_RATES)
     low_rank = readout.readout == "lowrank" or (readout.readout is None and n_tokens >= _WORDS)
     readout = replace(readout, readout=readout.readout or ("lowrank" if low_rank else "ridge"))
     if n_tokens < (_WORDS if low_rank else _MANY_WORDS):
@@ -119,7 +121,7 @@ def settled(
     if reservoir.leak_rate is None:
         coupling = reservoir.topology, reservoir.spectral_radius, reservoir.degree
         uncoupled = _NO_COUPLING if coupling == (None, None, None) else {}
-        reservoir = replace(reservoir, leak_rate=_LEAK_RATE_OF_WORDS, **uncoupled)
+        reservoir = replace(reservoir, leak_rate=_LEAK_RATES, **uncoupled)
     if readout.readout == "ridge":
         readout = replace(readout, readout="factored", factors="ridge")
     elif low_rank and readout.direct is None:
@@ -128,6 +130,16 @@ def settled(
         readout = replace(readout, direct=direct, option=(*more, *readout.option))
     spectral = "spectral", min(_FEATURES, n_tokens)
     return reservoir, readout, spectral if features is None else features
+
+
+def _gated(readout: ReadoutOptions) -> ReadoutOptions:
+    """A gated readout reads n-grams, and has the penalty that suits them, unless told otherwise."""
+    more = dict(readout.option)
+    if readout.direct is None:
+        readout = replace(readout, direct=more.get("n_direct", _DIRECT_OF_GATED))
+    if readout.direct and readout.alpha is None:
+        readout = replace(readout, alpha=more.get("alpha", _ALPHA_OF_GATED))
+    return readout
 
 
 def make_readout(options: ReadoutOptions, seed: int) -> Any:

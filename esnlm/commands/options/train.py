@@ -68,9 +68,9 @@ class TrainOptions:
     overwrite: bool = False
     """Replace a model or checkpoints that are there."""
     held_out: HeldOut = ()
-    """Text to choose penalties by (of ridge, and for up to a million tokens of softmax and lowrank
-    readouts; not of softmax within a factored one) and stops (of mixtures and softmax), to score
-    along the way, and to compare with n-grams."""
+    """Text to choose penalties by (of ridge, of softmax for up to a million tokens, and of lowrank
+    for up to 262 144; not of softmax within a factored one) and stops (of mixtures and softmax), to
+    score along the way, and to compare with n-grams."""
     features: Features = None
     """Dimensions of word features that drive the reservoir, learned by gradient, with spectral:
     from bigram counts, or with learned: from these on by the gradient of a lowrank readout;

@@ -90,7 +90,7 @@ def plot_importances(
 ) -> None:
     """Draw bars of the importances, and for the first five the loss of each trial by its value.
 
-    Losses above `_edge` are drawn there.
+    Losses above `_edge` are drawn there, as triangles.
     """
     done = _complete(trials)
     shown = [row["parameter"] for row in rows[:_PANELS]]
@@ -101,6 +101,8 @@ def plot_importances(
     bars.set_title(f"importance, {len(done)} complete trials", loc="left")
     losses = np.array([trial.value for trial in done], dtype=float)
     high = _edge(done)
+    if losses.max() > high and axes:
+        axes[0].set_title("triangles: larger losses", loc="left")
     best = done[int(np.argmin(losses))]
     for axis, name in zip(axes, shown, strict=True):
         having = [trial for trial in done if name in trial.params]
@@ -116,9 +118,11 @@ def plot_importances(
             axis.set_xscale("log")
             axis.set_xlim(entry.low / 1.2, entry.high * 1.2)
             axis.xaxis.set_minor_formatter(NullFormatter())
-        x = [place.get(value, value) for value in values]
-        y = [min(float(trial.value or 0.0), high) for trial in having]
-        axis.plot(x, y, "o", color=GREY, alpha=0.5, markersize=4, linestyle="none")
+        x = np.array([place.get(value, value) for value in values])
+        y = np.array([trial.value for trial in having], dtype=float)
+        for shape, among in (("o", y <= high), ("^", y > high)):
+            y_shown = np.minimum(y, high)[among]
+            axis.plot(x[among], y_shown, shape, color=GREY, alpha=0.5, markersize=4)
         if name in best.params:
             value = place.get(best.params[name], best.params[name])
             axis.plot([value], [losses.min()], "D", color=ORANGE, markersize=7)
