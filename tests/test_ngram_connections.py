@@ -325,15 +325,18 @@ def test_counts_do_not_depend_on_how_rows_come():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"windows": np.array([3, 2])}, "windows must rise within"),
-        ({"windows": np.array([0, 10**6])}, r"windows must rise within \[0, 16464\)"),
+        ({"windows": np.array([[0, 3], [0, 2]])}, "windows must rise within"),
+        ({"windows": np.array([[0, 0], [0, 10**6]])}, r"windows must rise within \[0, 16464\)"),
+        ({"windows": np.array([[0, 0], [1, 0]])}, r"windows must rise within \[0, 16464\)"),
+        ({"windows": np.array([[2**31, 0], [0, 0]])}, "windows must rise within"),
+        ({"windows": np.array([3, 9])}, "windows must have"),
         ({"times": np.array([1, 0])}, r"times must lie in \[1, 2\^31\), got 0 to 1"),
         ({"times": np.array([1])}, "times must have shape"),
-        ({"windows": np.array([0.5, 1])}, "windows must be integers"),
+        ({"windows": np.array([[0, 0.5], [0, 1]])}, "windows must be integers"),
     ],
 )
 def test_damaged_counts_are_refused(change, message):
-    arrays = {"windows": np.array([3, 9]), "times": np.array([1, 2])}
+    arrays = {"windows": np.array([[0, 3], [0, 9]]), "times": np.array([1, 2])}
     with pytest.raises(ValueError, match=message):
         WindowCounts(3, V, V).load_state_dict(arrays | change)
 
@@ -355,6 +358,18 @@ def test_columns_that_are_no_tokens_are_refused(tokens):
     readout = language_model().fit([tokens[:2000]]).readout_
     with pytest.raises(ValueError, match=r"whole numbers from -1 \(none\) to 5"):
         readout.predict_proba(np.full((2, 24), 0.5))
+
+
+def test_windows_of_many_symbols_are_saved(tmp_path):
+    tokens = np.random.default_rng(0).integers(90, size=3000)
+    readout = TokenGatedReadout(n_direct=8)
+    model = LanguageModel(Reservoir(10, random_state=0), readout, n_tokens=90, reset="never")
+    model.fit([tokens[:2000]]).save(tmp_path / "model")
+    windows = model.readout_.ngrams_.counted.windows
+    assert windows.max() > 1 << 53
+    loaded = LanguageModel.load(tmp_path / "model")
+    assert np.array_equal(loaded.readout_.ngrams_.counted.windows, windows)
+    assert loaded.score([tokens[2000:]]) == model.score([tokens[2000:]])
 
 
 def test_a_folder_without_counts_is_refused(tokens):

@@ -16,6 +16,7 @@ from esnlm.utils.state_dict import Stateful, saved
 N_PARTS = 8
 # Rows that wait are merged when they are more than this, and than this part of what is counted.
 _WAITING, _WAITING_SHARE = 1 << 20, 4
+_HALF = 1 << 32
 
 
 class NgramTables(NamedTuple):
@@ -65,7 +66,7 @@ class WindowCounts(Stateful):
     ([1, 2], 3)
     """
 
-    _saved = saved("windows", "times")
+    _saved = saved("times", windows="halves")
 
     def __init__(self, n_last: int, n_tokens: int, n_classes: int) -> None:
         self.n_last, self.n_tokens, self.n_classes = n_last, n_tokens, n_classes
@@ -91,6 +92,15 @@ class WindowCounts(Stateful):
     @windows.setter
     def windows(self, windows: Ints64) -> None:
         self._windows, self._waiting, self._n_waiting = windows, [], 0
+
+    @property
+    def halves(self) -> Array:
+        """High and low 32 bits of the windows (n, 2): files hold no integers past 2^53."""
+        return np.stack(np.divmod(self.windows, _HALF), axis=1).astype(np.uint32)
+
+    @halves.setter
+    def halves(self, halves: Array) -> None:
+        self.windows = _whole(halves)
 
     @property
     def times(self) -> Ints:
@@ -144,9 +154,9 @@ class WindowCounts(Stateful):
         self.times = np.bincount(places, both, len(self._windows))
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        check_arrays(arrays, {"windows": "i W", "times": "i W"})
+        check_arrays(arrays, {"windows": "i W H", "times": "i W"}, H=2)
         if "windows" in arrays:
-            windows, times = arrays["windows"], arrays["times"]
+            windows, times = _whole(arrays["windows"]), arrays["times"]
             most = self.n_classes * N_PARTS * (self.n_tokens + 1) ** self.n_last
             rising = (windows[1:] > windows[:-1]).all()
             if len(windows) and not (rising and windows[0] >= 0 and windows[-1] < most):
@@ -154,6 +164,12 @@ class WindowCounts(Stateful):
             if len(times) and not 0 < times.min() <= times.max() < 1 << 31:
                 raise ValueError(f"times must lie in [1, 2^31), got {times.min()} to {times.max()}")
         return arrays
+
+
+def _whole(halves: Array) -> Ints64:
+    """Numbers (n,) from their high and low 32 bits (n, 2)."""
+    high, low = halves.astype(np.int64).T
+    return high * _HALF + low
 
 
 def tables_of(counted: WindowCounts) -> NgramTables:
