@@ -62,6 +62,8 @@ def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
     corpora = list(dict.fromkeys(found["corpus"]))
     known = [name for name in models if name in set(found["model"])]
     figure, axes = panels(2 * len(corpora))
+    for number, name in enumerate(known):  # the legend, of models of any panel
+        axes[0].plot([], [], label=name, **style(number))
     for place, (column, times, says) in enumerate(
         (column, times, f"{corpus}: {says}")
         for corpus in corpora
@@ -76,8 +78,7 @@ def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
             if line.empty:
                 continue
             line = line.assign(**{column: line[column].astype(float) * times})
-            label = f"_{name}" if place else name
-            band(axis, line, "processor_minutes", column, label=label, **style(number))
+            band(axis, line, "processor_minutes", column, label=f"_{name}", **style(number))
         if column == "nll_per_token":
             _near(axis, here.set_index("model")[column])
         axis.set_xscale("log")
