@@ -275,6 +275,20 @@ def test_a_loss_far_above_the_others_is_named_beside_the_axis(modules: Any, tmp_
     assert axis.get_ylim() == pytest.approx((4.36, 4.88))
 
 
+def test_the_legend_names_models_that_a_later_corpus_alone_has(
+    modules: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        modules.ladder_report, "save", lambda *a, legend_of, **_: drawn.append(legend_of)
+    )
+    one = {"processor_minutes": 5.0, "nll_per_token": 4.4, "blimp": 0.6}
+    pairs = ("first", "lstm"), ("second", "lstm"), ("second", "gpt2")
+    rows = [{"corpus": corpus, "model": model, **one} for corpus, model in pairs]
+    modules.ladder_report.plot(rows, ["gpt2", "lstm", "direct"], tmp_path / "x.png")
+    assert drawn[0].get_legend_handles_labels()[1] == ["gpt2", "lstm"]
+
+
 def test_peers_read_the_same_tokens(modules: Any, corpus: Path) -> None:
     peers = modules.ladder_peers
     text = peers._sentences(corpus / "dev", corpus)

@@ -64,7 +64,8 @@ class CorpusOptions(LayoutOptions):
     """Lower-case the text."""
     documents: Documents = None
     reset: Annotated[Any, Parameter(choices=("sentence", "document", "never"))] = None
-    """Where the state returns to zero (default: never for characters, else sentence)."""
+    """Where the state returns to zero (default: never for characters of text, else sentence; shards
+    hold sentences)."""
 
     def settled(self, names: Sequence[str]) -> Self:
         """The options with ``reset`` chosen; refuse those that shards leave no choice about."""

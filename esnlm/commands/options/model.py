@@ -106,7 +106,7 @@ def make_reservoir(options: ReservoirOptions, seed: int) -> Any:
 def settled(
     reservoir: ReservoirOptions, readout: ReadoutOptions, features: Any, n_tokens: int
 ) -> tuple[ReservoirOptions, ReadoutOptions, Any]:
-    """Readout, features, leak rates and coupling by the size of the vocabulary.
+    """Readout, features, leak rates and coupling by the size of the vocabulary; what gated has.
 
     Where an option gives a radius, a topology, a degree or leak rates, units are coupled.
     """
