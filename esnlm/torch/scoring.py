@@ -12,8 +12,8 @@ from esnlm.torch.device import half_precision, on_device
 from esnlm.torch.networks.network import Network
 from esnlm.utils.arrays import Array, Floats, Ints64
 
-#: Values of hidden vectors in memory at once, by the kind of device.
-_HIDDEN_VALUES = {"cpu": 1 << 24, "cuda": 1 << 28}
+#: Values of hidden vectors at once, by the kind of device; on a CPU as many as its cache holds.
+_HIDDEN_VALUES = {"cpu": 1 << 20, "cuda": 1 << 28}
 _LONGEST = 4096
 
 
