@@ -191,6 +191,25 @@ def test_characters_beside_ngrams_have_defaults_of_their_own(
     assert (made.topology, made.spectral_radius) == ("offsets", 0.97)
 
 
+@pytest.mark.parametrize(
+    ("readout", "characters", "wanted"),
+    [({}, True, "TokenGatedReadout"), ({"readout": "ridge"}, True, "RidgeReadout"),
+     ({}, False, "RidgeReadout")],
+)  # fmt: skip
+def test_characters_are_read_beside_their_ngrams_by_default(
+    readout: dict, characters: bool, wanted: str
+):
+    parts = settled(ReservoirOptions(), ReadoutOptions(**readout), None, 60, characters=characters)
+    made = make_readout(parts[1], 0)
+    assert type(made).__name__ == wanted
+    assert getattr(made, "n_direct", 0) == (8 if wanted == "TokenGatedReadout" else 0)
+
+
+def test_training_on_characters_takes_that_default(capsys):
+    trained("--tokenizer", "char")
+    assert type(LanguageModel.load("model").readout_).__name__ == "TokenGatedReadout"
+
+
 def test_short_texts_have_a_larger_penalty(capsys):
     words = [f"w{k}" for k in range(120)]
     Path("text").write_text("\n".join(" ".join(words[k:] + words[:k]) for k in range(20)))

@@ -252,7 +252,9 @@ def planned(
         options = model.ReservoirOptions(
             n_units=size, degree=count, leak_rate=leak_rate(leak), **given(grid.weights)
         )
-        _, readout, features = model.settled(options, grid.readout, kind, len(tokenizer))
+        _, readout, features = model.settled(
+            options, grid.readout, kind, len(tokenizer), characters=tokenizer.has_characters
+        )
         inputs = grid.input_degree
         if inputs in (None, "degree", "all"):
             dense = inputs == "all" or (inputs is None and features and features[1])

@@ -200,7 +200,11 @@ def make_model(
 
     seed = options.seed
     reservoir, readout, features = settled(
-        options.reservoir, options.readout, options.features, n_tokens
+        options.reservoir,
+        options.readout,
+        options.features,
+        n_tokens,
+        characters=tokenizer is not None and tokenizer.has_characters,
     )
     parts = make_reservoir(reservoir, seed), make_readout(readout, seed), tokenizer
     words = make_features(features, seed)

@@ -232,9 +232,14 @@ class Tokenizer:
         return splitter.get("pattern") == {"Regex": _WORD_OR_MARK}
 
     @property
+    def has_characters(self) -> bool:
+        """Whether every character is a token."""
+        return self._characters is not None
+
+    @property
     def has_words(self) -> bool:
         """Whether tokens are words or marks, never parts of words."""
-        return self._layout["model"].get("type") == "WordLevel" and self._characters is None
+        return self._layout["model"].get("type") == "WordLevel" and not self.has_characters
 
     def to_json(self) -> str:
         """The standard ``tokenizer.json``."""

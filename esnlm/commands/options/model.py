@@ -74,9 +74,9 @@ class ReadoutOptions:
 
     readout: Annotated[str | None, Parameter(choices=tuple(BY_OPTION))] = None
     """Least squares, softmax, mixture of experts, words by classes, classes and words on the
-    directions that tell most, or a softmax for each last token with its n-grams, for characters
-    (default: lowrank; ridge for fewer than 100 tokens). From 5000 words on ridge is by classes
-    too: factored with --factors ridge."""
+    directions that tell most, or a softmax for each last token with its n-grams (default: lowrank;
+    of characters gated; else ridge for fewer than 100 tokens). From 5000 words on ridge is by
+    classes too: factored with --factors ridge."""
     factors: Literal["ridge", "softmax", "moe"] | None = None
     """Of the factored readout: classes and words by least squares or softmax, or a mixture of
     experts for classes and softmax for words (default: softmax)."""
@@ -104,12 +104,20 @@ def make_reservoir(options: ReservoirOptions, seed: int) -> Any:
 
 
 def settled(
-    reservoir: ReservoirOptions, readout: ReadoutOptions, features: Any, n_tokens: int
+    reservoir: ReservoirOptions,
+    readout: ReadoutOptions,
+    features: Any,
+    n_tokens: int,
+    *,
+    characters: bool = False,
 ) -> tuple[ReservoirOptions, ReadoutOptions, Any]:
     """Readout, features, leak rates and coupling by the size of the vocabulary; what gated has.
 
-    Where an option gives a radius, a topology, a degree or leak rates, units are coupled.
+    ``characters``: whether tokens are characters, for which gated is the default. Where an option
+    gives a radius, a topology, a degree or leak rates, units are coupled.
     """
+    if characters and readout.readout is None:
+        readout = replace(readout, readout="gated")
     if readout.readout == "gated":
         readout = _gated(readout)
         if readout.direct and reservoir.leak_rate is None:
