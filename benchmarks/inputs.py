@@ -44,7 +44,10 @@ from esnlm.text.shards import Shards
 from esnlm.utils.arrays import Array
 
 PATH = ROOT / "reports" / "inputs" / "inputs.csv"
-KEY = ["inputs", "readout", "units", "input_scaling", "share", "seed", "vocabulary"]
+KEY = [
+    "inputs", "readout", "units", "input_scaling", "share", "seed", "vocabulary",
+    "n_held_out_tokens",
+]  # fmt: skip
 MADE = {
     "command": shlex.join(
         [
@@ -90,10 +93,14 @@ def main() -> None:
                 loss = judge(vectors, stream, held, size, args)
             write(
                 {
-                    **{key: getattr(args, key) for key in KEY[2:-1]},
+                    **{
+                        key: getattr(args, key)
+                        for key in ("units", "input_scaling", "share", "seed")
+                    },
                     "inputs": name,
                     "readout": readout,
                     "vocabulary": size,
+                    "n_held_out_tokens": held.n_predicted,
                     "n_train_tokens": stream.n_predicted,
                     "nats": round(loss, 4),
                     "input_seconds": round(spent),
@@ -124,15 +131,17 @@ def add(table: pd.DataFrame) -> None:
 
 def draw(rows: pd.DataFrame) -> None:
     """Held-out loss against processor minutes of all rows, a panel for each readout and text."""
-    by = ["readout", "units", "n_train_tokens", "vocabulary"]
+    by = ["readout", "units", "n_train_tokens", "vocabulary", "n_held_out_tokens"]
     groups = list(rows.groupby(by))
     figure, axes = panels(len(groups))
-    for axis, ((readout, units, n_tokens, size), group) in zip(axes, groups, strict=True):
+    for axis, ((readout, units, n_tokens, size, n_judges), group) in zip(axes, groups, strict=True):
         axis.plot(group["seconds"] / 60, group["nats"], "o", color=BLUE, markersize=5)
         places = zip(group["inputs"], group["seconds"] / 60, group["nats"], strict=True)
         for name, minutes, nats in places:
             note(axis, name, (minutes, nats), (5, 2), fontsize=7)
-        axis.set_title(f"{readout}, {units} units, {n_tokens:,} tokens of {size:,}", fontsize=9)
+        judges = f", {int(n_judges):,} held out" if n_judges else ""
+        title = f"{readout}, {units} units, {n_tokens:,} tokens of {size:,}{judges}"
+        axis.set_title(title, fontsize=9)
         axis.set_xlabel("processor minutes, inputs among them")
         axis.set_ylabel("held-out loss, nats a token")
         axis.margins(x=0.25, y=0.08)
