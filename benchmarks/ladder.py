@@ -91,7 +91,7 @@ MODELS = {
         f" --option context=512 {_NETWORK} 1e-3 --schedule warmup-hold-cosine --plan warmup=0.1",
         "steps",
     ),
-    "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams"),
+    "faster-rnnlm": Model("faster-rnnlm: 256 units, hashed 4-grams", fills="passes"),
 }
 
 
@@ -129,7 +129,7 @@ def _row(
     name, budget = setting["model"], 60.0 * setting["minutes"]
     model = MODELS[name]
     shorter, settled = _shorter(options.out / "ladder.csv", setting)
-    if settled and model.fills == "steps":
+    if shorter and (model.fills == "once" or (settled and model.fills == "steps")):
         return shorter
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     row = about | {"says": model.says, "date": date} | dict.fromkeys(_MEASURED)
@@ -167,11 +167,11 @@ def _shorter(path: Path, setting: dict[str, Any]) -> tuple[dict[str, Any], bool]
         for row in (read_rows(path) if path.exists() else ())
         if all(row[name] == setting[name] for name in KEY if name != "minutes")
         and row["minutes"] < setting["minutes"]
-        and row["nll_validation"] is not None
+        and row["nll_per_token"] is not None
     ]
     if not alike:
         return {}, False
-    best = min(alike, key=lambda row: (row["nll_validation"], row["minutes"]))
+    best = min(alike, key=lambda row: (row["nll_validation"] or 0.0, row["minutes"]))
     settled = max(row["minutes"] for row in alike) > best["minutes"]
     return best | {"minutes": setting["minutes"]}, settled
 

@@ -237,6 +237,10 @@ def test_rows_are_those_of_the_commands_and_are_not_made_again(
         assert row["trained_by"].startswith("esnlm ngram")
         assert row["blimp"] in (0.0, 0.25, 0.5, 0.75, 1.0)
     assert rows[0] | {"minutes": 2} == rows[1]  # trained and scored once
+    monkeypatch.setattr(modules.ladder_runs.Runs, "once", lambda *_: pytest.fail("made again"))
+    (_, again, largest) = climbed(modules, corpus, monkeypatch, *chosen[:-2], "3", *chosen[-2:])
+    assert (again, largest) == (rows[1], rows[0] | {"minutes": 3})
+    rows = [*rows, largest]
     text = (corpus / "out" / "ladder.md").read_text()
     assert "## tiny words, 1 processor minutes" in text
     assert (corpus / "out" / "ladder.png").stat().st_size > 1000
