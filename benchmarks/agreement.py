@@ -130,7 +130,7 @@ def beginnings(
 def judged(
     model: TorchLanguageModel, known: Sequence[Beginning], new: Sequence[Beginning]
 ) -> Iterator[tuple[str, Array]]:
-    """What is read, and whether the number of the subject is told right for each new beginning."""
+    """For each thing read, whether it gives the subject's number right (n,) of new beginnings."""
     goals = [np.array([each.plural for each in part]) for part in (known, new)]
     read = [_read(model, part) for part in (known, new)]
     for name in read[0]:

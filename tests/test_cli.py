@@ -202,7 +202,8 @@ def test_characters_are_read_beside_their_ngrams_by_default(
     parts = settled(ReservoirOptions(), ReadoutOptions(**readout), None, 60, characters=characters)
     made = make_readout(parts[1], 0)
     assert type(made).__name__ == wanted
-    assert getattr(made, "n_direct", 0) == (8 if wanted == "TokenGatedReadout" else 0)
+    n_direct = {"TokenGatedReadout": 8, "LowRankReadout": 3}.get(wanted, 0)
+    assert getattr(made, "n_direct", 0) == n_direct
 
 
 def test_training_on_characters_takes_that_default(capsys):

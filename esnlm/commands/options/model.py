@@ -75,8 +75,8 @@ class ReadoutOptions:
     readout: Annotated[str | None, Parameter(choices=tuple(BY_OPTION))] = None
     """Least squares, softmax, mixture of experts, words by classes, classes and words on the
     directions that tell most, or a softmax for each last token with its n-grams (default: lowrank;
-    of characters gated; else ridge for fewer than 100 tokens). From 5000 words on ridge is by
-    classes too: factored with --factors ridge."""
+    for fewer than 100 characters gated, for fewer than 100 of other tokens ridge). From 5000 words
+    on ridge is by classes too: factored with --factors ridge."""
     factors: Literal["ridge", "softmax", "moe"] | None = None
     """Of the factored readout: classes and words by least squares or softmax, or a mixture of
     experts for classes and softmax for words (default: softmax)."""
@@ -113,10 +113,10 @@ def settled(
 ) -> tuple[ReservoirOptions, ReadoutOptions, Any]:
     """Readout, features, leak rates and coupling by the size of the vocabulary; what gated has.
 
-    ``characters``: whether tokens are characters, for which gated is the default. Where an option
+    ``characters``: whether tokens are characters; of few gated is the default. Where an option
     gives a radius, a topology, a degree or leak rates, units are coupled.
     """
-    if characters and readout.readout is None:
+    if characters and n_tokens < _WORDS and readout.readout is None:
         readout = replace(readout, readout="gated")
     if readout.readout == "gated":
         readout = _gated(readout)
