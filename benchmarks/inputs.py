@@ -139,7 +139,7 @@ def draw(rows: pd.DataFrame) -> None:
         places = zip(group["inputs"], group["seconds"] / 60, group["nats"], strict=True)
         for name, minutes, nats in places:
             note(axis, name, (minutes, nats), (5, 2), fontsize=7)
-        judges = f", {int(n_judges):,} held out" if n_judges else ""
+        judges = f", {n_judges} held out" if n_judges else ""
         title = f"{readout}, {units} units, {n_tokens:,} tokens of {size:,}{judges}"
         axis.set_title(title, fontsize=9)
         axis.set_xlabel("processor minutes, inputs among them")
