@@ -54,6 +54,14 @@ def options(description: str | None, *positional: str, **defaults: Any) -> argpa
     return parser.parse_args()
 
 
+def named_folder(text: str) -> tuple[str, Path]:
+    """A model of the command line, NAME=FOLDER."""
+    name, equals, folder = text.partition("=")
+    if not (name and equals and folder):
+        raise argparse.ArgumentTypeError(f"a model must be NAME=FOLDER, got {text!r}")
+    return name, Path(folder)
+
+
 def row(
     benchmark: str,
     setting: str,

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from _report import commit, machine
+from _report import commit, machine, named_folder
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -164,16 +164,10 @@ def _read(model: TorchLanguageModel, part: Sequence[Beginning]) -> dict[str, Arr
     return {name: np.array(values) for name, values in found.items()}
 
 
-def _named(text: str) -> tuple[str, Path]:
-    name, equals, folder = text.partition("=")
-    if not (name and equals and folder):
-        raise argparse.ArgumentTypeError(f"a model must be NAME=FOLDER, got {text!r}")
-    return name, Path(folder)
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", type=_named, nargs="+", required=True, metavar="NAME=FOLDER")
+    named: Any = {"type": named_folder, "metavar": "NAME=FOLDER"}
+    parser.add_argument("--models", nargs="+", required=True, **named)
     parser.add_argument("--blimp", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--seeds", type=int, default=3)

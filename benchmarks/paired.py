@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from _report import commit, machine
+from _report import commit, machine, named_folder
 
 from esnlm.evaluation.bootstrap import N_RESAMPLES, percentile_intervals
 from esnlm.evaluation.measures import Evaluation
@@ -118,19 +118,13 @@ def _rows(names: Sequence[str], judged: Judged) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _named(text: str) -> tuple[str, Path]:
-    name, equals, folder = text.partition("=")
-    if not (name and equals and folder):
-        raise argparse.ArgumentTypeError(f"a model must be NAME=FOLDER, got {text!r}")
-    return name, Path(folder)
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train", type=Path, metavar="SHARDS")
     parser.add_argument("--held-out", type=Path, required=True, metavar="SHARDS")
     parser.add_argument("--blimp", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--models", type=_named, nargs="+", required=True, metavar="NAME=FOLDER")
+    named: Any = {"type": named_folder, "metavar": "NAME=FOLDER"}
+    parser.add_argument("--models", nargs="+", required=True, **named)
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--resamples", type=int, default=N_RESAMPLES, metavar="R")
     options = parser.parse_args()
