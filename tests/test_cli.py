@@ -192,14 +192,15 @@ def test_characters_beside_ngrams_have_defaults_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("readout", "characters", "wanted"),
-    [({}, True, "TokenGatedReadout"), ({"readout": "ridge"}, True, "RidgeReadout"),
-     ({}, False, "RidgeReadout")],
+    ("readout", "n_tokens", "characters", "wanted"),
+    [({}, 99, True, "TokenGatedReadout"), ({}, 100, True, "LowRankReadout"),
+     ({"readout": "ridge"}, 99, True, "RidgeReadout"), ({}, 99, False, "RidgeReadout")],
 )  # fmt: skip
-def test_characters_are_read_beside_their_ngrams_by_default(
-    readout: dict, characters: bool, wanted: str
+def test_few_characters_are_read_beside_their_ngrams_by_default(
+    readout: dict, n_tokens: int, characters: bool, wanted: str
 ):
-    parts = settled(ReservoirOptions(), ReadoutOptions(**readout), None, 60, characters=characters)
+    chosen = ReadoutOptions(**readout)
+    parts = settled(ReservoirOptions(), chosen, None, n_tokens, characters=characters)
     made = make_readout(parts[1], 0)
     assert type(made).__name__ == wanted
     n_direct = {"TokenGatedReadout": 8, "LowRankReadout": 3}.get(wanted, 0)
