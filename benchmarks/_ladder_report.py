@@ -12,7 +12,7 @@ from esnlm.utils.markdown import markdown_table
 Row = dict[str, Any]
 _HEAD = (
     "", "nats a token", "nats a word", "BLiMP, %", "units", "steps", "parameters, M",
-    "peak memory, MiB", "tokens/s", "processor minutes",
+    "peak memory, MiB", "tokens/s", "processor minutes", "processor",
 )  # fmt: skip
 
 
@@ -47,6 +47,7 @@ def _cells(row: Row) -> list[str]:
         _shown(row["peak_memory_mib"], ","),
         f"{row['tokens_per_second']:,.0f}",
         f"{row['processor_minutes']:.2f}",
+        row["machine"].split(",")[0],
     ]
 
 

@@ -243,6 +243,8 @@ def test_rows_are_those_of_the_commands_and_are_not_made_again(
     rows = [*rows, largest]
     text = (corpus / "out" / "ladder.md").read_text()
     assert "## tiny words, 1 processor minutes" in text
+    line = next(line for line in text.splitlines() if "`kneser-ney`" in line)
+    assert line.split(" | ")[-1].rstrip(" |") == rows[0]["machine"].split(",")[0]
     assert (corpus / "out" / "ladder.png").stat().st_size > 1000
     monkeypatch.setattr(modules.ladder, "_row", lambda *_: pytest.fail("made again"))
     assert climbed(modules, corpus, monkeypatch, *chosen) == rows
