@@ -33,7 +33,6 @@ VARIANTS: list[dict[str, Any]] = [
     {"state": False}, {"two_level": False}, {"n_features": 0}, {"n_blocks": 0, "width": 6},
     {"attention": 4}, {"attention": 5, "n_heads": 1, "state": False}, {"gates": True},
     {"attention": 1, "n_heads": 2, "n_direct": 0}, {"attention": 0}, {"features": "learned"},
-    {"state_dropout": 0.5, "token_dropout": 0.5},
 ]  # fmt: skip
 
 
@@ -200,20 +199,6 @@ def test_token_dropout_leaves_whole_vectors_out_and_keeps_the_mean():
     expected = torch.where(left_out, 0.0, 4 / 3)[:, None].expand_as(shares)
     torch.testing.assert_close(shares, expected)
     assert left_out.double().mean().item() == pytest.approx(0.25, abs=0.02)
-
-
-def test_state_dropout_leaves_units_out_and_keeps_the_mean():
-    made = network(state_dropout=0.25, n_direct=0)
-    states = torch.randn(4000, 30) * made.deviation + made.mean
-    whole = (states - made.mean) / made.deviation
-    with torch.no_grad():
-        made.read_state.weight.copy_(torch.eye(24, 30))
-        made.read_state.bias.zero_()
-        torch.testing.assert_close(made._joined(states, []), whole[:, :24])  # none when scored
-        shares = made.train()._joined(states, []) / whole[:, :24]
-    left_out = shares == 0
-    torch.testing.assert_close(shares, torch.where(left_out, 0.0, 4 / 3), rtol=1e-4, atol=1e-4)
-    assert left_out.double().mean().item() == pytest.approx(0.25, abs=0.01)
 
 
 def test_features_may_be_learned_beside_a_readout():

@@ -83,9 +83,6 @@ class DeepReadout(ReservoirNetwork):
     #: Of the vectors of last tokens and pairs, each left out as a whole in training: for several
     #: passes over a small text, which is learned by heart otherwise.
     token_dropout: float = limited(0.0, SHARE)
-    #: Of the units of the state, left out in training, for the same purpose: all units together
-    #: tell one place of a text from every other.
-    state_dropout: float = limited(0.0, SHARE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -252,8 +249,7 @@ class DeepReadout(ReservoirNetwork):
         """States (..., N) and the last tokens, each (...) -> z (..., width)."""
         vectors = [self._looked_up(t, ids) for t, ids in zip(self.tokens, last, strict=True)]
         if states is not None:
-            units = (states - self.mean) / self.deviation
-            read = self.read_state(functional.dropout(units, self.state_dropout, self.training))
+            read = self.read_state((states - self.mean) / self.deviation)
             if self.gates:
                 read = read * (2 * torch.sigmoid(self.gate(vectors[0])))
             vectors.insert(0, read)
