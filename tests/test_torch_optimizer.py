@@ -1,4 +1,4 @@
-"""The optimiser of a run, against torch's own on the same gradients."""
+"""The optimiser of a run, against torch's own on the same gradients; what decays."""
 
 from typing import Any
 
@@ -9,6 +9,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
+from esnlm.torch.networks.registry import (  # noqa: E402
+    NETWORKS,
+    network_class,
+    settings_of_size,
+)
 from esnlm.torch.training.optimizer import Optimizer  # noqa: E402
 from esnlm.torch.training.plan import Plan  # noqa: E402
 
@@ -110,3 +115,21 @@ def test_moments_of_another_shape_or_kind_are_refused() -> None:
             optimizer.restore(made.table.weight, {"exp_avg": moment})
     with pytest.raises(ValueError, match="step must be"):
         optimizer.restore(made.table.weight, {"step": torch.zeros(2)})
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_scales_and_biases_do_not_decay(name):
+    if name == "gpt2":
+        pytest.importorskip("transformers")
+    network = network_class(name)(48, **settings_of_size(name, 60_000, 48))
+    trained = [p for p in network.parameters() if p.requires_grad]
+    groups = network.parameter_groups(0.1)
+    found = [p for group in groups for p in group["params"]]
+    assert {id(p) for p in found} == {id(p) for p in trained}
+    assert len(found) == len(trained)
+    decaying = [p for group in groups if group["weight_decay"] for p in group["params"]]
+    if name in ("awd-lstm", "mts-lstm"):  # as their authors' program has it
+        assert len(decaying) == len(trained)
+    else:
+        assert 0 < len(decaying) < len(trained)
+        assert min(p.dim() for p in decaying) == 2

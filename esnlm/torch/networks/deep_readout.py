@@ -18,7 +18,7 @@ from esnlm.text.shuffling import evenly_spaced
 from esnlm.torch.device import on_device
 from esnlm.torch.networks.attention import Attention
 from esnlm.torch.networks.esn import ReservoirNetwork
-from esnlm.torch.networks.network import SHARE, Settings, State
+from esnlm.torch.networks.network import SHARE, Settings, State, decaying
 from esnlm.torch.networks.recurrence import Drive, frozen
 from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes
 from esnlm.utils.arrays import Array, Ints64
@@ -223,8 +223,7 @@ class DeepReadout(ReservoirNetwork):
         on_cpu = self.device.type == "cpu"
         of_vectors = {"sparse": on_cpu, "times": _FASTER if on_cpu else 1.0, "weight_decay": 0.0}
         return [
-            {"params": [p for p in dense if p.dim() > 1], "weight_decay": weight_decay},
-            {"params": [p for p in dense if p.dim() < 2], "weight_decay": 0.0},
+            *decaying(dense, weight_decay),
             *([{"params": vectors, **of_vectors}] if vectors else []),
         ]
 

@@ -97,6 +97,10 @@ class AWDLSTM(Network):
                 self._penalty = self._penalty + self.slowness_penalty * slowness
         return hidden, tuple(reached)
 
+    def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
+        """All parameters decay, biases too, as in the authors' published code."""
+        return [{"params": list(self.trained_parameters().values()), "weight_decay": weight_decay}]
+
     def penalty(self) -> Tensor | None:
         made, self._penalty = self._penalty, None
         return made

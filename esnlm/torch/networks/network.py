@@ -180,12 +180,13 @@ class Network(nn.Module, ABC):
         return sum(p.numel() for p in self.trained_parameters().values())
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """The trained parameters as an optimiser takes them; weights decay unless overridden.
+        """The trained parameters as an optimiser takes them; matrices decay unless overridden.
 
-        The gradients of a group with ``sparse`` are sparse, and its ``weight_decay`` is 0. A
-        group's learning rate is ``times`` the run's.
+        Biases and the scales of normalised layers do not: a decay that is of use over several
+        passes would pull scales from one to zero. The gradients of a group with ``sparse`` are
+        sparse, and its ``weight_decay`` is 0. A group's learning rate is ``times`` the run's.
         """
-        return [{"params": list(self.trained_parameters().values()), "weight_decay": weight_decay}]
+        return decaying(self.trained_parameters().values(), weight_decay)
 
     def frozen_weights(self) -> list[Any]:
         """The frozen weights, tensors or arrays: here the parameters that take no gradient."""
@@ -205,6 +206,14 @@ class Network(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         return next(iter(self.parameters())).device
+
+
+def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    """Groups of an optimiser: matrices, which decay, and parameters of fewer dimensions."""
+    given = list(parameters)
+    matrices, others = ([p for p in given if (p.dim() > 1) is kind] for kind in (True, False))
+    groups = ((matrices, weight_decay), (others, 0.0))
+    return [{"params": params, "weight_decay": decay} for params, decay in groups if params]
 
 
 class WindowedNetwork(Network):
