@@ -83,7 +83,10 @@ MODELS = {
         ("--dropout 0", "--dropout 0.3"),
     ),
     "lstm": Model(
-        "LSTM, 512 units", f"train --model lstm {_NETWORK} 3e-3 --schedule cosine", "steps"
+        "LSTM, 512 units",
+        f"train --model lstm {_NETWORK} 3e-3 --schedule cosine",
+        "steps",
+        ("", "--plan weight_decay=0.075"),
     ),
     "gpt2": Model(
         "GPT-2, 256 dimensions, 4 layers",

@@ -27,14 +27,14 @@ class Vectors(nn.Module):
 
     device = torch.device("cpu")
 
-    def __init__(self, sparse: bool) -> None:
+    def __init__(self, sparse: bool, vectors_decay: float = 0.0) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.sparse = sparse
+        self.sparse, self.vectors_decay = sparse, vectors_decay
         self.table, self.map = nn.Embedding(9, 4, sparse=sparse), nn.Linear(4, 3)
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        own = {"sparse": self.sparse, "times": 3.0, "weight_decay": 0.0}
+        own = {"sparse": self.sparse, "times": 3.0, "weight_decay": self.vectors_decay}
         return [
             {"params": list(self.map.parameters()), "weight_decay": weight_decay},
             {"params": [self.table.weight], **own},
@@ -48,9 +48,9 @@ class Vectors(nn.Module):
 def stepped(sparse: bool, clip: float | None = None, **plan: Any) -> Vectors:
     made = Vectors(sparse)
     optimizer = Optimizer(made, Plan(**plan))
-    for rows in ROWS:
+    for number, rows in enumerate(ROWS):
         made.backward(rows)
-        optimizer.step(0.01, clip)
+        optimizer.step(number, 0.01, clip)
         assert all(parameter.grad is None for parameter in made.parameters())
     return made
 
@@ -83,12 +83,29 @@ def test_a_clipped_step_has_the_norm_that_was_asked() -> None:
     made, before = Vectors(True), Vectors(True)
     optimizer = Optimizer(made, Plan(optimizer="sgd", weight_decay=0.0))
     made.backward(ROWS[0])
-    optimizer.step(1.0, 1e-3)
+    optimizer.step(0, 1.0, 1e-3)
     table = (made.table.weight - before.table.weight) / 3.0
     pairs = zip(made.map.parameters(), before.map.parameters(), strict=True)
     moved = [table, *(ours - theirs for ours, theirs in pairs)]
     norm = sum(each.detach().square().sum().item() for each in moved) ** 0.5
     assert norm == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_all_vectors_decay_read_or_not(kind: str) -> None:
+    decaying, still = (Vectors(True, vectors_decay=decay) for decay in (0.5, 0.0))
+    ours, theirs = (Optimizer(made, Plan(optimizer=kind)) for made in (decaying, still))
+    for number in range(32):
+        decaying.backward(ROWS[number % 3])
+        still.load_state_dict(decaying.state_dict())
+        still.backward(ROWS[number % 3])
+        ours.step(number, 0.01)
+        theirs.step(number, 0.01)
+        left = (1 - 0.01 * 0.5) ** 8 if number % 8 == 7 else 1.0
+        torch.testing.assert_close(decaying.table.weight, left * still.table.weight)
+        torch.testing.assert_close(decaying.map.weight, still.map.weight)
+    unread = Vectors(True).table.weight[1]
+    torch.testing.assert_close(decaying.table.weight[1], (1 - 0.01 * 0.5) ** 32 * unread)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -102,7 +119,7 @@ def test_what_is_kept_of_a_step_goes_on_from_there(sparse: bool) -> None:
                 again.restore(parameter, optimizer.moments(parameter))
             optimizer = again
         first.backward(rows)
-        optimizer.step(0.01)
+        optimizer.step(place, 0.01)
     for ours, theirs in zip(first.parameters(), whole.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 

@@ -184,7 +184,7 @@ class Network(nn.Module, ABC):
 
         Biases and the scales of normalised layers do not: a decay that is of use over several
         passes would pull scales from one to zero. The gradients of a group with ``sparse`` are
-        sparse, and its ``weight_decay`` is 0. A group's learning rate is ``times`` the run's.
+        sparse. A group's learning rate is ``times`` the run's, its decay is not.
         """
         return decaying(self.trained_parameters().values(), weight_decay)
 

@@ -9,6 +9,9 @@ from esnlm.torch.networks.network import Network
 from esnlm.torch.training.distributed import Processes
 from esnlm.torch.training.plan import Plan
 
+# Steps after which parameters of sparse gradients decay, for all of these steps at once.
+_DECAY_EVERY = 8
+
 
 class Optimizer:
     """AdamW or SGD, as the plan says, and SparseAdam in its place where gradients are sparse.
@@ -16,13 +19,20 @@ class Optimizer:
     SparseAdam moves the vectors that a step has read and no others, so that a step costs as much
     as what it read. A vector that is seldom read moves once for each reading, where AdamW's
     momentum would move it in the steps after as well: the rate of a group is multiplied by its
-    ``times``. See `esnlm.torch.networks.network.Network.parameter_groups`.
+    ``times``. All vectors decay, read or not, once in eight steps. See
+    `esnlm.torch.networks.network.Network.parameter_groups`.
     """
 
     def __init__(self, network: Network, plan: Plan) -> None:
         groups = network.parameter_groups(plan.weight_decay)
         dense = [group for group in groups if not group.get("sparse")]
-        sparse = [group for group in groups if group.get("sparse")]
+        sparse = [group | {"weight_decay": 0.0} for group in groups if group.get("sparse")]
+        self._decaying = [
+            (parameter, group["weight_decay"])
+            for group in groups
+            if group.get("sparse") and group["weight_decay"]
+            for parameter in group["params"]
+        ]
         rate, self._parts = plan.learning_rate, list[torch.optim.Optimizer]()
         if plan.optimizer == "sgd":
             self._parts.append(torch.optim.SGD(dense + sparse, lr=rate))
@@ -52,10 +62,11 @@ class Optimizer:
             sparse = isinstance(owner, torch.optim.SparseAdam)
             parameter.grad = gradient.to_sparse(1) if sparse else gradient
 
-    def step(self, rate: float, clip: float | None = None) -> None:
+    def step(self, number: int, rate: float, clip: float | None = None) -> None:
         """Move every parameter at a learning rate, and forget the gradients.
 
-        With ``clip``, all gradients are scaled so that their common norm is at most that.
+        ``number`` is that of the step. With ``clip``, all gradients are scaled so that their
+        common norm is at most that.
         """
         if clip is not None:
             self._clip(clip)
@@ -64,6 +75,9 @@ class Optimizer:
                 group["lr"] = rate * group.get("times", 1.0)
             part.step()
             part.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            for parameter, decay in self._decaying if (number + 1) % _DECAY_EVERY == 0 else ():
+                parameter.mul_((1.0 - rate * decay) ** _DECAY_EVERY)
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """What is kept of a parameter: moments of its shape, and the number of its steps."""

@@ -168,7 +168,7 @@ class NetworkTrainer(ResumableRun):
         for ready in batches:
             self._backward(ready, n_predicted)
         self.optimizer.share(mine)
-        self.optimizer.step(rate, plan.clip)
+        self.optimizer.step(self.step, rate, plan.clip)
         self.averaging.step()
         self.step += 1
         self.tokens += n_predicted
