@@ -74,7 +74,7 @@ MODELS = {
         "with a nonlinear readout",
         "train --model esn+mlp --device cpu --plan bf16=true",
         "steps",
-        ("", "--option token_dropout=0.5 --plan weight_decay=1.5"),
+        ("", "--option token_dropout=0.3 --plan weight_decay=1.5"),
     ),
     "esn+i": Model(
         "ESN+i: inputs and readout trained",
