@@ -28,6 +28,8 @@ from esnlm.text.shards import Shards
 _LOG_10 = math.log(10)
 #: Of 100 sentences one says when faster-rnnlm lowers its rate and stops; it is not trained on.
 _VALIDATION = 100
+#: In a shell, where $0 is the text: what a program says beside scores would cut lines of them.
+_APART = '2> "$0.messages"'
 
 
 class Scores(NamedTuple):
@@ -97,9 +99,7 @@ def faster_rnnlm(places: Places, budget: float) -> Trained | None:
 def kenlm_scores(places: Places, model: Path, text: Path) -> Scores:
     """Scores of the lines of a text by KenLM's query; unknown tokens are its ``<unk>``."""
     query = [str(places.programs / "bin" / "query"), "-v", "word", "-v", "sentence"]
-    # What it says beside scores would stand among them.
-    reading = '"$@" < "$0" 2> "$0.messages"'
-    command = ["sh", "-c", reading, str(text), *query, str(model / "model.arpa")]
+    command = ["sh", "-c", f'"$@" < "$0" {_APART}', str(text), *query, str(model / "model.arpa")]
     return query_scores(measured(command, model / "query.txt").output)
 
 
@@ -124,7 +124,8 @@ def faster_rnnlm_scores(places: Places, model: Path, text: Path) -> Scores:
     It tells the probability of a whole sentence, its end included.
     """
     program = str(places.programs / "faster-rnnlm" / "rnnlm")
-    command = [program, "-rnnlm", str(model / "model"), "-test", str(text)]
+    scoring = [program, "-rnnlm", str(model / "model"), "-test"]
+    command = ["sh", "-c", f'"$@" "$0" {_APART}', str(text), *scoring]
     output = measured(command, model / "test.txt").output.splitlines()
     found = [math.nan if line == "OOV" else float(line) for line in output if _is_score(line)]
     return Scores(np.array(found) * _LOG_10, np.array(found) * _LOG_10)
@@ -135,7 +136,7 @@ def peer_scores(
 ) -> dict[str, Any]:
     """Columns of a row: losses of held-out shards, and accuracies on minimal pairs."""
     shards = Shards(held_out)
-    scores = score(_sentences(held_out, at)).with_end
+    scores = _checked(score(_sentences(held_out, at)).with_end)
     lengths = shards.stream().lengths - 1
     if len(scores) != len(lengths):
         raise ValueError(f"a peer must score {len(lengths)} sentences, got {len(scores)}")
@@ -159,7 +160,7 @@ def _accuracies(
     text = at / "pairs.txt"
     encoded = shards.tokenizer.encode_batches(sentences)
     write_whole(text, "".join(" ".join(map(str, ids.tolist())) + "\n" for ids in encoded))
-    found = score(text).without_end
+    found = _checked(score(text).without_end)
     good, bad = found[::2].copy(), found[1::2].copy()
     left_out = ~np.isfinite(good + bad)
     good[left_out] = bad[left_out] = 0.0
@@ -168,6 +169,16 @@ def _accuracies(
     return {f"blimp{end}": overall[name] for name, end in names.items()} | {
         "blimp_correct": overall["correct"]
     }
+
+
+def _checked(scores: Any) -> Any:
+    """Log-probabilities, if none is above zero; NaN passes."""
+    if (scores > 0).any():
+        raise ValueError(
+            f"log-probabilities of sentences must be at most 0, got {np.nanmax(scores):g}:"
+            " were the scores misread?"
+        )
+    return scores
 
 
 def _sentences(shards: Path, folder: Path) -> Path:

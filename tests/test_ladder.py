@@ -372,6 +372,27 @@ def test_what_kenlm_prints_is_read(modules: Any) -> None:
     np.testing.assert_allclose(found.without_end, np.log(10) * np.array([-7.5, 0.0]))
 
 
+def test_messages_of_faster_rnnlm_do_not_cut_its_scores(modules: Any, tmp_path: Path) -> None:
+    program = tmp_path / "faster-rnnlm" / "rnnlm"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\necho Reading >&2\nprintf '%s\\nOOV\\n-38.' -2.5\n"
+        "echo 'Test entropy 7.9' >&2\nprintf '957123\\n'\n"
+    )
+    program.chmod(0o755)
+    (tmp_path / "text").write_text("1\n2\n3\n")
+    peers = modules.ladder_peers
+    found = peers.faster_rnnlm_scores(peers.Places(None, tmp_path), tmp_path, tmp_path / "text")
+    np.testing.assert_allclose(found.with_end, np.log(10) * np.array([-2.5, np.nan, -38.957123]))
+
+
+def test_scores_above_certainty_are_refused(modules: Any, corpus: Path) -> None:
+    peers = modules.ladder_peers
+    scores = peers.Scores(*[np.array([-1.0, 957123.0])] * 2)
+    with pytest.raises(ValueError, match="must be at most 0, got 957123: were the scores misread"):
+        peers.peer_scores(lambda _: scores, corpus / "dev", None, corpus)
+
+
 def test_a_sentence_that_a_peer_leaves_out_counts_nowhere(modules: Any, corpus: Path) -> None:
     peers = modules.ladder_peers
     sums = iter([np.array([-7.0, np.nan]), np.array([-1.0, -2.0, -1.0, np.nan])])
