@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,14 @@ def test_a_stopped_run_continues(name: str, tmp_path: Path, capsys) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("name", names("network checkpoint"))
-def test_a_stopped_run_of_a_network_goes_on(name: str, tmp_path: Path, capsys) -> None:
+def test_a_stopped_run_of_a_network_goes_on(
+    name: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
+
+    def whole(parameters: Iterable[Any], weight_decay: float) -> list[dict[str, Any]]:
+        return [{"params": list(parameters), "weight_decay": weight_decay}]
+
+    # Biases decayed then.
+    monkeypatch.setattr("esnlm.torch.networks.network.decaying", whole)
     assert_goes_on(name, tmp_path, capsys)

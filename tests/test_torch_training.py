@@ -201,9 +201,9 @@ def test_rates_are_in_proportion_to_drawn_lengths(monkeypatch: pytest.MonkeyPatc
     trainer = trainer_of("lstm", PLANS["varied"])
     step, rates = trainer.optimizer.step, []
 
-    def noted(rate: float, clip: float | None) -> None:
+    def noted(number: int, rate: float, clip: float | None) -> None:
         rates.append(rate)
-        step(rate, clip)
+        step(number, rate, clip)
 
     monkeypatch.setattr(trainer.optimizer, "step", noted)
     trainer.run()
