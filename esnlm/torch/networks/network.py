@@ -211,7 +211,7 @@ class Network(nn.Module, ABC):
 def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
     """Groups of an optimiser: matrices, which decay, and parameters of fewer dimensions."""
     given = list(parameters)
-    matrices, others = ([p for p in given if (p.dim() > 1) is kind] for kind in (True, False))
+    matrices, others = [p for p in given if p.dim() > 1], [p for p in given if p.dim() < 2]
     groups = ((matrices, weight_decay), (others, 0.0))
     return [{"params": params, "weight_decay": decay} for params, decay in groups if params]
 

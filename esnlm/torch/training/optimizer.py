@@ -75,9 +75,10 @@ class Optimizer:
                 group["lr"] = rate * group.get("times", 1.0)
             part.step()
             part.zero_grad(set_to_none=True)
-        with torch.no_grad():
-            for parameter, decay in self._decaying if (number + 1) % _DECAY_EVERY == 0 else ():
-                parameter.mul_((1.0 - rate * decay) ** _DECAY_EVERY)
+        if (number + 1) % _DECAY_EVERY == 0:
+            with torch.no_grad():
+                for parameter, decay in self._decaying:
+                    parameter.mul_((1.0 - rate * decay) ** _DECAY_EVERY)
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
         """What is kept of a parameter: moments of its shape, and the number of its steps."""
