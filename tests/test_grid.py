@@ -46,6 +46,10 @@ def square(setting):
     return {"square": setting["n"] ** 2 / 3}
 
 
+def square_at(commit, setting):
+    return square(setting) | {"commit": commit}
+
+
 def fail_at_two(setting):
     if setting["n"] == 2:
         raise ValueError("two is too many")
@@ -76,6 +80,13 @@ def test_rows_read_back_as_written(path):
     assert rows == [s | {"size": 5, "square": s["n"] ** 2 / 3} for s in GRID]
     assert read_rows(path) == rows
     assert path.read_text().splitlines()[0] == "name,n,size,square,checksum"
+
+
+@pytest.mark.parametrize("commit", ["340e29229", "619012848", "1995859e7+", "b6c87e2a1"])
+def test_a_commit_stays_text(path, commit):
+    run = partial(square_at, commit)
+    rows = grid(path, run, columns=[*COLUMNS, "commit"])
+    assert {row["commit"] for row in rows + read_rows(path)} == {commit}
 
 
 def test_altered_and_repeated_rows_are_named(path):

@@ -352,9 +352,13 @@ def _keys(rows: "pd.DataFrame", key: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def typed_rows(texts: "pd.DataFrame") -> list[Row]:
-    """Rows of a table of text: int, float, text, or None for an empty field."""
+    """Rows of a table of text: int, float, text, or None for an empty field.
+
+    A commit is text, although 340e29229 would read as a number.
+    """
     return [
-        {str(name): _value(text) for name, text in row.items()} for row in texts.to_dict("records")
+        {str(name): _value(name, text) for name, text in row.items()}
+        for row in texts.to_dict("records")
     ]
 
 
@@ -364,8 +368,8 @@ def _text(value: Any) -> str:
     return "" if item is None else str(item)
 
 
-def _value(text: str) -> Any:
-    for kind in (int, float):
+def _value(name: Any, text: str) -> Any:
+    for kind in (int, float) if name != "commit" else ():
         try:
             return kind(text)
         except ValueError:
