@@ -61,10 +61,12 @@ class Runs:
         if trained is not None:
             yield trained
 
-    def of_units(self, name: str, options: Sequence[str], budget: float) -> Iterator[Trained]:
-        """Runs of those of `SIZES` that fit the budget."""
+    def of_units(
+        self, name: str, options: Sequence[str], budget: float, sizes: Sequence[int] = SIZES
+    ) -> Iterator[Trained]:
+        """Runs of those of ``sizes``, growing, that fit the budget."""
         seconds: list[float] = []
-        for units in SIZES:
+        for units in sizes:
             if len(seconds) > 1 and next_cost(*seconds[-2:]) > budget:
                 return
             sized = [*options, "--units", str(units)]

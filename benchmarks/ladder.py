@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _ladder_report import plot, table
-from _ladder_runs import Runs, Trained, esnlm, first_row, scores_of, validation_of
+from _ladder_runs import SIZES, Runs, Trained, esnlm, first_row, scores_of, validation_of
 from _measured import measured
 from _report import commit, machine
 
@@ -137,7 +137,7 @@ def _row(
     date = datetime.now(UTC).strftime("%Y-%m-%d")
     row = about | {"says": model.says, "date": date} | dict.fromkeys(_MEASURED)
     if model.options:
-        trained, loss = _best(_runs(runs, name, budget), options.validation)
+        trained, loss = _best(_runs(runs, name, budget, options.sizes), options.validation)
         if shorter and (trained is None or shorter["nll_validation"] <= loss):
             return shorter
         scored = trained and {"nll_validation": loss} | _scores(trained, options)
@@ -179,13 +179,15 @@ def _shorter(path: Path, setting: dict[str, Any]) -> tuple[dict[str, Any], bool]
     return best | {"minutes": setting["minutes"]}, settled
 
 
-def _runs(runs: Runs, name: str, budget: float) -> Iterable[Trained]:
+def _runs(runs: Runs, name: str, budget: float, sizes: Sequence[int]) -> Iterable[Trained]:
     """The runs of a model that fit the budget, growing."""
     model = MODELS[name]
     options = shlex.split(model.options)
     if model.fills == "steps":
         return runs.of_steps(name, options, budget, model.regularised)
-    return {"once": runs.once, "units": runs.of_units}[model.fills](name, options, budget)
+    if model.fills == "units":
+        return runs.of_units(name, options, budget, sizes)
+    return runs.once(name, options, budget)
 
 
 def _best(trained: Iterable[Trained], validation: Path) -> tuple[Trained | None, float]:
@@ -267,6 +269,8 @@ def _options(given: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="NAME",
         help=f"{', '.join(MODELS)} (default: those that need no program)",
     )
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="UNITS",
+                        help=f"of reservoirs (default: {' '.join(map(str, SIZES))})")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("reports/ladder"), metavar="FOLDER")
     parser.add_argument(
         "--work",
@@ -291,6 +295,8 @@ def _options(given: Sequence[str] | None = None) -> argparse.Namespace:
         ]
     if min(options.minutes) <= 0:
         parser.error(f"--minutes must be positive, got {min(options.minutes):g}")
+    if list(options.sizes) != sorted({max(each, 1) for each in options.sizes}):
+        parser.error(f"--sizes must be positive and grow, got {' '.join(map(str, options.sizes))}")
     return options
 
 

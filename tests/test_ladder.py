@@ -143,6 +143,8 @@ def test_sizes_double_until_the_next_would_not_fit(modules: Any) -> None:
     assert [each.units for each in foretold.runs.of_units("reservoir", [], 90.0)] == [512, 1024]
     assert foretold.made == [512, 1024, 2048]
     assert list(foretold.runs.of_units("reservoir", [], 60.0)) == []
+    runs = foretold.runs.of_units("reservoir", [], 300.0, (700, 1500))
+    assert [each.units for each in runs] == [700, 1500]
 
 
 def test_no_larger_size_is_made_after_one_that_is_worse_on_validation_text(
@@ -411,6 +413,8 @@ def test_a_sentence_that_a_peer_leaves_out_counts_nowhere(modules: Any, corpus: 
     [
         (["--models", "kenlm"], "--models kenlm needs --kenlm"),
         (["--minutes", "0"], "--minutes must be positive, got 0"),
+        (["--sizes", "8", "4"], "--sizes must be positive and grow, got 8 4"),
+        (["--sizes", "0", "4"], "--sizes must be positive and grow, got 0 4"),
         (["--models", "rnn"], "invalid choice: 'rnn'"),
     ],
 )
