@@ -80,7 +80,7 @@ MODELS = {
         "ESN+i: inputs and readout trained",
         f"train --model esn+i {_ESN_I} {_NETWORK} 0.01 --schedule cosine",
         "steps",
-        ("--dropout 0", "--dropout 0.3"),
+        ("--dropout 0", "--dropout 0.1 --plan weight_decay=0.025"),
     ),
     "lstm": Model(
         "LSTM, 512 units",
