@@ -23,7 +23,8 @@ from esnlm.experiments.controls.comparison import (
     value_rows,
 )
 from esnlm.experiments.controls.report import figure, tables
-from esnlm.experiments.controls.run import CONTROLS, log_probabilities
+from esnlm.experiments.controls.run import log_probabilities
+from esnlm.experiments.controls.settings import CONTROLS
 from esnlm.text.shards import Shards
 
 WORDS = ["the", "a", "boy", "girl", "dog", "sees", "hears", "walks", "who", "that"]

@@ -43,7 +43,7 @@ def test_the_page_is_valid_and_has_every_section_that_applies(page: str):
     made = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
     sections = {each.get("id") for each in made.iter("section")}
     assert sections == {
-        "runs", "models", "data", "texts", "training", "groups", "calibration", "ablation",
+        "runs", "models", "data", "texts", "training", "groups", "calibration", "contributions",
         "reservoir", "samples", "limits", "compare", "missing",
     }  # fmt: skip
     headings = {"".join(each.itertext()) for each in made.iter("h3")}

@@ -17,11 +17,9 @@ from esnlm.commands.options.common import Folder, group
 from esnlm.commands.options.grid import names, results_folder
 from esnlm.commands.options.values import Cluster, Minutes, integer
 from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
+from esnlm.experiments.controls.settings import CONTROLS
 
 COLUMNS = ("control", *NATURAL_COLUMNS)
-_NAMES = (
-    "full", "uncoupled", "last_token", "direct_alone", "no_direct", "no_direct_uncoupled",
-)  # fmt: skip
 
 
 @group()
@@ -34,7 +32,7 @@ class ControlsOptions:
     """Minimal pairs that models judge."""
     out: Folder
     """Folder of the CSVs, the tables, the plot and the log-probabilities of each run."""
-    controls: Annotated[tuple[str, ...], names(_NAMES)] = ()
+    controls: Annotated[tuple[str, ...], names(tuple(CONTROLS))] = ()
     """Which of them (default: all that the readout knows)."""
     topologies: Annotated[tuple[str, ...], Parameter(metavar="NAME")] = ()
     """Of the models with coupling (default: --topology); the first is that of the others."""
@@ -85,8 +83,6 @@ def _check(grid: NaturalGrid) -> None:
 
 def _planned(train: str, options: ControlsOptions) -> tuple[list[Row], dict[str, Row]]:
     """Settings of every control, and what its run is given by the setting's version."""
-    from esnlm.experiments.controls.run import CONTROLS
-
     grid = options.grid
     topologies = options.topologies or (grid.weights.topology or "offsets",)
     shards = train, options.held_out, options.blimp

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esnlm.reporting import ablation, about, limits, losses, pairs, reservoirs, studies
+from esnlm.reporting import about, contributions, limits, losses, pairs, reservoirs, studies
 from esnlm.reporting.found import Found
 from esnlm.reporting.page import Block, Section, Text, rendered, six_digits, table
 from esnlm.reporting.scoring import NGRAMS, Scored, Texts, scored
@@ -20,7 +20,7 @@ _BROUGHT_BY = {
     "groups": "--held-out with --train, or esnlm evaluate --bins TRAIN --bins-csv FILE",
     "calibration": "--held-out SHARDS|TEXT",
     "pairs": "--blimp FOLDER, or esnlm blimp --csv FILE in the folder",
-    "ablation": "esnlm controls, its folder; --held-out with --train for the n-gram",
+    "contributions": "esnlm controls, its folder; --held-out with --train for the n-gram",
     "reservoir": "a model with a reservoir",
     "samples": "a model with a tokenizer",
 }
@@ -65,7 +65,7 @@ def report(title: str, sources: Sources) -> str:
             losses.groups(found, on_text),
             losses.calibrations(on_text),
             pairs.section(tables),
-            ablation.section(found, on_text),
+            contributions.section(found, on_text),
             reservoirs.diagnostics(models),
             reservoirs.samples(models),
             *studies.sections(found),

@@ -13,7 +13,7 @@ from esnlm.evaluation import token_groups
 from esnlm.evaluation.bootstrap import percentile_intervals, resampled_sums
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.evaluation.token_groups import ALL, Judged, by_frequency, by_position
-from esnlm.experiments.controls.run import CONTROLS
+from esnlm.experiments.controls.settings import CONTROLS
 from esnlm.text.shards import Shards
 from esnlm.text.shuffling import target_counts
 from esnlm.utils.arrays import Array, Floats

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from esnlm.experiments.common.figures import GREY, legend, panels, style
 from esnlm.experiments.controls.comparison import MEAN
-from esnlm.experiments.controls.run import CONTROLS
+from esnlm.experiments.controls.settings import CONTROLS
 from esnlm.utils.markdown import markdown_table
 
 #: Measure -> factor, digits and name of what tables and plots show.

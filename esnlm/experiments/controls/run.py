@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,50 +16,7 @@ from esnlm.experiments.natural.run import measured, trained
 from esnlm.storage.atomic import folder_aside
 from esnlm.storage.tensor_file import Arrays, read_tensors, write_tensors
 
-#: The control in which all is as it is given.
-FULL = "full"
 _FILE = "log_probabilities.safetensors"
-
-
-class Control(NamedTuple):
-    """What differs from the full model: parameters of the reservoir, and of the readout.
-
-    ``leak`` None is the full model's law. ``coupled``: the topology matters. ``direct``: it tells
-    of direct connections. ``against`` are the controls that it is compared with.
-    """
-
-    says: str
-    weights: Mapping[str, Any]
-    leak: str | None = None
-    readout: Mapping[str, Any] = {}
-    coupled: bool = False
-    direct: bool = False
-    against: tuple[str, ...] = (FULL,)
-
-
-_UNCOUPLED = {"spectral_radius": 0.0}
-#: Controls by name, in the order of tables.
-CONTROLS = {
-    FULL: Control("as the options say", {}, coupled=True, against=()),
-    "uncoupled": Control("radius 0 with leak: traces of each input, no coupling", _UNCOUPLED),
-    "last_token": Control("radius 0, leak 1: the state of the last token", _UNCOUPLED, "1"),
-    "direct_alone": Control(
-        "states of zero: the readout reads the last tokens alone",
-        {"spectral_radius": 0.0, "input_scaling": 0.0, "bias_scaling": 0.0},
-        "1",
-        direct=True,
-        against=(FULL, "no_direct"),
-    ),
-    "no_direct": Control("no direct connections", {}, None, {"direct": 0}, True, True),
-    "no_direct_uncoupled": Control(
-        "no direct connections, radius 0 with leak",
-        _UNCOUPLED,
-        None,
-        {"direct": 0},
-        direct=True,
-        against=("no_direct",),
-    ),
-}  # fmt: skip
 
 
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:

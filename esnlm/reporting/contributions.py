@@ -5,22 +5,13 @@ from typing import Any
 
 import pandas as pd
 
-from esnlm.experiments.controls.run import CONTROLS
+from esnlm.experiments.controls.settings import CONTROLS
 from esnlm.reporting import plots
 from esnlm.reporting.found import Found
 from esnlm.reporting.losses import numbers
 from esnlm.reporting.page import Section, Text, six_digits, table
 from esnlm.reporting.scoring import NGRAMS, Scored
 
-#: Control -> what it leaves, in the words of the question.
-_LEFT = {
-    "full": "reservoir and direct connections",
-    "no_direct": "reservoir alone",
-    "direct_alone": "direct connections alone",
-    "uncoupled": "traces of each input and direct connections",
-    "last_token": "the last token's state and direct connections",
-    "no_direct_uncoupled": "traces of each input alone",
-}
 _VALUE = {
     "control": "control", "left": "what is left", "topology": "topology", "n_units": "units",
     "seed": "seed", "n": "of", "value": "value", "lower": "95 % from", "upper": "to",
@@ -29,7 +20,7 @@ _VALUE = {
 
 def section(found: Found, scored: Sequence[Scored]) -> Section:
     """Controls of `esnlm controls`, and models beside n-grams and with them."""
-    made = Section("ablation", "What each part adds")
+    made = Section("contributions", "What each part adds")
     for rows in found.of("values of controls"):
         _controls(made, numbers(rows, "value", "lower", "upper", "n"), rows.name)
     for rows in found.of("differences of controls"):
@@ -60,22 +51,23 @@ def _controls(made: Section, values: pd.DataFrame, name: str) -> None:
         # The mean over seeds, which comes after them, where there are several.
         shown = part.drop_duplicates(["control", "topology", "n_units"], keep="last")
         factor = 100 if kind else 1
-        names = [
-            f"{_LEFT.get(row['control'], row['control'])} ({row['topology']})"
-            for row in shown.to_dict("records")
-        ]
+        names = [f"{_left(row['control'])} ({row['topology']})" for row in shown.to_dict("records")]
         means, *ends = ([factor * float(value) for value in shown[column]]
                          for column in ("value", "lower", "upper"))  # fmt: skip
         bounds = list(zip(*ends, strict=True))
         figure = plots.dots(names, means, f"{label}{', %' if kind else ''}", bounds)
         caption = f"{name}: {label} of each control, mean over its seeds, with 95 % intervals"
-        made.blocks.append(plots.plot(figure, f"ablation-{len(made.blocks)}", caption))
-        rows = part.assign(left=part["control"].map(lambda c: _LEFT.get(c, c)))
+        made.blocks.append(plots.plot(figure, f"contributions-{len(made.blocks)}", caption))
+        rows = part.assign(left=part["control"].map(_left))
         made.blocks.append(
             table(f"{name}: {label}", rows.to_dict("records"), _VALUE,
                   kinds={"seed": "text", **dict.fromkeys(("value", "lower", "upper"), kind)},
                   share=False)
         )  # fmt: skip
+
+
+def _left(control: str) -> str:
+    return CONTROLS[control].left if control in CONTROLS else control
 
 
 def _with_ngrams(made: Section, each: Scored) -> None:
