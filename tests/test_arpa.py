@@ -181,6 +181,14 @@ def test_damaged_files_are_refused(text: str, message: str):
         read_arpa("f.arpa")
 
 
+@pytest.mark.parametrize("reset", ["document", "never"])
+def test_a_model_that_reads_on_past_a_sentence_is_refused(reset: str):
+    model = NgramLanguageModel(2, "word", reset).fit(DOCS)
+    with pytest.raises(ValueError, match=f"trained with reset '{reset}', expected 'sentence'"):
+        write_arpa(model, "m.arpa")
+    assert not list(Path.cwd().iterdir())
+
+
 def test_what_cannot_be_written_is_refused(capsys):
     model = NgramLanguageModel(2, Tokenizer.train_characters(["a b"])).fit(["a b"])
     with pytest.raises(ValueError, match="the token ' ' holds some"):

@@ -260,6 +260,14 @@ def test_a_tokenizer_that_is_there_is_taken_as_it_is(place: str, capsys):
     assert Path("second/tokenizer.json").read_text() == Path("model/tokenizer.json").read_text()
 
 
+@pytest.mark.parametrize("place", ["shards", "model"])
+def test_text_is_prepared_with_the_tokenizer_of_a_folder(place: str):
+    trained()
+    assert main(["prepare", "text", "--tokenizer", "word", "--out", "shards"]) == 0
+    assert main(["prepare", "text", "--tokenizer", place, "--out", "again"]) == 0
+    assert Path("again/tokenizer.json").read_text() == Path(place, "tokenizer.json").read_text()
+
+
 def test_overwrite(capsys):
     trained()
     train = ["train", "text", "--out", "model", "--units", "10"]

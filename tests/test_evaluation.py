@@ -280,6 +280,15 @@ def test_bad_options_leave_nothing(options, message, capsys):
     assert sorted(Path.cwd().iterdir()) == before
 
 
+@pytest.mark.parametrize("option", ["--unwrap", "--encoding latin-1", "--documents line"])
+def test_options_of_text_are_refused_where_all_is_shards(option, capsys):
+    ngrams().save("model")
+    prepare(["text"], "shards", bytes_tokenizer())
+    assert main(["evaluate", "model", "shards", *option.split()]) == 2
+    assert "are of text: shards were cut in tokens by prepare" in capsys.readouterr().err
+    assert main(["evaluate", "model", "shards", "text", *option.split()]) == 0
+
+
 def test_the_weight_is_the_one_a_minimiser_finds():
     rng = np.random.default_rng(0)
     for scale in (0.1, 1.0, 20.0):

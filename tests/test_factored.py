@@ -13,6 +13,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from esnlm import (
     ClassFactoredReadout,
     MixtureOfExpertsReadout,
+    NormalisedSoftmaxReadout,
+    ReducedRankSoftmaxReadout,
     RidgeReadout,
     SoftmaxReadout,
 )
@@ -548,6 +550,27 @@ def test_experts_tell_what_no_softmax_can():
 def test_bad_parameters_are_named(rows, params, message):
     with pytest.raises(ValueError, match=message):
         ClassFactoredReadout(**params).fit(*rows)
+
+
+@pytest.mark.parametrize("kind", [NormalisedSoftmaxReadout, ReducedRankSoftmaxReadout])
+def test_readouts_that_change_states_stay_as_they_are(kind):
+    X, y, _ = softmax_rows(2000, 8, 300)
+    factors = {"class_readout": kind(), "word_readout": kind(), "clustering": "frequency"}
+    readout = ClassFactoredReadout(**factors, random_state=0).fit_blocks([(X, y)], np.arange(300))
+    apart = ClassFactoredReadout(**factors, solver="separate", random_state=0)
+    apart.fit_blocks([(X, y)], np.arange(300))
+    np.testing.assert_array_equal(readout.predict_proba(X[:50]), apart.predict_proba(X[:50]))
+    with pytest.raises(ValueError, match=f"got {kind.__name__} for words"):
+        ClassFactoredReadout(**factors, solver="joint").fit(X, y)
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 5])
+@pytest.mark.parametrize("clustering", ["words", "clusters", "frequency"])
+def test_seen_words_have_no_more_classes_than_asked_for(n_classes: int, clustering: str):
+    X, y, _ = softmax_rows(6000, 8, 300)
+    y = np.unique(y, return_inverse=True)[1]
+    readout = ClassFactoredReadout(n_classes, clustering=clustering, random_state=0).fit(X, y)
+    assert readout.n_classes_used_ <= n_classes
 
 
 def test_bad_targets_are_named(rows):

@@ -62,7 +62,7 @@ def test_a_model_learns_on_as_it_did(name: str) -> None:
     expected = SCORES[name]
     model = LanguageModel.load(FOLDERS / name).partial_fit(expected["then"])
     found = model.log_likelihood(asked(expected, "texts"))
-    # Softmaxes over the words of a class take other steps than they did: those of today.
+    # Softmaxes take other steps than they did: what those of today give.
     today = json.loads((FOLDERS / "learned_on.json").read_text()).get(name)
     if today is not None:
         assert_alike(found, today, atol=1e-5)

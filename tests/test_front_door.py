@@ -263,6 +263,27 @@ def test_plots_return_axes():
     plt.close("all")
 
 
+def test_models_of_one_table_of_pairs_are_told_apart(tmp_path):
+    rows = [
+        {"model": model, "level": level, "phenomenon": name, "accuracy": share,
+         "lower": share - 0.01, "upper": share + 0.01}
+        for model, shares in (("A", (0.6, 0.7, 0.65)), ("B", (0.5, 0.4, 0.45)))
+        for (level, name), share in zip(
+            (("phenomenon", "x"), ("phenomenon", "y"), ("overall", "overall")), shares, strict=True
+        )
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_csv(tmp_path / "blimp.csv", index=False)
+    for given in (rows, tmp_path / "blimp.csv"):
+        axis = esnlm.plot_blimp(given, {"C": {"x": 0.9}})
+        drawn = {line.get_label(): line.get_xdata() for line in axis.get_lines()}
+        np.testing.assert_allclose(drawn["A"], [70, 60, 65])
+        np.testing.assert_allclose(drawn["B"], [40, 50, 45])
+        np.testing.assert_allclose(drawn["C"], [np.nan, 90, np.nan])
+    with pytest.raises(ValueError, match="rows hold x of the model A twice"):
+        esnlm.plot_blimp([*rows, rows[0]])
+    plt.close("all")
+
+
 def test_signs_of_components_do_not_depend_on_those_of_the_states():
     from esnlm.experiments.common.plotting import principal_components
 

@@ -170,6 +170,14 @@ def test_other_columns_are_refused(path):
     assert path.read_text() == "readout,size\nridge,3\n"
 
 
+@pytest.mark.parametrize("text", ["readout,size\nridge,3\nmoe,4", "one line without an end"])
+def test_a_file_of_someone_else_keeps_its_last_line(path, text):
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"has the columns .*, expected name,n,size"):
+        grid(path)
+    assert path.read_text() == text
+
+
 def test_other_fixed_values_are_refused(path):
     grid(path)
     with pytest.raises(ValueError, match=r"holds runs with size = 5, got 6: use another folder"):

@@ -142,6 +142,29 @@ def test_partial_fit_in_chunks_is_fit(reset: str, chunk: int):
     assert parts.score(TEST) == pytest.approx(whole.score(TEST), abs=1e-4)
 
 
+@pytest.mark.parametrize("chunk", [1, 2, 7])
+def test_every_predicted_token_is_counted_however_a_text_is_cut(chunk: int):
+    tokens = np.concatenate(TRAIN[:20])
+    parts = model("never", n_tokens=6)
+    for start in range(0, len(tokens), chunk):
+        parts.partial_fit(tokens[start : start + chunk])
+    np.testing.assert_array_equal(parts.token_counts_, np.bincount(tokens[1:], minlength=6))
+
+
+def test_fitted_parts_must_know_the_same_tokens():
+    reservoir = Reservoir(10, random_state=0).fit(n_inputs=6)
+    tokens = np.array([0, 1, 2, 4, 5] * 20)  # none of them is 3
+    states, following = reservoir.transform(tokens[:-1]), tokens[1:]
+    with pytest.raises(ValueError, match="must have the 6 tokens as its classes, got 5 classes"):
+        LanguageModel(reservoir, RidgeReadout().fit(states, following), n_tokens=6).sample(1)
+    readout = RidgeReadout().partial_fit(states, following, classes=range(6))
+    known = LanguageModel(reservoir, readout, n_tokens=6, reset="never")
+    assert known.perplexity(tokens) < 2
+    wide = RidgeReadout().partial_fit(states, following, classes=range(7))
+    with pytest.raises(ValueError, match="a reservoir of 6 inputs does not read 7 tokens"):
+        LanguageModel(reservoir, wide).sample(1)
+
+
 def test_carried_state_survives_chunks_of_one_token():
     tokens = np.concatenate(TRAIN[:10])
     parts = model("never", n_tokens=6)

@@ -251,6 +251,18 @@ def test_one_expert_is_softmax_regression() -> None:
     np.testing.assert_allclose(readout.predict_proba(X), peer.predict_proba(X), atol=2e-3)
 
 
+@pytest.mark.parametrize("experts", ["softmax", "linear"])
+def test_one_expert_learns_without_a_penalty_of_the_gate(experts: str) -> None:
+    X, y, _ = mixed(n=800)
+    free, penalised = (
+        MixtureOfExpertsReadout(1, experts=experts, gate_alpha=alpha, early_stopping=False)
+        for alpha in (0.0, 1.0)
+    )
+    found = loss(free.fit(X, y).predict_proba(X), y)
+    assert found == pytest.approx(loss(penalised.fit(X, y).predict_proba(X), y), abs=1e-3)
+    assert found < loss(np.full((len(y), 5), 0.2), y) - 0.1
+
+
 def test_a_known_mixture_is_recovered() -> None:
     X, y, truth = mixed(n=6000)
     readout = MixtureOfExpertsReadout(

@@ -122,6 +122,16 @@ def test_rows_that_fit_are_added_and_all_else_is_refused(capsys):
     assert len(rows_of("other.csv")) == len(rows_of("rows.csv")) == 1
 
 
+def test_results_do_not_go_where_text_is_read(capsys):
+    Path("texts").mkdir()
+    Path("texts/one.txt").write_text("the boy sees the dog\n")
+    command = ["evaluate", "model", "texts", "--csv", "texts/rows.csv"]
+    assert "cannot write texts/rows.csv: it is read, or in a folder that is" in error(
+        capsys, *command
+    )
+    assert [path.name for path in Path("texts").iterdir()] == ["one.txt"]
+
+
 def test_a_log_keeps_the_rows_of_earlier_runs_unless_they_are_overwritten():
     train = "train text --units 5 --held-out text --log log.csv --overwrite --out"
     for name in ("a", "b"):

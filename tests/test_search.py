@@ -485,6 +485,12 @@ def test_what_is_in_the_folder_is_kept(capsys):
     Path("out").mkdir()
     Path("out/mine").touch()
     assert "out holds mine and no search" in refused()
+    for name in ("trials.csv", "best.toml"):
+        Path("out", name).write_text("not of a search")
+    assert "and no search" in refused("--overwrite")
+    for name in ("trials.csv", "best.toml"):
+        assert Path("out", name).read_text() == "not of a search"
+        Path("out", name).unlink()
     Path("out/mine").unlink()
     assert main(command("--trials", "1")) == 0
     capsys.readouterr()

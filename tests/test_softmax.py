@@ -176,6 +176,51 @@ def test_streams_past_the_buffer_do_not_depend_on_the_cut() -> None:
     assert np.mean(np.log(best) - np.log(chosen)) < 0.05
 
 
+@pytest.mark.parametrize("alpha", [1.0, 100.0])
+@pytest.mark.parametrize("from_buffer", [False, True])
+def test_rows_after_a_newton_solution_do_not_undo_it(alpha: float, from_buffer: bool) -> None:
+    X, y = pairs(30000, n_classes=8)
+    readout = SoftmaxReadout(alpha, buffer_size=10000)
+    if from_buffer:
+        readout.partial_fit(X[:10000], y[:10000], np.arange(8))
+    else:
+        readout.fit(X[:10000], y[:10000])
+
+    def loss() -> float:
+        return -float(readout.predict_log_proba_of(X[24000:], y[24000:]).mean())
+
+    losses = [loss()]
+    for start in range(10000, 24000, 2000):
+        readout.partial_fit(X[start : start + 2000], y[start : start + 2000])
+        losses.append(loss())
+    assert max(losses) < losses[0] + 1e-3
+    assert losses[-1] < losses[0] + 2e-4
+
+
+@pytest.mark.parametrize("tol", [1e-4, 1e-9])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_classes_without_rows_have_the_mass_of_half_an_occurrence(
+    tol: float, stopped: bool
+) -> None:
+    X, y = pairs(2000)
+    unseen = np.isin(np.arange(12), [2, *range(6, 12)])
+    codes = np.array([0, 1, 3, 4, 5])[y]
+    held_out = ArrayBlocks(X[1500:], codes[1500:]) if stopped else None
+    readout = SoftmaxReadout(tol=tol)
+    readout.fit_blocks(ArrayBlocks(X[:1500], codes[:1500]), np.arange(12), held_out=held_out)
+    P = readout.predict_proba(X[:1500])[:, unseen]
+    assert np.exp(np.log(P).mean()) == pytest.approx(0.5 / (1500 + 0.5 * 12), rel=0.15)
+    np.testing.assert_allclose(P, P[:, :1].repeat(7, axis=1), rtol=1e-6)
+
+
+def test_classes_without_rows_change_nothing_between_the_others() -> None:
+    X, y = pairs(1500)
+    codes = np.array([0, 1, 3, 4, 5])[y]
+    P = SoftmaxReadout(tol=1e-9).fit_blocks(ArrayBlocks(X, codes), np.arange(12)).predict_proba(X)
+    P = P[:, [0, 1, 3, 4, 5]] / P[:, [0, 1, 3, 4, 5]].sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(P, SoftmaxReadout(tol=1e-9).fit(X, y).predict_proba(X), atol=1e-5)
+
+
 def test_held_out_rows_stop_the_incremental_solver_at_its_best_pass() -> None:
     X, y = pairs(3000)
     readout = SoftmaxReadout(solver="incremental", n_passes=3)

@@ -171,6 +171,19 @@ def test_learns_on_in_chunks(tokens):
     assert model.perplexity(tokens[8000:]) < first < N_TOKENS
 
 
+def test_by_name_it_reads_ngrams(tokens):
+    model = LanguageModel(Reservoir(20, random_state=0), "gated", n_tokens=N_TOKENS).fit([tokens])
+    assert (model.readout_.n_direct, model.readout_.alpha) == (8, 100.0)
+    assert model.perplexity([tokens]) < 0.9 * N_TOKENS
+
+
+def test_units_that_hold_no_digits_are_refused_where_any_number_is_a_token():
+    tokens = np.random.default_rng(0).integers(0, 16, 200)
+    plain = Reservoir(20, random_state=0).fit(n_inputs=16).transform(tokens)
+    with pytest.raises(ValueError, match="last 4 units hold other values than the digits"):
+        TokenGatedReadout(16).fit_blocks([(plain[:-1], tokens[1:])], np.arange(16))
+
+
 def test_states_without_a_code_are_refused(tokens):
     plain = Reservoir(20, random_state=0).fit(n_inputs=N_TOKENS).transform(tokens[:200])
     with pytest.raises(ValueError, match="the states must come from with_token_code"):

@@ -225,3 +225,18 @@ def test_names_of_tokenizers_of_words():
     assert len(trained("wordpunct:6", PROSE)) == 6
     assert not trained("word", PROSE).parts_punctuation
     assert trained("auto", PROSE).parts_punctuation
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u0939\u093f\u0928\u094d\u0926\u0940 \u092e\u0947\u0902, \u0905\u091a\u094d\u091b\u093e!",  # Hindi
+        "Le the\u0301 est prêt, voila\u0300 !",  # accents as characters of their own
+        "\u0130stanbul \u0130le, d'accord.",
+    ],
+)
+@pytest.mark.parametrize("lower", [False, True])
+def test_words_with_combining_marks_are_known(text: str, lower: bool):
+    tokenizer = Tokenizer.train_words([text], punctuation="apart", lower=lower)
+    assert tokenizer.unk_id not in tokenizer.encode(text)
+    assert tokenizer.parts_punctuation

@@ -70,8 +70,12 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
         raise ValueError("--weight needs --interpolate MODEL2")
     of_table, of_pairs = (options.csv, table.COLUMNS), (options.pairs_csv, table.PAIR_COLUMNS)
     replace = options.overwrite
-    read: list[str | Path] = [options.data, *options.words_of]
-    with results((of_table, of_pairs, (options.plot, None)), read, overwrite=replace):
+    files = (of_table, of_pairs, (options.plot, None))
+    # In the folder of the pairs a CSV is not read.
+    read: list[str | Path] = [*options.words_of]
+    if not options.data.is_dir():
+        read.append(options.data)
+    with results(files, read, overwrite=replace):
         others: dict[str, dict[str, float]] = {}
         for path in options.published:
             others |= table.read_published(path)

@@ -70,7 +70,7 @@ def evaluate(
     from esnlm.evaluation.measures import COLUMNS
     from esnlm.models.surprisal import SURPRISAL_COLUMNS
 
-    _check(options)
+    _check(text, options)
     of_surprisal = ("model", *SURPRISAL_COLUMNS[options.unit or "word"])
     files = (
         (options.csv, COLUMNS),
@@ -123,8 +123,10 @@ def _warn_of_unknown(rows: Sequence[dict[str, Any]]) -> None:
             )
 
 
-def _check(options: EvaluateOptions) -> None:
-    """Refuse options that do nothing without another."""
+def _check(text: Sequence[str], options: EvaluateOptions) -> None:
+    """Refuse options that do nothing without another, or to shards."""
+    from esnlm.evaluation.measures import is_shards
+
     for is_given, name, needs, needed in (
         (options.weight is not None, "--weight", options.interpolate, "--interpolate MODEL2"),
         (options.held_out, "--held-out", options.interpolate, "--interpolate MODEL2"),
@@ -135,6 +137,12 @@ def _check(options: EvaluateOptions) -> None:
             raise ValueError(f"{name} needs {needed}")
     if options.weight is not None and options.held_out:
         raise ValueError("--weight is given, so --held-out has nothing to choose: leave one out")
+    of_text = options.documents or options.layout().changed()
+    if of_text and all(map(is_shards, [*text, *options.held_out, *options.bins])):
+        raise ValueError(
+            "--encoding, --strip-gutenberg, --unwrap and --documents are of text: shards were cut"
+            " in tokens by prepare"
+        )
 
 
 def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":

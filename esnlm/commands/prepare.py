@@ -53,9 +53,10 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     rules = Rules(options.documents, options.sentences, options.min_length, options.max_length)
     name = options.tokenizer
     is_file = name not in ("gpt2", "bpe") and not is_trained(name)
-    if name == "bpe" or (is_file and not Path(name).is_file()):
+    if name == "bpe" or (is_file and not Path(name).exists()):
         raise ValueError(
-            f"--tokenizer {name}: no such file; or gpt2, bpe:N, word:N, char, wordpunct:N, auto"
+            f"--tokenizer {name}: no such file or folder; or gpt2, bpe:N, word:N, char,"
+            " wordpunct:N, auto"
         )
     tokenizer = named_tokenizer(name, options.vocab)
     layout = options.layout()

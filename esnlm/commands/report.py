@@ -53,7 +53,7 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
     from esnlm.storage.atomic import write_whole
     from esnlm.utils.messages import log
 
-    read: list[str | Path] = [*folders, *options.held_out, *options.train]
+    read = [*options.held_out, *options.train]
     with results([(options.out, None)], read, overwrite=options.overwrite):
         found = find(folders)
         if (options.held_out or options.blimp) and not found.models:

@@ -105,7 +105,7 @@ def _make_room(options: SearchOptions) -> None:
     """Refuse a folder that holds something else, or a search that is not to be touched."""
     from esnlm.experiments.search.study import JOURNAL
 
-    if options.overwrite:
+    if options.overwrite and (options.out / JOURNAL).exists():
         for name in (JOURNAL, *_FILES):
             (options.out / name).unlink(missing_ok=True)
     there = sorted(path.name for path in options.out.iterdir() if path.name[0] != ".")

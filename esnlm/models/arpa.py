@@ -37,7 +37,8 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
     but sentences begin with ``<s>`` and end with ``</s>``; or they are numbers where there is no
     tokenizer. The tokenizer is written beside it, as PATH.tokenizer.json, whereby `read_arpa` reads
     text as the model did; KenLM must be given text that is cut into these tokens. ValueError: a
-    token holds white space.
+    token holds white space, or the model reads on from one sentence to the next (``reset`` is not
+    "sentence"), where an ARPA file's sentences each begin anew.
 
     >>> import tempfile
     >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
@@ -47,6 +48,11 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
     >>> abs(read_arpa(path).score(docs) - model.score(docs)) < 1e-7
     True
     """
+    if model.tokenizer_ is not None and model.reset != "sentence":
+        raise ValueError(
+            "models of ARPA files begin anew at each sentence, and this one was trained with reset"
+            f" {model.reset!r}, expected 'sentence'"
+        )
     tokenizer, ngrams = model.tokenizer_, model.ngrams_
     bos, eos = (None, None) if tokenizer is None else (tokenizer.bos_id, tokenizer.eos_id)
     words = _spelled(model)

@@ -148,7 +148,10 @@ class LanguageModel(SequenceModel):
             stream = self._tokens(docs, self.n_tokens_)
             self._warn_of_unknown(stream)
             if self.token_counts_ is not None:
-                self.token_counts_ = self.token_counts_ + target_counts(stream, self.n_tokens_)
+                counts = self.token_counts_ + target_counts(stream, self.n_tokens_)
+                if stream.starts is None and self._carried is not None:
+                    counts[stream.tokens[0]] += 1  # predicted by the last token read
+                self.token_counts_ = counts
         else:
             stream = self.read(docs)
             self.draw(stream)
@@ -199,7 +202,8 @@ class LanguageModel(SequenceModel):
     def given_readout(self) -> Any:
         """The readout of the constructor, or that of its name; classifiers in a readout."""
         if isinstance(self.readout, str) and self.readout in BY_OPTION:
-            readout = BY_OPTION[self.readout].load()()
+            entry = BY_OPTION[self.readout]
+            readout = entry.load()(**entry.settings)
             seeded = "random_state" in readout.get_params()
             return readout.set_params(random_state=self.random_state) if seeded else readout
         return ClassifierReadout(self.readout) if is_foreign(self.readout) else self.readout
@@ -302,17 +306,16 @@ class LanguageModel(SequenceModel):
         model = cls.of_parts(reservoir, readout, **settings)
         check_parameters(model)
         model.token_counts_ = counts_in(arrays[WEIGHTS], config["n_tokens"])
-        n_tokens, n_inputs = config["n_tokens"], reservoir.n_inputs_
-        if not np.array_equal(readout.classes_, np.arange(n_tokens)):
-            raise ValueError(f"the readout must have the {n_tokens} tokens as its classes")
+        if model.n_tokens_ != config["n_tokens"]:
+            raise ValueError(
+                f"the readout must have the {config['n_tokens']} tokens as its classes, got"
+                f" {model.n_tokens_}"
+            )
         if readout.n_features_in_ != model.n_columns_:
             raise ValueError(
                 f"the readout reads {readout.n_features_in_} columns, and the states have"
                 f" {model.n_columns_}"
             )
-        shape = (n_tokens,) if features is None else np.shape(features.embedding_)
-        if (n_tokens, n_inputs) not in (shape, shape * 2):
-            raise ValueError(f"a reservoir of {n_inputs} inputs does not read {n_tokens} tokens")
         if TRAINING in arrays:
             state, last = (arrays[TRAINING].pop(name, None) for name in _CARRIED)
             model._carried = None if last is None else (state, np.asarray(last, dtype=np.int64))
@@ -347,7 +350,21 @@ class LanguageModel(SequenceModel):
             n_tokens = next((n for n in (*known, given) if n), parts.reservoir.n_inputs_)
             self.readout_ = ClassifierReadout.of_fitted(self.readout, n_tokens)
         self.n_tokens_ = len(self.readout_.classes_)
+        self._check_alike()
         self._carried, self.run_, self.token_counts_ = None, None, None
+
+    def _check_alike(self) -> None:
+        """Refuse parts that do not read, or do not predict, the same tokens."""
+        n_tokens, n_inputs = self.n_tokens or self.n_tokens_, self.reservoir_.n_inputs_
+        if not np.array_equal(self.readout_.classes_, np.arange(n_tokens)):
+            raise ValueError(
+                f"the readout must have the {n_tokens} tokens as its classes, got"
+                f" {len(self.readout_.classes_)} classes: give its partial_fit classes=range(V),"
+                " as tokens that nothing predicts are classes, too"
+            )
+        shape = (n_tokens,) if self.features_ is None else np.shape(self.features_.embedding_)
+        if (n_tokens, n_inputs) not in (shape, shape * 2):
+            raise ValueError(f"a reservoir of {n_inputs} inputs does not read {n_tokens} tokens")
 
     def _check_fitted(self) -> None:
         parts = (self.reservoir, "W_"), (self.readout, "classes_"), (self.features, "embedding_")

@@ -68,8 +68,9 @@ def section(tables: Mapping[str, Sequence[Row]]) -> Section:
     if not tables:
         return made
     rows = [row for several in tables.values() for row in several]
-    summed = {model: phenomena(several) for model, several in tables.items()}
-    figure = plots.phenomena(summed)
+    figure = plots.phenomena(
+        [{**row, "model": model} for model, some in tables.items() for row in phenomena(some)]
+    )
     caption = "Accuracy by phenomenon, with 95 % intervals over the pairs of each paradigm"
     made.blocks.append(plots.plot(figure, "phenomena", caption))
     whole = [row for row in rows if row["level"] == "overall" or _is_part(row)]
@@ -107,6 +108,7 @@ def phenomena(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Accuracy and interval of each phenomenon and overall, as numbers."""
     return [
         {
+            "level": row["level"],
             "phenomenon": row["phenomenon"],
             **{name: _number(row.get(name)) for name in ("accuracy", "lower", "upper")},
             "ties": _number(row["ties"]),

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from esnlm.experiments.common import figures
+from esnlm.experiments.common.plotting import plot_blimp
 from esnlm.reporting.page import Plot
 from esnlm.reporting.svg import svg
 
@@ -93,28 +94,11 @@ def reliability(found: Mapping[str, Sequence[Any]], *, logarithmic: bool) -> Fig
     return made
 
 
-def phenomena(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> Figure:
+def phenomena(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Accuracies by phenomenon with intervals, overall last, a mark for each model."""
-    first = next(iter(tables.values()))
-    order = {row["phenomenon"]: row["accuracy"] for row in first}
-    names = sorted(order, key=lambda name: (name == "overall", -order[name]))
-    made, (axis,) = figures.panels(1, size=(8.0, 1.8 + 0.36 * len(names)))
-    axis.axvline(50, color=figures.GREY, linewidth=1, linestyle=":", label="chance")
-    for number, (model, rows) in enumerate(tables.items()):
-        shift = 0.16 * (number - (len(tables) - 1) / 2)
-        style = figures.style(number)
-        for row in rows:
-            if row["phenomenon"] not in order:
-                continue
-            place = names.index(row["phenomenon"]) + shift
-            axis.plot(100 * row["accuracy"], place, markersize=6, linestyle="none",
-                      label=model if row is rows[-1] else None, **style)  # fmt: skip
-            if row["lower"] is not None:
-                axis.hlines(place, 100 * row["lower"], 100 * row["upper"], linewidth=1.4,
-                            color=style["color"])  # fmt: skip
-    axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
-    axis.invert_yaxis()
-    axis.set(xlim=(0, 102), xlabel="pairs chosen rightly (%), ties counting half")
+    n_phenomena = len({row["phenomenon"] for row in rows})
+    made, (axis,) = figures.panels(1, size=(8.0, 1.8 + 0.36 * n_phenomena))
+    plot_blimp(rows, ax=axis).set_title("", loc="left")
     figures.legend(made, axis, n_columns=3)
     return made
 

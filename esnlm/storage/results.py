@@ -25,10 +25,11 @@ def results(
     """Hold files of results while the block makes them.
 
     Each has its columns, or None where it is no CSV. Raises ValueError where one could not be
-    written, is named twice, is in ``read``, holds something else and is not to be overwritten, or
-    is being written by another process.
+    written, is named twice, is in ``read`` or in a folder of it, holds something else and is not to
+    be overwritten, or is being written by another process.
     """
     taken = {Path(name).resolve() for name in read}
+    folders = [place for place in taken if place.is_dir()]
     with ExitStack() as stack:
         for path, columns in files:
             if path is None:
@@ -44,12 +45,13 @@ def results(
                     f"cannot write {path}: {error.strerror}; name a file in a folder that can be"
                     " written"
                 ) from error
-            if plain and path.resolve() in taken:
+            place = path.resolve()
+            if plain and (place in taken or any(map(place.is_relative_to, folders))):
                 raise ValueError(
-                    f"cannot write {path}: it is read, or named for another result; name another"
-                    " file"
+                    f"cannot write {path}: it is read, or in a folder that is, or named for another"
+                    " result; name another file"
                 )
-            taken.add(path.resolve())
+            taken.add(place)
             if not overwrite and not fits(path, columns):
                 what = "" if columns is None else f" and has not the columns {','.join(columns)}"
                 raise FileExistsError(

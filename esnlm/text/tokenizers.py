@@ -7,7 +7,6 @@ appended by `esnlm.text.boundaries`, so that a scored prefix does not end by its
 
 import hashlib
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +31,8 @@ END_OF_TEXT = "<|endoftext|>"
 _ANY_CHARACTER = r"[\s\S]"
 # A word, with what stands inside it; a name in brackets, such as <unk>; or one mark.
 _WORD_OR_MARK = r"<\w+>|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]"
+# One engine counts and cuts: to that of `re` a combining mark is no part of a word.
+_WORDS_AND_MARKS = pre_tokenizers.Split(Regex(_WORD_OR_MARK), "removed", invert=True)
 #: Share of words that end in a glued mark up to which text counts as cut up already.
 _FEW_GLUED = 0.01
 _BATCH_CHARACTERS = 1 << 20
@@ -294,10 +295,10 @@ def is_plain(counts: Mapping[str, int]) -> bool:
 
 
 def _pieces(counts: Mapping[str, int]) -> Counter[str]:
-    """Counts of words, and of the marks around them."""
+    """Counts of words, and of the marks around them, cut as `_word_level` cuts text."""
     found = Counter[str]()
     for word, n in counts.items():
-        for piece in re.findall(_WORD_OR_MARK, word):
+        for piece, _ in _WORDS_AND_MARKS.pre_tokenize_str(word):
             found[piece] += n
     return found
 
@@ -310,7 +311,7 @@ def _word_level(vocabulary: Sequence[str], kind: str) -> Backend:
         backend.pre_tokenizer = pre_tokenizers.Split(Regex(_ANY_CHARACTER), "isolated")
         backend.decoder = decoders.Fuse()
     elif kind == "word apart":
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_WORD_OR_MARK), "removed", invert=True)
+        backend.pre_tokenizer = _WORDS_AND_MARKS
         # Spaces between words, none where print has none.
         tight = [decoders.Replace(f" {mark}", mark) for mark in ",.:;!?)]"]
         backend.decoder = decoders.Sequence([decoders.WordPiece("##", False), *tight])

@@ -14,8 +14,6 @@ from esnlm.readouts.registry import BY_OPTION
 # well.
 _WORDS, _MANY_WORDS = 100, 5000
 _FEATURES, _DIRECT, _PAIRS = 128, 3, 1 << 17
-_DIRECT_OF_GATED = 8
-_ALPHA_OF_GATED = 100.0  # with n-grams (reports/search)
 _LEAK_RATES = ("uniform", 0.0, 1.0)
 # On words leak rates remember all that a coupled reservoir does (reports/controls).
 _NO_COUPLING: dict[str, Any] = {"topology": "diagonal", "spectral_radius": 0.0}
@@ -142,11 +140,11 @@ def settled(
 
 def _gated(readout: ReadoutOptions) -> ReadoutOptions:
     """A gated readout reads n-grams, and has the penalty that suits them, unless told otherwise."""
-    more = dict(readout.option)
+    more = {**BY_OPTION["gated"].settings, **dict(readout.option)}
     if readout.direct is None:
-        readout = replace(readout, direct=more.get("n_direct", _DIRECT_OF_GATED))
+        readout = replace(readout, direct=more["n_direct"])
     if readout.direct and readout.alpha is None:
-        readout = replace(readout, alpha=more.get("alpha", _ALPHA_OF_GATED))
+        readout = replace(readout, alpha=more["alpha"])
     return readout
 
 

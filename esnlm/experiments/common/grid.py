@@ -164,9 +164,8 @@ class _Table:
         with locked(self.path):
             if not is_plain(self.path):
                 raise ValueError(f"{self.path} is a device or a pipe: use another folder")
-            # An interruption may have torn the line after the last line end.
-            with self.path.open("ab") as file:
-                file.truncate(self.path.read_bytes().rfind(b"\n") + 1)
+            self.path.touch()
+            self._mend()
             if self.path.stat().st_size == 0:
                 self._write([*self.columns, _CHECKSUM])
                 if self._is_bare:
@@ -179,6 +178,16 @@ class _Table:
                 if self._is_bare:
                     self.path.unlink()
                 raise
+
+    def _mend(self) -> None:
+        """Cut off the line after the last line end, which an interruption tore; of our files."""
+        written = self.path.read_bytes()
+        heads = [",".join(names).encode() for names in (self.columns, [*self.columns, _CHECKSUM])]
+        first, line_end, _ = written.partition(b"\n")
+        is_ours = first in heads if line_end else any(head.startswith(first) for head in heads)
+        if is_ours:
+            with self.path.open("ab") as file:
+                file.truncate(written.rfind(b"\n") + 1)
 
     def checked(self, fixed: Mapping[str, Any], key: Sequence[str]) -> set[tuple[str, ...]]:
         """Keys of the rows; ValueError unless the file has the columns, the fixed values, and no

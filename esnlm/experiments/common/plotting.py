@@ -124,26 +124,34 @@ def plot_blimp(
 ) -> Axes:
     """Accuracy on minimal pairs by phenomenon, overall last, with intervals; ties count half.
 
-    ``rows`` are those of ``esnlm blimp --csv``. ``others`` are accuracies in [0, 1] by phenomenon
-    ("overall" among them) of other models, by name.
+    ``rows`` are those of ``esnlm blimp --csv``, of one model or of several: the first one's order
+    is that of the phenomena. ``others`` are accuracies in [0, 1] by phenomenon ("overall" among
+    them) of other models, by name. ValueError: a model's phenomenon stands in two rows.
     """
     table = _table(rows, "level", "phenomenon", "accuracy", "lower", "upper", "model")
     table = table[table["level"].isin(["phenomenon", "overall"])]
-    ours = dict(zip(table["phenomenon"], table["accuracy"].astype(float), strict=True))
-    names = sorted(ours, key=lambda name: (name == "overall", -ours[name]))
-    if not names:
+    if table.empty:
         raise ValueError("rows must hold phenomena, as those of esnlm blimp --csv, got none")
+    twice = table[table.duplicated(["model", "phenomenon"])]
+    if len(twice):
+        model, name = twice[["model", "phenomenon"]].iloc[0]
+        raise ValueError(f"rows hold {name} of the model {model} twice: give one row of each")
+    groups = table.groupby("model", sort=False, dropna=False)
+    models = {str(model): part.set_index("phenomenon") for model, part in groups}
+    first = next(iter(models.values()))["accuracy"].astype(float)
+    names = sorted(first.index, key=lambda name: (name == "overall", -first[name]))
     axis = _axes(ax, (8.0, 1.6 + 0.36 * len(names)))
     axis.axvline(50, color="#999999", linewidth=1, linestyle=":", label="chance")
-    bounds = 100 * table[["lower", "upper"]].astype(float).to_numpy()
-    places = [names.index(name) for name in table["phenomenon"]]
-    axis.hlines(places, *bounds.T, color=COLOURS[1], linewidth=1.6, zorder=2)
-    models = {str(table["model"].iloc[0]): ours, **(others or {})}
-    for number, (label, found) in enumerate(models.items()):
-        known = [(100 * found[name], y) for y, name in enumerate(names) if name in found]
+    for number, (label, part) in enumerate(models.items()):
         look = style(number) | {"color": COLOURS[(1 - number) % len(COLOURS)], "linestyle": "none"}
-        look |= {"markersize": 8, "zorder": 3} if number == 0 else {"markerfacecolor": "none"}
-        axis.plot(*zip(*known, strict=True), label=label, **look)
+        places = np.arange(len(names)) + 0.16 * (number - (len(models) - 1) / 2)
+        found = 100 * part[["accuracy", "lower", "upper"]].astype(float).reindex(names).to_numpy().T
+        axis.hlines(places, *found[1:], color=look["color"], linewidth=1.6, zorder=2)
+        axis.plot(found[0], places, label=label, markersize=8, zorder=3, **look)
+    for number, (label, known) in enumerate((others or {}).items(), start=len(models)):
+        look = style(number) | {"color": COLOURS[(1 - number) % len(COLOURS)], "linestyle": "none"}
+        values = [100 * known.get(name, np.nan) for name in names]
+        axis.plot(values, range(len(names)), label=label, markerfacecolor="none", **look)
     axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axis.invert_yaxis()
     axis.axhline(len(names) - 1.5, color="#BBBBBB", linewidth=0.8)

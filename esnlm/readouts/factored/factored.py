@@ -51,7 +51,9 @@ class ClassFactoredReadout(TwoLevelReadout):
     Parameters
     ----------
     n_classes : int, optional
-        Number of classes (at most; at least one). None: the nearest to √V.
+        Number of classes of the words that are seen in training (at most; at least one). None:
+        the nearest to √V. Words that are not seen have further classes where there are more
+        than 256 words, or with "words".
     clustering : "auto", "clusters", "words", "frequency", mapping or sequence
         How words are put into classes. "clusters": spherical k-means on the mean of the states
         that each word follows, in classes of bounded size. "words": two thirds of the classes
@@ -174,11 +176,12 @@ class ClassFactoredReadout(TwoLevelReadout):
     @property
     def _may_be_joint(self) -> bool:
         classes, words = self._classes, self._words
-        if self.solver == "separate" or not isinstance(words, RidgeReadout | SoftmaxReadout):
+        # Of these classes alone: those derived from them normalise states, or have another rank.
+        if self.solver == "separate" or type(words) not in (RidgeReadout, SoftmaxReadout):
             return False
         if isinstance(classes, MixtureOfExpertsReadout):
             return classes.experts == "softmax"
-        return isinstance(classes, RidgeReadout | SoftmaxReadout)
+        return type(classes) in (RidgeReadout, SoftmaxReadout)
 
     def _settings(self) -> TwoLevelSettings:
         classes = _JOINT_SOFTMAX if self.class_readout == "softmax" else self._classes
@@ -228,8 +231,8 @@ class ClassFactoredReadout(TwoLevelReadout):
         n_classes = self._number_of_classes(_CLASSES_WITH_WORDS if kind == "words" else 1.0)
         if kind == "frequency":
             return word_clusters.frequency_classes(counts, n_classes)
-        n_single = round(_SINGLE_WORDS * n_classes) if kind == "words" else 0
-        n_clusters = max(1, n_classes - n_single)
+        n_single = min(round(_SINGLE_WORDS * n_classes), n_classes - 1) if kind == "words" else 0
+        n_clusters = n_classes - n_single
         return word_clusters.frequent_words_and_clusters(
             counts, vectors, n_single, n_clusters, self._seed()
         )

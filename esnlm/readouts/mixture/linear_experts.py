@@ -9,7 +9,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.readouts.mixture.experts import Expectation, Experts, Posterior, softmax_in_place
-from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
+from esnlm.readouts.mixture.optimize import LEAST_CURVATURE, QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.whitening import Source
 from esnlm.utils.arrays import Array, Ints64
 
@@ -151,7 +151,7 @@ class LinearExperts(Experts):
 
         gradient = expected.statistics.gate_gradient
         gradient = gradient + self.prior.gradient(weights)[n_rows:]
-        inverse = 1.0 / (expected.curvature[n_rows:, None] + precision)
+        inverse = 1.0 / np.maximum(expected.curvature[n_rows:, None] + precision, LEAST_CURVATURE)
         return conjugate_gradient(
             gradient, product, inverse, np.zeros(K, dtype=np.intp), self.n_conjugate
         )

@@ -7,6 +7,8 @@ import numpy as np
 from esnlm.utils.arrays import Array, Ints
 
 _TINY = 1e-300
+#: Of a diagonal that is inverted: the gate of one expert, without a penalty, has none.
+LEAST_CURVATURE = 1e-12
 
 
 def conjugate_gradient(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.readouts.mixture.experts import Expectation, Experts, Posterior, softmax_in_place
-from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
+from esnlm.readouts.mixture.optimize import LEAST_CURVATURE, QuasiNewtonMemory, conjugate_gradient
 from esnlm.readouts.mixture.whitening import Source
 from esnlm.utils.arrays import Array, Ints64
 
@@ -74,7 +74,9 @@ class SoftmaxExperts(Experts):
     ) -> Callable[[float], Array]:
         """Newton step on Q for all experts and the gate, corrected by the steps before it."""
         kept: list[Posterior] | None = expected.statistics
-        inverse = 1.0 / (expected.curvature[:, None] + self.prior.precision)
+        inverse = 1.0 / np.maximum(
+            expected.curvature[:, None] + self.prior.precision, LEAST_CURVATURE
+        )
         # Experts share a prior, so they are one system; the gate is another.
         systems = np.zeros(len(weights), dtype=np.intp)
         systems[-self.n_experts :] = 1

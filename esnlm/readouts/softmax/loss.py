@@ -10,6 +10,7 @@ where it fits one column for both, ``C = 2 / penalty``).
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.special import logsumexp
 
 from esnlm.kernels import multinomial as kernels
 from esnlm.readouts.base.blocks import Blocks, rows_within
@@ -61,6 +62,18 @@ def mean_loss(blocks: Blocks, weights: Array, intercept: Array) -> float:
     return total / n_rows
 
 
+def mean_log_sum(blocks: Blocks, weights: Array, intercept: Array) -> float:
+    """Mean logarithm of the sum of exponential logits, over rows of blocks of (X, codes)."""
+    total, n_rows = 0.0, 0
+    for X, _ in blocks:
+        rows = rows_within(_LOGIT_BYTES, len(intercept), X.dtype)
+        for start in range(0, len(X), rows):
+            Z = logits(X[start : start + rows], weights, intercept)
+            total += float(logsumexp(Z, axis=1).sum(dtype=np.float64))
+        n_rows += len(X)
+    return total / n_rows
+
+
 def residuals(Z: Array, targets: Array) -> tuple[Array, ...]:
     """Negative log-likelihoods (n,) of logits Z (n, V), and the factors of their derivatives.
 
@@ -91,9 +104,9 @@ class MultinomialLoss:
     Blocks of (X (n, n_units), codes (n,)) give the same rows in each pass; rows of blocks that are
     not ``lasting`` between passes are copied to be kept. ``penalty`` is that of half the squared
     weights, on the scale of the summed loss. The minimum does not depend on ``centre`` (n_units,),
-    which is subtracted from states, the conditioning does. ``fixed`` (V,) classes keep the initial
-    value of their column. Hessian products come from every ``stride``-th row, which is kept with
-    its probabilities.
+    which is subtracted from states, the conditioning does. ``fixed`` (V,) classes, which have no
+    rows, keep the initial value of their column and have no probability. Hessian products come
+    from every ``stride``-th row, which is kept with its probabilities.
     """
 
     blocks: Blocks
@@ -107,6 +120,7 @@ class MultinomialLoss:
     def evaluate(self, theta: Floats) -> tuple[float, Floats]:
         """Objective and gradient (n_units + 1, V); Hessian products refer to this theta after."""
         W, intercept = theta[:-1], theta[-1] - self.centre @ theta[:-1]
+        intercept = np.where(self.fixed, 2 * _NEVER, intercept)
         W, intercept = _padded(W, 0.0), _padded(intercept, 2 * _NEVER)
         gradient = np.zeros((len(theta), len(intercept)))
         variance = np.zeros(len(intercept))

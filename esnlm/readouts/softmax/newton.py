@@ -7,7 +7,7 @@ import numpy as np
 
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, blocks_rows, rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.softmax.loss import MultinomialLoss, mean_loss
+from esnlm.readouts.softmax.loss import MultinomialLoss, mean_log_sum, mean_loss
 from esnlm.readouts.softmax.sgd import Rates, SoftmaxPasses, batch_rows, frequencies_of, interleaved
 from esnlm.utils.arrays import Floats
 
@@ -50,6 +50,18 @@ def newton_solution(
         stride=-(-moments.n // sample),
         lasting=isinstance(blocks, ArrayBlocks),
     )
+    unseen = loss.fixed
+
+    def whole(theta: Floats) -> Floats:
+        """Theta whose classes without rows have, on average, the mass of half an occurrence."""
+        if not unseen.any():
+            return theta
+        mass = float(frequencies_of(moments.counts)[unseen].sum())
+        W, b = theta[:-1, ~unseen], theta[-1, ~unseen] - centre @ theta[:-1, ~unseen]
+        theta = theta.copy()
+        theta[-1, unseen] = mean_log_sum(blocks, W, b) + np.log(mass / (1 - mass) / unseen.sum())
+        return theta
+
     start = _first_theta(blocks, moments, rates)
     steps = newton_steps(loss, start, GramPreconditioner(moments), tol)
     best, least, worse = start, np.inf, 0
@@ -59,12 +71,14 @@ def newton_solution(
         if held_out is None or theta is start:
             best = theta
             continue
-        score = mean_loss(held_out, theta[:-1], theta[-1] - centre @ theta[:-1])
+        judged = whole(theta)
+        score = mean_loss(held_out, judged[:-1], judged[-1] - centre @ judged[:-1])
         worse = 0 if score < least else worse + 1
         if not worse:
             best, least = theta, score
         if worse == 2:
             break
+    best = whole(best)
     return best[:-1], best[-1] - centre @ best[:-1], history
 
 

@@ -36,7 +36,8 @@ class SoftmaxReadout(BufferedReadout):
 
     Minimises ``sum_i -log p(y_i | x_i) + alpha / 2 |W|²``, intercepts unpenalised: the
     objective of scikit-learn's ``LogisticRegression(C=1 / alpha)`` (two classes: ``C = 2 /
-    alpha``). A class without rows keeps zero weights and the intercept of half an occurrence.
+    alpha``). A class without rows keeps zero weights and an intercept that gives it the
+    mass of half an occurrence.
 
     Parameters
     ----------
@@ -193,6 +194,7 @@ class SoftmaxReadout(BufferedReadout):
             rows, *sizes, self._rates(), held_out, tol=self.tol, max_iter=self.max_iter
         )
         self.n_iter_ = max(1, len(self.history_) - 1)
+        self._n_seen = blocks_rows(rows)
         self._set(weights, intercept)
 
     def _set(self, weights: Array, intercept: Floats) -> None:
@@ -211,7 +213,8 @@ class SoftmaxReadout(BufferedReadout):
             self._incremental = solver
         solver = self._incremental
         self._n_seen += len(X)
-        rate = self.learning_rate * decayed(self._n_seen, solver.batch)
+        # What came before is solved, so a row counts as one of all: the rate falls as their number.
+        rate = self.learning_rate * decayed(self._n_seen, solver.batch) ** 2
         solver.learn(X, codes, rate, self.alpha / self._n_seen)
         self._set(solver.weights, solver.intercept)
 

@@ -19,6 +19,8 @@ from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, lim
 
 _SAMPLE_ROWS_A_UNIT = 100
 _LEAST_SAMPLE = 65536
+# A digit of a token code is tanh(8) or -tanh(8).
+_LEAST_DIGIT = 0.99
 
 
 @dataclass(eq=False, repr=False)
@@ -227,6 +229,12 @@ class TokenGatedReadout(StreamingReadout):
             raise ValueError(
                 f"states must have more than {self._n_code} units, the token's code, got"
                 f" {X.shape[1]}; see with_token_code, or give n_direct"
+            )
+        sizes = np.abs(X[:, -self._n_code :])
+        if ((sizes > 0) & (sizes < _LEAST_DIGIT)).any():
+            raise ValueError(
+                f"the last {self._n_code} units hold other values than the digits -1 and 1 of a"
+                " token: the states must come from with_token_code, or n_direct be given"
             )
         gates = token_of(X, self._n_code)
         if len(gates) and gates.max() >= self._n_gates:

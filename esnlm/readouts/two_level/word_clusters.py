@@ -88,7 +88,7 @@ def state_clusters(moments: Moments, n_classes: int, seed: int) -> Ints:
     """Words (V,) -> clusters of words that follow similar states, at most 1.5 V / C a cluster.
 
     Spherical k-means on the mean state before each word, in the coordinates where the states'
-    variance within words is one, weighted by the words' counts. Words that never occurred fill
+    variance is one, weighted by the words' counts. Words that never occurred fill
     the smallest clusters.
     """
     seen = np.flatnonzero(moments.counts)
