@@ -23,8 +23,8 @@ from scale import model_of
 
 from esnlm import LowRankReadout, RidgeReadout
 from esnlm.experiments.common.workers import workers
-from esnlm.models.parts import PartedCorpus
 from esnlm.models.parts_training import PartsTrainer
+from esnlm.text.shard_parts import PartedCorpus
 from esnlm.text.shards import Shards
 from esnlm.utils.sums import in_pairs
 

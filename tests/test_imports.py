@@ -1,4 +1,4 @@
-"""The house's direction: imports run down it, never up or in a circle; importing it stays light."""
+"""Imports run down the layers, never up or in a circle; importing the package stays light."""
 
 import ast
 import subprocess
@@ -11,8 +11,8 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "esnlm"
 
-#: Rooms by floor, from the top. A room may import the floors below its own.
-FLOORS = (
+#: Subpackages by layer, from the top. One may import the layers below its own.
+LAYERS = (
     ("__main__",),
     ("commands",),
     ("loading", "experiments", "app", "reporting"),
@@ -21,19 +21,25 @@ FLOORS = (
     ("text", "reservoir", "grammars", "readouts"),
     ("kernels", "utils", "storage", "ngrams"),
 )
-LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
-#: Arrows between rooms of one floor.
+LEVEL = {
+    subpackage: level for level, subpackages in enumerate(LAYERS) for subpackage in subpackages
+}
+#: Imports between subpackages of one layer.
 SIDEWAYS = {("ngrams", "utils"), ("reporting", "experiments")}
 #: Folders of `esnlm.readouts`, from the top.
-READOUT_FLOORS = (
+READOUT_LAYERS = (
     ("factored",),
     ("two_level", "token_gated", "mixture"),
     ("softmax", "linear"),
     ("base",),
 )
-READOUT_LEVEL = {room: level for level, rooms in enumerate(READOUT_FLOORS) for room in rooms}
+READOUT_LEVEL = {
+    subpackage: level
+    for level, subpackages in enumerate(READOUT_LAYERS)
+    for subpackage in subpackages
+}
 
-#: What only a few rooms may import, and these.
+#: What only a few subpackages may import, and these.
 RESERVED = {
     "torch": {"torch", "interop", "experiments", "commands"},
     "transformers": {"torch", "interop"},
@@ -83,7 +89,7 @@ def imported(path: Path) -> Iterator[str]:
                 yield inner if inner in NAMES else node.module or ""
 
 
-def rooms() -> dict[str, set[str]]:
+def subpackages() -> dict[str, set[str]]:
     """Rooms of the package, and those that each imports."""
     graph: dict[str, set[str]] = {}
     for path in modules():
@@ -93,16 +99,16 @@ def rooms() -> dict[str, set[str]]:
     return graph
 
 
-def test_every_room_has_a_floor_and_they_are_few():
-    assert set(rooms()) == set(LEVEL)
-    assert len(FLOORS) <= 7
+def test_every_subpackage_has_a_layer_and_they_are_few():
+    assert set(subpackages()) == set(LEVEL)
+    assert len(LAYERS) <= 7
     assert len(LEVEL) + 1 <= 20
     folders = {p.name for p in (PACKAGE / "readouts").iterdir() if p.is_dir()} - {"__pycache__"}
     assert folders == set(READOUT_LEVEL)
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_run_down_the_house(path: Path):
+def test_imports_run_down_the_layers(path: Path):
     here = name_of(path).split(".")[1]
     for name in imported(path):
         if name.split(".")[0] != "esnlm":
@@ -112,8 +118,10 @@ def test_imports_run_down_the_house(path: Path):
         if name == "esnlm":
             assert here in ("commands", "experiments"), f"{here} imports the public names"
             continue
-        room = name.split(".")[1]
-        down = LEVEL[here] < LEVEL[room] or here == room or (here, room) in SIDEWAYS
+        subpackage = name.split(".")[1]
+        down = (
+            LEVEL[here] < LEVEL[subpackage] or here == subpackage or (here, subpackage) in SIDEWAYS
+        )
         assert down, f"{here} imports {name}, which does not stand below it"
 
 
@@ -124,18 +132,20 @@ def test_imports_run_down_the_readouts(path: Path):
     here = path.parent.name
     for name in imported(path):
         if name.startswith("esnlm.readouts."):
-            room = name.split(".")[2]
-            down = READOUT_LEVEL[here] < READOUT_LEVEL[room] or here == room
+            subpackage = name.split(".")[2]
+            down = READOUT_LEVEL[here] < READOUT_LEVEL[subpackage] or here == subpackage
             assert down, f"{here} imports {name}, which does not stand below it"
 
 
 def test_there_is_no_circle():
-    between_rooms = {room: found & set(LEVEL) for room, found in rooms().items()}
+    between_subpackages = {
+        subpackage: found & set(LEVEL) for subpackage, found in subpackages().items()
+    }
     between_modules = {
         name_of(path): {name for name in imported(path) if name in NAMES} - {name_of(path)}
         for path in modules()
     }
-    for graph in (between_rooms, between_modules):
+    for graph in (between_subpackages, between_modules):
         order = list(TopologicalSorter(graph).static_order())  # raises CycleError
         assert set(graph) <= set(order)
     assert "esnlm.kernels.recurrence" in between_modules["esnlm.reservoir.recurrence"]

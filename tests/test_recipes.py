@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md tells the truth: its rooms and files exist, and its recipes work."""
+"""ARCHITECTURE.md tells the truth: its subpackages and files exist, and its recipes work."""
 
 import contextlib
 import re
@@ -20,17 +20,19 @@ PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 DOCS = ["the boy sees the dog", "the dog sees the boy", "a boy walks"] * 20
 
 
-def test_every_file_and_room_that_the_page_names_is_there() -> None:
+def test_every_file_and_subpackage_that_the_page_names_is_there() -> None:
     named = set(
         re.findall(r"`((?:esnlm|tests|reports)/[\w/]+(?:\.py)?|[a-z_]+/[a-z_/]+\.py)`", PAGE)
     )
     assert len(named) > 15
     for name in named - {"esnlm/commands/NAME.py", "esnlm/experiments/NAME", "reports/NAME"}:
         assert (ROOT / name).exists() or (ROOT / "esnlm" / name).exists(), name
-    table = PAGE.partition("| floor |")[2].partition("\n\n")[0]
-    rooms = {room for line in table.splitlines()[2:] for room in re.findall("`(\\w+)`", line)}
+    table = PAGE.partition("| layer |")[2].partition("\n\n")[0]
+    subpackages = {
+        subpackage for line in table.splitlines()[2:] for subpackage in re.findall("`(\\w+)`", line)
+    }
     folders = {path.stem for path in (ROOT / "esnlm").glob("[a-z_]*") if path.suffix in ("", ".py")}
-    assert {path for path in folders if not path.startswith("__")} <= rooms
+    assert {path for path in folders if not path.startswith("__")} <= subpackages
 
 
 def test_every_name_that_a_recipe_tells_stands_in_its_file() -> None:

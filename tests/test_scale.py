@@ -39,13 +39,13 @@ from esnlm import (
 )
 from esnlm.__main__ import main
 from esnlm.models import parts_training
-from esnlm.models.parts import PartedCorpus
 from esnlm.models.parts_training import PartsTrainer
 from esnlm.models.resumable_run import StoppedError
 from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.readouts.base.moments import Moments
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.text.prepare import prepare
+from esnlm.text.shard_parts import PartedCorpus
 from esnlm.text.shards import Shards, ShardsError
 from esnlm.utils.sums import in_pairs, reduce_here, runs
 

@@ -77,6 +77,13 @@ def test_figures_of_the_front_page_stand_in_their_csvs(line: list[str]) -> None:
     assert all(len(pd.read_csv(path)) for path in paths)
 
 
+def test_the_version_is_the_same_everywhere() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    assert settings["metadata"]["version"] == esnlm.__version__
+    assert f"\nversion: {esnlm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+
+
 def test_the_conda_recipe_asks_for_what_the_package_does() -> None:
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")

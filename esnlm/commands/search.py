@@ -14,7 +14,7 @@ from esnlm.commands.options.grid import results_folder
 from esnlm.commands.options.presets import setting_names, train_options, words
 from esnlm.commands.options.search import SearchOptions
 from esnlm.commands.search_trials import TrialModels, held_out_share, shared_out, tested
-from esnlm.commands.train import check_parts
+from esnlm.commands.train import check_model_options
 from esnlm.storage.results import write_rows
 from esnlm.utils.messages import log
 
@@ -80,7 +80,7 @@ def _check_settings(space: "Space") -> None:
                 f"{name.replace('_', '-')} is of networks trained by gradient: esnlm search tries"
                 " settings of the core's reservoirs and readouts"
             )
-        check_parts(options)
+        check_model_options(options)
 
 
 def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:

@@ -83,7 +83,7 @@ def _fit(
     from esnlm.experiments.common.subprocess_run import peak_rss_mib
 
     since = time.perf_counter()
-    check_parts(options)
+    check_model_options(options)
     in_parts = given(options.shared) or is_url(text)
     fit = _fit_in_parts if in_parts else _fit_alone
     status, loss, held, stream, n_tokens = fit(text, corpus, options, record)
@@ -184,7 +184,7 @@ def trains_in_passes(text: tuple[str, ...], options: TrainOptions) -> bool:
     return is_shards(text) or options.passes != PassOptions()
 
 
-def check_parts(options: TrainOptions) -> None:
+def check_model_options(options: TrainOptions) -> None:
     """Refuse what makes no parts of a model, before any text is read."""
     make_reservoir(options.reservoir, options.seed)
     make_features(options.features, options.seed)

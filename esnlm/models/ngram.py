@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.models.base import SequenceModel, check_no_labels
-from esnlm.models.parts import Part, PartedCorpus
 from esnlm.models.saving import Contents, counted, counts_in
 from esnlm.ngrams.backoff import BackoffNgrams
 from esnlm.ngrams.counts import NgramCounts
@@ -15,6 +14,7 @@ from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.model_folder import WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import TokenStream
+from esnlm.text.shard_parts import Part, PartedCorpus
 from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64

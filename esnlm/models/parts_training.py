@@ -1,6 +1,6 @@
 """Training on shards in parts, in this process or in many, to the same bytes.
 
-A part (`esnlm.models.parts`) is a run of sentences that depends on the corpus and the number of
+A part (`esnlm.text.shard_parts`) is a run of sentences that depends on the corpus and the number of
 parts alone. Whoever learns from it reads its tokens itself, harvests a chunk of states at a time,
 and returns sums, which are added in the tree of `esnlm.utils.sums.in_pairs`. So a model depends on
 the number of parts, and neither on who learned from which nor on how often.
@@ -17,7 +17,6 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import clone
 
-from esnlm.models.parts import Part, PartedCorpus
 from esnlm.models.reservoir import LanguageModel
 from esnlm.models.states import StateBlocks
 from esnlm.models.training import Trainer, TrainingPlan
@@ -26,6 +25,7 @@ from esnlm.readouts.base.readout import Block, StreamingReadout
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.spectral_features import SpectralWordFeatures
 from esnlm.text.corpus import TokenStream
+from esnlm.text.shard_parts import Part, PartedCorpus
 from esnlm.text.shards import ShardsError
 from esnlm.text.shuffling import ChunkOrder, target_counts
 from esnlm.utils.arrays import Array

@@ -1,3 +1,3 @@
 """The version of the package, importable without the package's public names."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

@@ -10,7 +10,7 @@ from esnlm.commands.options.corpus import is_shards, is_url
 from esnlm.commands.options.values import Cluster, integer
 
 if TYPE_CHECKING:
-    from esnlm.models.parts import PartedCorpus
+    from esnlm.text.shard_parts import PartedCorpus
     from esnlm.utils.sums import Reduce
 
 
@@ -32,7 +32,7 @@ class SharedOptions:
 
 def open_corpus(text: Sequence[str], shared: SharedOptions) -> "PartedCorpus":
     """The shards; those of a folder with every byte checked."""
-    from esnlm.models.parts import PartedCorpus
+    from esnlm.text.shard_parts import PartedCorpus
     from esnlm.text.shards import Shards
 
     if is_url(text):
