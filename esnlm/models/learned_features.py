@@ -17,7 +17,7 @@ from esnlm.readouts.two_level.solver import TwoLevelLearner
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.recurrence import ACTIVATIONS
 from esnlm.reservoir.spectral_features import SpectralWordFeatures
-from esnlm.reservoir.word_features import LearnedFeatures
+from esnlm.reservoir.word_features import BaseWordFeatures, draw_for_features
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import ChunkOrder, target_counts
 from esnlm.utils.array_shapes import checked_tokens
@@ -37,7 +37,7 @@ _LONGEST = 1024
 
 
 @dataclass(eq=False, repr=False)
-class LearnedWordFeatures(LearnedFeatures):
+class LearnedWordFeatures(BaseWordFeatures):
     """Dense word features that descend the cross-entropy of a readout of the states they drive.
 
     They begin as `SpectralWordFeatures`. In a pass over the text, in sentences drawn from all over
@@ -118,13 +118,7 @@ class LearnedWordFeatures(LearnedFeatures):
         first = SpectralWordFeatures(self.n_features, random_state=seed)
         table = DirectConnections(1, size, self.n_features)
         table.coef[0, :-1] = first.fit(ids, n_tokens=size, starts=given).embedding_
-        if not hasattr(reservoir, "W_"):
-            reservoir.fit(n_inputs=self.n_features)
-        if reservoir.n_inputs_ != self.n_features:
-            raise ValueError(
-                f"the reservoir has {reservoir.n_inputs_} inputs for {self.n_features} features: "
-                f"make its weights with Reservoir(...).fit(n_inputs={self.n_features})"
-            )
+        draw_for_features(reservoir, self.n_features)
         stream = TokenStream(ids, _cut(given, len(ids)), np.array([0, len(ids)]))
         # One thread of BLAS: sums in one order, so the features are those of the seed.
         with one_blas_thread(), tile_map() as over:

@@ -11,7 +11,7 @@ from sklearn.utils.extmath import randomized_svd
 from threadpoolctl import threadpool_limits
 
 from esnlm.reservoir.parallel_streams import checked_starts
-from esnlm.reservoir.word_features import LearnedFeatures
+from esnlm.reservoir.word_features import BaseWordFeatures
 from esnlm.utils.array_shapes import checked_tokens
 from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.state_dict import saved
@@ -23,7 +23,7 @@ _ITERATIONS = 3
 
 
 @dataclass(eq=False, repr=False)
-class SpectralWordFeatures(LearnedFeatures):
+class SpectralWordFeatures(BaseWordFeatures):
     """Dense word features from the company that words keep, in closed form.
 
     Words that stand before and after the same words get similar features, so a reservoir that

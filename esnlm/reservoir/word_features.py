@@ -25,7 +25,7 @@ _descend: Any = kernels.descend  # compiled functions carry no types of their ow
 _LARGEST_STEP = 0.1
 
 
-class LearnedFeatures(Stateful, TransformerMixin, BaseEstimator):
+class BaseWordFeatures(Stateful, TransformerMixin, BaseEstimator):
     """A table of word vectors, ``embedding_`` (n_tokens, n_features), that drives a reservoir."""
 
     embedding_: Array
@@ -46,8 +46,19 @@ class LearnedFeatures(Stateful, TransformerMixin, BaseEstimator):
         return arrays
 
 
+def draw_for_features(reservoir: Any, n_features: int) -> None:
+    """Give a reservoir weights for so many inputs, unless it has them; ValueError for others."""
+    if not hasattr(reservoir, "W_"):
+        reservoir.fit(n_inputs=n_features)
+    if reservoir.n_inputs_ != n_features:
+        raise ValueError(
+            f"the reservoir has {reservoir.n_inputs_} inputs for {n_features} features: "
+            f"make its weights with Reservoir(...).fit(n_inputs={n_features})"
+        )
+
+
 @dataclass(eq=False, repr=False)
-class WordFeatures(LearnedFeatures):
+class WordFeatures(BaseWordFeatures):
     """Dense word features f(u) = W_f u that drive a reservoir in place of one-hot words (eq. 8-11).
 
     ``W_f`` and a provisional linear readout ``W_out`` descend the squared error of the next word
@@ -168,13 +179,7 @@ class WordFeatures(LearnedFeatures):
 
     def _reservoir_weights(self, reservoir: Any) -> tuple[Any, ...]:
         """CSR arrays, input weights, bias, leak rate and activation code, for the kernels."""
-        if not hasattr(reservoir, "W_"):
-            reservoir.fit(n_inputs=self.n_features)
-        if reservoir.n_inputs_ != self.n_features:
-            raise ValueError(
-                f"the reservoir has {reservoir.n_inputs_} inputs for {self.n_features} features: "
-                f"make its weights with Reservoir(...).fit(n_inputs={self.n_features})"
-            )
+        draw_for_features(reservoir, self.n_features)
         recurrent = reservoir.W_.tocsr()
         inputs = reservoir.W_in_
         inputs = inputs.toarray() if hasattr(inputs, "toarray") else inputs
