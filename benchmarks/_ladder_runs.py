@@ -49,11 +49,15 @@ def esnlm(*options: str) -> list[str]:
 
 
 class Runs:
-    """Training runs on one corpus, kept in a folder so that no run is made twice."""
+    """Training runs on one corpus, kept in a folder so that no run is made twice.
+
+    Those of a seed other than 0 are in a folder of their own in it.
+    """
 
     def __init__(self, train: Path, n_predicted: int, folder: Path, seed: int) -> None:
-        self.train, self.n_predicted, self.folder, self.seed = train, n_predicted, folder, seed
-        folder.mkdir(parents=True, exist_ok=True)
+        self.train, self.n_predicted, self.seed = train, n_predicted, seed
+        self.folder = folder / f"seed-{seed}" if seed else folder
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     def once(self, name: str, options: Sequence[str], budget: float) -> Iterator[Trained]:
         """A run that nothing is chosen for; none where the budget ends it."""

@@ -274,24 +274,21 @@ def mlp(
     vectors: Array | None, stream: TokenStream, held: TokenStream, size: int, args: Any
 ) -> float:
     """Held-out nats of residual layers on the states, whose features are the vectors."""
-    from esnlm.torch.networks import deep_readout
+    from esnlm.torch.networks.deep_readout import DeepReadout
 
-    class Given(SpectralWordFeatures):
-        def fit(self, *_: Any, **__: Any) -> "Given":
-            self.embedding_ = found
-            return self
+    class Given(DeepReadout):
+        def _word_features(self, *_: Any) -> Array:
+            return found
 
     reservoir: dict[str, Any] = {"n_units": args.units, "random_state": args.seed}
     if args.input_scaling:
         reservoir["input_scaling"] = args.input_scaling
     settings: dict[str, Any] = {"reservoir": reservoir, "n_pairs": 0, "n_hidden": 512}
-    n_features = 0 if vectors is None else vectors.shape[1]
+    kind, settings["n_features"] = DeepReadout, 0
     if vectors is not None:
-        found = vectors
-        vars(deep_readout)["SpectralWordFeatures"] = Given
-    settings["n_features"] = n_features
-    plan = {**deep_readout.DeepReadout.RECIPE, "epochs": 1}
-    return network(lambda: deep_readout.DeepReadout(size, **settings), plan, stream, held, args)
+        found, kind, settings["n_features"] = vectors, Given, vectors.shape[1]
+    plan = {**DeepReadout.RECIPE, "epochs": 1}
+    return network(lambda: kind(size, **settings), plan, stream, held, args)
 
 
 def esn_i(name: str, stream: TokenStream, held: TokenStream, size: int, args: Any) -> float:

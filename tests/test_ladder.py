@@ -116,6 +116,29 @@ def test_an_interrupted_run_goes_on_and_all_that_it_took_counts(
     assert list(runs.once("lstm", ["train", "--model", "lstm"], 60.0)) == []
 
 
+def test_runs_of_one_seed_are_not_those_of_another(
+    tmp_path: Path, modules: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def measured(command: list[str], output: Path, limit: float) -> Any:
+        made.append(command[command.index("--seed") + 1])
+        Path(command[command.index("--out") + 1]).mkdir()
+        return modules.measured.Used(1.0, 1.0, 1, f"{10 + int(made[-1])} trained parameters")
+
+    monkeypatch.setattr(modules.ladder_runs, "measured", measured)
+    found = {}
+    for seed in (0, 1, 12, 1, 0):
+        runs = modules.ladder_runs.Runs(Path("train"), 5, tmp_path / "corpus", seed)
+        (found[seed],) = runs.once("lstm", ["train", "--model", "lstm"], 60.0)
+        assert f"--seed {seed} " in found[seed].command
+        assert found[seed].n_parameters == 10 + seed
+    assert made == ["0", "1", "12"]
+    scores = {modules.ladder_runs.scores_of(each.folder) for each in found.values()}
+    assert len(scores) == 3
+    assert found[0].folder == tmp_path / "corpus" / "lstm"  # where runs of seed 0 have always been
+
+
 class Foretold:
     """Runs whose seconds are known, of units or of steps; a step learns half a text."""
 

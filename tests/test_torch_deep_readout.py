@@ -1,12 +1,15 @@
 """The nonlinear readout of frozen states, against the core's states, counts and brute force."""
 
+import tracemalloc
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from benchmark_cases import BENCHMARKS
 
 torch = pytest.importorskip("torch")
 
@@ -255,6 +258,61 @@ def test_a_folder_scores_as_the_network_did(options: dict[str, Any], tmp_path: P
     np.testing.assert_array_equal(loaded.log_likelihood(docs)[0], model.log_likelihood(docs)[0])
     assert loaded.predict_proba(docs[0][:5]).sum() == pytest.approx(1)
     assert loaded.predict_proba([]).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_features": 0}, {"gates": True}], ids=str)
+def test_states_in_double_precision_are_read_as_others_are(options: Any, tmp_path: Path):
+    docs, losses = [stream(40, seed=4).tokens], []
+    for dtype in ("float32", "float64"):
+        made = network(reservoir=RESERVOIR | {"dtype": dtype}, **options)
+        plan = Plan(batch_size=16, learning_rate=0.01)
+        NetworkTrainer(made, stream(), None, plan).run()
+        model = TorchLanguageModel(made)
+        model.save(tmp_path / dtype)
+        losses.append(model.log_likelihood(docs)[0])
+        np.testing.assert_array_equal(
+            load_model(tmp_path / dtype).log_likelihood(docs)[0], losses[-1]
+        )
+        assert model.predict_proba(docs[0][:5]).sum() == pytest.approx(1)
+    np.testing.assert_allclose(*losses, atol=0.02)
+
+
+def test_memory_for_finding_pairs_does_not_grow_with_the_text(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("esnlm.torch.networks.deep_readout._PIECE", 1 << 12)
+    monkeypatch.setattr("esnlm.readouts.two_level.direct_connections._MOST_WAITING", 1 << 12)
+    made, peaks = network(), []
+    for n_pieces in (4, 40):
+        tokens = np.random.default_rng(0).integers(0, V, n_pieces << 12).astype(np.uint16)
+        tracemalloc.start()
+        made._find_pairs(
+            TokenStream(tokens, np.zeros(1, dtype=np.int64), np.array([0, len(tokens)]))
+        )
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
+
+
+def test_inputs_of_one_benchmark_row_are_not_those_of_the_next(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    inputs = pytest.importorskip("inputs")
+    surveyed: list[DeepReadout] = []
+
+    def network_of(make: Any, *_: Any) -> float:
+        torch.manual_seed(0)
+        surveyed.append(make())
+        surveyed[-1].survey(stream())
+        return 0.0
+
+    monkeypatch.setattr(inputs, "network", network_of)
+    args = SimpleNamespace(units=16, seed=0, input_scaling=0.0)
+    vectors = inputs.unit(np.random.default_rng(0).standard_normal((V, 6)))
+    for words in (None, vectors, None):
+        inputs.mlp(words, stream(), None, V, args)
+    one_hot, driven, again = surveyed
+    assert torch.equal(one_hot.output.word_class, again.output.word_class)
+    assert not torch.equal(one_hot.output.word_class, driven.output.word_class)
+    expected = vectors / vectors[np.unique(stream().tokens)].std()
+    np.testing.assert_allclose(driven.inputs.vectors.numpy(), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("value", "said"), [(999, "must lie in"), (5, "none of them empty")])

@@ -102,7 +102,12 @@ def test_no_step_of_training_mixes_devices_or_waits(
     monkeypatch.setattr(NetworkTrainer, "_score", lambda self, number: None)
     stream = corpus(24, starts=plan == "accumulated")
     chosen = replace(PLANS[plan], epochs=1, score_every=0)
-    trainer = NetworkTrainer(made(name, settings), stream, None, chosen)
+    network = made(name, settings)
+    if plan == "streams" and network.longest is not None:
+        with pytest.raises(ValueError, match="batching must be sentences or windows"):
+            NetworkTrainer(network, stream, None, chosen)
+        return
+    trainer = NetworkTrainer(network, stream, None, chosen)
     trainer.run()
     assert shown == [trainer.n_steps]  # where values are read, and nowhere else
 

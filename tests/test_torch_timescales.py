@@ -19,6 +19,9 @@ pytestmark = pytest.mark.torch
 
 NETWORKS = [AWDLSTM, MultiTimescaleLSTM]
 SMALL = {"n_units": 10, "n_dims": 6}
+OFF = dict.fromkeys(
+    ("dropout", "hidden_dropout", "input_dropout", "word_dropout", "weight_drop"), 0.0
+)
 TOKENS = torch.from_numpy(np.random.default_rng(0).integers(0, 11, size=(2, 30)))
 
 
@@ -162,11 +165,8 @@ def test_dropout_is_one_mask_for_a_piece_of_text():
 
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_gradient_is_that_of_the_loss_and_the_penalties(accumulate):
-    off = dict.fromkeys(
-        ("dropout", "hidden_dropout", "input_dropout", "word_dropout", "weight_drop"), 0.0
-    )
     torch.manual_seed(0)
-    network = AWDLSTM(11, **SMALL, **off, activation_penalty=0.7, slowness_penalty=1.3)
+    network = AWDLSTM(11, **SMALL, **OFF, activation_penalty=0.7, slowness_penalty=1.3)
     tokens = np.random.default_rng(1).integers(0, 11, 41)
     plan = Plan(batching="streams", batch_size=2, length=20 // accumulate, accumulate=accumulate,
                 optimizer="sgd", learning_rate=1.0, weight_decay=0.0)  # fmt: skip
@@ -187,6 +187,35 @@ def test_the_gradient_is_that_of_the_loss_and_the_penalties(accumulate):
     for name, gradient in zip(names, expected, strict=True):
         moved = before[name] - network.get_parameter(name).detach()
         torch.testing.assert_close(moved, gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_padding_of_sentences_is_in_no_penalty():
+    torch.manual_seed(0)
+    network = AWDLSTM(11, **SMALL, **OFF, activation_penalty=0.7, slowness_penalty=1.3)
+    before = {name: p.detach().clone() for name, p in network.named_parameters()}
+    tokens = np.random.default_rng(1).integers(0, 11, 12)
+    sentences = [torch.from_numpy(part) for part in np.split(tokens, [7, 10])]
+    losses, squares, steps = [], [], []
+    for ids in sentences:  # each read alone
+        hidden = network.eval().encode(ids[None, :-1])[0][0]
+        losses.append(network.loss(hidden, ids[1:]))
+        squares.append(hidden.square())
+        steps.append(hidden.diff(dim=0).square())
+    means = [torch.cat(parts).mean() for parts in (losses, squares, steps)]
+    parameters = [network.get_parameter(name) for name in before]
+    expected = torch.autograd.grad(means[0] + 0.7 * means[1] + 1.3 * means[2], parameters)
+    plan = Plan(batch_size=3, optimizer="sgd", learning_rate=1.0, weight_decay=0.0)
+    stream = TokenStream(tokens, np.array([0, 7, 10]), np.array([0, 12]))
+    NetworkTrainer(network, stream, None, plan).run()
+    for (name, was), gradient in zip(before.items(), expected, strict=True):
+        moved = was - network.get_parameter(name).detach()
+        torch.testing.assert_close(moved, gradient, atol=1e-6, rtol=1e-4)
+
+
+def test_the_penalty_of_places_without_a_next_one_is_finite():
+    network = AWDLSTM(11, **SMALL).train()
+    network.encode(TOKENS)  # one process's rows, which those of another outlast
+    assert np.isfinite(network.penalty(np.arange(30) < np.ones((2, 1))).item())
 
 
 def test_penalties_are_of_training_alone():

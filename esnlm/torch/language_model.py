@@ -78,7 +78,7 @@ class TorchLanguageModel(SequenceModel):
             "settings": {"reset": self.reset},
         }
         weights = {name: array.cpu().numpy() for name, array in self.network.state_dict().items()}
-        return config, {WEIGHTS: weights}
+        return config, {WEIGHTS: weights | self.network.given_weights()}
 
     @classmethod
     def _rebuilt(
@@ -90,9 +90,11 @@ class TorchLanguageModel(SequenceModel):
             raise ModelFormatError(
                 f"the settings are those of {n_trained} parameters, and the weights {n_numbers}"
             )
-        network = kind(**config["network"])
+        network = kind.of_saved(config["network"], arrays[WEIGHTS])
+        given = network.given_weights()
+        others = {name: a for name, a in arrays[WEIGHTS].items() if name not in given}
         try:
-            network.load_state_dict({n: torch.from_numpy(a) for n, a in arrays[WEIGHTS].items()})
+            network.load_state_dict({name: torch.from_numpy(a) for name, a in others.items()})
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise ModelFormatError(f"the weights do not fit the settings: {reason}") from error

@@ -12,6 +12,8 @@ from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.sums import Keyed
 
 _LEAST_ROOT = np.float32(1e-4)
+# Rows whose pairs wait to be added up, or as many as there are pairs.
+_MOST_WAITING = 1 << 20
 
 
 class DirectConnections(Stateful):
@@ -104,20 +106,27 @@ class PairCounts(Stateful):
         keys = pair_keys(last, self.n_tokens)
         keys = keys[keys != NO_TOKEN]
         self._parts.append(np.stack([keys, np.ones_like(keys)]))
+        known, *waiting = (part.shape[1] for part in self._parts)
+        if sum(waiting) > max(known, _MOST_WAITING):
+            self._add_up()
 
     @property
     def totals(self) -> Ints64:
         """Keys, sorted, and how often each was met: (2, n)."""
         if len(self._parts) > 1:
-            all_keys, times = np.concatenate(self._parts, axis=1)
-            keys, places = np.unique(all_keys, return_inverse=True)
-            counts = np.bincount(places, times, len(keys)).astype(np.int64)
-            self._parts = [np.stack([keys, counts])]
+            self._add_up()
         return self._parts[0]
 
     @totals.setter
     def totals(self, totals: Ints64) -> None:
         self._parts = [totals]
+
+    def _add_up(self) -> None:
+        """Keep an entry a pair that was met, not one a row."""
+        all_keys, times = np.concatenate(self._parts, axis=1)
+        keys, places = np.unique(all_keys, return_inverse=True)
+        counts = np.bincount(places, times, len(keys)).astype(np.int64)
+        self._parts = [np.stack([keys, counts])]
 
     @property
     def keyed(self) -> Keyed:

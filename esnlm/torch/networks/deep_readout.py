@@ -146,12 +146,7 @@ class DeepReadout(ReservoirNetwork):
         for first in range(0, len(tokens), _PIECE):
             counts += np.bincount(tokens[first : first + _PIECE], minlength=n_tokens)
         seed = self.reservoir.random_state or 0
-        n_features = min(n_tokens, self.n_features or _COMPARED)
-        learned = self.features == "learned" and self.n_features
-        kind: Any = LearnedWordFeatures if learned else SpectralWordFeatures
-        words = kind(n_features, random_state=seed)
-        words.fit(tokens, starts=stream.starts, n_tokens=n_tokens, reservoir=self.reservoir)
-        vectors = words.embedding_
+        vectors = self._word_features(stream, seed)
         if self.n_features:
             self.inputs.vectors.copy_(torch.from_numpy(_normalised(vectors, counts)))
         if self.two_level:
@@ -160,6 +155,15 @@ class DeepReadout(ReservoirNetwork):
             self._find_pairs(stream)
         if self.state:
             self._measure(stream)
+
+    def _word_features(self, stream: TokenStream, seed: int) -> Array:
+        """Vectors (V, F) of words, which drive the reservoir, and of which classes are made."""
+        n_features = min(self.n_tokens, self.n_features or _COMPARED)
+        learned = self.features == "learned" and self.n_features
+        kind: Any = LearnedWordFeatures if learned else SpectralWordFeatures
+        words = kind(n_features, random_state=seed)
+        given = {"starts": stream.starts, "n_tokens": self.n_tokens, "reservoir": self.reservoir}
+        return np.asarray(words.fit(stream.tokens, **given).embedding_)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Hidden (B, T, width); the state is the reservoir's, the last tokens, and what is kept."""
@@ -246,7 +250,8 @@ class DeepReadout(ReservoirNetwork):
         """States (..., N) and the last tokens, each (...) -> z (..., width)."""
         vectors = [self._looked_up(t, ids) for t, ids in zip(self.tokens, last, strict=True)]
         if states is not None:
-            read = self.read_state((states - self.mean) / self.deviation)
+            standardised = (states - self.mean) / self.deviation
+            read = self.read_state(standardised.to(self.read_state.weight.dtype))
             if self.gates:
                 read = read * (2 * torch.sigmoid(self.gate(vectors[0])))
             vectors.insert(0, read)

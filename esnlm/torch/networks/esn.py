@@ -18,7 +18,8 @@ from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.device import on_device
 from esnlm.torch.networks.network import SHARE, Network, Settings, State
 from esnlm.torch.networks.recurrence import Recurrence, TokenInputs, packed
-from esnlm.utils.arrays import Ints64
+from esnlm.utils.arrays import Arrays, Ints64
+from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import Count, check_parameters, limited
 
 #: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
@@ -35,13 +36,14 @@ class ReservoirNetwork(Network):
     reads_ahead: ClassVar[bool] = True
     RESERVOIR: ClassVar[Settings] = {}
 
-    #: A `Reservoir` with weights for its inputs is used as it is; otherwise weights are drawn. A
-    #: mapping holds parameters that differ from those of ``RESERVOIR``.
+    #: A `Reservoir` with weights for its inputs is used as it is, and saved with the network;
+    #: otherwise weights are drawn. A mapping holds parameters that differ from ``RESERVOIR``'s.
     reservoir: Any = None
 
     def __post_init__(self) -> None:
         check_parameters(self)
-        if not isinstance(self.reservoir, Reservoir):
+        self._given = isinstance(self.reservoir, Reservoir)
+        if not self._given:
             self.reservoir = Reservoir(**self._merged(self.reservoir or {}))
         made: Reservoir = self.reservoir
         if not hasattr(made, "W_"):
@@ -68,6 +70,17 @@ class ReservoirNetwork(Network):
 
     def settings(self) -> Settings:
         return super().settings() | {"reservoir": describe(self.reservoir)["params"]}
+
+    def given_weights(self) -> Arrays:
+        """Those of a `Reservoir` that was given, which its seed, if any, may not draw again."""
+        return with_prefix("reservoir", self.reservoir.state_dict()) if self._given else {}
+
+    @classmethod
+    def of_saved(cls, settings: Settings, weights: Arrays) -> "Network":
+        if given := under_prefix("reservoir", weights):
+            parameters = {name: rebuild(value) for name, value in settings["reservoir"].items()}
+            settings = settings | {"reservoir": Reservoir(**parameters).load_state_dict(given)}
+        return super().of_saved(settings, weights)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         drive = self.inputs.drive(tokens.t())

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.reservoir.timescales import inverse_gamma_timescales
+from esnlm.torch.device import on_device
 from esnlm.torch.networks.lstm_layer import GatedLayer
 from esnlm.torch.networks.network import SHARE, Network, Settings, State
-from esnlm.utils.arrays import Floats
+from esnlm.utils.arrays import Bools, Floats
 from esnlm.utils.validation import Count, Number, limited
 
 
@@ -55,7 +56,7 @@ class AWDLSTM(Network):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._penalty: Tensor | None = None
+        self._penalised: tuple[Tensor, Tensor] | None = None
         self.embedding = nn.Embedding(self.n_tokens, self.n_dims)
         sizes = [self.n_dims, *[self.n_units] * (self.n_layers - 1), self.n_dims]
         self.layers = nn.ModuleList(
@@ -89,21 +90,25 @@ class AWDLSTM(Network):
             reached.append(after)
             last = i == self.n_layers - 1
             hidden = self._locked(outputs, self.dropout if last else self.hidden_dropout)
-        self._penalty = None
-        if self.training and (self.activation_penalty or self.slowness_penalty):
-            self._penalty = self.activation_penalty * hidden.float().square().mean()
-            if outputs.shape[1] > 1:
-                slowness = outputs.float().diff(dim=1).square().mean()
-                self._penalty = self._penalty + self.slowness_penalty * slowness
+        due = self.training and (self.activation_penalty or self.slowness_penalty)
+        self._penalised = (hidden, outputs) if due else None
         return hidden, tuple(reached)
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """All parameters decay, biases too, as in the authors' published code."""
         return [{"params": list(self.trained_parameters().values()), "weight_decay": weight_decay}]
 
-    def penalty(self) -> Tensor | None:
-        made, self._penalty = self._penalty, None
-        return made
+    def penalty(self, real: Bools | None = None) -> Tensor | None:
+        given, self._penalised = self._penalised, None
+        if given is None:
+            return None
+        hidden, outputs = (part.float() for part in given)
+        found = self.activation_penalty * _mean(hidden.square(), real)
+        if outputs.shape[1] > 1:
+            squares = outputs.diff(dim=1).square()
+            slowness = _mean(squares, None if real is None else real[:, 1:])
+            found = found + self.slowness_penalty * slowness
+        return found
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         table = self.embedding.weight
@@ -147,3 +152,11 @@ class MultiTimescaleLSTM(AWDLSTM):
         if layer == 0:
             return np.where(np.arange(self.n_units) < self.n_units // 2, 3.0, 4.0)
         return inverse_gamma_timescales(self.alpha, self.n_units)
+
+
+def _mean(values: Tensor, real: Bools | None) -> Tensor:
+    """Mean of values (B, T, D) over the places where ``real`` (B, T) is true; None: over all."""
+    if real is None:
+        return values.mean()
+    n_values = max(1, int(real.sum())) * values.shape[2]
+    return (values * on_device(real[..., None], values.device)).sum() / n_values

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.torch.device import share_of_memory
-from esnlm.utils.arrays import Ints64
+from esnlm.utils.arrays import Arrays, Bools, Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count, Number, check_parameters
 
@@ -106,6 +106,15 @@ class Network(nn.Module, ABC):
         """Constructor arguments as JSON-compatible values."""
         return {name: getattr(self, name) for name in self.arguments()}
 
+    def given_weights(self) -> Arrays:
+        """Frozen weights by name that no settings draw again: they are saved with the others."""
+        return {}
+
+    @classmethod
+    def of_saved(cls, settings: Settings, weights: Arrays) -> "Network":
+        """The network of saved settings, its `given_weights` taken from among saved weights."""
+        return cls(**settings)
+
     @abstractmethod
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, D), and the state after the last token.
@@ -137,8 +146,11 @@ class Network(nn.Module, ABC):
     def survey(self, stream: "TokenStream") -> None:
         """Take from the training text what training starts from, the same for the same text."""
 
-    def penalty(self) -> Tensor | None:
-        """A scalar that the last `encode`, in training, adds to the mean loss; returned once."""
+    def penalty(self, real: Bools | None = None) -> Tensor | None:
+        """A scalar that the last `encode`, in training, adds to the mean loss; returned once.
+
+        ``real`` (B, T) is false where the text that was read is padding; None: nowhere.
+        """
         return None
 
     def last(self, tokens: Tensor) -> Tensor:

@@ -5,8 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from esnlm.torch.networks.network import WindowedNetwork
 from esnlm.torch.networks.registry import network_class
 from esnlm.utils.validation import Choice, Count, Flag, Number, check_parameters, limited
+
+#: Schedules in which these settings have an effect.
+_OF_SCHEDULES = {
+    "warmup": ("warmup-hold-cosine",),
+    "hold": ("warmup-hold-cosine",),
+    "final": ("cosine", "warmup-hold-cosine"),
+}
 
 
 @dataclass(frozen=True)
@@ -19,7 +27,8 @@ class Plan:
     batching: str = limited("sentences", Choice(("sentences", "streams", "windows")))
     #: Sequences, streams or windows of a step, on each of several processes.
     batch_size: int = limited(32, Count())
-    #: Tokens read of a stream in a step, or of a window; sequences are cut.
+    #: Tokens read of a stream in a step, or of a window; sequences are cut. Of a network that
+    #: reads fewer tokens than the default, the default is as many as it reads.
     length: int = limited(512, Count())
     #: With streams: the pieces' lengths are drawn, normal about ``length`` or, one in twenty,
     #: about half of it, in another order in each pass; the learning rate of a step is in
@@ -81,29 +90,53 @@ class Plan:
         return self.learning_rate * (self.final + (1 - self.final) * fall)
 
 
+def check_readable(plan: Plan, most: int) -> None:
+    """Raise ValueError if pieces of text may be longer than the ``most`` that a network reads."""
+    if plan.batching == "streams":
+        raise ValueError(
+            f"batching must be sentences or windows for a network that reads {most} tokens at most,"
+            " got streams"
+        )
+    if plan.length > most:
+        raise ValueError(
+            f"length must be at most {most}, the tokens that the network reads, got {plan.length}"
+        )
+
+
 def plan_settings(
     model: str, settings: Mapping[str, Any], given: Mapping[str, Any], *, one_text: bool = False
 ) -> dict[str, Any]:
     """Settings of `Plan` for a network: the recipe of its paper, overridden by ``given``.
 
-    ``settings`` are the network's constructor arguments. With ``one_text`` the corpus has no
-    sentence boundaries: windows or streams of the text take the place of sentences. ValueError
-    for a setting that is unknown or out of range.
+    ``settings`` are the network's constructor arguments; windows are as long as its context. With
+    ``one_text`` the corpus has no sentence boundaries: windows or streams of the text take the
+    place of sentences. ValueError for a setting that is unknown, out of range, or without effect.
     """
     kind = network_class(model)
     plan = {**kind.RECIPE, **given}
+    context = settings.get("context", kind.arguments().get("context"))
+    if "context" in kind.arguments():
+        Count().check("context", context)
+    slides = issubclass(kind, WindowedNetwork)
     if one_text and plan.get("batching", "sentences") == "sentences":
         if "batching" in given:
             raise ValueError("--batching sentences needs sentences or documents: not --reset never")
-        context = settings.get("context", kind.arguments().get("context"))
         batching = "windows" if context else "streams"
         plan = {"length": context or 128, **plan, "batching": batching}
+    if "length" not in given and (slides or (context and context < Plan.length)):
+        plan["length"] = context
     known = Plan.__dataclass_fields__
     for name in plan:
         if name not in known:
             raise ValueError(f"--plan knows no {name}: it has {', '.join(known)}")
     try:
-        Plan(**plan)
+        made = Plan(**plan)
     except TypeError as error:
         raise ValueError(f"--plan: {error}") from None
+    if context and not slides:
+        check_readable(made, context)
+    for name, schedules in _OF_SCHEDULES.items():
+        if given.get(name) and made.schedule not in schedules:
+            wanted = " or ".join(schedules)
+            raise ValueError(f"{name} needs the schedule {wanted}, got {made.schedule}")
     return plan

@@ -24,7 +24,7 @@ from esnlm.torch.training.averaging import Averaging
 from esnlm.torch.training.batches import Batch, batches_of
 from esnlm.torch.training.distributed import Processes
 from esnlm.torch.training.optimizer import Optimizer
-from esnlm.torch.training.plan import Plan
+from esnlm.torch.training.plan import Plan, check_readable
 from esnlm.torch.training.prefetch import Ahead, Ready
 from esnlm.torch.training.state import weights_digest
 from esnlm.utils.arrays import Ints64
@@ -59,6 +59,10 @@ class NetworkTrainer(ResumableRun):
     ) -> None:
         self.network = network
         self.plan = plan or Plan()
+        if (most := network.longest) is not None:
+            if self.plan.length == Plan.length:
+                self.plan = dataclasses.replace(self.plan, length=min(most, Plan.length))
+            check_readable(self.plan, most)
         self.processes = processes or Processes()
         self.stream = stream
         self.batches = batches_of(stream, self.plan, self.processes.size)
@@ -198,7 +202,8 @@ class NetworkTrainer(ResumableRun):
         self._nll[1] += len(rows)
         if hidden.requires_grad:
             roots, given = [hidden], [grads[0] if len(grads) == 1 else torch.cat(grads)]
-            penalty = self.network.penalty()
+            padded = self.plan.batching == "sentences"
+            penalty = self.network.penalty(batch.counted if padded else None)
             if penalty is not None:
                 roots.append(penalty)
                 given.append(penalty.new_tensor(len(rows) / n_predicted))
