@@ -116,9 +116,7 @@ def _sentence_part(row: list[int], words: list[str], bos: int | None, eos: int |
     return " ".join(spelled)
 
 
-def read_arpa(
-    path: str | Path, tokenizer: Tokenizer | None = None, reset: str = "sentence"
-) -> NgramLanguageModel:
+def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLanguageModel:
     """The model of an ARPA file, plain or ``.gz``, of whatever smoothing.
 
     ``tokenizer``: the one whose tokens the words are; None: PATH.tokenizer.json, which `write_arpa`
@@ -149,7 +147,7 @@ def read_arpa(
         ngrams = _numbered(tables, numbers, len(tokenizer))
     except KeyError as error:
         raise CorpusError(f"{place}: {error.args[0]!r} is no token of the vocabulary") from None
-    model = NgramLanguageModel(len(tables), tokenizer, reset)
+    model = NgramLanguageModel(len(tables), tokenizer)
     model.tokenizer_, model.n_tokens_, model.ngrams_ = tokenizer, len(tokenizer), ngrams
     return model
 
