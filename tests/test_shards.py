@@ -580,7 +580,7 @@ def test_json_with_its_checksum(tmp_path: Path):
     ("options", "message"),
     [
         (["--tokenizer", "bpe:5"], "bpe:N needs N of at least 258"),
-        (["--tokenizer", "bpe"], "no such file; or gpt2, bpe:N, word:N, char"),
+        (["--tokenizer", "bpe"], "no such file or folder; or gpt2, bpe:N, word:N, char"),
         (["--tokenizer", "word:0"], "vocab_size must be larger"),
         (["--tokenizer", "char", "--vocab", "x"], "--vocab goes with --tokenizer gpt2"),
         (["--tokenizer", "char", "--min-length", "0"], "min_length must be at least 1"),
