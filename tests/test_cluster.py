@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 
 from esnlm.experiments.common import cluster
 from esnlm.experiments.common.grid import Row, run_grid, run_grid_apart
@@ -169,6 +169,26 @@ def test_a_scheduler_that_is_not_there_or_has_no_worker_is_named(
     ):
         run_grid(GRID, square, tmp_path / "a.csv", cluster=made.scheduler_address, **SHARED)
     assert not (tmp_path / "a.csv").exists()
+
+
+def test_a_worker_that_leaves_while_it_is_asked_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_PATIENCE", 1)
+    closed = OSError("Stream is closed")
+    answers = [closed]
+
+    def run(client: Client, function: Any, **options: Any) -> dict[str, Any]:
+        return {"tcp://a": answers.pop() if answers else cluster._described()}
+
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as made:
+        monkeypatch.setattr(Client, "run", run)
+        address, path = made.scheduler_address, tmp_path / "a.csv"
+        rows = run_grid(GRID, square, path, cluster=address, **SHARED)
+        assert rows == [setting | square(setting) for setting in GRID]
+        answers[:] = [closed] * 100
+        with pytest.raises(ValueError, match="worker tcp://a does not answer: Stream is closed"):
+            run_grid(GRID, square, tmp_path / "b.csv", cluster=address, **SHARED)
 
 
 @pytest.mark.parametrize("given", ["local:0", "local:x", "local", "nowhere.json"])

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -151,11 +152,9 @@ def _started(make: Callable[[], Any]) -> Iterator[Any]:
 
 
 def _check_workers(client: "Client", cluster: str, *, starts_processes: bool) -> None:
-    try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
-    except TimeoutError:
-        raise ValueError(f"the scheduler at {cluster} has no worker") from None
-    for worker, found in client.run(_described, on_error="return").items():
+    for worker, found in _answers(client, cluster).items():
+        if isinstance(found, OSError):
+            raise ValueError(f"the worker {worker} does not answer: {found}")
         if isinstance(found, BaseException):
             raise ValueError(f"the worker {worker} cannot import esnlm: {found}")
         version, daemonic, kernels = found
@@ -171,6 +170,21 @@ def _check_workers(client: "Client", cluster: str, *, starts_processes: bool) ->
                 f"the worker {worker} multiplies matrices with {kernels}, this process with {ours}:"
                 " the last bits of a result are those of the machine that made it"
             )
+
+
+def _answers(client: "Client", cluster: str) -> dict[str, Any]:
+    """What each worker says of itself; a worker that is leaving is not asked for long."""
+    until = monotonic() + _PATIENCE
+    while True:
+        try:
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError:
+            raise ValueError(f"the scheduler at {cluster} has no worker") from None
+        answers: dict[str, Any] = client.run(_described, on_error="return")
+        lost = any(isinstance(found, OSError) for found in answers.values())
+        if (answers and not lost) or monotonic() > until:
+            return answers
+        sleep(0.1)
 
 
 def _described() -> tuple[str, bool, str]:
