@@ -8,9 +8,12 @@ of the neighbours on one side; ``both:F``, half of them of each side; ``surprisa
 as long as a word is surprising; ``ahead:F,first=A,last=B``, from the words A to B places later
 (``near=N``: N of them from the next word); ``direct:F``, principal directions of what a low-rank
 readout of the last three tokens learns of them, without a reservoir (``whiten=true``: of variance
-one); ``learned:F`` with parameters of `LearnedWordFeatures`. Readouts: ``lowrank``, that of
-``esnlm train``; ``mlp``, the network ``esn+mlp`` without pairs, one pass; ``esn+i``, which learns
-its inputs itself by gradient through time (here they are ``truncate:K`` steps, or ``whole``).
+one); ``network:F``, the same of what the network ``esn+mlp`` that reads them alone learns in a pass
+of its own; ``learned:F`` with parameters of `LearnedWordFeatures`. Readouts: ``lowrank``, that of
+``esnlm train``; ``mlp``, the network ``esn+mlp`` without pairs, one pass, its word classes of
+spectral features whatever drives the reservoir; ``traces``, the same without attention; ``state``,
+without the last tokens too; ``last_tokens``, without a reservoir; ``esn+i``, which learns its
+inputs itself by gradient through time (here they are ``truncate:K`` steps, or ``whole``).
 
 A row for each, with its processor seconds, is added to ``reports/inputs/inputs.csv``, and all rows
 are drawn beside it.
@@ -64,6 +67,14 @@ MADE = {
 #: What ``esnlm train`` gives a large vocabulary.
 DIRECT: dict[str, Any] = {"n_direct": 3, "n_pairs": 1 << 17}
 RESERVOIR: dict[str, Any] = {"topology": "offsets", "leak_rate": ("uniform", 0.0, 1.0)}
+WITHOUT_PAIRS: dict[str, Any] = {"n_pairs": 0, "n_hidden": 512}
+#: Networks that read states, the last tokens, or both.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "mlp": {},
+    "traces": {"attention": 0},
+    "state": {"attention": 0, "n_direct": 0},
+    "last_tokens": {"attention": 0, "state": False},
+}
 #: ESN+i as reports/babylm_torch found it best.
 TRAINED: dict[str, Any] = {
     "activation": "tanh", "leak_rate": ("uniform", 0.0, 1.0), "input_scaling": 0.1,
@@ -88,9 +99,10 @@ def main() -> None:
             started = time.process_time()
             if readout == "esn+i":
                 loss = esn_i(name, stream, held, size, args)
+            elif readout == "lowrank":
+                loss = low_rank(vectors, stream, held, size, args)
             else:
-                judge = {"lowrank": low_rank, "mlp": mlp}[readout]
-                loss = judge(vectors, stream, held, size, args)
+                loss = nats(mlp(SETTINGS[readout], vectors, stream, size, args), held)
             write(
                 {
                     **{
@@ -174,7 +186,11 @@ def inputs_of(name: str, stream: TokenStream, size: int, args: Any) -> Array | N
         words = LearnedWordFeatures(n_features, random_state=args.seed, **given)
         return words.fit(stream.tokens, reservoir=reservoir, **where).embedding_
     if kind == "direct":
-        return of_direct_connections(n_features, stream, size, args, **given)
+        tables = of_direct_connections(stream, size, args)
+        return principal(tables, n_features, stream, **given)
+    if kind == "network":
+        tables = of_last_tokens(stream, size, args)
+        return principal(tables, n_features, stream, **given)
     if kind in ("next", "previous", "both"):
         counts = pair_counts(stream.tokens, size, stream.starts)
         sides = {"next": [counts], "previous": [counts.T.tocsr()], "both": [counts, counts.T]}[kind]
@@ -218,19 +234,29 @@ def one_sided(counts: Any, n_features: int) -> Array:
     return unit(left * np.sqrt(values))
 
 
-def of_direct_connections(
-    n_features: int, stream: TokenStream, size: int, args: Any, *, whiten: bool = False
-) -> Array:
-    """Principal directions of what a readout of the last three tokens learns of each word."""
+def of_direct_connections(stream: TokenStream, size: int, args: Any) -> list[Array]:
+    """What a low-rank readout of the last three tokens learns of each word: tables (V, P)."""
     silent = Reservoir(1, input_scaling=0.0, random_state=0)
     readout = LowRankReadout(512, n_direct=3, random_state=args.seed)
     model = LanguageModel(silent, readout, n_tokens=size, random_state=args.seed)
-    fitted = trained(model, stream, None, args).readout_
-    tables = np.concatenate(list(fitted.direct_coef_[:, :-1]), axis=1)
-    weights = np.bincount(stream.tokens, minlength=size) / len(stream.tokens)
-    tables = tables - weights @ tables
-    _, values, axes = np.linalg.svd(tables * np.sqrt(weights)[:, None], full_matrices=False)
-    rows = tables @ axes[:n_features].T
+    return list(trained(model, stream, None, args).readout_.direct_coef_[:, :-1])
+
+
+def of_last_tokens(stream: TokenStream, size: int, args: Any) -> list[Array]:
+    """What a network of the last three tokens learns of each word: tables (V, width)."""
+    made = mlp(SETTINGS["last_tokens"], None, stream, size, args)
+    return [table.weight[:-1].detach().numpy() for table in made.tokens]
+
+
+def principal(
+    tables: list[Array], n_features: int, stream: TokenStream, *, whiten: bool = False
+) -> Array:
+    """Principal directions of tables of words, over the words of a text."""
+    rows = np.concatenate(tables, axis=1)
+    weights = np.bincount(stream.tokens, minlength=len(rows)) / len(stream.tokens)
+    rows = rows - weights @ rows
+    _, values, axes = np.linalg.svd(rows * np.sqrt(weights)[:, None], full_matrices=False)
+    rows = rows @ axes[:n_features].T
     if whiten:
         return np.clip(rows / values[:n_features], -5, 5).astype(np.float32)
     return unit(rows)
@@ -271,24 +297,29 @@ def low_rank(
 
 
 def mlp(
-    vectors: Array | None, stream: TokenStream, held: TokenStream, size: int, args: Any
-) -> float:
-    """Held-out nats of residual layers on the states, whose features are the vectors."""
-    from esnlm.torch.networks.deep_readout import DeepReadout
+    settings: dict[str, Any], vectors: Array | None, stream: TokenStream, size: int, args: Any
+) -> Any:
+    """``esn+mlp`` without pairs, driven by the vectors, after a pass."""
+    import torch
+
+    from esnlm.torch.networks.deep_readout import DeepReadout, _normalised
 
     class Given(DeepReadout):
-        def _word_features(self, *_: Any) -> Array:
-            return found
+        def survey(self, stream: TokenStream) -> None:
+            super().survey(stream)
+            if vectors is None:
+                return
+            counts = np.bincount(stream.tokens, minlength=size)
+            self.inputs.vectors.copy_(torch.from_numpy(_normalised(vectors, counts)))
+            self._measure(stream)
 
     reservoir: dict[str, Any] = {"n_units": args.units, "random_state": args.seed}
     if args.input_scaling:
         reservoir["input_scaling"] = args.input_scaling
-    settings: dict[str, Any] = {"reservoir": reservoir, "n_pairs": 0, "n_hidden": 512}
-    kind, settings["n_features"] = DeepReadout, 0
-    if vectors is not None:
-        found, kind, settings["n_features"] = vectors, Given, vectors.shape[1]
+    n_features = 0 if vectors is None else vectors.shape[1]
+    settings = {"reservoir": reservoir, "n_features": n_features, **WITHOUT_PAIRS, **settings}
     plan = {**DeepReadout.RECIPE, "epochs": 1}
-    return network(lambda: kind(size, **settings), plan, stream, held, args)
+    return trained_network(lambda: Given(size, **settings), plan, stream, args)
 
 
 def esn_i(name: str, stream: TokenStream, held: TokenStream, size: int, args: Any) -> float:
@@ -298,24 +329,23 @@ def esn_i(name: str, stream: TokenStream, held: TokenStream, size: int, args: An
     kind, _, steps = name.partition(":")
     reservoir = {**TRAINED, "n_units": args.units, "random_state": args.seed}
     truncate = int(steps) if kind == "truncate" else None
-    return network(
+    made = trained_network(
         lambda: EchoStateNetworkWithEmbedding(
             size, reservoir=reservoir, dropout=0.0, truncate=truncate
         ),
         {**EchoStateNetworkWithEmbedding.RECIPE, **TRAINED_PLAN},
         stream,
-        held,
         args,
     )
+    return nats(made, held)
 
 
-def network(
-    make: Callable[[], Any], plan: dict[str, Any], stream: TokenStream, held: Any, args: Any
-) -> float:
-    """Held-out nats of a network after training, one thread."""
+def trained_network(
+    make: Callable[[], Any], plan: dict[str, Any], stream: TokenStream, args: Any
+) -> Any:
+    """A network after training, one thread."""
     import torch
 
-    from esnlm.torch.language_model import TorchLanguageModel
     from esnlm.torch.training.plan import Plan
     from esnlm.torch.training.trainer import NetworkTrainer
 
@@ -323,6 +353,13 @@ def network(
     torch.manual_seed(args.seed)
     made = make()
     NetworkTrainer(made, stream, None, Plan(**plan, score_every=0, seed=args.seed)).run()
+    return made
+
+
+def nats(made: Any, held: TokenStream) -> float:
+    """A network's held-out loss a token."""
+    from esnlm.torch.language_model import TorchLanguageModel
+
     return -float(TorchLanguageModel(made).score(held))
 
 

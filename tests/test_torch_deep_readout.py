@@ -297,22 +297,38 @@ def test_inputs_of_one_benchmark_row_are_not_those_of_the_next(monkeypatch: pyte
     inputs = pytest.importorskip("inputs")
     surveyed: list[DeepReadout] = []
 
-    def network_of(make: Any, *_: Any) -> float:
+    def untrained(make: Any, *_: Any) -> Any:
         torch.manual_seed(0)
         surveyed.append(make())
         surveyed[-1].survey(stream())
-        return 0.0
+        return surveyed[-1]
 
-    monkeypatch.setattr(inputs, "network", network_of)
+    monkeypatch.setattr(inputs, "trained_network", untrained)
     args = SimpleNamespace(units=16, seed=0, input_scaling=0.0)
     vectors = inputs.unit(np.random.default_rng(0).standard_normal((V, 6)))
     for words in (None, vectors, None):
-        inputs.mlp(words, stream(), None, V, args)
+        inputs.mlp(inputs.SETTINGS["mlp"], words, stream(), V, args)
     one_hot, driven, again = surveyed
-    assert torch.equal(one_hot.output.word_class, again.output.word_class)
-    assert not torch.equal(one_hot.output.word_class, driven.output.word_class)
+    assert not one_hot.n_features and not again.n_features
+    assert torch.equal(one_hot.deviation, again.deviation)
+    assert not torch.equal(one_hot.deviation, driven.deviation)
     expected = vectors / vectors[np.unique(stream().tokens)].std()
     np.testing.assert_allclose(driven.inputs.vectors.numpy(), expected, rtol=1e-5)
+    # Whatever drives the reservoir, classes are of spectral features.
+    spectral = network(reservoir={"n_units": 16, "random_state": 0}, n_features=6)
+    assert torch.equal(driven.output.word_class, spectral.output.word_class)
+
+
+def test_vectors_of_a_network_of_the_last_tokens_are_principal(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    inputs = pytest.importorskip("inputs")
+    args = SimpleNamespace(units=16, seed=0, input_scaling=0.0)
+    tables = inputs.of_last_tokens(stream(), V, args)
+    assert [table.shape for table in tables] == [(V, 384)] * 3
+    rows = inputs.principal(tables, 6, stream(), whiten=True)
+    counts = np.bincount(stream().tokens, minlength=V)
+    covariance = np.cov(rows, rowvar=False, fweights=counts, ddof=0)
+    np.testing.assert_allclose(covariance, np.eye(6), atol=0.05)
 
 
 @pytest.mark.parametrize(("value", "said"), [(999, "must lie in"), (5, "none of them empty")])
