@@ -3,20 +3,24 @@
     python benchmarks/deep_readout.py SHARDS [--steps K] [--lstm-steps K]
 
 SHARDS is what ``esnlm prepare`` wrote. The readout (``esn+mlp``, its defaults) reads states that
-are computed ahead of its steps; the LSTMs have as many trained parameters, or the 512 units of Ueda
-et al. (2025). All learn from batches of the same size. Medians of three runs each, in turns, on all
-threads of torch; the first tenth of a run, or its first step, is not counted.
+are computed ahead of its steps. The LSTMs have as many trained parameters (``--lstm-steps`` of
+them); as many beside the vectors of tokens and pairs, of which a step reads few; or the 512 units
+of Ueda et al. (2025). All learn in bfloat16 from batches of as many sentences, of like length.
+Medians of three runs each, in turns, on all threads of torch; the first tenth of a run, or its
+first step, is not counted.
 """
 
 from statistics import median
 
 import torch
 from _report import options, report, row
+from torch import nn
 from torch_training import REPEATS, pace
 
 from esnlm.text.shards import Shards
 from esnlm.torch.networks.deep_readout import DeepReadout
 from esnlm.torch.networks.lstm import LSTM
+from esnlm.torch.networks.network import Network
 from esnlm.torch.networks.registry import n_trained, settings_of_size
 from esnlm.torch.training.plan import Plan, plan_settings
 
@@ -28,25 +32,48 @@ def main() -> None:
     shards = Shards(args.shards, verify=False)
     stream, n_tokens = shards.stream(), shards.n_tokens_vocab
     size = n_trained("esn+mlp", {}, n_tokens)
-    peers = settings_of_size("lstm", size, n_tokens), {"n_units": 512}
-    plan = Plan(**plan_settings("esn+mlp", {}, {"score_every": 0}))
+    read = size - in_vectors(DeepReadout(n_tokens))
+    as_many = settings_of_size("lstm", size, n_tokens), args.lstm_steps, _TARGET
+    as_many_read = {"n_units": units_of(read, n_tokens)}, args.steps, None
+    peers = [as_many, as_many_read, ({"n_units": 512}, args.steps, None)]
+    plan = Plan(**plan_settings("esn+mlp", {}, {"score_every": 0, "bf16": True, "pool": 64}))
     ours: list[float] = []
     theirs: list[list[float]] = [[] for _ in peers]
     for _ in range(REPEATS):
         torch.manual_seed(0)
         ours.append(pace(DeepReadout(n_tokens), stream, plan, args.steps))
-        for found, settings in zip(theirs, peers, strict=True):
-            found.append(pace(LSTM(n_tokens, **settings), stream, plan, args.lstm_steps))
-    mine = f"esn+mlp, {size} trained parameters, V = {n_tokens}, {torch.get_num_threads()} threads"
+        for found, (settings, n_steps, _) in zip(theirs, peers, strict=True):
+            found.append(pace(LSTM(n_tokens, **settings), stream, plan, n_steps))
+    threads = torch.get_num_threads()
+    mine = (
+        f"esn+mlp, {size} trained parameters, {read} beside vectors, V = {n_tokens},"
+        f" {threads} threads"
+    )
     rows = []
-    for settings, found, target in zip(peers, theirs, (_TARGET, None), strict=True):
-        peer = f"LSTM of {settings['n_units']} units, {n_trained('lstm', settings, n_tokens)}"
+    for (settings, _, target), found in zip(peers, theirs, strict=True):
+        count, vectors = n_trained("lstm", settings, n_tokens), n_tokens * settings["n_units"]
+        peer = f"LSTM of {settings['n_units']} units, {count}, {count - vectors} beside vectors"
         pace_of_ours, other = median(ours), median(found)
         aim, met = ("", "") if target is None else (target, pace_of_ours >= target * other)
         rows.append(
             row("training", f"{mine}; {peer}", pace_of_ours, other, "tokens/s", target=aim, met=met)
         )
     report("deep_readout", rows)
+
+
+def in_vectors(network: Network) -> int:
+    """Trained parameters in tables, of which a step reads the rows of its tokens alone."""
+    return sum(each.weight.numel() for each in network.modules() if isinstance(each, nn.Embedding))
+
+
+def units_of(n_parameters: int, n_tokens: int) -> int:
+    """Units of the LSTM that has the nearest number of parameters beside its vectors."""
+
+    def distance(n_units: int) -> int:
+        count = n_trained("lstm", {"n_units": n_units}, n_tokens) - n_tokens * n_units
+        return abs(count - n_parameters)
+
+    return min(range(1, 1 << 12), key=distance)
 
 
 if __name__ == "__main__":
