@@ -95,6 +95,17 @@ ngram 2=2
 """
 
 
+def test_a_packed_file_is_a_model_too(capsys):
+    model = NgramLanguageModel(3, tokenizer="word").fit(DOCS)
+    model.save("ngrams")
+    for name in ("a.arpa.gz", "b.arpa.gz"):
+        assert main(["export", "ngrams", name, "--format", "arpa"]) == 0
+    assert Path("a.arpa.gz").read_bytes() == Path("b.arpa.gz").read_bytes()
+    write_arpa(model, "a.arpa")
+    assert gzip.decompress(Path("a.arpa.gz").read_bytes()) == Path("a.arpa").read_bytes()
+    assert load_model("a.arpa.gz").score(DOCS) == load_model("a.arpa").score(DOCS)
+
+
 def test_a_file_of_another_program(capsys):
     Path("f.arpa").write_text(FOREIGN)
     with gzip.open("f.arpa.gz", "wt") as file:

@@ -157,7 +157,7 @@ def test_defaults_follow_the_size_of_the_vocabulary(given: dict, n_tokens: int, 
 @pytest.mark.parametrize(
     ("given", "n_tokens", "wanted"),
     [
-        ({}, 99, ("offsets", 0.97)),
+        ({}, 99, ("offsets", 1.28)),
         ({}, 100, ("diagonal", 0.0)),
         ({"n_units": 50, "input_scaling": 0.1}, 100, ("diagonal", 0.0)),
         ({"topology": "random"}, 100, ("random", 0.97)),
@@ -170,6 +170,38 @@ def test_units_of_words_are_not_coupled_by_default(given: dict, n_tokens: int, w
     options, _, _ = settled(ReservoirOptions(**given), ReadoutOptions(), None, n_tokens)
     reservoir = make_reservoir(options, 0)
     assert (reservoir.topology, reservoir.spectral_radius) == wanted
+
+
+@pytest.mark.parametrize(
+    ("given", "where", "wanted"),
+    [
+        ({}, {}, (1.28, 0.2, ("uniform", 0.2, 1.0), ("spectral", 6))),
+        (
+            {"n_units": 50, "bias_scaling": 1},
+            {},
+            (1.28, 0.2, ("uniform", 0.2, 1.0), ("spectral", 6)),
+        ),
+        ({"leak_rate": 0.5}, {}, (0.97, 1.0, 0.5, None)),
+        ({"input_scaling": 0.5}, {}, (0.97, 0.5, 1.0, None)),
+        ({"topology": "diagonal"}, {}, (0.97, 1.0, 1.0, None)),
+        ({}, {"reset": "never"}, (0.97, 1.0, 1.0, None)),
+        ({}, {"characters": True}, (0.97, 1.0, 1.0, None)),
+    ],
+)
+def test_few_words_have_the_reservoir_that_was_found_on_a_grammar(
+    given: dict, where: dict, wanted: tuple
+):
+    readout = ReadoutOptions(readout="ridge")
+    options, _, features = settled(ReservoirOptions(**given), readout, None, 27, **where)
+    made = make_reservoir(options, 0)
+    found = made.spectral_radius, made.input_scaling, made.leak_rate, features
+    assert found == wanted
+
+
+def test_few_words_keep_the_features_that_are_asked_for():
+    parts = ReservoirOptions(), ReadoutOptions()
+    assert settled(*parts, ("", 0), 27)[2] == ("", 0)
+    assert settled(*parts, None, 4)[2] == ("spectral", 4)
 
 
 @pytest.mark.parametrize(
@@ -233,7 +265,7 @@ def test_words_are_read_directly_too(options: dict, n_tokens: int, wanted: int):
     readout = make_readout(chosen, 0)
     assert readout.n_direct == wanted
     leak_rate = make_reservoir(reservoir, 0).leak_rate
-    assert leak_rate == (("uniform", 0.0, 1.0) if n_tokens == 100 else 1.0)
+    assert leak_rate == ("uniform", 0.0 if n_tokens == 100 else 0.2, 1.0)
     assert readout.n_pairs == (131072 if wanted > 1 else 0)
 
 
@@ -377,6 +409,20 @@ def test_bad_input_is_one_line(line: str, message: str, capsys):
         ("evaluate model text --csv text", "cannot write text: it is read"),
         ("evaluate model text --csv rows --surprisal-csv ./rows", "named for another result"),
         ("evaluate model text --bins empty --bins-csv empty", "cannot write empty: it is read"),
+        ("evaluate model text --csv model/config.json --overwrite", "it is read, or in a folder"),
+        ("evaluate model text --surprisal-csv model/rows.csv", "it is read, or in a folder"),
+        ("evaluate model text ./text --surprisal-csv a", "text is given twice"),
+        ("blimp model --data text --csv model/rows.csv", "it is read, or in a folder"),
+        ("report model --out model/config.json --overwrite", "it is read, or in a folder"),
+        (
+            "report model --out model.run.json --overwrite",
+            "model.run.json: it is read",
+        ),
+        ("train text --out m --log m.run.json --held-out text", "where the model is written"),
+        ("train text --out m --log m/log.csv --held-out text", "where the model is written"),
+        ("train text --out m --log log.csv", "--log needs --held-out TEXT"),
+        ("train text --out m --score-every 100", "--score-every needs --held-out TEXT"),
+        ("train text --out m --alpha 1 --option alpha=2", "alpha is given twice: by --alpha and"),
         ("blimp model --data text --csv rows --pairs-csv rows", "named for another result"),
         ("blimp model --data text --csv text", "cannot write text: it is read"),
         ("generate model --tokens -1", "n_tokens must be an integer of at least 0, got -1"),
@@ -553,6 +599,32 @@ def test_an_interrupted_fit_says_that_nothing_is_saved(capsys, monkeypatch):
     assert not Path("m").exists()
     assert main(["train", "text", "--out", "m", "--units", "5", "--resume"]) == 0
     assert "no checkpoint to resume from: training begins anew" in capsys.readouterr().err
+
+
+def test_an_interrupt_among_trials_says_that_nothing_is_saved(capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("esnlm.models.penalty.chosen_penalty", interrupted)
+    given = ["--held-out", "text", "--readout", "softmax", "--checkpoint-every", "1"]
+    assert main(["train", "text", "--out", "m", "--units", "5", *given]) == 130
+    assert "nothing is saved. No step was taken yet; --alpha A" in capsys.readouterr().err
+
+
+def test_a_log_that_is_there_is_named(capsys):
+    Path("held").write_text("the boy sees\n")
+    given = ["--units", "5", "--held-out", "held", "--log", "log.csv", "--out"]
+    assert main(["train", "text", *given, "m"]) == 0
+    assert "log.csv is there" not in capsys.readouterr().err
+    assert main(["train", "text", *given, "n"]) == 0
+    assert "log.csv is there: rows are added to it" in capsys.readouterr().err
+
+
+def test_gated_of_words_reads_as_many_tokens_as_it_can(capsys):
+    words = [f"w{k}" for k in range(1000)]
+    Path("text").write_text("\n".join(" ".join(words[k : k + 10]) for k in range(0, 1000, 5)))
+    assert main(["train", "text", "--out", "m", "--units", "5", "--readout", "gated"]) == 0
+    assert LanguageModel.load("m").readout_.n_direct == 5
 
 
 def test_an_interrupted_run_names_the_command_that_goes_on(capsys, monkeypatch):

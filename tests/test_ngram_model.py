@@ -83,6 +83,14 @@ def test_a_saved_model_scores_identically():
         assert path.read_bytes() == Path("again", path.name).read_bytes()
 
 
+@pytest.mark.parametrize("order", [2, 3, 5, 9])
+@pytest.mark.parametrize("docs", [["hello"], ["a b", "c d e"]])
+def test_an_order_beyond_the_longest_text_is_saved_too(docs, order):
+    model = NgramLanguageModel(order, "word").fit(docs)
+    model.save("model")
+    assert load_model("model").score(docs) == model.score(docs)
+
+
 def test_integers_without_a_tokenizer():
     model = NgramLanguageModel(2, n_tokens=5).fit([[0, 1, 2], [0, 2, 1]])
     model.save("model")

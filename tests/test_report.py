@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import html5lib
+import pandas as pd
 import pytest
 
 from esnlm.__main__ import main
 from esnlm.evaluation.minimal_pairs.table import COLUMNS as PAIR_COLUMNS
 from esnlm.reporting.found import find, read_csv
 from esnlm.reporting.page import cell, table
+from esnlm.reporting.plots import curve
 
 #: Words of a corpus that would do harm in a page that took them for its own.
 HARM = "<script>alert(1)</script> &amp; $x_1$ \"'`"
@@ -349,3 +351,11 @@ def test_tables_of_version_0_1_0_are_read(tmp_path: Path):
     out = tmp_path / "page.html"
     assert main(["report", str(tmp_path), "--out", str(out)]) == 0
     assert tables(out.read_text())["By phenomenon"][0]["ties half"] == "0.6"
+
+
+def test_each_run_of_a_log_is_a_line_of_its_own() -> None:
+    log = pd.DataFrame({"tokens": [10, 20, 30, 10, 20], "held_out_nll": [3.0, 2.5, 2.2, 3.1, 2.7]})
+    figure = curve({"log": log}, {}, "tokens", "tokens learned")
+    lines = figure.axes[0].get_lines()
+    assert [list(line.get_xdata()) for line in lines] == [[10, 20, 30], [10, 20]]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["log"]

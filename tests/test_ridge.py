@@ -13,6 +13,7 @@ from esnlm.readouts.base.blocks import exhaust
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
 from esnlm.readouts.linear.ridge import _Spectrum
+from esnlm.readouts.two_level.word_factors import ClassLayout, shared_ridge
 
 
 def pairs(n: int = 150, n_units: int = 12, n_classes: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -163,6 +164,30 @@ def test_float32_states_reach_float64_coefficients() -> None:
     double = RidgeReadout(1.0, selection=None).fit(X, y)
     single = RidgeReadout(1.0, selection=None).fit(X.astype(np.float32), y)
     np.testing.assert_allclose(single.coef_, double.coef_, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["one matrix", "by classes"])
+def test_no_penalty_is_chosen_that_is_lost_in_rounding(layout: str) -> None:
+    # Units that six numbers drive weakly: most eigenvalues are below what float32 resolves.
+    rng = np.random.default_rng(0)
+    driven = rng.standard_normal((20_000, 6))
+    states = np.tanh(0.15 * driven @ rng.standard_normal((6, 400)) + rng.standard_normal(400))
+    logits = driven @ rng.standard_normal((6, 8))
+    y = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    seen, unseen = slice(15_000), slice(15_000, None)
+    losses, chosen = [], []
+    for X in (states, states.astype(np.float32)):
+        if layout == "one matrix":
+            readout = RidgeReadout().fit(X[seen], y[seen])
+            log_p = np.log(readout.predict_proba(X[unseen]))
+            chosen.append(readout.alpha_)
+        else:
+            moments = Moments(400, 8).add(X[seen], y[seen])
+            factors, alpha = shared_ridge(moments, ClassLayout(np.arange(8) // 4), None)
+            log_p = factors.log_probabilities(X[unseen])
+            chosen.append(alpha)
+        losses.append(-log_p[np.arange(len(log_p)), y[unseen]].mean())
+    assert losses[1] < losses[0] + 0.01, (losses, chosen)
 
 
 def test_a_loaded_readout_says_that_it_cannot_learn_more() -> None:

@@ -309,7 +309,7 @@ def test_inputs_of_one_benchmark_row_are_not_those_of_the_next(monkeypatch: pyte
     for words in (None, vectors, None):
         inputs.mlp(inputs.SETTINGS["mlp"], words, stream(), V, args)
     one_hot, driven, again = surveyed
-    assert not one_hot.n_features and not again.n_features
+    assert one_hot.n_features == again.n_features == 0
     assert torch.equal(one_hot.deviation, again.deviation)
     assert not torch.equal(one_hot.deviation, driven.deviation)
     expected = vectors / vectors[np.unique(stream().tokens)].std()

@@ -32,7 +32,7 @@ class AblationOptions(TimescalesOptions):
 
 def ablation(model: Model, text: Texts, /, *, options: AblationOptions = AblationOptions()) -> int:
     """Measure and print; the exit status."""
-    with tables(options, COLUMNS, "ablation", text) as write:
+    with tables(options, COLUMNS, "ablation", (model, *text)) as write:
         from esnlm.experiments.timescales.ablation import word_ablation
 
         loaded, stream = model_and_stream(model, text, options.documents)

@@ -72,7 +72,8 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     replace = options.overwrite
     files = (of_table, of_pairs, (options.plot, None))
     # In the folder of the pairs a CSV is not read.
-    read: list[str | Path] = [*options.words_of]
+    models = filter(None, (model, options.interpolate))
+    read: list[str | Path] = [*models, *options.published, *options.words_of]
     if not options.data.is_dir():
         read.append(options.data)
     with results(files, read, overwrite=replace):

@@ -1,5 +1,6 @@
 """``esnlm evaluate``: score text with a model."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -77,7 +78,9 @@ def evaluate(
         (options.surprisal_csv, of_surprisal),
         (options.bins_csv, _BIN_COLUMNS),
     )
-    read, replace = [*text, *options.held_out, *options.bins], options.overwrite
+    models = filter(None, (model, options.interpolate))
+    read: list[str | Path] = [*models, *text, *options.held_out, *options.bins]
+    replace = options.overwrite
     with results(files, read, overwrite=replace):
         evaluation = _evaluation(model, options)
         watchers: list[Callable[[str, Any], None]] = []
@@ -135,6 +138,10 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
     ):
         if is_given and not needs:
             raise ValueError(f"{name} needs {needed}")
+    places = Counter(Path(name).resolve() for name in text)
+    for name in text:
+        if options.surprisal_csv is not None and places[Path(name).resolve()] > 1:
+            raise ValueError(f"{name} is given twice, which --surprisal-csv cannot tell apart")
     if options.weight is not None and options.held_out:
         raise ValueError("--weight is given, so --held-out has nothing to choose: leave one out")
     of_text = options.documents or options.layout().changed()

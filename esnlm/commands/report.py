@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from esnlm.commands.options.common import Device, Documents, File, group
 from esnlm.commands.options.corpus import split_of
 from esnlm.commands.options.values import integer
+from esnlm.experiments.common.run_record import record_of
 from esnlm.storage.results import results
 
 Folders = Annotated[
@@ -53,9 +54,13 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
     from esnlm.storage.atomic import write_whole
     from esnlm.utils.messages import log
 
-    read = [*options.held_out, *options.train]
+    found = find(folders)
+    of_models = [record_of(folder) for folder in found.models.values()]
+    read: list[str | Path] = [
+        *options.held_out, *options.train, *found.models.values(), *of_models, *found.shards,
+        *(rows.path for rows in found.rows), *filter(None, [options.blimp]),
+    ]  # fmt: skip
     with results([(options.out, None)], read, overwrite=options.overwrite):
-        found = find(folders)
         if (options.held_out or options.blimp) and not found.models:
             raise ValueError("--held-out and --blimp need a model: no folder holds one")
         models = {}

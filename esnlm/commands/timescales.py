@@ -47,7 +47,7 @@ def timescales(
 ) -> int:
     """Measure and print; the exit status."""
     require_torch("esnlm timescales")
-    with tables(options, COLUMNS, "measured", text) as write:
+    with tables(options, COLUMNS, "measured", (model, *text)) as write:
         loaded, stream = model_and_stream(model, text, options.documents)
 
         from esnlm.torch.networks.forget_gates import is_lstm, measured_timescales
@@ -75,10 +75,14 @@ def timescales(
 
 @contextmanager
 def tables(
-    options: TimescalesOptions, columns: tuple[str, ...], name: str, text: tuple[str, ...]
+    options: TimescalesOptions,
+    columns: tuple[str, ...],
+    name: str,
+    read: tuple[str | Path, ...],
 ) -> Iterator[Callable[[list[dict[str, Any]], list[Any], list[Any]], None]]:
     """Hold the CSVs and the plot that were asked for; the function yielded writes the CSVs.
 
+    None is among what is ``read``.
     Of the rows of layers, and of the timescales of all units, measured as column ``name`` and
     assigned, which is empty where it was learned.
     """
@@ -95,7 +99,7 @@ def tables(
         write_rows(options.csv, columns, rows, overwrite=options.overwrite)
         write_rows(options.units_csv, of_units, units, overwrite=options.overwrite)
 
-    with results(files, text, overwrite=options.overwrite):
+    with results(files, read, overwrite=options.overwrite):
         yield write
 
 

@@ -5,11 +5,18 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from esnlm.commands.options.common import finish, given, option_name
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards, is_url
-from esnlm.commands.options.model import make_features, make_readout, make_reservoir, settled
+from esnlm.commands.options.model import (
+    check_once,
+    make_features,
+    make_readout,
+    make_reservoir,
+    settled,
+)
 from esnlm.commands.options.presets import with_preset
 from esnlm.commands.options.shared import open_corpus, sharing
 from esnlm.commands.options.train import TrainOptions
@@ -35,10 +42,11 @@ _TRIED_TOKENS = {"SoftmaxReadout": 1 << 20, "LowRankReadout": _SHORT}
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:
     """Fit and save; the exit status."""
-    from esnlm.experiments.common.run_record import RunRecord, check_record, data_files
+    from esnlm.experiments.common.run_record import RunRecord, check_record, data_files, record_of
     from esnlm.storage.model_folder import check_target
 
     options = with_preset(options)
+    _check_log(options, record_of(options.out))
     with ExitStack() as stack:
         if os.environ.get("RANK", "0") == "0":  # of several processes the first one writes
             stack.enter_context(locked(options.out))
@@ -64,6 +72,19 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
             record.add({"data": {name: data_files(each) for name, each in named.items() if each}})
             record.save(options.out)
         return status
+
+
+def _check_log(options: TrainOptions, record: Path) -> None:
+    """Refuse a log that would hold nothing, or lie where the model or its record will."""
+    passes, out = options.passes, options.out.resolve()
+    if options.network.model is None and not options.held_out:
+        for name in ("log", "score_every"):
+            if getattr(passes, name):
+                raise ValueError(f"{option_name(name)} needs --held-out TEXT, whose loss it is of")
+    if passes.log is not None:
+        place = passes.log.resolve()
+        if place.is_relative_to(out) or place == record.resolve():
+            raise ValueError(f"--log {passes.log} is where the model is written: name another file")
 
 
 class _Outcome(NamedTuple):
@@ -119,11 +140,18 @@ def _fit_alone(
         named = options.held_out
         held = model.tokenize(corpus.read(named, tokenizer)) if named else None
     if running is not None:
-        with record.phase("choose penalty"):
+        with (
+            record.phase("choose penalty"),
+            _nothing_kept(
+                "No step was taken yet; --alpha A leaves out the trials that choose a penalty"
+            ),
+        ):
             settle_penalty(model, stream, held, options)
         status, loss, held = _in_passes(model, stream, held, running, plan, record)
         return _Outcome(status, loss, held, stream, model.n_tokens_)
-    with _all_or_nothing():
+    with _nothing_kept(
+        "With --checkpoint-every MINUTES training is in passes, and --resume continues it"
+    ):
         with record.phase("choose penalty"):
             settle_penalty(model, stream, held, options)
         with record.phase("fit"):
@@ -137,15 +165,12 @@ def _fit_alone(
 
 
 @contextmanager
-def _all_or_nothing() -> Iterator[None]:
-    """Tell whoever interrupts the block that nothing of it is kept, and how it would be."""
+def _nothing_kept(advice: str) -> Iterator[None]:
+    """Tell whoever interrupts the block that nothing of it is kept, and what would help."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            "interrupted: nothing is saved. With --checkpoint-every MINUTES training is in passes,"
-            " and --resume continues it"
-        ) from None
+        raise KeyboardInterrupt(f"interrupted: nothing is saved. {advice}") from None
 
 
 def _fit_in_parts(
@@ -188,6 +213,7 @@ def check_model_options(options: TrainOptions) -> None:
     """Refuse what makes no parts of a model, before any text is read."""
     make_reservoir(options.reservoir, options.seed)
     make_features(options.features, options.seed)
+    check_once(options.readout)
     if options.readout.readout is not None:
         make_readout(options.readout, options.seed)
 
@@ -205,6 +231,7 @@ def make_model(
         options.features,
         n_tokens,
         characters=tokenizer is not None and tokenizer.has_characters,
+        reset=reset,
     )
     parts = make_reservoir(reservoir, seed), make_readout(readout, seed), tokenizer
     words = make_features(features, seed)

@@ -3,9 +3,10 @@
 import gzip
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from tokenizers import Tokenizer as Backend
@@ -31,7 +32,7 @@ def tokenizer_of(path: str | Path) -> Path:
 
 
 def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
-    """Write a fitted model as an ARPA file, which appears whole or not at all.
+    """Write a fitted model as an ARPA file, ``.gz`` packed, which appears whole or not at all.
 
     Probabilities are the model's, to nine digits. Words are tokens as the vocabulary spells them,
     but sentences begin with ``<s>`` and end with ``</s>``; or they are numbers where there is no
@@ -61,7 +62,7 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
     orders = range(1, ngrams.order + 1)
     if tokenizer is not None:
         write_whole(tokenizer_of(path), tokenizer.to_json())
-    with file_aside(Path(path)) as file:
+    with file_aside(Path(path)) as aside, _packed(aside, Path(path)) as file:
 
         def put(lines: Iterable[str]) -> None:
             file.write("".join(f"{line}\n" for line in lines).encode())
@@ -87,6 +88,13 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
                 numbers = (f"{x:.9g}" for x in logs[part].tolist())
                 put(f"{p}\t{text}{b}" for p, text, b in zip(numbers, texts, ends, strict=True))
         put(["", "\\end\\"])
+
+
+def _packed(file: IO[bytes], path: Path) -> AbstractContextManager[Any]:
+    """What packs into the file where the path ends in ``.gz``, the same bytes at any time."""
+    if path.suffix != ".gz":
+        return nullcontext(file)
+    return gzip.GzipFile("", "wb", fileobj=file, mtime=0)
 
 
 def _spelled(model: NgramLanguageModel) -> list[str]:

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import logging
 import math
 import os
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import Any
 
 from esnlm.storage.atomic import naming
 from esnlm.storage.results import csv_aside, fits
+
+_messages = logging.getLogger("esnlm")
 
 COLUMNS = ("pass", "tokens", "share", "held_out_nll", "held_out_perplexity", "seconds")
 
@@ -49,7 +52,10 @@ class TrainingLog:
 
     def begin(self) -> None:
         """Start after the rows that are there, or with none."""
-        self._write(self._found())
+        found = self._found()
+        if found:
+            _messages.info(f"{self.path} is there: rows are added to it")
+        self._write(found)
 
     def resume(self, n_rows: int, sha256: str | None = None) -> None:
         """Go on after the first ``n_rows`` rows that are there, which have this digest.

@@ -229,7 +229,8 @@ def _check_tables(arrays: Arrays, order: int, n_tokens: int) -> None:
             found = f"{counts.min()} to {counts.max()}"
             raise ValueError(f"counts.{k} must lie in [1, 2^31), got {found}")
         ends = np.cumsum(children, dtype=np.float64)  # floats: no sum wraps around
-        if not len(ends) or (children < 0).any() or ends[-1] != len(tokens):
+        total = ends[-1] if len(ends) else 0  # none where no n-gram is so long
+        if (children < 0).any() or total != len(tokens):
             raise ValueError(f"children.{k} must add up to the {len(tokens)} n-grams")
         rising = tokens[1:] > tokens[:-1]
         rising[ends[(ends > 0) & (ends < len(tokens))].astype(np.int64) - 1] = True

@@ -25,12 +25,17 @@ def plot(figure: Figure, name: str, caption: str) -> Plot:
 def curve(
     logs: Mapping[str, pd.DataFrame], levels: Mapping[str, float], column: str, label: str
 ) -> Figure:
-    """Held-out loss against a column of training logs, a line a log, with levels."""
+    """Held-out loss against a column of training logs, a line a log, with levels.
+
+    Where fewer tokens follow on more, another run begins, and a line of its own.
+    """
     made, (axis,) = figures.panels(1, size=(6.2, 4.6))
     for number, (name, log) in enumerate(logs.items()):
         known = log.dropna(subset="held_out_nll")
-        axis.plot(known[column], known["held_out_nll"], label=name, markersize=4,
-                  linewidth=1.4, **figures.style(number))  # fmt: skip
+        runs = known.groupby((known["tokens"].diff() <= 0).cumsum())
+        for k, (_, run) in enumerate(runs):
+            axis.plot(run[column], run["held_out_nll"], label="_" * (k > 0) + name, markersize=4,
+                      linewidth=1.4, **figures.style(number))  # fmt: skip
     for number, (name, value) in enumerate(levels.items()):
         axis.axhline(value, color=figures.GREY, linewidth=1.1, label=f"{name} {value:.3f}",
                      linestyle=(":", "--", "-.")[number % 3], zorder=1)  # fmt: skip

@@ -17,6 +17,11 @@ _FEATURES, _DIRECT, _PAIRS = 128, 3, 1 << 17
 _LEAK_RATES = ("uniform", 0.0, 1.0)
 # On words leak rates remember all that a coupled reservoir does (reports/controls).
 _NO_COUPLING: dict[str, Any] = {"topology": "diagonal", "spectral_radius": 0.0}
+# Of few words, found on an artificial grammar (reports/elman), with vectors of so many dimensions.
+_FEW_WORDS: dict[str, Any] = {
+    "spectral_radius": 1.28, "input_scaling": 0.2, "leak_rate": ("uniform", 0.2, 1.0),
+}  # fmt: skip
+_FEW_FEATURES = 6
 # Readouts name the same thing differently: option -> parameters, the first that there is.
 _OPTION_NAMES = {
     "alpha": ("alpha",), "passes": ("n_passes", "max_iter"), "experts": ("n_experts",),
@@ -54,7 +59,9 @@ class ReservoirOptions(WeightOptions):
     delay_line (default: offsets; diagonal with radius 0, so that leaks alone remember, where leak
     rates are uniform:0:1 by default and no topology, radius or degree is given)."""
     spectral_radius: Annotated[float | None, real("R")] = None
-    """Of the recurrent weights (default: 0.97, or 0 as above)."""
+    """Of the recurrent weights (default: 0.97, or 0 as above; for fewer than 100 words 1.28, with
+    leak rates uniform:0.2:1, an input scaling of 0.2 and six spectral features, where states are
+    reset and neither one of these, nor the topology, nor the degree is given)."""
     n_units: Annotated[int | None, Parameter("--units"), integer("N")] = None
     """Size (default: 1000)."""
     degree: Annotated[int | None, integer("D")] = None
@@ -108,25 +115,34 @@ def settled(
     n_tokens: int,
     *,
     characters: bool = False,
+    reset: str = "sentence",
 ) -> tuple[ReservoirOptions, ReadoutOptions, Any]:
     """Readout, features, leak rates and coupling by the size of the vocabulary; what gated has.
 
-    ``characters``: whether tokens are characters; of few gated is the default. Where an option
-    gives a radius, a topology, a degree or leak rates, units are coupled.
+    ``characters``: whether tokens are characters; of few gated is the default. ``reset``: where
+    states return to zero; radii above one are for states that do. Where an option gives a radius,
+    a topology, a degree or leak rates, units are coupled.
     """
     if characters and n_tokens < _WORDS and readout.readout is None:
         readout = replace(readout, readout="gated")
     if readout.readout == "gated":
-        readout = _gated(readout)
+        readout = _gated(readout, n_tokens)
         if readout.direct and reservoir.leak_rate is None:
             reservoir = replace(reservoir, leak_rate=_LEAK_RATES)
     low_rank = readout.readout == "lowrank" or (readout.readout is None and n_tokens >= _WORDS)
     readout = replace(readout, readout=readout.readout or ("lowrank" if low_rank else "ridge"))
+    coupling = reservoir.topology, reservoir.spectral_radius, reservoir.degree
+    free = coupling == (None, None, None)
+    if n_tokens < _WORDS and not characters and readout.readout != "gated":
+        if free and reservoir.leak_rate is reservoir.input_scaling is None and reset != "never":
+            found = "spectral", min(_FEW_FEATURES, n_tokens)
+            features = found if features is None else features
+            reservoir = replace(reservoir, **_FEW_WORDS)
+        return reservoir, readout, features
     if n_tokens < (_WORDS if low_rank else _MANY_WORDS):
         return reservoir, readout, features
     if reservoir.leak_rate is None:
-        coupling = reservoir.topology, reservoir.spectral_radius, reservoir.degree
-        uncoupled = _NO_COUPLING if coupling == (None, None, None) else {}
+        uncoupled = _NO_COUPLING if free else {}
         reservoir = replace(reservoir, leak_rate=_LEAK_RATES, **uncoupled)
     if readout.readout == "ridge":
         readout = replace(readout, readout="factored", factors="ridge")
@@ -138,14 +154,26 @@ def settled(
     return reservoir, readout, spectral if features is None else features
 
 
-def _gated(readout: ReadoutOptions) -> ReadoutOptions:
+def _gated(readout: ReadoutOptions, n_tokens: int) -> ReadoutOptions:
     """A gated readout reads n-grams, and has the penalty that suits them, unless told otherwise."""
-    more = {**BY_OPTION["gated"].settings, **dict(readout.option)}
+    from esnlm.readouts.token_gated.ngram_tables import longest_window
+
+    settings = dict(BY_OPTION["gated"].settings)
+    settings["n_direct"] = min(settings["n_direct"], longest_window(n_tokens, n_tokens))
+    more = {**settings, **dict(readout.option)}
     if readout.direct is None:
         readout = replace(readout, direct=more["n_direct"])
     if readout.direct and readout.alpha is None:
         readout = replace(readout, alpha=more["alpha"])
     return readout
+
+
+def check_once(options: ReadoutOptions) -> None:
+    """Refuse a parameter that an option of its own and --option both give."""
+    for option, parameters in _OPTION_NAMES.items():
+        for parameter in parameters:
+            if getattr(options, option) is not None and parameter in dict(options.option):
+                raise ValueError(f"{parameter} is given twice: by --{option} and by --option")
 
 
 def make_readout(options: ReadoutOptions, seed: int) -> Any:

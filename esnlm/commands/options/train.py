@@ -74,7 +74,8 @@ class TrainOptions:
     features: Features = None
     """Dimensions of word features that drive the reservoir, learned by gradient, with spectral:
     from bigram counts, or with learned: from these on by the gradient of a lowrank readout;
-    0: one-hot tokens (default: 0; of lowrank, and from 5000 words on of all, spectral:128)."""
+    0: one-hot tokens (default: 0; for fewer than 100 words see --spectral-radius; of lowrank with
+    more, and from 5000 words on of all, spectral:128)."""
     seed: Seed = 0
     """The same seed, the same model."""
     corpus: CorpusOptions = CorpusOptions()

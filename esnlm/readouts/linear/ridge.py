@@ -19,6 +19,8 @@ from esnlm.utils.sums import Sums
 from esnlm.utils.validation import Choice, Count, Number, check_parameters, limited
 
 _PATH = np.logspace(-9, 0, 28)
+# Penalties that are no smaller than so many times what rounding moves eigenvalues by.
+_TRUSTED = 4.0
 _OUTPUT_BYTES = 1 << 24
 # Eigenvalues below it count as zero: the square of their inverse would overflow.
 _LEAST_VALUE = 1e-130
@@ -44,8 +46,8 @@ class RidgeReadout(StreamingReadout):
     alpha : float
         Penalty when ``selection`` is None.
     alphas : sequence of float, optional
-        Path of penalties. None: 28 values from 1e-9 to 1 times the largest eigenvalue of the
-        centred Gram matrix.
+        Path of penalties. None: up to 28 values from 1e-9 to 1 times the largest eigenvalue of
+        the centred Gram matrix, those that are not lost in the rounding of its entries.
     selection : "gcv", "held_out" or None
         How the penalty is chosen from the path: least generalised cross-validation error
         (Golub, Heath & Wahba 1979; closed form here), or least negative log-likelihood of held
@@ -180,7 +182,7 @@ class RidgeReadout(StreamingReadout):
             self._set_solution(moments, alpha, _coefficients(moments, alpha))
             return
         spectrum = _Spectrum(moments)
-        alphas = _PATH * max(spectrum.values[-1], np.finfo(np.float64).tiny)
+        alphas = penalty_path(_PATH, spectrum.values[-1], spectrum.rounding)
         if self.alphas is not None:
             alphas = np.asarray(self.alphas, dtype=np.float64)
         if held_out is None:
@@ -255,6 +257,7 @@ class _Spectrum:
         self.values, self.vectors = linalg.eigh(
             moments.centred_gram(), overwrite_a=True, check_finite=False, driver="evd"
         )
+        self.rounding = max(-float(self.values[0]), 0.0)
         np.maximum(self.values, 0.0, out=self.values)
         self.rotated_sums = self.vectors.T @ moments.centred_sums().T
         self.power = np.einsum("jv,jv->j", self.rotated_sums, self.rotated_sums)
@@ -271,6 +274,17 @@ def inverse_of(values: Floats) -> Floats:
     """1 / value of eigenvalues, zero for those that are zero but for rounding."""
     least = np.finfo(np.float64).eps * max(float(values.max()), _LEAST_VALUE) * len(values)
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > least)
+
+
+def penalty_path(shares: Floats, largest: float, rounding: float) -> Floats:
+    """Penalties of which one is chosen: rising shares of a Gram matrix's largest eigenvalue.
+
+    ``rounding`` is how far below zero an eigenvalue lies, which but for rounding none does. Along
+    directions that the states hardly take, eigenvalues are no more exact than that, so a smaller
+    penalty fits what rounding made of them, at a cross-validation error that looks small.
+    """
+    alphas = shares * max(largest, np.finfo(np.float64).tiny)
+    return alphas[alphas >= min(_TRUSTED * rounding, alphas[-1])]
 
 
 def gcv_error(

@@ -19,6 +19,18 @@ _WAITING, _WAITING_SHARE = 1 << 20, 4
 _HALF = 1 << 32
 
 
+def longest_window(n_tokens: int, n_classes: int) -> int:
+    """Last tokens that, with a class and a part, are a number of 63 bits.
+
+    >>> longest_window(52, 52), longest_window(5000, 5000)
+    (9, 3)
+    """
+    most = 0
+    while n_classes * N_PARTS * (n_tokens + 1) ** (most + 1) < 1 << 63:
+        most += 1
+    return most
+
+
 class NgramTables(NamedTuple):
     """Contexts of all lengths, each after the one without its oldest token.
 
@@ -74,9 +86,7 @@ class WindowCounts(Stateful):
         self._times: Ints64 = np.empty(0, dtype=np.int64)
         self._waiting: list[Ints64] = []
         self._n_waiting = self._n_merged = 0
-        most = 0
-        while n_classes * N_PARTS * (n_tokens + 1) ** (most + 1) < 1 << 63:
-            most += 1
+        most = longest_window(n_tokens, n_classes)
         if n_last > most:
             raise ValueError(
                 f"n_direct must be at most {most} with {n_tokens} tokens and {n_classes} classes"

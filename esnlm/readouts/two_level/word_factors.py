@@ -11,7 +11,7 @@ from scipy import linalg
 
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.linear.ridge import gcv_error, inverse_of
+from esnlm.readouts.linear.ridge import gcv_error, inverse_of, penalty_path
 from esnlm.readouts.linear.simplex import floor_rows
 from esnlm.readouts.softmax.loss import log_softmax, logits
 from esnlm.utils.arrays import Array, Floats, Ints
@@ -162,6 +162,7 @@ def shared_ridge(
     frequencies = mass / np.repeat(np.add.reduceat(mass, starts), sizes)
     offsets = (means - moments.mean) * np.sqrt(n_rows)[:, None]
     values, vectors = linalg.eigh(moments.centred_gram() - offsets.T @ offsets, driver="evd")
+    rounding = max(-float(values[0]), 0.0) * float(n_rows.max()) / moments.n
     np.maximum(values, 0, out=values)
     for c, run in enumerate(layout.runs):
         sums[run] -= np.outer(counts[run], means[c])
@@ -170,7 +171,7 @@ def shared_ridge(
     if alpha is None:
         power = np.array([np.square(rotated[run]).sum(axis=0) for run in layout.runs])
         variation = float(counts.sum() - np.add.reduceat(counts**2, starts) @ inverse_of(n_rows))
-        path = _PATH * max(values[-1], np.finfo(np.float64).tiny)
+        path = penalty_path(_PATH, values[-1], rounding)
         judged = spectrum, power, variation, moments.n, len(spectrum)
         scores = [gcv_error(a, *judged) for a in path]
         alpha = float(path[int(np.argmin(scores))])
