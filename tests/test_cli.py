@@ -420,8 +420,6 @@ def test_bad_input_is_one_line(line: str, message: str, capsys):
         ),
         ("train text --out m --log m.run.json --held-out text", "where the model is written"),
         ("train text --out m --log m/log.csv --held-out text", "where the model is written"),
-        ("train text --out m --log log.csv", "--log needs --held-out TEXT"),
-        ("train text --out m --score-every 100", "--score-every needs --held-out TEXT"),
         ("train text --out m --alpha 1 --option alpha=2", "alpha is given twice: by --alpha and"),
         ("blimp model --data text --csv rows --pairs-csv rows", "named for another result"),
         ("blimp model --data text --csv text", "cannot write text: it is read"),
@@ -609,6 +607,16 @@ def test_an_interrupt_among_trials_says_that_nothing_is_saved(capsys, monkeypatc
     given = ["--held-out", "text", "--readout", "softmax", "--checkpoint-every", "1"]
     assert main(["train", "text", "--out", "m", "--units", "5", *given]) == 130
     assert "nothing is saved. No step was taken yet; --alpha A" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("--log log.csv", "no row will be written"), ("--score-every 9", "nothing is scored")],
+)
+def test_what_needs_held_out_text_says_so_without(given: str, said: str, capsys):
+    assert main(["train", "text", "--units", "5", "--out", "m", *given.split()]) == 0
+    option = given.split()[0]
+    assert f"{option} without --held-out TEXT: {said}" in capsys.readouterr().err
 
 
 def test_a_log_that_is_there_is_named(capsys):

@@ -75,12 +75,13 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
 
 
 def _check_log(options: TrainOptions, record: Path) -> None:
-    """Refuse a log that would hold nothing, or lie where the model or its record will."""
+    """Refuse a log where the model or its record will lie; say what no held-out text leaves out."""
     passes, out = options.passes, options.out.resolve()
     if options.network.model is None and not options.held_out:
         for name in ("log", "score_every"):
             if getattr(passes, name):
-                raise ValueError(f"{option_name(name)} needs --held-out TEXT, whose loss it is of")
+                what = "no row will be written" if name == "log" else "nothing is scored"
+                log.warning(f"{option_name(name)} without --held-out TEXT: {what}")
     if passes.log is not None:
         place = passes.log.resolve()
         if place.is_relative_to(out) or place == record.resolve():
