@@ -2,15 +2,15 @@
 
 Each sentence of the shards is a line of token numbers, without BOS and EOS, which both programs
 add themselves: so they predict the same tokens as the other models, the ends of sentences among
-them. They are built from their own sources outside this repository:
-
-    git clone https://github.com/kpu/kenlm && cmake -S kenlm -B kenlm/build && make -C kenlm/build
-    git clone https://github.com/yandex/faster-rnnlm && faster-rnnlm/build.sh
+them. Where their programs are not in the folders that are named, they are built there from their
+own sources, which takes git, a compiler, cmake and Boost for KenLM, and the network.
 """
 
 import math
 import re
+import shlex
 import shutil
+import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +24,53 @@ from esnlm.evaluation.minimal_pairs.scores import PairScores
 from esnlm.evaluation.minimal_pairs.table import tabulate
 from esnlm.storage.atomic import write_whole
 from esnlm.text.shards import Shards
+from esnlm.utils.messages import log
 
 _LOG_10 = math.log(10)
 #: Of 100 sentences one says when faster-rnnlm lowers its rate and stops; it is not trained on.
 _VALIDATION = 100
 #: In a shell, where $0 is the text: what a program says beside scores would cut lines of them.
 _APART = '2> "$0.messages"'
+
+
+#: Peer -> its program in its folder, and the commands that make that, of which {} is the folder.
+SOURCES = {
+    "kenlm": (
+        "bin/lmplz",
+        (
+            "git clone https://github.com/kpu/kenlm {}/source",
+            "cmake -S {}/source -B {}",
+            "make -C {}",
+        ),
+    ),
+    "faster-rnnlm": (
+        "faster-rnnlm/rnnlm",
+        ("git clone https://github.com/yandex/faster-rnnlm {}", "bash {}/build.sh"),
+    ),
+}
+
+
+def build(name: str, folder: Path) -> None:
+    """Build a peer from its source where its program is not in the folder.
+
+    ValueError with the command that failed and the end of what it printed; what it left stays.
+    """
+    program, commands = SOURCES[name]
+    if (folder / program).exists():
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(
+            f"{folder} holds no {program}: name the folder where {name} was built, or one that is"
+            " empty, to build it there"
+        )
+    for command in (line.replace("{}", shlex.quote(str(folder))) for line in commands):
+        log.info(command)
+        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+        if done.returncode:
+            end = (done.stdout + done.stderr).strip()[-500:]
+            raise ValueError(f"{name} was not built: {command} ended with {done.returncode}: {end}")
+    if not (folder / program).exists():
+        raise ValueError(f"{name} was built, but {folder} holds no {program}")
 
 
 class Scores(NamedTuple):

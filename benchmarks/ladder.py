@@ -9,7 +9,7 @@ not in TRAIN; DEV and the minimal pairs are scored for that one alone.
 Each model is trained in a process of its own with one thread; its processor time, all of it, and
 its peak memory are measured. Rows are in OUT/ladder.csv; a row that is there is not made again,
 and an interrupted run is resumed by the same command.
-`kenlm` and `faster-rnnlm` need --kenlm and --faster-rnnlm, the folders where they were built.
+`kenlm` and `faster-rnnlm` need --kenlm and --faster-rnnlm, folders where they are or will be built.
 OUT/ladder.md and OUT/ladder.png show the rows of all corpora.
 """
 
@@ -243,6 +243,7 @@ def _peer(
     import _ladder_peers as peers
 
     places = peers.Places(runs, getattr(options, name.replace("-", "_")))
+    peers.build(name, places.programs)
     train = {"kenlm": peers.kenlm, "faster-rnnlm": peers.faster_rnnlm}[name]
     score = {"kenlm": peers.kenlm_scores, "faster-rnnlm": peers.faster_rnnlm_scores}[name]
     trained = train(places, budget)
@@ -279,14 +280,16 @@ def _options(given: Sequence[str] | None = None) -> argparse.Namespace:
         help="for models and notes of runs (default: OUT/running)",
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kenlm", type=Path, metavar="FOLDER", help="with bin/lmplz, bin/query")
+    parser.add_argument(
+        "--kenlm", type=Path, metavar="FOLDER", help="with bin/lmplz, or to build it in"
+    )
     parser.add_argument("--faster-rnnlm", type=Path, metavar="FOLDER",
-                        help="with faster-rnnlm/rnnlm")  # fmt: skip
+                        help="with faster-rnnlm/rnnlm, or to build it in")  # fmt: skip
     options = parser.parse_args(given)
     for name in ("kenlm", "faster-rnnlm"):
         folder = getattr(options, name.replace("-", "_"))
         if name in (options.models or ()) and folder is None:
-            parser.error(f"--models {name} needs --{name}, the folder where it was built")
+            parser.error(f"--models {name} needs --{name}, the folder where it is or will be built")
     if options.models is None:
         options.models = [
             name

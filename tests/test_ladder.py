@@ -397,6 +397,31 @@ def test_what_kenlm_prints_is_read(modules: Any) -> None:
     np.testing.assert_allclose(found.without_end, np.log(10) * np.array([-7.5, 0.0]))
 
 
+def test_a_peer_is_built_from_its_source_where_its_program_is_not(
+    modules: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, peers = tmp_path / "source", modules.ladder_peers
+    source.mkdir()
+    script = 'cd "$(dirname "$0")" && mkdir faster-rnnlm && touch faster-rnnlm/rnnlm'
+    (source / "build.sh").write_text(script)
+    program, (clone, made) = peers.SOURCES["faster-rnnlm"]
+    copied = f"cp -r {source} {{}}"
+    assert clone.startswith("git clone https://")
+    monkeypatch.setitem(peers.SOURCES, "faster-rnnlm", (program, (copied, made)))
+    folder = tmp_path / "peer with a space"
+    peers.build("faster-rnnlm", folder)
+    assert (folder / "faster-rnnlm" / "rnnlm").exists()
+    (source / "build.sh").write_text("exit 3")
+    peers.build("faster-rnnlm", folder)  # it is there
+    with pytest.raises(ValueError, match=r"was not built: bash .*/build\.sh ended with 3"):
+        peers.build("faster-rnnlm", tmp_path / "other")
+    with pytest.raises(ValueError, match="holds no faster-rnnlm/rnnlm: name the folder where"):
+        peers.build("faster-rnnlm", source)
+    (source / "build.sh").write_text("exit 0")
+    with pytest.raises(ValueError, match="was built, but"):
+        peers.build("faster-rnnlm", tmp_path / "third")
+
+
 def test_messages_of_faster_rnnlm_do_not_cut_its_scores(modules: Any, tmp_path: Path) -> None:
     program = tmp_path / "faster-rnnlm" / "rnnlm"
     program.parent.mkdir()
