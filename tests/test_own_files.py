@@ -201,7 +201,7 @@ WRITERS = [
     "evaluate model text --surprisal-csv out",
     "blimp model --data pairs.jsonl --csv out",
     "blimp model --data pairs.jsonl --plot out",
-    "train text --units 5 --out other --held-out text --log out",
+    "train text --units 5 --out other --log out",
     "elman --sizes 5 --out out",
     "text --ptb none --sizes 5 --out out",
 ]

@@ -138,10 +138,10 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
     ):
         if is_given and not needs:
             raise ValueError(f"{name} needs {needed}")
-    places = Counter(Path(name).resolve() for name in text)
-    for name in text:
-        if options.surprisal_csv is not None and places[Path(name).resolve()] > 1:
-            raise ValueError(f"{name} is given twice, which --surprisal-csv cannot tell apart")
+    if options.surprisal_csv is not None:
+        (place, times), *_ = Counter(Path(name).resolve() for name in text).most_common(1)
+        if times > 1:
+            raise ValueError(f"{place} is given twice, which --surprisal-csv cannot tell apart")
     if options.weight is not None and options.held_out:
         raise ValueError("--weight is given, so --held-out has nothing to choose: leave one out")
     of_text = options.documents or options.layout().changed()
