@@ -75,17 +75,21 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
 
 
 def _check_log(options: TrainOptions, record: Path) -> None:
-    """Refuse a log where the model or its record will lie; say what no held-out text leaves out."""
-    passes, out = options.passes, options.out.resolve()
-    if options.network.model is None and not options.held_out:
-        for name in ("log", "score_every"):
-            if getattr(passes, name):
-                what = "no row will be written" if name == "log" else "nothing is scored"
-                log.warning(f"{option_name(name)} without --held-out TEXT: {what}")
+    """Refuse a log where the model or its record will lie."""
+    if options.passes.log is not None:
+        place = options.passes.log.resolve()
+        if place.is_relative_to(options.out.resolve()) or place == record.resolve():
+            raise ValueError(
+                f"--log {options.passes.log} is where the model is written: name another file"
+            )
+
+
+def _warn_without_held_out(passes: PassOptions) -> None:
+    """Say which options do nothing where no text is held out."""
     if passes.log is not None:
-        place = passes.log.resolve()
-        if place.is_relative_to(out) or place == record.resolve():
-            raise ValueError(f"--log {passes.log} is where the model is written: name another file")
+        log.warning("--log without --held-out TEXT: no row will be written")
+    if passes.score_every:
+        log.warning("--score-every without --held-out TEXT: nothing is scored")
 
 
 class _Outcome(NamedTuple):
@@ -106,6 +110,8 @@ def _fit(
 
     since = time.perf_counter()
     check_model_options(options)
+    if not options.held_out:
+        _warn_without_held_out(options.passes)
     in_parts = given(options.shared) or is_url(text)
     fit = _fit_in_parts if in_parts else _fit_alone
     status, loss, held, stream, n_tokens = fit(text, corpus, options, record)
