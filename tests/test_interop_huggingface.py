@@ -321,7 +321,7 @@ def test_a_tokenizer_loads_without_a_word(options: dict, saved_again: bool, tmp_
         stdin=subprocess.DEVNULL,
         check=False,
     )
-    expected = [framed_prefix(text, ours.tokenizer_, ours.reset).tolist() for text in TEXTS]
+    expected = [framed_prefix(text, ours.tokenizer_, ours.reset_).tolist() for text in TEXTS]
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == expected  # and no question before it
 
@@ -334,7 +334,7 @@ def test_tokenizers_of_all_kinds_load_without_the_code(
     export_model(ours, tmp_path / "exported")
     (tmp_path / "exported" / "modeling_esnlm.py").write_text("raise SystemExit")
     monkeypatch.setattr("builtins.input", lambda _: pytest.fail("asked to run code"))
-    expected = [framed_prefix(text, ours.tokenizer_, ours.reset).tolist() for text in TEXTS]
+    expected = [framed_prefix(text, ours.tokenizer_, ours.reset_).tolist() for text in TEXTS]
     folder = tmp_path / "exported"
     plain = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
     auto = transformers.AutoTokenizer.from_pretrained(folder)

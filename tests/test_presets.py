@@ -7,7 +7,7 @@ import pytest
 
 from esnlm.__main__ import main
 from esnlm.commands.options.common import given
-from esnlm.commands.options.presets import PRESETS, train_options, with_preset
+from esnlm.commands.options.recipes import PRESETS, train_options, with_preset
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train import make_model
 from esnlm.models.saving import describe
@@ -32,7 +32,7 @@ def parts(options: TrainOptions) -> list[Any]:
     tokenizer = Tokenizer.train_words([TEXT])
     model = make_model(options, len(tokenizer), tokenizer, str(options.corpus.reset))
     return [describe(each) for each in (model.reservoir, model.readout, model.features) if each] + [
-        model.reset
+        model.reset_
     ]
 
 

@@ -88,7 +88,7 @@ def fitted(request: pytest.FixtureRequest):
 
 def test_calibration_against_every_prefix(fitted):
     docs = sequences(1, n=30)
-    if fitted.reset == "never":
+    if fitted.reset_ == "never":
         docs = [np.concatenate(docs)]
     stream = fitted.tokenize(docs)
     found = calibration(fitted, stream)

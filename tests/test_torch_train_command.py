@@ -140,7 +140,7 @@ def test_held_out_losses_come_after_so_many_tokens() -> None:
 
 def test_characters_are_read_as_streams() -> None:
     assert train("lstm", "--tokenizer", "char", "--batch-size", "4") == 0
-    assert load_model("model").reset == "never"
+    assert load_model("model").reset_ == "never"
 
 
 @pytest.mark.parametrize(

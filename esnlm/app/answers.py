@@ -179,7 +179,7 @@ class ShownModel:
             unit=self._unit(),
             n_tokens=model.n_tokens_,
             n_units=None if reservoir is None else int(reservoir.n_units),
-            reset=model.reset,
+            reset=model.reset_,
             end=self.tokenizer.eos,
         )
 
@@ -195,7 +195,7 @@ class ShownModel:
         predicted, scores = stream.predicted(), np.zeros(len(stream.tokens))
         (scores[predicted],) = self.model.log_likelihood(stream)
         part = Scored([text], 0, stream, predicted, [_finite(scores)])
-        of = part, self.tokenizer, self.model.reset
+        of = part, self.tokenizer, self.model.reset_
         tokens = {
             place: [Token(string, bits) for *_, string, _, bits in rows]
             for place, rows in groupby(surprisal_rows(*of, "token", "text"), lambda row: row[2:4])
@@ -214,7 +214,7 @@ class ShownModel:
         if len(tokenizer.encode(bare)) == len(tokenizer.encode(text)):
             text = bare  # spaces that the model does not read but writes
         probabilities: Floats = self.model.predict_proba(text)
-        before = framed_prefix(text, tokenizer, self.model.reset)
+        before = framed_prefix(text, tokenizer, self.model.reset_)
         order = np.argsort(-probabilities, kind="stable")
         candidates = [
             Candidate(
@@ -233,7 +233,7 @@ class ShownModel:
         if (reservoir := getattr(self.model, "reservoir_", None)) is None:
             raise ValueError(f"{self.name} has no reservoir, so there is no state to follow")
         self._check("text", text)
-        (sequences,) = framed([text], self.tokenizer, self.model.reset)
+        (sequences,) = framed([text], self.tokenizer, self.model.reset_)
         features = self.model.features_
         inputs = [ids if features is None else features.transform(ids) for ids in sequences]
         states = np.concatenate([reservoir.transform(each) for each in inputs]).astype(np.float64)

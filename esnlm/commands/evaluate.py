@@ -190,7 +190,7 @@ def _surprisal(
         log.warning(warning)
 
     def write(path: str, part: "Scored") -> None:
-        rows = surprisal_rows(part, model.tokenizer_, model.reset, unit, path)
+        rows = surprisal_rows(part, model.tokenizer_, model.reset_, unit, path)
         writer.writerows((name, *row) for row in rows)
 
     return write

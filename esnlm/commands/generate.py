@@ -58,7 +58,7 @@ def generate(
         drawn = loaded.generate(tokens, _integers(prompt), choice)
         pieces: Iterable[str] = (f" {token}" for token in drawn)
     else:
-        before = framed_prefix(prompt, tokenizer, loaded.reset)
+        before = framed_prefix(prompt, tokenizer, loaded.reset_)
         drawn = loaded.generate(tokens, prompt, choice)
         pieces = text_pieces(tokenizer, before, drawn)
         missing, total = n_unknown(tokenizer, [prompt])

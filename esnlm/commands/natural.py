@@ -9,7 +9,7 @@ import json
 import math
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,6 +22,7 @@ from esnlm.commands.options.grid import Sizes, results_folder
 from esnlm.commands.options.values import Cluster, Features, Minutes, integer, leak_rate, read, real
 from esnlm.experiments.common import minimal_pairs
 from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
+from esnlm.models.recipes import default_settings, make_features, make_readout, make_reservoir
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 from esnlm.utils.version import __version__
@@ -30,6 +31,7 @@ KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "
 _WEIGHTS = (
     "topology", "spectral_radius", "input_scaling", "input_degree", "bias_scaling", "activation",
 )  # fmt: skip
+_OPTIONS = "factors", "direct", "alpha", "passes", "experts", "classes"
 COLUMNS = (
     "n_units", "degree", "connectivity", "leak", "min_leak", "features", "readout", "options",
     "seed", "words", "nll_per_token", "perplexity", *minimal_pairs.COLUMNS, "n_train_tokens",
@@ -116,15 +118,15 @@ class NaturalGrid:
     training: ChunkOptions = ChunkOptions()
 
 
-def _columns(reservoir: Row, readout: model.ReadoutOptions) -> Row:
+def _columns(reservoir: Row, settings: Row) -> Row:
     law = reservoir["leak_rate"]
-    options = given(replace(readout, readout=None, option=())) | dict(readout.option)
+    options = {name: settings[name] for name in _OPTIONS if name in settings} | settings["option"]
     return {
         "n_units": reservoir["n_units"],
         "degree": reservoir["degree"],
         "connectivity": reservoir["degree"] / reservoir["n_units"],
         "min_leak": law if isinstance(law, float) else law[1] if law[0] == "uniform" else None,
-        "readout": readout.readout,
+        "readout": settings["readout"],
         "options": " ".join(f"{name}={value}" for name, value in options.items()),
         **{name: reservoir[name] for name in _WEIGHTS},
     }
@@ -250,31 +252,32 @@ def planned(
     ):
         count = max(1, round(degree * size)) if grid.connectivities else int(degree)
         options = model.ReservoirOptions(
-            n_units=size, degree=count, leak_rate=leak_rate(leak), **given(grid.weights)
+            n_units=size, leak_rate=leak_rate(leak), **given(grid.weights)
         )
-        _, readout, features = model.settled(
-            options, grid.readout, kind, len(tokenizer), characters=tokenizer.has_characters
-        )
+        chosen = {"topology": "offsets"} | model.model_settings(options, grid.readout, kind)
+        chosen = default_settings(chosen, len(tokenizer), characters=tokenizer.has_characters)
+        features = chosen["features"]
         inputs = grid.input_degree
         if inputs in (None, "degree", "all"):
-            dense = inputs == "all" or (inputs is None and features and features[1])
+            dense = inputs == "all" or (inputs is None and features[1])
             inputs = None if dense else count
-        reservoir = model.make_reservoir(options, seed).set_params(input_degree=inputs)
+        reservoir = make_reservoir(chosen, seed)
+        reservoir.set_params(degree=count, input_degree=inputs)
         clone(reservoir).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
-        kind, number = features = features or ("", 0)
+        kind, number = features
         # Held-out text is scored after passes alone.
         plan = TrainingPlan(seed=seed, score_every=0, **given(grid.training))
         parts = {
             "reservoir": describe(reservoir),
-            "readout": describe(model.make_readout(readout, seed)),
-            "features": describe(model.make_features(features, seed)),
+            "readout": describe(make_readout(chosen, seed)),
+            "features": describe(make_features(features, seed)),
             "plan": asdict(plan),
         }
         digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()
         version = f"{__version__}-{digest[:12]}"
         runs[version] = parts
         settings.append(
-            _columns(reservoir.get_params(), readout)
+            _columns(reservoir.get_params(), chosen)
             | {"leak": leak, "features": f"{kind}:{number}" if kind else number}
             | {"seed": seed, "words": words, "version": version}
         )

@@ -11,7 +11,7 @@ from cyclopts import CycloptsError, Parameter
 from esnlm.commands.options.common import given, option_name
 from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.grid import results_folder
-from esnlm.commands.options.presets import setting_names, train_options, words
+from esnlm.commands.options.recipes import setting_names, train_options, words
 from esnlm.commands.options.search import SearchOptions
 from esnlm.commands.search_trials import TrialModels, held_out_share, shared_out, tested
 from esnlm.commands.train import check_model_options

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from esnlm.commands.options.corpus import is_trained
-from esnlm.commands.options.presets import filled, train_options
+from esnlm.commands.options.recipes import filled, train_options
 from esnlm.commands.options.search import SearchOptions
 from esnlm.commands.options.train import TrainOptions
-from esnlm.commands.train import make_model, make_plan, settle_penalty, trains_in_passes
+from esnlm.commands.train import choose_penalty, make_model, make_plan, trains_in_passes
 from esnlm.utils.messages import show_messages
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class TrialModels:
         corpora = self.corpora(reset)
         model = make_model(chosen, corpora.n_tokens, corpora.tokenizer, reset)
         model.read(corpora.train)
-        settle_penalty(model, corpora.train, corpora.held_out, chosen)
+        choose_penalty(model, corpora.train, corpora.held_out, chosen)
         plan = make_plan(chosen) if trains_in_passes(self.text, chosen) else None
         return model, corpora, loss_after_fit(model, corpora, plan, report)
 

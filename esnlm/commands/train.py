@@ -8,20 +8,22 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from esnlm.commands.options.common import finish, given, option_name
+from esnlm.commands.options.common import finish, given, option_name, summary
 from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards, is_url
-from esnlm.commands.options.model import (
-    check_once,
-    make_features,
-    make_readout,
-    make_reservoir,
-    settled,
-)
-from esnlm.commands.options.presets import with_preset
+from esnlm.commands.options.model import model_settings
+from esnlm.commands.options.recipes import with_recipe
 from esnlm.commands.options.shared import open_corpus, sharing
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.train_network import train_network
 from esnlm.commands.training_run import PassOptions, Running
+from esnlm.models.recipes import (
+    choose_recipe,
+    default_settings,
+    is_penalty_open,
+    make_features,
+    make_readout,
+    make_reservoir,
+)
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 from esnlm.utils.progress import phase
@@ -33,19 +35,13 @@ if TYPE_CHECKING:
     from esnlm.text.corpus import TokenStream
     from esnlm.text.tokenizers import Tokenizer
 
-# Tokens of a text so short that the low-rank readout's own penalty is too weak, and one for it.
-_SHORT, _PENALTY_OF_SHORT = 1 << 18, 100.0
-# Readouts whose penalty held-out text chooses in trials, for texts of at most so many tokens: of
-# longer ones trials read a part, and fewer tokens want a larger penalty (reports/search).
-_TRIED_TOKENS = {"SoftmaxReadout": 1 << 20, "LowRankReadout": _SHORT}
-
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:
     """Fit and save; the exit status."""
     from esnlm.experiments.common.run_record import RunRecord, check_record, data_files, record_of
     from esnlm.storage.model_folder import check_target
 
-    options = with_preset(options)
+    options = with_recipe(options)
     _check_log(options, record_of(options.out))
     with ExitStack() as stack:
         if os.environ.get("RANK", "0") == "0":  # of several processes the first one writes
@@ -123,10 +119,7 @@ def _fit(
     minutes, seconds = divmod(round(time.perf_counter() - since), 60)
     print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
     if held is not None:
-        print(
-            "held-out text chooses penalties and stops, so its perplexity is no fresh test: score"
-            " a text that training has not seen"
-        )
+        print("tuned on this text: report the perplexity of another")
     finish(then=f"esnlm evaluate {options.out} TEXT")
     return 0
 
@@ -141,6 +134,7 @@ def _fit_alone(
     plan = make_plan(options)
     with record.phase("read text"), phase("reading the text"):
         tokenizer = corpus.make_tokenizer(text)
+        _say_recipe(options, tokenizer)
         model = make_model(options, len(tokenizer), tokenizer, corpus.reset)
         model.verbose = True
         stream = model.read(corpus.read(text, tokenizer))
@@ -153,21 +147,23 @@ def _fit_alone(
                 "No step was taken yet; --alpha A leaves out the trials that choose a penalty"
             ),
         ):
-            settle_penalty(model, stream, held, options)
+            choose_penalty(model, stream, held, options)
         status, loss, held = _in_passes(model, stream, held, running, plan, record)
         return _Outcome(status, loss, held, stream, model.n_tokens_)
     with _nothing_kept(
         "With --checkpoint-every MINUTES training is in passes, and --resume continues it"
     ):
         with record.phase("choose penalty"):
-            settle_penalty(model, stream, held, options)
+            choose_penalty(model, stream, held, options)
         with record.phase("fit"):
             model.fit(stream, held_out=held)
     with record.phase("save"):
         model.save(options.out)
     print(f"{options.out}: {_summary(model)}")
+    import numpy as np
+
     with record.phase("score"):
-        loss = None if held is None else -model.score(held)
+        loss = None if held is None else -float(np.concatenate(model.log_likelihood(held)).mean())
     return _Outcome(0, loss, held, stream, model.n_tokens_)
 
 
@@ -190,9 +186,9 @@ def _fit_in_parts(
     running = Running(options.out, options.passes, overwrite=options.overwrite)
     with record.phase("read text"), phase("reading the text"):
         parted = open_corpus(text, options.shared)
+        _say_recipe(options, parted.tokenizer)
         model = make_model(options, len(parted.tokenizer), parted.tokenizer, corpus.reset)
         model.use_tokenizer(parted.tokenizer)
-        penalty_by_length(model, parted.n_tokens, options)
         named = options.held_out
         held = model.tokenize(corpus.read(named, parted.tokenizer)) if named else None
 
@@ -218,32 +214,37 @@ def trains_in_passes(text: tuple[str, ...], options: TrainOptions) -> bool:
 
 def check_model_options(options: TrainOptions) -> None:
     """Refuse what makes no parts of a model, before any text is read."""
-    make_reservoir(options.reservoir, options.seed)
+    settings = model_settings(options.reservoir, options.readout, options.features)
+    make_reservoir({"n_units": 1} | settings, options.seed)
     make_features(options.features, options.seed)
-    check_once(options.readout)
     if options.readout.readout is not None:
-        make_readout(options.readout, options.seed)
+        make_readout(settings, options.seed)
 
 
 def make_model(
     options: TrainOptions, n_tokens: int, tokenizer: "Tokenizer | None", reset: str
 ) -> "LanguageModel":
-    """The model of the options for a vocabulary of ``n_tokens``, before it reads anything."""
+    """Return the model of the options for a vocabulary of ``n_tokens``, before it reads anything.
+
+    What the options leave open comes from the recipe, as in `LanguageModel`.
+    """
     from esnlm import LanguageModel
 
-    seed = options.seed
-    reservoir, readout, features = settled(
-        options.reservoir,
-        options.readout,
-        options.features,
-        n_tokens,
-        characters=tokenizer is not None and tokenizer.has_characters,
-        reset=reset,
-    )
-    parts = make_reservoir(reservoir, seed), make_readout(readout, seed), tokenizer
-    words = make_features(features, seed)
+    characters, seed = tokenizer is not None and tokenizer.has_characters, options.seed
+    chosen = model_settings(options.reservoir, options.readout, options.features)
+    settings = default_settings(chosen, n_tokens, characters=characters)
+    parts = make_reservoir(settings, seed), make_readout(settings, seed), tokenizer
+    words = make_features(settings["features"], seed)
     size = n_tokens if tokenizer is None else None
     return LanguageModel(*parts, words, reset, n_tokens=size, random_state=seed)
+
+
+def _say_recipe(options: TrainOptions, tokenizer: "Tokenizer") -> None:
+    """Log which recipe the defaults come from, and why."""
+    name, why = choose_recipe(len(tokenizer), characters=tokenizer.has_characters)
+    if options.recipe is not None:
+        name, why = options.recipe, f"as asked; what it leaves open from {name}"
+    log.info(f"recipe {name} ({why}); --recipe takes another")
 
 
 def make_plan(options: TrainOptions) -> "TrainingPlan":
@@ -255,33 +256,17 @@ def make_plan(options: TrainOptions) -> "TrainingPlan":
     return TrainingPlan(seed=options.seed, **chosen)
 
 
-def settle_penalty(
+def choose_penalty(
     model: "LanguageModel",
     stream: "TokenStream",
     held: "TokenStream | None",
     options: TrainOptions,
 ) -> None:
-    """Set the penalty, where it is left open: by the length of the text, or by held-out text."""
-    if not penalty_by_length(model, len(stream.tokens), options):
-        return
-    most = _TRIED_TOKENS.get(type(model.readout).__name__, -1)
-    if held is not None and len(stream.tokens) <= most:
-        from esnlm.models.penalty import chosen_penalty
+    """Choose the penalty by held-out text, where no option sets it."""
+    from esnlm.models.penalty import settle_penalty
 
-        losses = chosen_penalty(model, stream, held, options.seed, verbose=True)
-        best = next(iter(losses))
-        model.given_readout.set_params(alpha=best)
-        tried = ", ".join(f"{alpha:g}: {math.exp(loss):.4g}" for alpha, loss in losses.items())
-        log.info(f"--alpha {best:g} by the held-out text (perplexities in trials, {tried})")
-
-
-def penalty_by_length(model: "LanguageModel", n_tokens: int, options: TrainOptions) -> bool:
-    """Whether the penalty is left open; sets that of the low-rank readout for short texts."""
-    if options.readout.alpha is not None or "alpha" in dict(options.readout.option):
-        return False
-    if type(model.readout).__name__ == "LowRankReadout" and n_tokens <= _SHORT:
-        model.given_readout.set_params(alpha=_PENALTY_OF_SHORT)
-    return True
+    if is_penalty_open(model_settings(options.reservoir, options.readout, options.features)):
+        settle_penalty(model, stream, held)
 
 
 def _in_passes(
@@ -332,4 +317,5 @@ def _compare(
 
 
 def _summary(model: "LanguageModel") -> str:
-    return f"{model.n_tokens_} tokens, {model.n_parameters_} trained parameters"
+    counts = model.token_counts_
+    return summary(model, 0 if counts is None else int(counts.sum()))

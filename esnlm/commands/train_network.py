@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from esnlm.commands.options.common import given, option_name
+from esnlm.commands.options.common import given, option_name, summary
 from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.train import TrainOptions
 from esnlm.commands.options.values import nested
@@ -69,7 +69,7 @@ def _train(
     def save() -> str:
         model.run_ = trainer.digest()
         model.save(options.out)
-        return f"{model.n_tokens_} tokens, {model.n_parameters_} trained parameters"
+        return summary(model, stream.n_predicted)
 
     return running.run(trainer, save)
 
@@ -122,6 +122,6 @@ def _stream(docs: Any, model: Any) -> Any:
     from esnlm.text.corpus import TokenStream
 
     stream = model.tokenize(docs)
-    if model.reset == "never" and stream.starts is not None:
+    if model.reset_ == "never" and stream.starts is not None:
         return TokenStream(stream.tokens, None, stream.bounds)
     return stream

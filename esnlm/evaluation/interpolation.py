@@ -24,7 +24,7 @@ class InterpolatedModel(SequenceModel):
         self.weight = weight
         self.tokenizer_ = first.tokenizer_
         self.n_tokens_ = first.n_tokens_
-        self.reset = first.reset
+        self.reset = first.reset_
 
     def _log_probabilities(self, stream: TokenStream) -> Floats:
         left, right = (m._log_probabilities(stream) for m in (self.first, self.second))
@@ -44,8 +44,8 @@ def check_alike(first: SequenceModel, second: SequenceModel) -> None:
     one, two = (m.tokenizer_ and m.tokenizer_.__getstate__() for m in (first, second))
     if one != two:
         raise ValueError("the two models have different tokenizers: their tokens do not compare")
-    if (first.reset, first.n_tokens_) != (second.reset, second.n_tokens_):
+    if (first.reset_, first.n_tokens_) != (second.reset_, second.n_tokens_):
         raise ValueError(
-            f"the two models must read sequences alike, got reset={first.reset!r} with"
-            f" {first.n_tokens_} tokens and reset={second.reset!r} with {second.n_tokens_}"
+            f"the two models must read sequences alike, got reset={first.reset_!r} with"
+            f" {first.n_tokens_} tokens and reset={second.reset_!r} with {second.n_tokens_}"
         )

@@ -183,8 +183,8 @@ def _shard_streams(model: Any, shards: Shards) -> Iterator[TokenStream]:
             f"the tokenizer of the shards in {shards.folder} is not the model's: prepare the text"
             " with the model's tokenizer.json"
         )
-    if model.reset != "sentence":
-        raise ValueError(f"shards hold sentences, but the model has reset={model.reset!r}")
+    if model.reset_ != "sentence":
+        raise ValueError(f"shards hold sentences, but the model has reset={model.reset_!r}")
     whole = shards.stream()
     starts = np.append(0, np.cumsum(whole.lengths))
     first, last = 0, len(starts) - 1

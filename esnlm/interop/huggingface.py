@@ -186,10 +186,10 @@ def _special_ids(model: LanguageModel) -> dict[str, Any]:
         return {"reset_token_id": None, "padding": None}
     bos, eos = tokenizer.bos_id, tokenizer.eos_id
     ids: dict[str, Any] = {"reset_token_id": None}
-    if model.reset != "never" and bos is not None:
+    if model.reset_ != "never" and bos is not None:
         ids["bos_token_id"] = bos
         # An EOS between the lines of a document is no beginning, even if it is the same token.
-        if model.reset == "sentence" or bos != eos or tokenizer.keeps_newlines:
+        if model.reset_ == "sentence" or bos != eos or tokenizer.keeps_newlines:
             ids["reset_token_id"] = bos
     if eos is not None:
         ids["eos_token_id"] = eos

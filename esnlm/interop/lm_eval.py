@@ -45,7 +45,7 @@ class ReservoirLM(TemplateLM):
             pretrained = LanguageModel.load(pretrained)
         self.model = pretrained
         self._tokens = needed(self.model.tokenizer_)
-        self._bos = None if self.model.reset == "never" else self._tokens.bos_id
+        self._bos = None if self.model.reset_ == "never" else self._tokens.bos_id
         self._prefix = self._first_token()
 
     @property

@@ -85,7 +85,7 @@ def _what(model: LanguageModel) -> str:
         f" {reservoir.spectral_radius:g}), drawn and never trained; {inputs}. A readout"
         f" ({type(model.readout_).__name__}, {model.n_parameters_} trained parameters) gives the"
         f" distribution of the next of {model.n_tokens_} tokens. The state returns to zero at each"
-        f" {model.reset}.\n".replace("at each never", "before the text alone")
+        f" {model.reset_}.\n".replace("at each never", "before the text alone")
     )
 
 

@@ -49,10 +49,10 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
     >>> abs(read_arpa(path).score(docs) - model.score(docs)) < 1e-7
     True
     """
-    if model.tokenizer_ is not None and model.reset != "sentence":
+    if model.tokenizer_ is not None and model.reset_ != "sentence":
         raise ValueError(
             "models of ARPA files begin anew at each sentence, and this one was trained with reset"
-            f" {model.reset!r}, expected 'sentence'"
+            f" {model.reset_!r}, expected 'sentence'"
         )
     tokenizer, ngrams = model.tokenizer_, model.ngrams_
     bos, eos = (None, None) if tokenizer is None else (tokenizer.bos_id, tokenizer.eos_id)

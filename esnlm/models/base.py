@@ -44,6 +44,8 @@ else:
 #: Entries of a vocabulary, at most: ids fit in 32 bits, and a distribution in memory.
 LARGEST_VOCABULARY = 1 << 24
 _TRIED = 8
+# Predicted tokens from which a score is compared with unigrams.
+_ENOUGH = 1000
 # Above zero a logarithm may be by this: float32 sums of a million probabilities.
 _ROUNDING = 1e-2
 #: Share of unknown tokens above which scores come with a warning.
@@ -53,7 +55,7 @@ MANY_UNKNOWN = 0.1
 class SequenceModel(BaseEstimator, ABC):
     """Scores, continuations and model folders, from the abstract methods of a subclass.
 
-    A fitted one has ``tokenizer_`` (or None), ``n_tokens_`` and ``reset``; documents and
+    A fitted one has ``tokenizer_`` (or None), ``n_tokens_`` and ``reset_``; documents and
     predicted tokens are those of `LanguageModel`. ``_kind`` is the configuration's entry of that
     name, if it has one.
     """
@@ -61,12 +63,22 @@ class SequenceModel(BaseEstimator, ABC):
     _kind: ClassVar[str | None] = None
     tokenizer: Any
     n_tokens: int | None
-    reset: str
+    reset: str | None
     tokenizer_: Tokenizer | None
     n_tokens_: int
     run_: str | None
     #: How often each token was predicted in training (V,), where that is known.
     token_counts_: Ints64 | None = None
+
+    @property
+    def reset_(self) -> str:
+        """Where the state returns to zero."""
+        return str(self.reset)
+
+    @property
+    def _tokenizer(self) -> Any:
+        """The tokenizer, or its name, that `fit` is to use."""
+        return self.tokenizer
 
     @abstractmethod
     def _log_probabilities(self, stream: TokenStream) -> Floats:
@@ -112,7 +124,7 @@ class SequenceModel(BaseEstimator, ABC):
         prefixes = [prefix] if several is None else several
         need = 16 * len(prefixes) * self.n_tokens_
         check_memory(f"distributions after {len(prefixes)} prefixes", need, "give fewer at a time")
-        ids = [framed_prefix(each, self.tokenizer_, self.reset) for each in prefixes]
+        ids = [framed_prefix(each, self.tokenizer_, self.reset_) for each in prefixes]
         found = self._next_probabilities([self._read(each) for each in ids])
         return found[0] if several is None else found
 
@@ -169,14 +181,32 @@ class SequenceModel(BaseEstimator, ABC):
     def score(self, docs: Any, y: None = None) -> float:
         """Mean natural-log likelihood of a predicted token; higher is better.
 
-        Warns where more than a tenth of the tokens are unknown: they are easy to predict.
+        Warns where more than a tenth of the tokens are unknown: they are easy to predict. Warns,
+        too, where the frequencies of the training text alone predict better.
         """
         check_no_labels(y)
         stream = self.tokenize(docs)
         self._warn_of_unknown(stream)
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
-        return float(self._scores(stream)[stream.predicted()].mean())
+        marks = stream.predicted()
+        score = float(self._scores(stream)[marks].mean())
+        self._warn_below_unigrams(score, stream.tokens[marks])
+        return score
+
+    def _warn_below_unigrams(self, score: float, tokens: Array) -> None:
+        """Warn where the frequencies of tokens in training predict these tokens better."""
+        counts = self.token_counts_
+        if counts is None or len(tokens) < _ENOUGH:
+            return
+        unigrams = float(np.log((counts + 0.5) / (counts + 0.5).sum())[tokens].mean())
+        if score < unigrams:
+            warnings.warn(
+                f"the model has a perplexity of {np.exp(-score):.4g}, and the frequencies of the"
+                f" training text alone {np.exp(-unigrams):.4g}: raise alpha, or take the default"
+                " readout",
+                stacklevel=3,
+            )
 
     def _scores(self, stream: TokenStream) -> Floats:
         """`_log_probabilities`, once they are probabilities."""
@@ -208,7 +238,7 @@ class SequenceModel(BaseEstimator, ABC):
         tokens = self.generate(n_tokens, prompt, choice)
         if self.tokenizer_ is None:
             return np.array(list(tokens), dtype=np.int64)
-        before = framed_prefix(prompt, self.tokenizer_, self.reset)
+        before = framed_prefix(prompt, self.tokenizer_, self.reset_)
         return "".join(text_pieces(self.tokenizer_, before, tokens))
 
     def generate(
@@ -217,7 +247,7 @@ class SequenceModel(BaseEstimator, ABC):
         """The tokens of `sample`, one by one, as they are drawn."""
         self._check_fitted()
         Count(0).check("n_tokens", n_tokens)
-        before = framed_prefix(prompt, self.tokenizer_, self.reset)
+        before = framed_prefix(prompt, self.tokenizer_, self.reset_)
         return self._draw(int(n_tokens), before, choice or Choice())
 
     def _draw(self, n_tokens: int, prompt: Array, choice: Choice) -> Iterator[int]:
@@ -231,7 +261,7 @@ class SequenceModel(BaseEstimator, ABC):
         for _ in range(n_tokens):
             token = choice.draw(self._next_log_probabilities(state), forbidden)
             yield token
-            if token == eos and self.reset == "sentence" and bos is not None:
+            if token == eos and self.reset_ == "sentence" and bos is not None:
                 state = self._read(np.array([bos]))
             else:
                 state = self._read(np.array([token]), state)
@@ -315,7 +345,7 @@ class SequenceModel(BaseEstimator, ABC):
         """Set ``tokenizer_``, trained where it is a name, and ``n_tokens_``; the tokens."""
         if not isinstance(docs, TokenStream):
             docs = as_documents(docs)
-        self.tokenizer_ = trained_tokenizer(self.tokenizer, docs, self.reset)
+        self.tokenizer_ = trained_tokenizer(self._tokenizer, docs, self.reset_)
         n_tokens, tokenizer = self.n_tokens, self.tokenizer_
         least = None if tokenizer is None else len(tokenizer)
         if n_tokens is not None and least is not None and n_tokens < least:
@@ -324,14 +354,14 @@ class SequenceModel(BaseEstimator, ABC):
             )
         n_tokens = n_tokens or least
         if n_tokens is None:
-            docs = joined(docs, tokenizer, self.reset, None)
+            docs = joined(docs, tokenizer, self.reset_, None)
             n_tokens = int(docs.tokens.max(initial=0)) + 1
         self.n_tokens_ = n_tokens
         return self._tokens(docs, n_tokens)
 
     def _tokens(self, docs: Any, n_tokens: int | None, name: str = "docs") -> TokenStream:
         """Documents -> a stream that holds a token at least."""
-        stream = joined(docs, self.tokenizer_, self.reset, n_tokens)
+        stream = joined(docs, self.tokenizer_, self.reset_, n_tokens)
         if len(stream.bounds) < 2 or not len(stream.tokens):
             raise CorpusError(f"{name} hold no tokens: the corpus is empty")
         return stream

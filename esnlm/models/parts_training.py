@@ -65,8 +65,8 @@ class PartsTrainer(Trainer):
         reduce: Reduce = reduce_here,
     ) -> None:
         self.corpus, self._reduce = corpus, reduce
-        if model.reset != "sentence":
-            raise ValueError(f"shards hold sentences: reset must be sentence, got {model.reset}")
+        if model.reset_ != "sentence":
+            raise ValueError(f"shards hold sentences: reset must be sentence, got {model.reset_}")
         self._take(model, corpus.n_rows, held_out, plan)
         most = self._most_parts()
         chunks = -(-corpus.n_tokens // self.plan.chunk_tokens)
@@ -74,7 +74,7 @@ class PartsTrainer(Trainer):
 
     def _most_parts(self) -> int:
         """How many parts there are by default; ValueError for what is not trained in parts."""
-        model, features = self.model, self.model.features
+        model, features = self.model, self.model.given_features
         fitted = features is None or hasattr(features, "embedding_")
         if not fitted and not isinstance(features, SpectralWordFeatures):
             raise ValueError(
@@ -96,7 +96,7 @@ class PartsTrainer(Trainer):
     def _draw(self) -> None:
         """Draw the reservoir, and fit spectral features to the pairs that the parts counted."""
         model = self.model
-        features = model.features
+        features = model.given_features
         fitted = features is None or hasattr(features, "embedding_")
         self._say("counting tokens")
         given = (model.n_tokens_, None if fitted else features)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,14 +10,24 @@ import numpy as np
 from sklearn.base import clone
 
 from esnlm.models.base import SequenceModel, check_no_labels
+from esnlm.models.penalty import settle_penalty
 from esnlm.models.protocols import ReadoutLike, ReservoirLike
+from esnlm.models.recipes import (
+    choose_recipe,
+    default_settings,
+    is_penalty_open,
+    make_features,
+    make_readout,
+    make_reservoir,
+    read_recipe,
+    to_settings,
+)
 from esnlm.models.saving import Contents, class_of, counted, counts_in, describe, parameters
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.classifier import ClassifierReadout, is_foreign
 from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
 from esnlm.readouts.registry import BY_OPTION
 from esnlm.reservoir.input_drive import Drive
-from esnlm.reservoir.reservoir import Reservoir
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import CorpusError, TokenStream
@@ -50,23 +60,28 @@ class LanguageModel(SequenceModel):
     ----------
     reservoir : Reservoir, optional
         Taken as it is where it has weights already; otherwise a copy is drawn for the vocabulary.
-        Default: 1 000 units on cyclic offsets.
-    readout : a readout of this package, its name on the command line, or a classifier
+        None: reservoir and features of the recipe.
+    readout : a readout of this package, its name on the command line, or a classifier, optional
         A copy is fitted; of scikit-learn's classifiers those with ``predict_proba``, in a
         `ClassifierReadout`. Where reservoir and readout (and tokenizer and features) are fitted
-        already, the model predicts with them as they are, until `fit` is called.
+        already, the model predicts with them as they are, until `fit` is called. None: the readout
+        of the recipe; a name: with the settings that the recipe has for it.
     tokenizer : Tokenizer, "word", "wordpunct", "auto", "char" or None
-        A name trains one on the documents of `fit`; None is words where they are text. "word" is
+        A name trains one on the documents of `fit`; None is "auto" where they are text. "word" is
         what stands between white space, "wordpunct" parts words and marks, "auto" does so where
         the text is plain (`Tokenizer.train_words`).
     features : WordFeatures, optional
         Word features that drive the reservoir; a copy is fitted on the documents first, unless
-        they are fitted already.
-    reset : {"sentence", "document", "never"}
-        Where the state returns to zero. ``sentence``: text is cut in lines, each read as
-        BOS ... EOS; an integer array is one sentence. ``document``: at each document; its text is
-        BOS ... EOS, with an EOS after every line where the tokenizer drops line ends. ``never``:
-        documents are joined in one sequence and the state is carried; no BOS.
+        they are fitted already. None: those of the recipe, or with a ``reservoir`` none.
+    reset : {"sentence", "document", "never"}, optional
+        Where the state returns to zero; None: ``never`` for characters, else ``sentence``.
+        ``sentence``: text is cut in lines, each read as BOS ... EOS; an integer array is one
+        sentence. ``document``: at each document; its text is BOS ... EOS, with an EOS after every
+        line where the tokenizer drops line ends. ``never``: documents are joined in one sequence
+        and the state is carried; no BOS.
+    recipe : str, optional
+        Name of a recipe, or the path of a file, as of ``esnlm train --recipe``. None: chosen by the
+        vocabulary (`esnlm.models.recipes.choose_recipe`).
     n_tokens : int, optional
         Size of the vocabulary V; default: the tokenizer's, or the largest token + 1.
     shuffle : bool
@@ -83,6 +98,10 @@ class LanguageModel(SequenceModel):
     Attributes
     ----------
     reservoir_, readout_, features_, tokenizer_ : what was fitted (None where there is none)
+    recipe_ : str
+        The recipe that chose what was left open, and why; empty where nothing was.
+    reset_ : str
+        Where the state returns to zero.
     n_tokens_ : int
         V; every distribution has this many entries, the token's id its place.
     run_ : str or None
@@ -104,16 +123,19 @@ class LanguageModel(SequenceModel):
     """
 
     reservoir: ReservoirLike | None = None
-    readout: ReadoutLike | str = "ridge"
+    readout: ReadoutLike | str | None = None
     tokenizer: Tokenizer | str | None = None
     features: Any = None
-    reset: str = limited("sentence", Choice(RESETS))
+    reset: str | None = limited(None, Choice((*RESETS, None)))
     _: KW_ONLY
+    recipe: str | None = None
     n_tokens: int | None = limited(None, Count(none=True))
     shuffle: bool = limited(True, Flag())
     n_streams: int = limited(64, Count(most=1 << 20))
     random_state: int | None = limited(None, Count(0, none=True))
     verbose: bool = False
+
+    recipe_: str = field(default="", init=False)
 
     def fit(self, docs: Any, y: None = None, *, held_out: Any = None) -> Self:
         """Fit tokenizer, features and readout, in this order, where they are not given fitted.
@@ -126,10 +148,17 @@ class LanguageModel(SequenceModel):
         """
         check_no_labels(y)
         stream = self.read(docs)
-        self.draw(stream)
         held = None
         if held_out is not None:
-            held = self._harvest(self._tokens(held_out, self.n_tokens_, "held_out"))
+            held = self._tokens(held_out, self.n_tokens_, "held_out")
+        if self._chooses_penalty:
+            settle_penalty(self, stream, held)
+        return self._fit_tokens(stream, held)
+
+    def _fit_tokens(self, stream: TokenStream, held_out: TokenStream | None = None) -> Self:
+        """Fit features and readout to tokens, once the vocabulary is known."""
+        self.draw(stream)
+        held = None if held_out is None else self._harvest(held_out)
         blocks, classes = self._harvest(self._ordered(stream)), np.arange(self.n_tokens_)
         readout = clone(self.given_readout)
         with phase(f"fitting the {type(readout).__name__}", self.verbose):
@@ -169,50 +198,106 @@ class LanguageModel(SequenceModel):
     def read(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
         self._check_parts()
-        return self._learn_vocabulary(docs)
+        stream = self._learn_vocabulary(docs)
+        self._choose_parts()
+        return stream
 
     def use_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Take a vocabulary as it is, in place of `read`, where the text is tokens elsewhere."""
         self._check_parts()
         self.tokenizer_, self.n_tokens_ = tokenizer, len(tokenizer)
+        self._choose_parts()
+
+    def _choose_parts(self) -> None:
+        """Make the parts that were left open, by the recipe for the vocabulary."""
+        self.recipe_, self._chooses_penalty = "", False
+        self._open_parts: dict[str, Any] = {}
+        named = self.readout is None or isinstance(self.readout, str)
+        if not named and self.reservoir is not None:
+            return
+        settings = dict(self._recipe_settings)
+        if isinstance(self.readout, str):
+            settings["readout"] = self.readout
+        self._chooses_penalty = named and is_penalty_open(settings)
+        characters = self.tokenizer_ is not None and self.tokenizer_.has_characters
+        settings = default_settings(settings, self.n_tokens_, characters=characters)
+        if self.recipe is None:
+            self.recipe_ = "{}: {}".format(*choose_recipe(self.n_tokens_, characters=characters))
+        else:
+            self.recipe_ = self.recipe
+        self._open_parts = {
+            "reservoir": make_reservoir(settings, self.random_state),
+            "features": make_features(settings["features"], self.random_state),
+        }
+        if named:
+            self._open_parts["readout"] = make_readout(settings, self.random_state)
+
+    @property
+    def _recipe_settings(self) -> dict[str, Any]:
+        """Settings of the recipe that was asked for."""
+        if self.recipe is None:
+            return {}
+        chosen = {"readout": self.readout} if isinstance(self.readout, str) else {}
+        return to_settings(read_recipe(self.recipe, chosen), of_model=True)
+
+    @property
+    def reset_(self) -> str:
+        """Where the state returns to zero: ``reset``, or as the recipe or the tokenizer asks."""
+        reset = self.reset or self._recipe_settings.get("reset")
+        if reset is not None:
+            return str(reset)
+        tokenizer = self.tokenizer
+        if isinstance(tokenizer, Tokenizer):
+            return "never" if tokenizer.has_characters and tokenizer.bos is None else "sentence"
+        return "never" if tokenizer == "char" else "sentence"
+
+    @property
+    def _tokenizer(self) -> Tokenizer | str | None:
+        return self.tokenizer or self._recipe_settings.get("tokenizer")
 
     def _check_parts(self) -> None:
         readouts = (
             f"a readout of this package, such as RidgeReadout(), or {', '.join(BY_OPTION)}, or a"
             " classifier of scikit-learn with predict_proba"
         )
+        self._open_parts = {}
+        is_named = isinstance(self.readout, str) and self.readout in BY_OPTION
+        readout = ClassifierReadout(self.readout) if is_foreign(self.readout) else self.readout
         for name, part, method, kind in (
-            ("reservoir", self.given_reservoir, "harvest", "a Reservoir"),
-            ("readout", self.given_readout, "fit_blocks", readouts),
+            ("reservoir", self.reservoir, "harvest", "a Reservoir"),
+            ("readout", None if is_named else readout, "fit_blocks", readouts),
             ("features", self.features, "transform", "WordFeatures or None"),
         ):
-            if not hasattr(part, method) and (name, part) != ("features", None):
+            if part is not None and not hasattr(part, method):
                 raise ValueError(f"{name} must be {kind}, got {part!r}")
         self.run_: str | None = None
         check_parameters(self)
 
     @property
     def given_reservoir(self) -> Any:
-        """The reservoir of the constructor, or the default one."""
-        if self.reservoir is not None:
-            return self.reservoir
-        return Reservoir(1000, topology="offsets", random_state=self.random_state)
+        """The reservoir of the constructor, or that of the recipe."""
+        return self._open_parts["reservoir"] if self.reservoir is None else self.reservoir
 
     @property
     def given_readout(self) -> Any:
-        """The readout of the constructor, or that of its name; classifiers in a readout."""
-        if isinstance(self.readout, str) and self.readout in BY_OPTION:
-            entry = BY_OPTION[self.readout]
-            readout = entry.load()(**entry.settings)
-            seeded = "random_state" in readout.get_params()
-            return readout.set_params(random_state=self.random_state) if seeded else readout
+        """The readout of the constructor, or that of the recipe; classifiers in a readout."""
+        if self.readout is None or isinstance(self.readout, str):
+            return self._open_parts["readout"]
         return ClassifierReadout(self.readout) if is_foreign(self.readout) else self.readout
+
+    @property
+    def given_features(self) -> Any:
+        """The features of the constructor, or those of the recipe beside its reservoir."""
+        if self.features is None and self.reservoir is None:
+            return self._open_parts["features"]
+        return self.features
 
     def draw(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
         self.draw_reservoir(target_counts(stream, self.n_tokens_))
-        if self.features is not None and not hasattr(self.features, "embedding_"):
-            fitted = clone(self.features).fit(
+        features = self.given_features
+        if features is not None and not hasattr(features, "embedding_"):
+            fitted = clone(features).fit(
                 stream.tokens,
                 reservoir=self.reservoir_,
                 n_tokens=self.n_tokens_,
@@ -224,7 +309,7 @@ class LanguageModel(SequenceModel):
         """`draw` from the counts (n_tokens,) of predicted tokens alone, without features to fit."""
         self._carried: tuple[Any, Ints64] | None = None
         self.token_counts_ = counts
-        given = self.features
+        given = self.given_features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
         reservoir = self.given_reservoir
         drawn = hasattr(reservoir, "W_")
@@ -280,7 +365,7 @@ class LanguageModel(SequenceModel):
         arrays |= counted(self.token_counts_)
         config = {
             "n_tokens": self.n_tokens_,
-            "settings": {name: getattr(self, name) for name in _SETTINGS},
+            "settings": {name: getattr(self, name) for name in _SETTINGS} | {"reset": self.reset_},
             **{name: describe(part) for name, part in parts.items()},
         }
         files = {WEIGHTS: arrays}

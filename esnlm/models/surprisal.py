@@ -103,7 +103,7 @@ def surprisal_table(model: Any, text: Any, counts: Any = None) -> "pd.DataFrame"
     stream = model.tokenize(docs)
     part = Scored(docs, 0, stream, stream.predicted(), [model._scores(stream)])
     rows = []
-    for document, n_before, piece in _pieces(part, tokenizer, model.reset, "the text"):
+    for document, n_before, piece in _pieces(part, tokenizer, model.reset_, "the text"):
         words = islice(piece.word_rows(), len(piece.strings) - (piece.end is not None))
         rows += [(document, n_before + line + 1, *values) for line, *values in words]
     table = pd.DataFrame(rows, columns=[*_TABLE])

@@ -90,10 +90,12 @@ class Trainer(ResumableRun):
 
     def _begin(self, found: Checkpoint | None) -> int:
         model = self.model
-        self._say("drawing the reservoir" if model.features is None else "learning word features")
+        self._say(
+            "drawing the reservoir" if model.given_features is None else "learning word features"
+        )
         features = {} if found is None else under_prefix("features", found.arrays)
         if features:
-            model.features = clone(model.features).load_state_dict(features)
+            model.features = clone(model.given_features).load_state_dict(features)
         self._draw()
         self.readout = model.readout_ = clone(model.given_readout)
         classes = np.arange(model.n_tokens_)
@@ -201,10 +203,10 @@ class Trainer(ResumableRun):
         model, tokenizer = self.model, self.model.tokenizer_
         settings = {
             "esnlm": __version__,
-            "reservoir": describe(model.reservoir),
-            "readout": describe(model.readout),
-            "features": None if model.features is None else describe(model.features),
-            "reset": model.reset,
+            "reservoir": describe(model.given_reservoir),
+            "readout": describe(model.given_readout),
+            "features": describe(model.given_features),
+            "reset": model.reset_,
             "tokenizer": tokenizer and hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
             "corpus": self._corpus_digest(),
             "held-out text": None if self.held_out is None else stream_digest(self.held_out),

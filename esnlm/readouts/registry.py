@@ -1,20 +1,15 @@
 """Readouts by name: on the command line, as a class, and the module that holds it."""
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
 
 class Entry(NamedTuple):
-    """A readout's class, its module, and its name on the command line (None: not offered).
-
-    ``settings`` are parameters that the name stands for, where they are not the class's defaults.
-    """
+    """A readout's class, its module, and its name on the command line (None: not offered)."""
 
     class_name: str
     module: str
     option: str | None = None
-    settings: Mapping[str, Any] = {}
 
     def load(self) -> Any:
         """The class; nothing is imported before."""
@@ -30,8 +25,7 @@ READOUTS = (
     Entry("LowRankReadout", "factored.low_rank", "lowrank"),
     Entry("NormalisedSoftmaxReadout", "softmax.layer_norm"),
     Entry("ReducedRankSoftmaxReadout", "softmax.reduced_rank"),
-    # On n-grams of nine characters, with the penalty that suits them (reports/search).
-    Entry("TokenGatedReadout", "token_gated.token_gated", "gated", {"n_direct": 8, "alpha": 100.0}),
+    Entry("TokenGatedReadout", "token_gated.token_gated", "gated"),
 )
 #: Names on the command line -> readouts that it offers.
 BY_OPTION = {entry.option: entry for entry in READOUTS if entry.option is not None}

@@ -97,7 +97,7 @@ def scored(models: Mapping[str, Any], texts: Texts) -> list[Scored]:
     alike: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
         tokenizer = None if model.tokenizer_ is None else model.tokenizer_.to_json()
-        alike.setdefault(repr((tokenizer, model.reset, model.n_tokens_)), {})[name] = model
+        alike.setdefault(repr((tokenizer, model.reset_, model.n_tokens_)), {})[name] = model
     return [_scored(each, texts) for each in alike.values()]
 
 
@@ -139,7 +139,7 @@ def _scored(models: Mapping[str, Any], texts: Texts) -> Scored:
             found[f"{name} + n-gram"] = mixed
     options: Any = {"n_resamples": texts.n_resamples, "random_state": 0}
     judged = judged_tokens(list(found.values()), sentence, groupings, **options)
-    made = Scored(list(found), names, rows, judged, len(tokens), first.reset, logged, weights)
+    made = Scored(list(found), names, rows, judged, len(tokens), first.reset_, logged, weights)
     made.calibrations = {name: calibration(model, stream) for name, model in models.items()}
     return made
 
@@ -184,7 +184,7 @@ def _counted(model: Any, train: TokenStream) -> NgramLanguageModel:
         _NGRAM_BYTES * len(train.tokens),
         "give a part of the training text",
     )
-    ngrams = NgramLanguageModel(ORDER, None, model.reset, n_tokens=model.n_tokens_)
+    ngrams = NgramLanguageModel(ORDER, None, model.reset_, n_tokens=model.n_tokens_)
     return ngrams.fit(train)
 
 

@@ -126,7 +126,7 @@ def trained_tokenizer(
 ) -> Tokenizer | None:
     """The tokenizer as it is, or the one of its name, trained on the documents.
 
-    None is words where documents are text.
+    None is "auto" where documents are text.
     """
 
     def texts() -> Iterator[str]:
@@ -139,7 +139,7 @@ def trained_tokenizer(
 
     read = iter(docs) if isinstance(docs, Iterable) else iter(())  # a stream of tokens is not
     if tokenizer is None and isinstance(as_text(next(read, None)), str):
-        tokenizer = "word"
+        tokenizer = "auto"
     if tokenizer is None or isinstance(tokenizer, Tokenizer):
         return tokenizer
     if tokenizer in TRAINED:

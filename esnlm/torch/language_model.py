@@ -52,7 +52,7 @@ class TorchLanguageModel(SequenceModel):
 
         See `esnlm.LanguageModel.save`.
         """
-        core = self.network.language_model(self.tokenizer_, self.reset)
+        core = self.network.language_model(self.tokenizer_, self.reset_)
         if core is None:
             super().save(folder)
         else:
@@ -67,7 +67,7 @@ class TorchLanguageModel(SequenceModel):
         from esnlm.torch.networks.esn import EchoStateNetwork
 
         core = LanguageModel.load(folder)
-        return cls(EchoStateNetwork.of_core(core).eval(), core.tokenizer_, core.reset)
+        return cls(EchoStateNetwork.of_core(core).eval(), core.tokenizer_, core.reset_)
 
     def _contents(self) -> Contents:
         config = {

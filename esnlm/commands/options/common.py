@@ -90,6 +90,26 @@ def finish(*files: Path | None, then: str = "") -> None:
         log.info(f"next: {then}")
 
 
+def summary(model: Any, n_read: int) -> str:
+    """Return a line on a trained model, which read ``n_read`` tokens in a pass.
+
+    >>> from types import SimpleNamespace
+    >>> summary(SimpleNamespace(n_tokens_=8000, n_parameters_=2_100_000), 1_460_000)
+    'vocabulary 8 000; trained on 1.46 M tokens; 2.1 M parameters'
+    """
+    vocabulary = f"vocabulary {model.n_tokens_:,}".replace(",", " ")
+    read, parameters = _rounded(n_read), _rounded(model.n_parameters_)
+    return f"{vocabulary}; trained on {read} tokens; {parameters} parameters"
+
+
+def _rounded(n: int) -> str:
+    """Write a number with three digits and a unit: 1 460 000 -> 1.46 M."""
+    for unit, size in (("M", 1_000_000), ("k", 1000)):
+        if n >= size:
+            return f"{n / size:.3g} {unit}" if n < 1000 * size else f"{n // size} {unit}"
+    return str(n)
+
+
 def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int, int]:
     """Count the tokens of texts that a tokenizer does not know, and all tokens."""
     if tokenizer is None or tokenizer.unk_id is None:

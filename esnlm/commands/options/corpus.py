@@ -216,7 +216,7 @@ def split_of(model: Any, documents: str | None) -> str:
     """What a document is in text for the model, by the option or as is usual."""
     if model.tokenizer_ is None:
         raise ValueError("the model was trained on integers and has no tokenizer to read text with")
-    return documents or _usual_split(model.tokenizer_, model.reset)
+    return documents or _usual_split(model.tokenizer_, model.reset_)
 
 
 def _usual_split(tokenizer: "Tokenizer", reset: str) -> str:

@@ -62,20 +62,16 @@ class TrainOptions:
     """Options of ``esnlm train``."""
 
     out: NewModel
-    preset: Annotated[str | None, Parameter(metavar="NAME|FILE")] = None
-    """Settings of a paper (rachez2012, ueda2025, koster2025) or of a file such as the best.toml of
-    esnlm search; options given beside it win."""
+    recipe: Annotated[str | None, Parameter(metavar="NAME|FILE")] = None
+    """words, characters, grammar, rachez2012, ueda2025, koster2025, or a file such as the best.toml
+    of esnlm search; options beside it win (default: chosen by the vocabulary)."""
     overwrite: bool = False
     """Replace a model or checkpoints that are there."""
     held_out: HeldOut = ()
-    """Text to choose penalties by (of ridge, of softmax for up to a million tokens, and of lowrank
-    for up to 262 144; not of softmax within a factored one) and stops (of mixtures and softmax), to
-    score along the way, and to compare with n-grams."""
+    """Text to score, to compare with n-grams, and to choose penalties and stops by."""
     features: Features = None
-    """Dimensions of word features that drive the reservoir, learned by gradient, with spectral:
-    from bigram counts, or with learned: from these on by the gradient of a lowrank readout;
-    0: one-hot tokens (default: 0; for fewer than 100 words see --spectral-radius; of lowrank with
-    more, and from 5000 words on of all, spectral:128)."""
+    """Dimensions of word features that drive the reservoir: learned by gradient, with spectral:
+    from bigram counts, with learned: beside a lowrank readout; 0: one-hot tokens."""
     seed: Seed = 0
     """The same seed, the same model."""
     corpus: CorpusOptions = CorpusOptions()

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import CoercionError, Parameter
 
-# Laws of leak rates, and how many numbers each takes.
-_LEAK_RATE_LAWS = {"uniform": 2, "inverse_gamma": 1}
+from esnlm.models.recipes import features, leak_rate
 
 
 def read(parse: Callable[[str], Any], metavar: str) -> Parameter:
@@ -106,30 +105,6 @@ def separate(text: str) -> list[str]:
         else:
             found[-1] += character
     return found
-
-
-def leak_rate(text: str) -> Any:
-    """``A``, ``uniform:LOW:HIGH`` or ``inverse_gamma:ALPHA`` -> ``leak_rate`` of a reservoir."""
-    name, *values = text.split(":")
-    try:
-        if _LEAK_RATE_LAWS.get(name) == len(values):
-            return (name, *map(float, values))
-        return float(text)
-    except ValueError:
-        expected = "a number, uniform:LOW:HIGH or inverse_gamma:ALPHA"
-        raise ValueError(f"expected {expected}, got {text!r}") from None
-
-
-def features(text: str) -> tuple[str, int]:
-    """``F``, ``spectral:F`` or ``learned:F`` -> kind of word features, and their number."""
-    kind, colon, count = text.rpartition(":")
-    try:
-        value = int(count)
-    except ValueError:
-        kind = "none"
-    if kind not in (("spectral", "learned") if colon else ("",)):
-        raise ValueError(f"expected F, spectral:F or learned:F, got {text!r}")
-    return kind, value
 
 
 def _cluster(text: str) -> str:

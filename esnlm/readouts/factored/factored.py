@@ -183,7 +183,7 @@ class ClassFactoredReadout(TwoLevelReadout):
             return classes.experts == "softmax"
         return type(classes) in (RidgeReadout, SoftmaxReadout)
 
-    def _settings(self) -> TwoLevelSettings:
+    def _settings(self, n_rows: int) -> TwoLevelSettings:
         classes = _JOINT_SOFTMAX if self.class_readout == "softmax" else self._classes
         words = _JOINT_SOFTMAX if self.word_readout == "softmax" else self._words
         n_experts = int(isinstance(classes, SoftmaxReadout))

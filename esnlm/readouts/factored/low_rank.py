@@ -10,11 +10,14 @@ from esnlm.readouts.two_level.readout import TwoLevelReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
 from esnlm.utils.arrays import Array, Arrays, Floats32, Ints
-from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, limited
+from esnlm.utils.validation import Count, Number, check_parameters, limited
 
 _RATE, _RATE_POWER = 7.3, -0.84
 # Batches of a pass; with direct connections as many as all passes would have at least.
 _BATCHES, _DIRECT_BATCHES = 64, 512
+# Fewer rows want a larger penalty (reports/search).
+_FEW_ROWS, _PENALTY_OF_FEW_ROWS, _PENALTY = 1 << 18, 100.0, 10.0
+_PAIRS = 1 << 17
 
 
 @dataclass(eq=False, repr=False)
@@ -44,8 +47,9 @@ class LowRankReadout(TwoLevelReadout):
     ----------
     n_components : int
         Rank P; at most the number of units.
-    alpha : float
-        Penalty on half the squared weights of the components, beside the summed loss.
+    alpha : float, optional
+        Penalty on half the squared weights of the components, beside the summed loss. None: 100
+        for up to 262 144 rows, 10 for more.
     n_frequent, n_classes : int, optional
         Words that are classes of their own, and classes of the others. None: 3 √V, 1.5 √V.
     n_passes : int
@@ -62,9 +66,10 @@ class LowRankReadout(TwoLevelReadout):
         from input to output (Jaeger 2001), one trained vector (P,) a token and place. The last
         ``n_direct`` columns of X are then these tokens, the newest first, as columns of
         ``classes_``, or -1 for none; `LanguageModel` puts them there.
-    n_pairs : int
+    n_pairs : int, optional
         Most frequent pairs of the last two tokens that have a vector of their own, beside those
-        of the two (n-gram features, Mikolov et al. 2011); needs ``n_direct`` of 2 at least.
+        of the two (n-gram features, Mikolov et al. 2011); needs ``n_direct`` of 2 at least. None:
+        131 072 where ``n_direct`` is that large, else 0.
     direct_rate : float
         Learning rate (AdaGrad) of the direct connections; falls linearly to zero.
     buffer_size : int
@@ -116,7 +121,7 @@ class LowRankReadout(TwoLevelReadout):
 
     n_components: int = limited(512, Count())
     _: KW_ONLY
-    alpha: float = limited(10.0, PENALTY)
+    alpha: float | None = limited(None, Number(0, 1e12, none=True))
     n_frequent: int | None = limited(None, Count(0, none=True))
     n_classes: int | None = limited(None, Count(none=True))
     n_passes: int = limited(1, Count())
@@ -124,7 +129,7 @@ class LowRankReadout(TwoLevelReadout):
     momentum: float = limited(0.9, Number(0, 1, open="high"))
     prior: float = limited(1.0, Number(0, open="low"))
     n_direct: int = limited(0, Count(0))
-    n_pairs: int = limited(0, Count(0))
+    n_pairs: int | None = limited(None, Count(0, none=True))
     direct_rate: float = limited(0.1, Number(0, open="low"))
     buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
@@ -139,19 +144,28 @@ class LowRankReadout(TwoLevelReadout):
             )
         super()._start()
 
-    def _settings(self) -> TwoLevelSettings:
+    def _penalty(self, n_rows: int) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        return _PENALTY_OF_FEW_ROWS if n_rows <= _FEW_ROWS else _PENALTY
+
+    def _settings(self, n_rows: int) -> TwoLevelSettings:
+        alpha = self._penalty(n_rows)
+        n_pairs = self.n_pairs
+        if n_pairs is None:
+            n_pairs = _PAIRS if self.n_direct > 1 else 0
         return TwoLevelSettings(
             self.n_components,
             n_experts=None,
             softmax_words=True,
-            alpha=self.alpha,
-            word_alpha=self.alpha,
+            alpha=alpha,
+            word_alpha=alpha,
             rate=self._rate,
             momentum=self.momentum,
             n_passes=self.n_passes,
             prior=self.prior,
             n_direct=self.n_direct,
-            n_pairs=self.n_pairs,
+            n_pairs=n_pairs,
             direct_rate=self.direct_rate,
             # A second look at a pair of tokens is mostly one at what its vector knows by heart.
             batches=_DIRECT_BATCHES if self.n_direct else _BATCHES,

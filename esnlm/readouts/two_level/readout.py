@@ -28,8 +28,8 @@ class TwoLevelReadout(BufferedReadout):
     _n_copies = 1
 
     @abstractmethod
-    def _settings(self) -> TwoLevelSettings:
-        """Hyper-parameters of the learner."""
+    def _settings(self, n_rows: int) -> TwoLevelSettings:
+        """Return the hyper-parameters of the learner for a pass of ``n_rows`` rows."""
 
     @abstractmethod
     def _assign(self, counts: Array, vectors: Array) -> Ints:
@@ -64,7 +64,7 @@ class TwoLevelReadout(BufferedReadout):
 
     def _make_learner(self, n_rows: int, counts: Array | None) -> TwoLevelLearner:
         sizes = self.n_features_in_, len(self.classes_), n_rows
-        learner = TwoLevelLearner(self._settings(), self._assign, *sizes, counts)
+        learner = TwoLevelLearner(self._settings(n_rows), self._assign, *sizes, counts)
         learner.n_copies = self._n_copies
         return learner
 

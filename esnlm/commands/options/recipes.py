@@ -1,52 +1,41 @@
-"""Settings of ``esnlm train`` by name: presets of papers, files, and trials of a search."""
+"""Settings of ``esnlm train`` by name: recipes, and trials of a search."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from difflib import get_close_matches
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from cyclopts import App
 
 from esnlm.commands.options.parsing import app
 from esnlm.commands.options.train import TrainOptions
+from esnlm.models.recipes import read_recipe
 
 T = TypeVar("T")
 
-_FOLDER = Path(__file__).parents[1] / "presets"
-#: The presets that come with the package.
-PRESETS = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 # Options that are no settings of a model: what is written, read, resumed and scored.
 _NO_SETTINGS = {
-    "out", "overwrite", "held-out", "seed", "preset", "held-out-tokens", "resume",
+    "out", "overwrite", "held-out", "seed", "recipe", "held-out-tokens", "resume",
     "checkpoint-every", "log", "score-every", "device", "cluster", "parts",
 }  # fmt: skip
 
 
-def with_preset(options: TrainOptions) -> TrainOptions:
-    """The options, and those of the preset that they name where they say nothing."""
-    if options.preset is None:
+def with_recipe(options: TrainOptions) -> TrainOptions:
+    """Return the options, with those of the recipe that they name where they say nothing."""
+    if options.recipe is None:
         return options
-    from esnlm.experiments.search.settings_file import read_space
-    from esnlm.experiments.search.space import Free, Tables
-
-    path = _FOLDER / f"{options.preset}.toml"
-    if options.preset not in PRESETS:
-        path = Path(options.preset)
-        if not path.is_file():
+    recipe = read_recipe(options.recipe, _given(options))
+    names = setting_names()
+    for name in recipe:
+        if name not in names:
+            near = get_close_matches(name, names, n=1, cutoff=0.5)
+            hint = f": did you mean {near[0]}?" if near else ""
             raise ValueError(
-                f"--preset must be {', '.join(PRESETS)} or a file, got {options.preset!r}"
+                f"{options.recipe}: {name} is no option of esnlm train that can be set here{hint}"
             )
-    chosen = {name: str(value) for name, value in _given(options).items()}
-
-    def pick(name: str, free: Free) -> Any:
-        if not isinstance(free, Tables):
-            raise ValueError(f"{path} leaves {name} free: a preset has one value of each option")
-        return chosen.get(name, free.ends[0])
-
-    settings = read_space(path, setting_names()).settings(pick)
-    return filled(options, train_options(settings))
+    return filled(options, train_options(recipe))
 
 
 def setting_names() -> frozenset[str]:
