@@ -119,12 +119,12 @@ def test_every_recipe_is_a_file_of_options():
 def test_recipes_that_python_does_not_follow_are_refused():
     with pytest.raises(ValueError, match="esnlm train --recipe"):
         LanguageModel(recipe="ueda2025").fit(sentences(5))
-    with pytest.raises(ValueError, match="recipe must be characters, .* or a file, got 'word'"):
+    with pytest.raises(ValueError, match=r"recipe must be characters, .* or a file, got 'word'"):
         LanguageModel(recipe="word").fit(sentences(5))
 
 
 def test_a_degree_that_a_topology_does_not_have_is_refused(capsys):
-    Path("text").write_text("\n".join(sentences(50, 200)))
+    Path("text").write_text("\n".join(sentences(150, 200)))
     assert main(["train", "text", "--degree", "8", "--out", "m"]) == 2
     assert "only valid with the topologies" in capsys.readouterr().err
     assert not Path("m").exists()

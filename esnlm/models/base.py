@@ -46,6 +46,8 @@ LARGEST_VOCABULARY = 1 << 24
 _TRIED = 8
 # Predicted tokens from which a score is compared with unigrams.
 _ENOUGH = 1000
+# Nats by which unigrams may be better without a warning: n-grams of order one smooth otherwise.
+_MARGIN = 0.01
 # Above zero a logarithm may be by this: float32 sums of a million probabilities.
 _ROUNDING = 1e-2
 #: Share of unknown tokens above which scores come with a warning.
@@ -200,7 +202,7 @@ class SequenceModel(BaseEstimator, ABC):
         if counts is None or len(tokens) < _ENOUGH:
             return
         unigrams = float(np.log((counts + 0.5) / (counts + 0.5).sum())[tokens].mean())
-        if score < unigrams:
+        if score < unigrams - _MARGIN:
             warnings.warn(
                 f"the model has a perplexity of {np.exp(-score):.4g}, and the frequencies of the"
                 f" training text alone {np.exp(-unigrams):.4g}: raise alpha, or take the default"
