@@ -238,13 +238,12 @@ def pytest(copy: Path, tests: list[str], longest: float, *options: str) -> Any:
 
 
 def copy_of_the_code() -> Path:
-    """A copy of all that git tracks, with the compiled kernels."""
+    """A copy of all that git tracks."""
     copy = Path(tempfile.mkdtemp(prefix="mutants-"))
     tracked = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
     for name in tracked:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, copy / name)
-    shutil.copytree(ROOT / "esnlm/kernels", copy / "esnlm/kernels", dirs_exist_ok=True)
     return copy
 
 

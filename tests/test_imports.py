@@ -152,7 +152,7 @@ def test_there_is_no_circle():
 
 
 def test_kernels_import_numpy_and_numba_alone():
-    allowed = {"numpy", "numba", "llvmlite", "esnlm", *sys.stdlib_module_names}
+    allowed = {"numpy", "numba", "llvmlite", "platformdirs", "esnlm", *sys.stdlib_module_names}
     for path in (PACKAGE / "kernels").glob("*.py"):
         assert {name.split(".")[0] for name in imported(path)} <= allowed, path
 

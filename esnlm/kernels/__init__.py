@@ -1,1 +1,1 @@
-"""Compiled functions: arrays in, arrays out; they import numpy and numba alone."""
+"""Compiled functions: arrays in, arrays out; they import numpy, numba and platformdirs alone."""

@@ -7,9 +7,9 @@ Equation numbers are those of Rachez & Hagiwara (2014). Arrays are float64 and C
 import math
 
 import numpy as np
-from numba import njit
 
 from esnlm.kernels.activations import RELU, TANH
+from esnlm.kernels.cache import kernel
 
 _REORDER = {"reassoc", "contract", "nsz"}
 # What a rectified value of zero is at most, where it is computed from two states.
@@ -18,7 +18,7 @@ _ROUNDED = 1e-5
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
-@njit(nogil=True, cache=True, fastmath=_REORDER)
+@kernel(fastmath=_REORDER)
 def advance(reservoir, feature, state, slope):
     """Advance `state` (n_units,) by one feature vector (n_features,), in place (eq. 13-15).
 
@@ -50,7 +50,7 @@ def advance(reservoir, feature, state, slope):
         slope[i] = leak[i] * derivative
 
 
-@njit(nogil=True, cache=True, fastmath=_REORDER)
+@kernel(fastmath=_REORDER)
 def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradient):
     """Squared error of one prediction and its gradient by the feature vector; returns the loss.
 
@@ -80,7 +80,7 @@ def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradie
     return 0.5 * loss
 
 
-@njit(nogil=True, cache=True, fastmath=_REORDER)
+@kernel(fastmath=_REORDER)
 def descend(tokens, restart, reservoir, embedding, coef, rate, readout_rate, largest_step):
     """One pass of online gradient descent over `tokens` (T,) int64: (loss sum, predictions).
 
@@ -125,7 +125,7 @@ def descend(tokens, restart, reservoir, embedding, coef, rate, readout_rate, lar
     return total, count
 
 
-@njit(nogil=True, cache=True, fastmath=_REORDER)
+@kernel(fastmath=_REORDER)
 def through_units(states, gradient, begins, leak, activation, traces):
     """Turn gradients (n, n_units) by states into those by the arguments of g, in place.
 

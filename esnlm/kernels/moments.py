@@ -1,14 +1,15 @@
 # mypy: disallow-untyped-defs=False, check-untyped-defs=False
 """Compiled sums over rows of states; totals are float64, codes intp."""
 
-import numba
 import numpy as np
+
+from esnlm.kernels.cache import kernel
 
 _TILE = 32
 _UNITS = 8
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def add_grouped_rows(sums, X, codes, first, last):
     """Add units first to last of row i of X (n, n_units) to ``sums[codes[i]]`` (V, n_units)."""
     for i in range(len(X)):
@@ -17,7 +18,7 @@ def add_grouped_rows(sums, X, codes, first, last):
             row[j] += X[i, j]
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def add_grouped_columns(sums, X, codes, first, last):
     """As `add_grouped_rows`, some units at a time: for X in F order and fewer classes than rows."""
     n_classes = len(sums)
@@ -37,7 +38,7 @@ def add_grouped_columns(sums, X, codes, first, last):
             sums[codes[i], j] += X[i, j]
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def add_upper_triangle(total, part):
     """Add the upper triangle of ``part`` (n, n) to that of ``total`` (n, n), in place.
 
@@ -49,7 +50,7 @@ def add_upper_triangle(total, part):
             total[i, j] += part[i, j]
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def mirror_upper_triangle(matrix):
     """Copy the upper triangle of ``matrix`` (n, n) to its lower one, in place, by tiles."""
     n = matrix.shape[0]

@@ -1,15 +1,16 @@
 # mypy: disallow-untyped-defs=False, check-untyped-defs=False
 """Compiled row operations of softmax regression; the exponentials between them are numpy's."""
 
-import numba
 import numpy as np
+
+from esnlm.kernels.cache import kernel
 
 # Probabilities below exp(-60) count as zero: products of smaller ones would be denormal numbers,
 # on which a matrix product runs many times slower.
 LEAST_LOG = -60.0
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def shift_rows(Z):
     """Subtract each row's maximum from logits Z (n, V), in place; tiny ones become -inf."""
     for i in range(Z.shape[0]):
@@ -22,7 +23,7 @@ def shift_rows(Z):
             row[v] = shifted if shifted > LEAST_LOG else -np.inf
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def normalise_rows(E, sums):
     """Divide each row of E (n, V) by its sum, in place; sums (n,) receives those."""
     for i in range(E.shape[0]):
@@ -36,7 +37,7 @@ def normalise_rows(E, sums):
             row[v] *= scale
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def curvature_rows(P, U):
     """U (n, V) <- (diag(p) - p pᵀ) u for each row p of P (n, V), in place."""
     for i in range(P.shape[0]):
@@ -48,7 +49,7 @@ def curvature_rows(P, U):
             u[v] = p[v] * (u[v] - mean)
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def add_class_variances(total, P):
     """Add the sum over rows of p (1 - p) of P (n, V) to total (V,), in place."""
     for i in range(P.shape[0]):

@@ -1,8 +1,9 @@
 # mypy: disallow-untyped-defs=False, check-untyped-defs=False
 """Compiled Kneser-Ney distributions as what each longer context adds to the one before it."""
 
-import numba
 import numpy as np
+
+from esnlm.kernels.cache import kernel
 
 # Contexts are grouped by their total count (powers of two up to 2^7 and above) and by the number of
 # classes that follow them (1, 2, up to 4, up to 11, more); the classes by their own count (1, 2, 3,
@@ -10,7 +11,7 @@ import numpy as np
 N_TOTALS, N_SPREADS, N_COUNTS = 8, 5, 6
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def find(values, first, end, wanted):
     """Position of ``wanted`` in the sorted ``values[first:end]``, -1 where it is missing."""
     low, high = first, end
@@ -23,7 +24,7 @@ def find(values, first, end, wanted):
     return low if low < end and values[low] == wanted else -1
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def find_contexts(last, children, symbols, contexts):
     """Contexts of a row's last tokens (K,), newest first: ids (K + 1,), the empty one first.
 
@@ -41,7 +42,7 @@ def find_contexts(last, children, symbols, contexts):
     return last.shape[0]
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def draw_parts(windows, times, wanted, first, n_parts, draws, parts):
     """Draw for windows ``wanted`` (n,) one of the ``parts`` (n,) they were met in; -1: in none.
 
@@ -63,7 +64,7 @@ def draw_parts(windows, times, wanted, first, n_parts, draws, parts):
                 break
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def kept_counts(first, end, part, counts, drops, drop_parts, drop_counts, kept):
     """Counts of entries ``first`` to ``end`` without those of a part (-1: all): total, classes.
 
@@ -82,7 +83,7 @@ def kept_counts(first, end, part, counts, drops, drop_parts, drop_counts, kept):
     return total, spread
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def lifts(
     last, parts, children, symbols, pairs, followers, counts, drops, drop_parts, drop_counts,
     discounts, n_classes, ends, classes, values, kinds,
@@ -133,7 +134,7 @@ def lifts(
         ends[i] = m
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def add_lifts(Z, ends, classes, values, kinds, trust, bias):
     """Add ``trust[kind] * value + bias[kind]`` of each entry to its logit in Z (n, V), in place."""
     e = 0
@@ -143,7 +144,7 @@ def add_lifts(Z, ends, classes, values, kinds, trust, bias):
             e += 1
 
 
-@numba.njit(nogil=True, cache=True)
+@kernel
 def add_gradients(R, ends, classes, values, kinds, trust, bias):
     """Add to gradients ``trust`` and ``bias`` (n_kinds,) those of residuals R (n, V), in place."""
     e = 0

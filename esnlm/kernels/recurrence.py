@@ -6,9 +6,9 @@ not depend on which other streams share its tile.
 """
 
 import numpy as np
-from numba import njit
 
 from esnlm.kernels.activations import activated
+from esnlm.kernels.cache import kernel
 from esnlm.kernels.llvm_vectors import LINE_BYTES
 from esnlm.kernels.simd import (
     fma,
@@ -24,7 +24,7 @@ from esnlm.kernels.simd import (
 TILE = 16
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def run_gathered(
     first_entry, columns, weights, table, rows, carry, leak, code, state, work, out, column, like
 ):
@@ -77,7 +77,7 @@ def run_gathered(
             work[i] = state[i]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def run_cyclic(
     offsets, weights, table, rows, carry, leak, code, state, work, out, targets, like, units
 ):
@@ -148,7 +148,7 @@ def run_cyclic(
             work[i] = state[i]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def run_rows(first_entry, columns, weights, table, rows, leak, code, state, work, out):
     """Advance one stream by rows of W; state and work (n_units,) padded to whole lanes.
 
@@ -180,7 +180,7 @@ def run_rows(first_entry, columns, weights, table, rows, leak, code, state, work
             out[k, i] = state[i]
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def compact_columns(out, columns):
     """Move the given ascending columns of out (n_units, n) to its front, in place."""
     for i in range(out.shape[0]):

@@ -3,7 +3,7 @@
 numba's loops leave it to LLVM whether a loop becomes vector code; here a value of type ``Lanes`` is
 an LLVM vector, so sums stay in registers. LLVM splits it where the processor's are narrower.
 Indices are in elements of contiguous arrays. As in all compiled code they are checked only with
-``NUMBA_BOUNDSCHECK=1``, which needs a ``NUMBA_CACHE_DIR`` of its own.
+``NUMBA_BOUNDSCHECK=1``.
 """
 
 import operator
