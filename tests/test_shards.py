@@ -498,7 +498,7 @@ def test_shards_that_are_there(text: Path, made: Path):
     again = prepare(text, made, WORDS)
     assert len(again) == 4
     assert (made.stat().st_mtime_ns, contents(made)) == before
-    with pytest.raises(FileExistsError, match="pass --overwrite"):
+    with pytest.raises(FileExistsError, match="pass overwrite=True"):
         prepare(text, made, "char")
     assert contents(made) == before[1]
     assert prepare(text, made, "char", overwrite=True).n_tokens_vocab != len(WORDS)
@@ -528,7 +528,7 @@ def test_damaged_shards_are_made_again_if_asked(text: Path, made: Path):
     whole = contents(made)
     for name in ("tokens.bin", "manifest.json"):
         (made / name).write_bytes(b"x" + whole[name][1:])
-        with pytest.raises(FileExistsError, match="or pass --overwrite"):
+        with pytest.raises(FileExistsError, match="or pass overwrite=True"):
             prepare(text, made, WORDS)
         prepare(text, made, WORDS, overwrite=True)
         assert contents(made) == whole
