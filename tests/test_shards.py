@@ -579,14 +579,14 @@ def test_json_with_its_checksum(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tokenizer", "bpe:5"], "bpe:N needs N of at least 258"),
-        (["--tokenizer", "bpe"], "no such file or folder; or gpt2, bpe:N, word:N, char"),
+        (["--tokenizer", "bpe:5"], "bpe needs a size of at least 258"),
+        (["--tokenizer", "bpe"], "got bpe: write bpe:8000"),
         (["--tokenizer", "word:0"], "vocab_size must be larger"),
         (["--tokenizer", "char", "--vocab", "x"], "--vocab goes with --tokenizer gpt2"),
-        (["--tokenizer", "char", "--min-length", "0"], "min_length must be at least 1"),
+        (["--tokenizer", "char", "--min-length", "0"], "--min-length must be at least 1"),
         (
             ["--tokenizer", "char", "--min-length", "9", "--max-length", "5"],
-            "min_length must not exceed max_length",
+            "--min-length must not exceed max_length",
         ),
         (["--tokenizer", "char", "--min-length", "99"], "no sentence of 99 tokens or more"),
     ],

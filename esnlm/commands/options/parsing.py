@@ -12,9 +12,7 @@ from cyclopts.exceptions import ConsumeMultipleError, MissingArgumentError, Unkn
 # ``name must``, with the kind of number that an option has been read as.
 _MUST = r"(?:(?<=^)|(?<=: ))(\w+) must (be (?:None or )?an integer of )?"
 # ``name=value``, but for names of parameters that are typed.
-_SETTING = (
-    r"(?<![\w./?&:,'\"-])(?<!--option )(?<!--plan )(\w+)=(True|'[^']*'|\d+(?:\.\d+)?(?![\w./]))"
-)
+_SETTING = r"(?<![\w./?&:,'\"-])(?<!--option )(?<!--plan )(\w+)=(True|'[^']*')"
 # Parameters of the library that options call otherwise, where no rule tells.
 _OTHER_NAMES = {"n_units": "sizes", "max_iter": "passes", "random_state": "seed"}
 

@@ -224,7 +224,7 @@ class NetworkTrainer(ResumableRun):
             raise FloatingPointError(
                 f"the loss is not finite after step {self.step}: lower the learning rate, or the"
                 " spectral radius of a reservoir whose activation is not tanh; or clip"
-                " gradients (clip=1.0)"
+                " gradients"
             )
 
     def _score(self, number: int) -> None:
