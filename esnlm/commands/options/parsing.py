@@ -14,7 +14,9 @@ _MUST = r"(?:(?<=^)|(?<=: ))(\w+) must (be (?:None or )?an integer of )?"
 # ``name=value``, but for names of parameters that are typed.
 _SETTING = r"(?<![\w./?&:,'\"-])(?<!--option )(?<!--plan )(\w+)=(True|'[^']*')"
 # Parameters of the library that options call otherwise, where no rule tells.
-_OTHER_NAMES = {"n_units": "sizes", "max_iter": "passes", "random_state": "seed"}
+_OTHER_NAMES = {
+    "n_units": "sizes", "max_iter": "passes", "random_state": "seed", "topology": "topologies",
+}  # fmt: skip
 
 
 def app(name: str, **options: Any) -> App:
