@@ -501,8 +501,8 @@ def test_a_pair_without_a_sentence_shows_the_line_that_was_expected(capsys):
 
 
 def test_a_study_ends_with_where_its_results_are(capsys):
-    grid = "--sizes 10 --readouts ridge --features 0 --seeds 1 --out e".split()
-    sentences = "--train-sentences 100 --test-sentences 50".split()
+    grid = ["--sizes", "10", "--readouts", "ridge", "--features", "0", "--seeds", "1", "--out", "e"]
+    sentences = ["--train-sentences", "100", "--test-sentences", "50"]
     assert main(["elman", *grid, *sentences]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("wrote e/elman.csv, e/ngrams.csv, e/elman.png, ")
