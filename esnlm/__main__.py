@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from cyclopts import App, CycloptsError, Group
 
 from esnlm.commands.options.help_pages import EXAMPLES, PANELS, panel_of
-from esnlm.commands.options.parsing import app
+from esnlm.commands.options.parsing import Flags, app
 from esnlm.utils.blas import use_widest_kernels
 from esnlm.utils.messages import log, run_command, show_messages
 from esnlm.utils.version import __version__
@@ -48,13 +48,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     use_widest_kernels()
     show_messages()
     given = sys.argv[1:] if argv is None else argv
-    run_command(given)
+    commands = _app()
+    flags = Flags(commands, given)
+    run_command(given, flags)
     arguments = _joined(given)
     try:
-        status: int | None = _app()(arguments)
+        status: int | None = commands(arguments)
         sys.stdout.flush()
     except CycloptsError as error:
-        return _refused(str(error).removeprefix("Invalid value for ").replace(": must", " must", 1))
+        return _refused(flags.reason(error))
     except BrokenPipeError:  # the reader has left: nobody to tell, nothing to flush at exit
         _forget_output()
         return _BROKEN_PIPE
@@ -68,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, FloatingPointError, OverflowError, ImportError) as error:
         return _refused(str(error))
     except MemoryError as error:
-        reason = f" ({error})" if str(error) else ""
-        return _refused(f"out of memory: lower --units, or the size of the vocabulary{reason}")
+        why = f" ({error})" if str(error) else ""
+        return _refused(f"out of memory: lower --units, or the size of the vocabulary{why}")
     except RuntimeError as error:
         if str(error).startswith("Symlink loop"):  # what Python below 3.13 says of it
             return _refused(str(error))

@@ -172,11 +172,8 @@ def load_blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path
 
 def gpt2_files() -> Path:
     """The folder of GPT-2's ``encoder.json`` and ``vocab.bpe``, downloaded and checked."""
-    try:
-        _downloaded("encoder.json")
-        return _downloaded("vocab.bpe").parent
-    except OSError as error:
-        raise OSError(f"{error}, as in esnlm prepare --tokenizer gpt2 --vocab FOLDER") from error
+    _downloaded("encoder.json")
+    return _downloaded("vocab.bpe").parent
 
 
 def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = ()) -> str:
@@ -252,5 +249,5 @@ def _check_blimp(files: Mapping[str, bytes], place: Path) -> None:
     if hashlib.sha256("".join(sorted(lines)).encode()).hexdigest() != BLIMP_DIGEST:
         raise CorpusError(
             f"{place} does not hold the 67 published files of BLiMP, but {len(files)}, some of"
-            " them different (esnlm blimp --data scores any)"
+            " them different (esnlm blimp scores any)"
         )

@@ -25,6 +25,7 @@ from esnlm.commands.options.model import (
     settled,
 )
 from esnlm.models.reservoir import LanguageModel
+from esnlm.storage.model_folder import check_target
 
 TEXT = "the boy sees the dog\nthe dog sees the boy\n\nthe boy walks\n" * 20
 
@@ -321,14 +322,15 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
     ("line", "message"),
     [
         ("conjure", 'Unknown command "conjure"'),
-        ("train", "parameter SHARDS|TEXT requires an argument"),
-        ("train text", "parameter --out requires an argument"),
-        ("train text --out", "parameter --out requires an argument"),
+        ("train", "name a text to train on, such as book.txt (SHARDS|TEXT)"),
+        ("train text", "--out MODEL is missing: the folder to write"),
+        ("train text --out", "--out MODEL needs a value: the folder to write"),
+        ("train text --ou m", "Unknown option: --ou. Did you mean --out?"),
         ("train text --out m --wings 2", "Unknown option: --wings"),
         ("train text --out m --overwrit", "Unknown option: --overwrit. Did you mean --overwrite?"),
         ("train text --out m --no-overwrite", "Unknown option: --no-overwrite"),
         ("train text --out m --empty-held-out", "Unknown option: --empty-held-out"),
-        ("train text --out m --held-out", "--held-out requires at least 1 element"),
+        ("train text --out m --held-out", "--held-out SHARDS|TEXT needs a value: text to"),
         ("train text --out m --text text", "Unknown option: --text"),
         ("train text --out m --option spin=1 alpha=2", "Unused Tokens: ['alpha=2']"),
         ("train none --out m", "no such file or folder: none"),
@@ -343,27 +345,39 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --readout softmax --option tol=x", "tol must be a finite number"),
         ("train text --out text", "is not a model"),
         ("train text --out text/m", "text: Not a directory"),
-        ("train text --out m --units 0", "n_units must be an integer of at least 1, got 0"),
-        ("train text --out m --units -5", "got -5"),
+        ("train text --out m --units 0", "--units must be at least 1, got 0"),
+        ("train text --out m --units -5", "--units must be at least 1, got -5"),
+        (
+            "train text --out m --option n_passes=0 --readout softmax",
+            "--option n_passes must be an",
+        ),
+        ("train text --out m --readout softmax --passes 0", "--passes must be at least 1, got 0"),
+        ("elman --plural 2", "--plural must lie in [0, 1], got 2.0"),
+        ("ngram text --order 0 --out m", "--order must be at least 1, got 0"),
+        ("train text --out m --topology ofset", "got 'ofset': did you mean offsets?"),
+        ("train text --out m --tokenizer bpe", "write bpe:8000"),
+        ("prepare text --out m --tokenizer bpe", "write bpe:8000"),
+        ("evaluate text -", "standard input is not read: write a file"),
+        ("search text --out m", "the first argument is the search space: esnlm search space.toml"),
         ("train text --out m --units 2.5", "--units: expected an integer, got '2.5'"),
-        ("train text --out m --degree 0", "degree must be"),
+        ("train text --out m --degree 0", "--degree must be"),
         ("train text --out m --features -1", "--features must be at least 0, got -1"),
         ("train text --out m --features x", "expected F, spectral:F or learned:F, got 'x'"),
         ("train text --out m --features spectral:0", "must be spectral:F of at least 1, got 0"),
         ("shakespeare none --out m", "no such file or folder: none"),
         ("text --datasets ptb --ptb none --out m", "none holds none of ptb.train.txt"),
         ("text --tiny-shakespeare text --datasets tiny_shakespeare --out m", "not the published"),
-        ("train text --out m --vocab-size 0", "vocab_size must be larger"),
+        ("train text --out m --vocab-size 0", "--vocab-size must be larger"),
         ("train text --out m --tokenizer none", "none"),
         ("train text --out m --tokenizer text", "text is not a tokenizer.json"),
         ("train text --out m --tokenizer text --lower", "--lower and --vocab-size need"),
-        ("train text --out m --topology knot", "topology must be one of"),
-        ("train text --out m --activation step", "activation must be one of"),
-        ("train text --out m --spectral-radius nan", "spectral_radius must be a finite number"),
-        ("train text --out m --spectral-radius inf", "spectral_radius must be a finite number"),
-        ("train text --out m --input-scaling -1", "input_scaling must not be negative, got -1"),
-        ("train text --out m --leak-rate 0", "leak_rate must lie in"),
-        ("train text --out m --leak-rate nan", "leak_rate must lie in"),
+        ("train text --out m --topology knot", "--topology must be one of"),
+        ("train text --out m --activation step", "--activation must be one of"),
+        ("train text --out m --spectral-radius nan", "--spectral-radius must be a finite number"),
+        ("train text --out m --spectral-radius inf", "--spectral-radius must be a finite number"),
+        ("train text --out m --input-scaling -1", "--input-scaling must not be negative, got -1"),
+        ("train text --out m --leak-rate 0", "--leak-rate must lie in"),
+        ("train text --out m --leak-rate nan", "--leak-rate must lie in"),
         ("train text --out m --leak-rate uniform:1", "expected a number, uniform:LOW:HIGH"),
         ("train text --out m --leak-rate uniform:a:b", "expected a number, uniform:LOW:HIGH"),
         ("train text --out m --alpha nan", "finite"),
@@ -386,12 +400,12 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --seed -1", "expected an integer of at least 0, got '-1'"),
         ("generate none --seed 0.5", "expected an integer of at least 0, got '0.5'"),
         ("generate none", "no such model folder: none"),
-        ("generate none --prompt -x", "parameter --prompt requires an argument"),
+        ("generate none --prompt -x", "--prompt TEXT needs a value: text to continue"),
         ("generate none --tokens 1000000001", "--tokens must be at most 1000000000, got 10000000"),
         (f"generate none --tokens {10**100}", "--tokens must be at most 1000000000, got 10000000"),
         ("elman --sizes 10 2.5", "--sizes: expected an integer, got '2.5'"),
         ("elman --readouts ridge tree", '"tree" for --readouts. Choose from: "ridge"'),
-        ("elman --noun-phrase 0.1 0.2", "--noun-phrase requires 3 positional arguments"),
+        ("elman --noun-phrase 0.1 0.2", "RELATIVE needs 3 values: probabilities of a name"),
     ],
 )
 def test_bad_input_is_one_line(line: str, message: str, capsys):
@@ -423,10 +437,10 @@ def test_bad_input_is_one_line(line: str, message: str, capsys):
         ("train text --out m --alpha 1 --option alpha=2", "alpha is given twice: by --alpha and"),
         ("blimp model --data text --csv rows --pairs-csv rows", "named for another result"),
         ("blimp model --data text --csv text", "cannot write text: it is read"),
-        ("generate model --tokens -1", "n_tokens must be an integer of at least 0, got -1"),
-        ("generate model --temperature nan", "temperature must be a finite number"),
-        ("generate model --top-k 0", "top_k must be None or an integer of at least 1, got 0"),
-        ("generate model --top-p 1.5", "top_p must lie in (0, 1], got 1.5"),
+        ("generate model --tokens -1", "--tokens must be at least 0, got -1"),
+        ("generate model --temperature nan", "--temperature must be a finite number"),
+        ("generate model --top-k 0", "--top-k must be at least 1, got 0"),
+        ("generate model --top-p 1.5", "--top-p must lie in (0, 1], got 1.5"),
     ],
 )
 def test_bad_input_beside_a_model_is_one_line(line: str, message: str, capsys):
@@ -439,6 +453,59 @@ def test_bad_input_beside_a_model_is_one_line(line: str, message: str, capsys):
     assert message in err
     assert err.count("\n") == 1
     assert sorted(Path.cwd().rglob("*")) == before
+
+
+def test_every_required_option_says_what_it_is_for(capsys):
+    commands = _app()
+    for name in _COMMANDS:
+        arguments = commands[name].assemble_argument_collection(parse_docstring=True)
+        asked = [each for each in arguments if each.required and each.name != "*"]
+        places = [each for each in asked if each.name[0] != "-"]
+        for number, each in enumerate(asked):
+            words = ["x"] * min(number, len(places))
+            words += [word for other in asked[len(places) : number] for word in (other.name, "x")]
+            told = failure([name, *words], capsys)
+            assert each.name in told
+            purpose = re.split(r"\. | \(", " ".join(each.parameter.help.split()).rstrip("."))[0]
+            assert purpose[1:] in told, (name, each.name)
+
+
+def test_the_command_line_names_flags_where_the_library_names_parameters(capsys):
+    trained()
+    capsys.readouterr()
+    assert "pass --overwrite" in failure(["train", "text", "--out", "model"], capsys)
+    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+        check_target(Path("model"), overwrite=False)
+    Path("wrapped").write_bytes("caf\xe9 \x93".encode("latin-1") + b" and more\n" * 9)
+    assert "--encoding" in failure(["train", "wrapped", "--out", "m"], capsys)
+    assert "or folder: seed=one" in failure(["train", "seed=one", "--out", "m"], capsys)
+
+
+def test_rows_that_are_there_twice_are_the_only_thing_told(capsys):
+    trained()
+    evaluate = ["evaluate", "model", "text", "--surprisal-csv", "words.csv"]
+    assert main(evaluate) == 0
+    told = failure(evaluate, capsys)
+    assert "has rows of model model and text text" in told
+    Path("other").write_text("the dog walks\n")
+    evaluate[2] = "other"
+    assert main(evaluate) == 0
+    assert "words.csv was there: rows were added to it" in capsys.readouterr().err
+
+
+def test_a_pair_without_a_sentence_shows_the_line_that_was_expected(capsys):
+    trained()
+    Path("pairs.jsonl").write_text('{"sentence_bad": "the boy see"}\n')
+    told = failure(["blimp", "model", "--data", "pairs.jsonl"], capsys)
+    assert 'expected a line as {"sentence_good": "...", "sentence_bad": "..."}' in told
+
+
+def test_a_study_ends_with_where_its_results_are(capsys):
+    grid = ["--sizes", "10", "--readouts", "ridge", "--features", "0", "--seeds", "1", "--out", "e"]
+    sentences = ["--train-sentences", "100", "--test-sentences", "50"]
+    assert main(["elman", *grid, *sentences]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("wrote e/elman.csv, e/ngrams.csv, e/elman.png, ")
 
 
 def test_an_empty_name_is_not_the_current_folder(capsys):
@@ -571,7 +638,7 @@ def test_training_ends_with_what_was_got_and_what_comes_next(capsys, monkeypatch
     assert main(["train", "plain", "--out", "n", "--units", "20", "--tokenizer", "word"]) == 0
     assert "boy," in LanguageModel.load("n").tokenizer_.vocabulary
     assert main(["evaluate", "m", "plain", "--csv", "rows.csv"]) == 0
-    assert capsys.readouterr().err.splitlines()[-1] == "esnlm: wrote rows.csv"
+    assert capsys.readouterr().out.splitlines()[-1] == "wrote rows.csv"
 
 
 def test_training_by_names_of_tokenizers_with_sizes(capsys):

@@ -142,8 +142,8 @@ def test_networks_judge_minimal_pairs(text, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--models", "lstn"], "model must be one of"),
-        (["--models", "lstm", "--plan", "speed=1"], "--plan knows no speed"),
+        (["--models", "lstn"], "--models must be one of"),
+        (["--models", "lstm", "--plan", "speed=1"], "speed is no setting of a plan"),
         (["--models", "lstm:n_units"], "--models lstm: expected NAME=VALUE, got 'n_units'"),
         (["--models", "lstm:rank=3"], "rank is no setting of lstm, which has n_units"),
         (["--models", "esn", "--sizes", "7"], "no esn with"),

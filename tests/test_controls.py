@@ -311,7 +311,7 @@ def test_a_run_whose_log_probabilities_are_gone_is_named(corpus, tmp_path: Path,
         ("--readout ridge --controls direct_alone", "no option of the readout ridge"),
         ("--spectral-radius 0 --controls full uncoupled", "is already one of the controls"),
         ("--controls other", "other"),
-        ("--topologies knot", "topology must be one of"),
+        ("--topologies knot", "--topologies must be one of"),
     ],
 )
 def test_what_cannot_be_run_is_refused(corpus, tmp_path: Path, options: str, message: str, capsys):

@@ -204,7 +204,7 @@ def test_surprisals_of_models_stand_in_one_file_and_never_twice(capsys):
     ngrams(order=1).save("two")
     for model in ("one", "two"):
         assert main(["evaluate", model, "text", "--surprisal-csv", "s.csv"]) == 0
-    assert "s.csv is there: rows are added to it" in capsys.readouterr().err
+    assert "s.csv was there: rows were added to it" in capsys.readouterr().err
     before = rows_of("s.csv")
     assert list(dict.fromkeys(row["model"] for row in before)) == ["one", "two"]
     sums = {

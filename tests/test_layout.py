@@ -206,12 +206,12 @@ def test_encodings_that_are_none(name: str):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"x" * 70000 + b" \n caf\xe9 \x93", r"0xe9\) at byte 70006: --encoding cp1252 reads"),
-        (b"caf\xe9 \x81", r"0xe9\) at byte 3: --encoding latin-1 reads it if"),
-        ("café".encode("utf-16"), r"0xff\) at byte 0: --encoding utf-16 reads"),
-        (codecs.BOM_UTF32_LE + "a".encode("utf-32-le"), r"at byte 0: --encoding utf-32 reads"),
-        ("é plain".encode("utf-16-le"), r"0xe9\) at byte 0: --encoding utf-16-le reads"),
-        ("plain text".encode("utf-16-be"), "NUL bytes.*or --encoding utf-16-be reads it"),
+        (b"x" * 70000 + b" \n caf\xe9 \x93", r"0xe9\) at byte 70006: encoding='cp1252' reads"),
+        (b"caf\xe9 \x81", r"0xe9\) at byte 3: encoding='latin-1' reads it if"),
+        ("café".encode("utf-16"), r"0xff\) at byte 0: encoding='utf-16' reads"),
+        (codecs.BOM_UTF32_LE + "a".encode("utf-32-le"), r"at byte 0: encoding='utf-32' reads"),
+        ("é plain".encode("utf-16-le"), r"0xe9\) at byte 0: encoding='utf-16-le' reads"),
+        ("plain text".encode("utf-16-be"), "NUL bytes.*or encoding='utf-16-be' reads it"),
         (b"ab\xff\0\x01\x02\x03", r"0xff\) at byte 2: convert it, or leave it out"),
     ],
 )
@@ -274,11 +274,13 @@ def test_what_an_option_would_undo_is_noticed_once(tmp_path: Path):
     (tmp_path / "b").write_text(f"b {prose}")
     (tmp_path / "c").write_text("a line")
     first, second = inspected(TextCorpus(tmp_path))
-    assert first.endswith("a has Project Gutenberg's licence, which --strip-gutenberg leaves out")
-    assert second.endswith("a and 1 more have lines that look broken at a column: --unwrap joins"
-                           " them")  # fmt: skip
+    assert first.endswith(
+        "a has Project Gutenberg's licence, which strip_gutenberg=True leaves out"
+    )
+    assert second.endswith("a and 1 more have lines that look broken at a column: unwrap=True"
+                           " joins them")  # fmt: skip
     (only,) = inspected(TextCorpus(tmp_path, layout=TextLayout(strip_gutenberg=True)))
-    assert "--unwrap" in only
+    assert "unwrap=True" in only
     assert not inspected(TextCorpus(tmp_path, layout=TextLayout("utf-8", True, True)))
 
 

@@ -297,7 +297,7 @@ def test_parameters_are_counted_as_in_the_paper():
         (["--connectivities", "0.5"], "not allowed with --degrees"),
         (["--checkpoint-every", "-1"], "--checkpoint-every must be at least 0"),
         (["--topology", "knot"], "topology must be one of"),
-        (["--spectral-radius", "nan"], "spectral_radius must be a finite number"),
+        (["--spectral-radius", "nan"], "--spectral-radius must be a finite number"),
         (["--experts", "3"], "--experts is no option of the readout softmax"),
         (["--held-out", "nowhere"], "no such shards folder: nowhere"),
         (["--held-out", __file__], ", which is a file"),
@@ -314,7 +314,7 @@ def test_wrong_options_are_refused_before_any_run(corpus, tmp_path, capsys, opti
 
 def test_a_first_run_that_is_refused_leaves_nothing(corpus, tmp_path, capsys):
     assert main(command(corpus, tmp_path / "some" / "out", "--alpha", "nan")) == 2
-    assert "error: alpha must be a finite number, got nan (in the run " in capsys.readouterr().err
+    assert "error: --alpha must be a finite number, got nan (in the run " in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

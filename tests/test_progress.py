@@ -1,6 +1,7 @@
 """Progress as it is seen: on a terminal it moves by itself, in a pipe it is lines of text."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -30,7 +31,7 @@ def test_lines_in_a_pipe_have_no_control_characters():
     assert 4 <= len(lines) <= 12
     assert lines[0].startswith("esnlm: pass 1 of 2: 25 %, 2 of 8 tok, ")
     assert any(line.startswith("esnlm: solving: 25 %") for line in lines)
-    assert lines[-1] == "esnlm: counting: 00:00"
+    assert re.fullmatch(r"esnlm: counting: 0\.\d+ s", lines[-1])
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals")

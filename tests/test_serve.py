@@ -395,7 +395,7 @@ def test_a_taken_port_is_one_message(folders: Path, capsys: pytest.CaptureFixtur
     with listening("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", "counts", "--port", str(port)]) == 2
-    message = f"esnlm: error: port {port} of 127.0.0.1 is taken: give another --port\n"
+    message = f"esnlm: error: port {port} of 127.0.0.1 is taken: give another port\n"
     assert capsys.readouterr().err == message
 
 

@@ -498,7 +498,7 @@ def test_shards_that_are_there(text: Path, made: Path):
     again = prepare(text, made, WORDS)
     assert len(again) == 4
     assert (made.stat().st_mtime_ns, contents(made)) == before
-    with pytest.raises(FileExistsError, match="pass --overwrite"):
+    with pytest.raises(FileExistsError, match="pass overwrite=True"):
         prepare(text, made, "char")
     assert contents(made) == before[1]
     assert prepare(text, made, "char", overwrite=True).n_tokens_vocab != len(WORDS)
@@ -528,7 +528,7 @@ def test_damaged_shards_are_made_again_if_asked(text: Path, made: Path):
     whole = contents(made)
     for name in ("tokens.bin", "manifest.json"):
         (made / name).write_bytes(b"x" + whole[name][1:])
-        with pytest.raises(FileExistsError, match="or pass --overwrite"):
+        with pytest.raises(FileExistsError, match="or pass overwrite=True"):
             prepare(text, made, WORDS)
         prepare(text, made, WORDS, overwrite=True)
         assert contents(made) == whole
@@ -579,14 +579,14 @@ def test_json_with_its_checksum(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tokenizer", "bpe:5"], "bpe:N needs N of at least 258"),
-        (["--tokenizer", "bpe"], "no such file or folder; or gpt2, bpe:N, word:N, char"),
+        (["--tokenizer", "bpe:5"], "bpe needs a size of at least 258"),
+        (["--tokenizer", "bpe"], "got bpe: write bpe:8000"),
         (["--tokenizer", "word:0"], "vocab_size must be larger"),
         (["--tokenizer", "char", "--vocab", "x"], "--vocab goes with --tokenizer gpt2"),
-        (["--tokenizer", "char", "--min-length", "0"], "min_length must be at least 1"),
+        (["--tokenizer", "char", "--min-length", "0"], "--min-length must be at least 1"),
         (
             ["--tokenizer", "char", "--min-length", "9", "--max-length", "5"],
-            "min_length must not exceed max_length",
+            "--min-length must not exceed max_length",
         ),
         (["--tokenizer", "char", "--min-length", "99"], "no sentence of 99 tokens or more"),
     ],

@@ -160,7 +160,7 @@ def test_runs_are_repeatable(tmp_path):
     ("options", "message"),
     [
         (["--models", "gru"], '"gru" for --models. Choose from: "baseline", "mts", "esn"'),
-        (["--max-length", "4"], "--max-length 4 allows 10 sequences, too few for 70"),
+        (["--max-length", "4"], "--max-length must be more than 4, which allows 10 sequences"),
         (["--alpha", "0"], "--alpha must be positive and finite, got 0.0"),
         (["--device", "abacus"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'abacus'"),
         (["--epochs", "0"], "--epochs must be at least 1, got 0"),

@@ -147,16 +147,16 @@ def test_characters_are_read_as_streams() -> None:
     ("options", "message"),
     [
         ("--rank 3", "--rank needs --model NAME"),
-        ("--model esm", "model must be one of esn"),
-        ("--model lstm --readout ridge", "--readout is no option of --model lstm"),
+        ("--model esm", "--model must be one of esn"),
+        ("--model lstm --readout ridge", "networks have their own readout: drop --readout"),
         ("--model lstm --degree 3", "--degree is no option of lstm"),
         ("--model lstm --option wings=2", "wings is no setting of lstm, which has"),
         ("--model esn --option a=2 --option a.b=2", "--option has both a and a.b, one inside"),
-        ("--model lstm --plan wings=2", "--plan knows no wings: it has"),
-        ("--model lstm --batch-size 0", "batch_size must be an integer of at least 1"),
+        ("--model lstm --plan wings=2", "wings is no setting of a plan, which has"),
+        ("--model lstm --batch-size 0", "--batch-size must be at least 1"),
         ("--model lstm --device gpu", "device must be auto, cpu, cuda"),
         ("--model lstm --device cuda:99", "CUDA devices"),
-        ("--model esn --units 0", "n_units must be an integer of at least 1"),
+        ("--model esn --units 0", "--units must be at least 1"),
     ],
 )
 def test_bad_options_are_shown_in_one_line(options: str, message: str, capsys) -> None:

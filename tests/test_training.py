@@ -308,7 +308,7 @@ def test_every_altered_byte_of_a_checkpoint_is_noticed(tmp_path: Path):
             changed = bytearray(whole)
             changed[place] ^= 1 << rng.integers(8)
             path.write_bytes(changed)
-            with pytest.raises(ModelFormatError, match="--overwrite"):
+            with pytest.raises(ModelFormatError, match="overwrite=True"):
                 store.latest()
         for length in (0, 1, len(whole) // 2, len(whole) - 1):
             path.write_bytes(whole[:length])

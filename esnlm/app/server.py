@@ -26,7 +26,7 @@ def listening(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=kind)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise ValueError(f"port {port} of {host} is taken: give another --port") from error
+            raise ValueError(f"port {port} of {host} is taken: give another port") from error
         known = error.errno is not None and error.errno > 0  # else of the look-up of the name
         reason = os.strerror(error.errno or 0) if known else error.strerror
         raise ValueError(f"cannot listen at {host}, port {port}: {reason}") from error

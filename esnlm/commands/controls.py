@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from esnlm.commands.natural import COLUMNS as NATURAL_COLUMNS
 from esnlm.commands.natural import KEY, NaturalGrid, Shards, forget, planned, run_folder
-from esnlm.commands.options.common import Folder, group
+from esnlm.commands.options.common import Folder, finish, group
 from esnlm.commands.options.grid import names, results_folder
 from esnlm.commands.options.values import Cluster, Minutes, integer
 from esnlm.experiments.common.grid import Row, read_rows, run_grid_apart
@@ -72,6 +72,9 @@ def controls(train: Shards, /, *, options: ControlsOptions) -> int:
         run_grid_apart(settings, module, path, **shown, cluster=options.cluster)
         forget(path)
         _compare(train, options, read_rows(path), {each["version"] for each in settings})
+    names = ["values.csv", "differences.csv", "controls.md"]
+    names += [] if options.no_plots else ["controls.png"]
+    finish(path, *(options.out / name for name in names))
     return 0
 
 

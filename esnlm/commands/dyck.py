@@ -103,9 +103,10 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
         )
     for row in rows:
         print(f"{row['model']:10} {row['n_units']:5} units  seed {row['seed']}  {row['right']:.2%}")
-    if not options.no_plots:
+    figure = None if options.no_plots else options.out / "dyck.png"
+    if figure is not None:
         from esnlm.experiments.dyck.plots import plot_dyck
 
-        plot_dyck(rows, options.out / "dyck.png")
-    finish(options.out / "dyck.csv", options.out / "dyck.png")
+        plot_dyck(rows, figure)
+    finish(options.out / "dyck.csv", figure)
     return 0

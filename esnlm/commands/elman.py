@@ -156,7 +156,8 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
             write_summary(rows, ngrams, options.out / "summary.md")
     print(f"{len(rows)} runs in {options.out / 'elman.csv'}")
     print(_best(rows))
-    finish(*sorted(options.out.glob("*.png")), options.out / "summary.md")
+    kinds = ("*.csv",) if options.no_plots else ("*.csv", "*.png", "summary.md")
+    finish(*(path for kind in kinds for path in sorted(options.out.glob(kind))))
     return 0
 
 

@@ -60,7 +60,7 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
 
 Scorable = Annotated[
     tuple[str, ...],
-    Parameter("TEXT", help="A file, a folder of files, or shards: rows of the result for each."),
+    Parameter("TEXT", help="A text to score: a file, a folder or shards. Each has its rows."),
 ]
 
 

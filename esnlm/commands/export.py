@@ -23,7 +23,7 @@ def export(
     Parameters
     ----------
     folder
-        Folder, or file of --format arpa, to write, which must not exist.
+        A folder, or file of --format arpa, to write, which must not exist.
     format
         hf: AutoModelForCausalLM.from_pretrained(DIR, trust_remote_code=True) of Hugging Face
         transformers loads it, the model's code being in it. arpa: n-grams as a file that KenLM and

@@ -159,7 +159,7 @@ class NaturalOptions:
     grid: NaturalGrid = NaturalGrid()
 
 
-Shards = Annotated[str, Parameter("SHARDS", help="Training text: a folder that prepare wrote.")]
+Shards = Annotated[str, Parameter("SHARDS", help="Training text, a folder that prepare wrote.")]
 
 
 def natural(train: Shards, /, *, options: NaturalOptions) -> int:
@@ -200,7 +200,7 @@ def natural(train: Shards, /, *, options: NaturalOptions) -> int:
             log.info(why_not)
         figure = sweep_figure(options.name, read_rows(path), dict(options.baseline), why_not)
         save(figure, path.with_suffix(".png"))
-    finish(path, path.with_suffix(".png"))
+    finish(path, None if options.no_plots else path.with_suffix(".png"))
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from esnlm.commands.options.common import Texts, finish, group
-from esnlm.commands.options.corpus import LayoutOptions, is_trained, named_tokenizer
+from esnlm.commands.options.corpus import LayoutOptions, named_tokenizer
 from esnlm.commands.options.values import integer
 from esnlm.utils.messages import log
 from esnlm.utils.progress import progress_bar
@@ -51,14 +51,7 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     from esnlm.text.prepare import prepare as write_shards
 
     rules = Rules(options.documents, options.sentences, options.min_length, options.max_length)
-    name = options.tokenizer
-    is_file = name not in ("gpt2", "bpe") and not is_trained(name)
-    if name == "bpe" or (is_file and not Path(name).exists()):
-        raise ValueError(
-            f"--tokenizer {name}: no such file or folder; or gpt2, bpe:N, word:N, char,"
-            " wordpunct:N, auto"
-        )
-    tokenizer = named_tokenizer(name, options.vocab)
+    tokenizer = named_tokenizer(options.tokenizer, options.vocab)
     layout = options.layout()
     for warning in inspected(TextCorpus(text, layout=layout)):
         log.warning(warning)

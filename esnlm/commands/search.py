@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from esnlm.commands.options.common import given, option_name
+from esnlm.commands.options.common import finish, given, option_name
 from esnlm.commands.options.corpus import CorpusOptions, is_shards
 from esnlm.commands.options.grid import results_folder
 from esnlm.commands.options.recipes import setting_names, train_options, words
@@ -28,7 +28,7 @@ _TEST_COLUMNS = ("settings", "seed", "nats", "perplexity", "floor", "trial", "ve
 # Where they differ, nats a token do not compare.
 _ONE_VALUE = ("tokenizer", "vocab-size", "lower", "documents")
 _SPACE = Annotated[
-    Path, Parameter("SPACE", help="TOML file of fixed values, ranges and choices of options.")
+    Path, Parameter("SPACE", help="A TOML file of fixed values, ranges and choices of options.")
 ]
 _TEXT = Annotated[
     tuple[str, ...],
@@ -49,8 +49,7 @@ def search(space: _SPACE, text: _TEXT = (), /, *, options: SearchOptions) -> int
         check_plan(plan, found)
         _check_settings(found)
     except (CycloptsError, ValueError) as error:
-        told = str(error).removeprefix("Invalid value for ")
-        raise ValueError(f"{space}: {told}") from None
+        raise ValueError(f"{space}: {str(error).removeprefix('Invalid value for ')}") from None
     _check_data(text, options)
     with (
         results_folder(options.out, "the same command with --resume"),
@@ -65,6 +64,7 @@ def search(space: _SPACE, text: _TEXT = (), /, *, options: SearchOptions) -> int
             _tell(study, done)
             _write(study, options)
         _conclude(study, trials, options, over)
+    finish(*(options.out / name for name in _FILES))
     return 0
 
 

@@ -132,7 +132,7 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
         loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
         print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")
     plot_study(path, options.out / "shakespeare.png")
-    finish(path, options.out / "shakespeare.png")
+    finish(path, options.out / "works.csv", options.out / "shakespeare.png")
     return 0
 
 

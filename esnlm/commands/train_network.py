@@ -27,7 +27,12 @@ def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOp
     of_the_core |= {"features": options.features, "chunk_tokens": options.passes.chunk_tokens}
     for name, value in of_the_core.items():
         if value is not None and name != "option":  # networks have settings of their own
-            raise ValueError(f"{option_name(name)} is no option of --model {options.network.model}")
+            if name == "readout":
+                raise ValueError("networks have their own readout: drop --readout, or --model")
+            raise ValueError(
+                f"{option_name(name)} is no option of networks: drop it, or --model"
+                f" {options.network.model}"
+            )
     device = chosen_device(options.network.device or "auto", local_rank())
     _settings_of(options)
     with joined(device) as processes:

@@ -107,7 +107,7 @@ def _described(model: SequenceModel) -> Described:
     if not isinstance(model, LanguageModel):
         raise ValueError(
             f"only a model on a reservoir can be exported, got {type(model).__name__} (n-grams as"
-            " an ARPA file: esnlm export --format arpa)"
+            " an ARPA file: format='arpa' of esnlm export)"
         )
     n_tokens = model.n_tokens_
     if not np.array_equal(model.readout_.classes_, np.arange(n_tokens)):

@@ -89,7 +89,7 @@ class PartsTrainer(Trainer):
         if not readout.share_steps(1):
             raise ValueError(
                 f"{type(readout).__name__} is not trained in parts with these parameters: leave"
-                " out --parts and --cluster, or take another readout"
+                " out parts and workers, or take another readout"
             )
         return PARTS_OF_STEPS
 

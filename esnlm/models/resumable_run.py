@@ -167,7 +167,7 @@ def _difference(name: str, then: Any, now: Any) -> str:
 
     >>> _difference("plan", {"seed": 1}, {"seed": 2})
     'cannot resume: seed of the plan is 2, but was 1 when the run began: give the same, or start
-    again with --overwrite'
+    again with overwrite=True'
     """
     if isinstance(then, dict) and isinstance(now, dict) and then.get("class") == now.get("class"):
         then, now = (dict(value.get("params", value)) for value in (then, now))
@@ -179,7 +179,8 @@ def _difference(name: str, then: Any, now: Any) -> str:
     else:
         what = f"{name} is {now!r}, but was {then!r}"
     return (
-        f"cannot resume: {what} when the run began: give the same, or start again with --overwrite"
+        f"cannot resume: {what} when the run began: give the same, or start again with"
+        " overwrite=True"
     )
 
 

@@ -69,7 +69,7 @@ class TrainingLog:
         if self.n_rows and sha256 not in (None, self.digest()):
             raise ValueError(
                 f"{self.path} was altered since the checkpoint was saved: move it, or train with"
-                " --overwrite"
+                " overwrite=True"
             )
 
     def add(

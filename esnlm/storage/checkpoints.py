@@ -62,7 +62,7 @@ class Checkpoints:
                 return Checkpoint(step, facts, files[_ARRAYS], place)
         except ModelFormatError as error:
             raise ModelFormatError(
-                f"{error}; train without it: remove {self.folder}, or train with --overwrite"
+                f"{error}; train without it: remove {self.folder}, or train with overwrite=True"
             ) from error
 
     def save(self, step: int, facts: Mapping[str, Any], arrays: Arrays) -> None:
@@ -84,7 +84,7 @@ class Checkpoints:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 reason += ": free some"
             left = (
-                f"the one of step {earlier[-1]} is whole: run the command again with --resume"
+                f"the one of step {earlier[-1]} is whole: train again with resume=True"
                 if earlier
                 else "there is none before it"
             )

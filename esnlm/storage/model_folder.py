@@ -60,7 +60,7 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
     folder = folder.resolve()
     check_replaceable(folder)
     if unchecked_config(folder) and not overwrite:
-        raise FileExistsError(f"{folder} exists: choose another folder, or pass --overwrite")
+        raise FileExistsError(f"{folder} exists: choose another folder, or pass overwrite=True")
 
 
 def check_replaceable(target: Path) -> None:

@@ -30,6 +30,7 @@ def results(
     """
     taken = {Path(name).resolve() for name in read}
     folders = [place for place in taken if place.is_dir()]
+    longer: list[Path] = []
     with ExitStack() as stack:
         for path, columns in files:
             if path is None:
@@ -55,11 +56,13 @@ def results(
             if not overwrite and not fits(path, columns):
                 what = "" if columns is None else f" and has not the columns {','.join(columns)}"
                 raise FileExistsError(
-                    f"{path} exists{what}: choose another name, or pass --overwrite"
+                    f"{path} exists{what}: choose another name, or pass overwrite=True"
                 )
             if not overwrite and path.is_file() and path.stat().st_size:
-                _log.info(f"{path} is there: rows are added to it")
+                longer.append(path)
         yield
+    for path in longer:  # after all that could be wrong
+        _log.info(f"{path} was there: rows were added to it")
 
 
 def fits(path: Path, columns: Sequence[str] | None) -> bool:
@@ -115,5 +118,5 @@ def check_no_rows(path: Path, **values: Sequence[str]) -> None:
             if all(row[name] in wanted for name, wanted in values.items()):
                 shown = " and ".join(f"{name} {row[name]}" for name in values)
                 raise FileExistsError(
-                    f"{path} has rows of {shown}: name another file, or pass --overwrite"
+                    f"{path} has rows of {shown}: name another file, or pass overwrite=True"
                 )

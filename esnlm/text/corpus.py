@@ -151,7 +151,7 @@ def _not_in(encoding: str, path: Path, error: UnicodeError) -> str:
         head = data.read(4)
         data.seek(max(0, place - (1 << 15)) & ~1)
         hint = fitting_encoding(head + data.read(1 << 16)) if encoding == "utf-8" else None
-    advice = "" if hint is None else f"--encoding {hint} reads it if that is its encoding, or "
+    advice = "" if hint is None else f"encoding='{hint}' reads it if that is its encoding, or "
     wrong = error.object[error.start]
     return (
         f"{path} is not {name} text (byte {wrong:#04x}) at byte {place}: {advice}convert it, or"
@@ -231,7 +231,7 @@ def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
         if "\0" in read:
             with open(path, "rb") as raw:
                 hint = fitting_encoding(_plain(path, raw).read(1 << 16)) or ""
-            advice = f", or --encoding {hint} reads it" if hint.startswith("utf") else ""
+            advice = f", or encoding='{hint}' reads it" if hint.startswith("utf") else ""
             raise CorpusError(
                 f"{path} holds NUL bytes: it is a binary file, expected UTF-8 text{advice}"
             )

@@ -124,11 +124,11 @@ def _laid_out_otherwise(files: list[Path], layout: TextLayout) -> Iterator[str]:
         if any(_CONTROL.search(line) for line in raw):
             found["control"].append(path)
     for those, what in (
-        (found["licence"], "Project Gutenberg's licence, which --strip-gutenberg leaves out"),
-        (found["wrapped"], "lines that look broken at a column: --unwrap joins them"),
+        (found["licence"], "Project Gutenberg's licence, which strip_gutenberg=True leaves out"),
+        (found["wrapped"], "lines that look broken at a column: unwrap=True joins them"),
         (
             found["control"],
-            "control characters where cp1252 has dashes and quotes: is it --encoding cp1252?",
+            "control characters where cp1252 has dashes and quotes: is it encoding='cp1252'?",
         ),
     ):
         if those:

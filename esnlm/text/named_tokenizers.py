@@ -39,7 +39,8 @@ def parsed(name: str) -> tuple[str, int | None]:
         )
     if kind == "bpe" and (not colon or int(size) < _LEAST_BPE):
         raise TokenizerError(
-            f"bpe:N needs N of at least {_LEAST_BPE}, the bytes and two boundary tokens, got {name}"
+            f"bpe needs a size of at least {_LEAST_BPE}, the bytes and two boundary tokens, got"
+            f" {name}: write bpe:8000"
         )
     if colon:
         check_memory(f"a vocabulary of {size}", 200 * int(size), "ask for fewer entries")

@@ -138,11 +138,11 @@ def _is_made(out: Path, plan: dict[str, Any], overwrite: bool) -> bool:
     except ShardsError as error:
         if overwrite:
             return False
-        raise FileExistsError(f"{error}, or pass --overwrite") from error
+        raise FileExistsError(f"{error}, or pass overwrite=True") from error
     if not same and not overwrite:
         raise FileExistsError(
             f"{out} exists, made from other text or with other settings: choose another folder, or"
-            " pass --overwrite"
+            " pass overwrite=True"
         )
     return same
 
@@ -161,7 +161,7 @@ def _make_workplace(folder: Path, plan: dict[str, Any], overwrite: bool) -> None
     if found is not None and not overwrite:
         raise ShardsError(
             f"{folder} is what an interrupted run left, from other text or with other"
-            " settings: pass --overwrite to begin anew, or choose another folder"
+            " settings: pass overwrite=True to begin anew, or choose another folder"
         )
     for path in folder.iterdir():
         remove(path)

@@ -4,7 +4,7 @@ import logging
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
@@ -14,11 +14,14 @@ log = logging.getLogger("esnlm")
 
 #: The words of the command line that is run, without the program's name.
 _given: list[str] = []
+#: Names options in the place of parameters, in the messages of that command.
+_named: list[Callable[[str], str]] = []
 
 
-def run_command(words: Sequence[str]) -> None:
-    """Remember the command line that is run."""
+def run_command(words: Sequence[str], named: Callable[[str], str] = str) -> None:
+    """Remember the command line that is run, and how messages name its options."""
     _given[:] = words
+    _named[:] = [named]
 
 
 def this_command(*more: str) -> str:
@@ -35,7 +38,10 @@ class _Console(logging.Handler):
     """One line a message, prefixed with the program's name and its level."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        line = " ".join(record.getMessage().split())
+        line = record.getMessage()
+        for named in _named:
+            line = named(line)
+        line = " ".join(line.split())
         print(f"esnlm: {_PREFIXES.get(record.levelno, '')}{line}", file=sys.stderr)
 
 

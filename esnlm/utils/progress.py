@@ -90,14 +90,31 @@ class _Nowhere:
         """Nothing is kept back."""
 
 
+def duration(seconds: float) -> str:
+    """Return a time in its two largest units.
+
+    >>> duration(2.4), duration(200), duration(4488), duration(93600)
+    ('2.4 s', '3 min 20 s', '1 h 14 min', '1 d 2 h')
+    """
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    left, parts = round(seconds), list[str]()
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        parts += [f"{count} {unit}"] if count else ["0"] if parts else []
+    return " ".join(part for part in parts[:2] if part != "0")
+
+
 def line_of(state: dict[str, Any]) -> str:
     """The state of a bar (tqdm's ``format_dict``) in one line of plain text.
 
     >>> state = {"n": 250, "total": 1000, "elapsed": 20.0, "rate": None, "unit": "tok"}
     >>> line_of(state | {"prefix": "pass 1 of 2", "postfix": "held-out 4.2 nats"})
-    'pass 1 of 2: 25 %, 250 of 1000 tok, 12.5 tok/s, 01:00 left, held-out 4.2 nats'
+    'pass 1 of 2: 25 %, 250 of 1000 tok, 12.5 tok/s, about 1 min left, held-out 4.2 nats'
+    >>> line_of({"n": 2, "total": 151, "elapsed": 60.0, "unit": "run"})
+    '1 %, 2 of 151 run, 30 s a run, about 1 h 14 min left'
     >>> line_of({"n": 0, "total": None, "elapsed": 65.0, "prefix": "solving"})
-    'solving: 01:05'
+    'solving: 1 min 5 s'
     """
     from tqdm import tqdm
 
@@ -114,11 +131,12 @@ def line_of(state: dict[str, Any]) -> str:
     elif n:
         parts.append(f"{shown(n)} {unit}")
     if rate:
-        parts.append(f"{shown(rate)} {unit}/s")
+        slow = rate < 1
+        parts.append(f"{duration(1 / rate)} a {unit}" if slow else f"{shown(rate)} {unit}/s")
     if rate and total:
-        parts.append(f"{tqdm.format_interval(max(0.0, total - n) / rate)} left")
+        parts.append(f"about {duration(max(0.0, total - n) / rate)} left")
     else:
-        parts.append(tqdm.format_interval(elapsed))
+        parts.append(duration(elapsed))
     parts += [state["postfix"]] if state.get("postfix") else []
     name = (state.get("prefix") or "").removesuffix(": ")
     return (f"{name}: " if name else "") + ", ".join(parts)

@@ -1,7 +1,9 @@
 """Checks of what callers give, with messages that say what was got and what was expected."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import field, fields
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any, Literal, NamedTuple
 
@@ -71,6 +73,16 @@ class Number(NamedTuple):
 PENALTY = Number(0, 1e12)
 
 
+def did_you_mean(name: Any, known: Iterable[Any], cutoff: float = 0.6) -> str:
+    """Return a question for the known name that is nearest, or nothing where none is near.
+
+    >>> did_you_mean("ofset", ["ring", "offsets"]), did_you_mean("knot", ["ring", "offsets"])
+    (': did you mean offsets?', '')
+    """
+    near = get_close_matches(str(name), list(map(str, known)), 1, cutoff)
+    return f": did you mean {near[0]}?" if near else ""
+
+
 class Choice(NamedTuple):
     """One of some values."""
 
@@ -80,7 +92,8 @@ class Choice(NamedTuple):
         """Raise ValueError unless ``value`` is one of them."""
         if value not in self.values:
             expected = ", ".join(map(str, self.values))
-            raise ValueError(f"{name} must be one of {expected}, got {value!r}")
+            hint = did_you_mean(value, self.values)
+            raise ValueError(f"{name} must be one of {expected}, got {value!r}{hint}")
 
 
 class Flag(NamedTuple):

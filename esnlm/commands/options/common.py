@@ -17,9 +17,11 @@ T = TypeVar("T")
 
 File = Annotated[Path, Parameter(metavar="FILE")]
 Folder = Annotated[Path, Parameter(metavar="DIR")]
-Model = Annotated[Path, Parameter("MODEL", help="Folder that train or ngram wrote.")]
-Texts = Annotated[tuple[str, ...], Parameter("TEXT", help="UTF-8 files, plain or .gz, or folders.")]
-NewModel = Annotated[Path, Parameter(metavar="MODEL", help="Folder to write.")]
+Model = Annotated[Path, Parameter("MODEL", help="A folder that train or ngram wrote.")]
+Texts = Annotated[
+    tuple[str, ...], Parameter("TEXT", help="UTF-8 text files, plain or .gz, or folders.")
+]
+NewModel = Annotated[Path, Parameter(metavar="MODEL", help="The folder to write.")]
 Documents = Annotated[
     Literal["blank_line", "line", "file"] | None,
     Parameter(
@@ -80,13 +82,11 @@ def option_name(field: str) -> str:
 
 
 def finish(*files: Path | None, then: str = "") -> None:
-    """Tell a person at a terminal which files there are now, and which command may come next."""
-    if not is_terminal():
-        return
+    """Print which files were written; tell a person at a terminal which command may come next."""
     written = [str(path) for path in files if path is not None and path.exists()]
     if written:
-        log.info(f"wrote {', '.join(written)}")
-    if then:
+        print(f"wrote {', '.join(written)}")
+    if then and is_terminal():
         log.info(f"next: {then}")
 
 

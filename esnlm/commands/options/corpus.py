@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -12,6 +11,7 @@ from esnlm.commands.options.common import Documents, group
 from esnlm.commands.options.values import integer
 from esnlm.storage.atomic import put_back
 from esnlm.utils.messages import log
+from esnlm.utils.validation import did_you_mean
 
 if TYPE_CHECKING:
     from esnlm.text.layout import TextLayout
@@ -23,7 +23,8 @@ Corpus = Annotated[
     tuple[str, ...],
     Parameter(
         "SHARDS|TEXT",
-        help="A folder that prepare wrote; or UTF-8 files, plain or .gz, or folders of them.",
+        help="A text to train on, such as book.txt. UTF-8 files, plain or .gz, or folders of them;"
+        " or a folder that prepare wrote.",
     ),
 ]
 HeldOut = Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")]
@@ -156,8 +157,7 @@ def _check_name(name: str) -> None:
     """Raise ValueError where nothing has the name of a tokenizer."""
     if is_trained(name) or name == "gpt2" or Path(name).exists():
         return
-    near = get_close_matches(name.partition(":")[0], [*_TRAINED, "gpt2"], 1)
-    hint = f": did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name.partition(":")[0], [*_TRAINED, "gpt2"])
     raise ValueError(
         f"no such tokenizer or file: {name}{hint} (expected {', '.join(_TRAINED)}, gpt2 or a"
         " tokenizer.json)"
@@ -175,7 +175,11 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
     if name == "gpt2":
         from esnlm.datasets import gpt2_files
 
-        return gpt2(gpt2_files() if vocab is None else vocab)
+        try:
+            return gpt2(gpt2_files() if vocab is None else vocab)
+        except OSError as error:
+            advice = "as in esnlm prepare --tokenizer gpt2 --vocab FOLDER"
+            raise OSError(f"{error}, {advice}") from error
     if vocab is not None:
         raise ValueError("--vocab goes with --tokenizer gpt2")
     if is_trained(name):

@@ -1,8 +1,22 @@
-"""How options are parsed, by all commands alike: the settings of a cyclopts `App`."""
+"""How options are parsed, by all commands alike, and how messages name them."""
 
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, Parameter
+from cyclopts.exceptions import ConsumeMultipleError, MissingArgumentError, UnknownOptionError
+
+# ``name must``, with the kind of number that an option has been read as.
+_MUST = r"(?:(?<=^)|(?<=: ))(\w+) must (be (?:None or )?an integer of )?"
+# ``name=value``, but for names of parameters that are typed.
+_SETTING = r"(?<![\w./?&:,'\"-])(?<!--option )(?<!--plan )(\w+)=(True|'[^']*')"
+# Parameters of the library that options call otherwise, where no rule tells.
+_OTHER_NAMES = {
+    "n_units": "sizes", "max_iter": "passes", "random_state": "seed", "topology": "topologies",
+}  # fmt: skip
 
 
 def app(name: str, **options: Any) -> App:
@@ -35,3 +49,87 @@ def _last_values(_app: App, _commands: Any, arguments: Any) -> None:
         if argument.parameter.consume_multiple and tokens and tokens[0].keyword is not None:
             start = max(i for i, token in enumerate(tokens) if token.index == 0)
             argument.tokens = tokens[start:]
+
+
+class Flags:
+    """Messages of the command line that is run: options in the place of parameters."""
+
+    def __init__(self, commands: App, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self._command = commands[words[0]] if words and words[0] in commands else None
+
+    @cached_property
+    def _arguments(self) -> Any:
+        """Arguments of the command, with their help."""
+        return (
+            ()
+            if self._command is None
+            else self._command.assemble_argument_collection(parse_docstring=True)
+        )
+
+    def reason(self, error: CycloptsError) -> str:
+        """Return what is wrong with the command line, in one line."""
+        if isinstance(error, MissingArgumentError | ConsumeMultipleError) and error.argument:
+            return self._missing(error)
+        if isinstance(error, UnknownOptionError) and error.token.value == "-":
+            return "standard input is not read: write a file and name it in the place of -"
+        return str(error).removeprefix("Invalid value for ").replace(": must", " must", 1)
+
+    def _missing(self, error: Any) -> str:
+        """Return what an option or argument without a value is for: its help's first sentence.
+
+        An option that is mistyped is told instead.
+        """
+        name, names = error.argument.name, [n for each in self._arguments for n in each.names]
+        (parameter,) = (each.parameter for each in self._arguments if each.name == name)
+        purpose = (parameter.help or "").split(". ")[0].partition(" (")[0].rstrip(".:")
+        if purpose[1:2].islower() or purpose[1:2] == " ":
+            purpose = purpose[0].lower() + purpose[1:]
+        purpose = " ".join(purpose.split())
+        if not name.startswith("-"):
+            return f"name {purpose} ({name})"
+        for word in (word.partition("=")[0] for word in self.words):
+            if word[:2] == "--" and word not in names and get_close_matches(word, [name]):
+                return f"Unknown option: {word}. Did you mean {name}?"
+        typed = any(word.partition("=")[0] == name for word in self.words)
+        name = " ".join(filter(None, (name, parameter.metavar)))
+        if not typed:
+            return f"{name} is missing: {purpose}"
+        count = error.argument.token_count()[0]
+        return f"{name} needs {'a value' if count < 2 else f'{count} values'}: {purpose}"
+
+    def __call__(self, message: str) -> str:
+        """Return a message of the library as the command line would have it.
+
+        A parameter that must be something else has the name it was typed by, and
+        ``name=value`` is the option with its value.
+        """
+        if self._command is None or not re.search(r"\w=\S|\w must ", message):
+            return message
+        message = re.sub(_MUST, self._typed, message)
+        return re.sub(_SETTING, self._advised, message)
+
+    def _typed(self, found: re.Match[str]) -> str:
+        """Return the option of a parameter, as it was typed, and what it must be."""
+        name, kind = found[1], "be " if found[2] else ""
+        pairs = ("--option", "--plan")
+        for before, word in zip(["", *self.words], self.words, strict=False):
+            option, _, pair = word.partition("=") if before not in pairs else (before, "", word)
+            if option in pairs and pair.partition("=")[0].rpartition(".")[2] == name:
+                return f"{option} {found[0]}"
+        flags = self._names(name)
+        typed = next((f for f in flags if any(w.split("=")[0] == f for w in self.words)), None)
+        return found[0] if typed is None else f"{typed} must {kind}"
+
+    def _advised(self, found: re.Match[str]) -> str:
+        name = next(iter(self._names(found[1])), None)
+        if name is None:
+            return found[0]
+        return name if found[2] == "True" else f"{name} {found[2].strip(chr(39))}"
+
+    def _names(self, parameter: str) -> list[str]:
+        """Return the options that may set a parameter, the likeliest first."""
+        stem = parameter.removeprefix("n_")
+        wanted = parameter, stem, f"{stem}s", _OTHER_NAMES.get(parameter)
+        options = {each.field_info.name: each.name for each in self._arguments if each.name != "*"}
+        return [options[name] for name in wanted if name in options]

@@ -123,7 +123,10 @@ def _pair(place: str, stem: str, number: int, line: bytes) -> Pair:
         value = record.get(key, default)
         if not isinstance(value, str) or not value.strip():
             got = repr(value) if key in record else "none"
-            raise PairsError(f"{place}: {key} must be a text that is not blank, got {got}")
+            raise PairsError(
+                f"{place}: {key} must be a text that is not blank, got {got}; expected a line as"
+                ' {"sentence_good": "...", "sentence_bad": "..."}'
+            )
         return value
 
     good, bad = text("sentence_good"), text("sentence_bad")

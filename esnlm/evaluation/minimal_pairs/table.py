@@ -165,7 +165,7 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
         raise ValueError(
             f"{path} holds no published accuracies: expected the columns level and"
             " linguistics_term with one of accuracies for each model, or a CSV that"
-            " `esnlm blimp --csv` wrote"
+            " `esnlm blimp` wrote"
         )
     found = {name: accuracies for name, accuracies in found.items() if accuracies}
     if not found:

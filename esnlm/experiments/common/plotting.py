@@ -131,7 +131,7 @@ def plot_blimp(
     table = _table(rows, "level", "phenomenon", "accuracy", "lower", "upper", "model")
     table = table[table["level"].isin(["phenomenon", "overall"])]
     if table.empty:
-        raise ValueError("rows must hold phenomena, as those of esnlm blimp --csv, got none")
+        raise ValueError("rows must hold phenomena, as those that esnlm blimp writes, got none")
     twice = table[table.duplicated(["model", "phenomenon"])]
     if len(twice):
         model, name = twice[["model", "phenomenon"]].iloc[0]

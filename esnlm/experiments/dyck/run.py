@@ -55,7 +55,8 @@ def _check_enough(n_sequences: int, max_length: int) -> None:
         if total >= 2 * n_sequences:
             return
     raise ValueError(
-        f"--max-length {max_length} allows {total} sequences, too few for {n_sequences} that differ"
+        f"max_length must be more than {max_length}, which allows {total} sequences, too few for"
+        f" {n_sequences} that differ"
     )
 
 

@@ -120,7 +120,7 @@ def differing_trainings(rows: Sequence[Row]) -> list[str]:
 
 
 def _options(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Settings as ``--models`` takes them."""
+    """Settings as ``name:setting=value``."""
     found = []
     for name, value in settings.items():
         if isinstance(value, dict):

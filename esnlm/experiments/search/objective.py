@@ -63,7 +63,7 @@ def split(stream: TokenStream, share: float, seed: int) -> tuple[TokenStream, To
         held[np.argmin(lengths)] |= not held.any()
     parts = [] if held.all() else [_parts(stream, bounds, chosen) for chosen in (~held, held)]
     if not parts or not all(part.n_predicted for part in parts):
-        raise CorpusError("the text is too short to hold a part of it out: name --held-out TEXT")
+        raise CorpusError("the text is too short to hold a part of it out: name a held-out text")
     return parts[0], parts[1]
 
 
@@ -88,7 +88,7 @@ def elman_corpora(reset: str, share: float, seed: int) -> Corpora:
     ends = np.flatnonzero(corpora.train == end) + 1
     cut = int(ends[max(0, round(len(ends) * (1 - share)) - 1)])
     if cut >= len(corpora.train):
-        raise ValueError(f"--held-out must leave a sentence of {len(ends)}, got {share:g}")
+        raise ValueError(f"held_out must leave a sentence of {len(ends)}, got {share:g}")
 
     def stream(tokens: Array) -> TokenStream:
         text = np.concatenate([[end], tokens]).astype(np.uint16)

@@ -19,11 +19,11 @@ import json
 import math
 import tomllib
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from esnlm.experiments.search.space import PAIRS, Choices, Range, Space, Tables
+from esnlm.utils.validation import did_you_mean
 
 _RANGE = {"low", "high", "step", "log", "start"}
 _SCALAR = str | bool | int | float
@@ -37,7 +37,10 @@ def read_space(path: Path, options: Collection[str]) -> Space:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{path} is no TOML file: {error}") from None
+        raise ValueError(
+            f"{path} is no TOML file ({error}): the first argument is the search space: esnlm"
+            " search space.toml text.txt"
+        ) from None
     if not table:
         raise ValueError(f"{path} is empty: it must name options of esnlm train")
     try:
@@ -73,8 +76,7 @@ def _space(table: Mapping[str, Any], options: Collection[str] | None, prefix: st
     for name, value in table.items():
         place = f"{prefix}{name}"
         if options is not None and name not in options:
-            near = get_close_matches(name, options, n=1, cutoff=0.5)
-            hint = f": did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name, options, cutoff=0.5)
             raise ValueError(f"{place} is no option of esnlm train that can be set here{hint}")
         is_table = isinstance(value, dict)
         if options is not None and name in PAIRS:

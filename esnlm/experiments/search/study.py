@@ -76,7 +76,7 @@ def check_plan(plan: SearchPlan, space: Space) -> None:
         raise ValueError("no parameter is free: give one a range, choices or tables by value")
     for name, free in space.free().items():
         if plan.sampler == "grid" and isinstance(free, Range) and free.step is None:
-            raise ValueError(f"--sampler grid needs choices or a step of {name}")
+            raise ValueError(f"sampler='grid' needs choices or a step of {name}")
 
 
 class Search:
@@ -215,7 +215,7 @@ def _read(path: Path) -> optuna.Study:
     try:
         return optuna.load_study(study_name="search", storage=_storage(path))
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is damaged ({error}): start again with --overwrite") from None
+        raise ValueError(f"{path} is damaged ({error}): start again with overwrite=True") from None
 
 
 def _check_facts(facts: Mapping[str, Any], before: Mapping[str, Any]) -> None:
@@ -226,7 +226,7 @@ def _check_facts(facts: Mapping[str, Any], before: Mapping[str, Any]) -> None:
                 told = f"the {name} is another one than"
             raise ValueError(
                 f"cannot resume: {told} when the search began: give the same, or start again with"
-                " --overwrite"
+                " overwrite=True"
             )
 
 

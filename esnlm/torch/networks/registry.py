@@ -5,6 +5,8 @@ from importlib import import_module
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
 
+from esnlm.utils.validation import Choice, did_you_mean
+
 if TYPE_CHECKING:
     from esnlm.torch.networks.network import Network
 
@@ -26,8 +28,7 @@ NETWORKS: dict[str, tuple[str, str]] = {
 
 def network_class(name: str) -> "type[Network]":
     """The class of that name."""
-    if name not in NETWORKS:
-        raise ValueError(f"model must be one of {', '.join(NETWORKS)}, got {name!r}")
+    Choice(tuple(NETWORKS)).check("model", name)
     module, class_name = NETWORKS[name]
     return getattr(import_module(f"esnlm.torch.networks.{module}"), class_name)
 
@@ -48,7 +49,10 @@ def check_settings(name: str, given: Mapping[str, Any]) -> None:
     known = [argument for argument in kind.arguments() if argument != "n_tokens"]
     for setting in given:
         if setting not in known:
-            raise ValueError(f"{setting} is no setting of {name}, which has {', '.join(known)}")
+            hint = did_you_mean(setting, known)
+            raise ValueError(
+                f"{setting} is no setting of {name}, which has {', '.join(known)}{hint}"
+            )
 
 
 def n_trained(name: str, settings: Mapping[str, Any], n_tokens: int) -> int:

@@ -7,7 +7,15 @@ from typing import Any
 
 from esnlm.torch.networks.network import WindowedNetwork
 from esnlm.torch.networks.registry import network_class
-from esnlm.utils.validation import Choice, Count, Flag, Number, check_parameters, limited
+from esnlm.utils.validation import (
+    Choice,
+    Count,
+    Flag,
+    Number,
+    check_parameters,
+    did_you_mean,
+    limited,
+)
 
 #: Schedules in which these settings have an effect.
 _OF_SCHEDULES = {
@@ -120,7 +128,7 @@ def plan_settings(
     slides = issubclass(kind, WindowedNetwork)
     if one_text and plan.get("batching", "sentences") == "sentences":
         if "batching" in given:
-            raise ValueError("--batching sentences needs sentences or documents: not --reset never")
+            raise ValueError("batching='sentences' needs sentences or documents: not reset='never'")
         batching = "windows" if context else "streams"
         plan = {"length": context or 128, **plan, "batching": batching}
     if "length" not in given and (slides or (context and context < Plan.length)):
@@ -128,11 +136,12 @@ def plan_settings(
     known = Plan.__dataclass_fields__
     for name in plan:
         if name not in known:
-            raise ValueError(f"--plan knows no {name}: it has {', '.join(known)}")
+            hint = did_you_mean(name, known)
+            raise ValueError(f"{name} is no setting of a plan, which has {', '.join(known)}{hint}")
     try:
         made = Plan(**plan)
     except TypeError as error:
-        raise ValueError(f"--plan: {error}") from None
+        raise ValueError(f"the plan of training: {error}") from None
     if context and not slides:
         check_readable(made, context)
     for name, schedules in _OF_SCHEDULES.items():

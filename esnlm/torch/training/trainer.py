@@ -222,8 +222,9 @@ class NetworkTrainer(ResumableRun):
     def _check(self) -> None:
         if not bool(torch.isfinite(self._nll[0])):
             raise FloatingPointError(
-                f"the loss is not finite after step {self.step}: lower --learning-rate, or the"
-                " spectral radius of a reservoir whose activation is not tanh; or set --clip"
+                f"the loss is not finite after step {self.step}: lower the learning rate, or the"
+                " spectral radius of a reservoir whose activation is not tanh; or clip"
+                " gradients"
             )
 
     def _score(self, number: int) -> None:
