@@ -143,7 +143,7 @@ def _fit_alone(
         tokenizer = corpus.make_tokenizer(text)
         model = make_model(options, len(tokenizer), tokenizer, corpus.reset)
         model.verbose = True
-        stream = model.read(corpus.read(text, tokenizer))
+        stream = model._read_corpus(corpus.read(text, tokenizer))
         named = options.held_out
         held = model.tokenize(corpus.read(named, tokenizer)) if named else None
     if running is not None:
@@ -191,7 +191,7 @@ def _fit_in_parts(
     with record.phase("read text"), phase("reading the text"):
         parted = open_corpus(text, options.shared)
         model = make_model(options, len(parted.tokenizer), parted.tokenizer, corpus.reset)
-        model.use_tokenizer(parted.tokenizer)
+        model._use_tokenizer(parted.tokenizer)
         penalty_by_length(model, parted.n_tokens, options)
         named = options.held_out
         held = model.tokenize(corpus.read(named, parted.tokenizer)) if named else None
@@ -270,7 +270,7 @@ def settle_penalty(
 
         losses = chosen_penalty(model, stream, held, options.seed, verbose=True)
         best = next(iter(losses))
-        model.given_readout.set_params(alpha=best)
+        model._given_readout.set_params(alpha=best)
         tried = ", ".join(f"{alpha:g}: {math.exp(loss):.4g}" for alpha, loss in losses.items())
         log.info(f"--alpha {best:g} by the held-out text (perplexities in trials, {tried})")
 
@@ -280,7 +280,7 @@ def penalty_by_length(model: "LanguageModel", n_tokens: int, options: TrainOptio
     if options.readout.alpha is not None or "alpha" in dict(options.readout.option):
         return False
     if type(model.readout).__name__ == "LowRankReadout" and n_tokens <= _SHORT:
-        model.given_readout.set_params(alpha=_PENALTY_OF_SHORT)
+        model._given_readout.set_params(alpha=_PENALTY_OF_SHORT)
     return True
 
 

@@ -41,7 +41,7 @@ def chosen_penalty(
         losses[alpha] = run.last_score
         return losses[alpha] < before
 
-    first = float(model.given_readout.alpha)
+    first = float(model._given_readout.alpha)
     is_better(first)
     for factor in (10.0, 0.1):
         alpha = first * factor

@@ -14,7 +14,7 @@ from esnlm.models.protocols import ReadoutLike, ReservoirLike
 from esnlm.models.saving import Contents, class_of, counted, counts_in, describe, parameters
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.classifier import ClassifierReadout, is_foreign
-from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
+from esnlm.readouts.base.last_tokens import NO_TOKEN, append_tokens
 from esnlm.readouts.registry import BY_OPTION
 from esnlm.reservoir.input_drive import Drive
 from esnlm.reservoir.reservoir import Reservoir
@@ -125,13 +125,13 @@ class LanguageModel(SequenceModel):
         documents kept out of training, on which the readout chooses penalties and stops.
         """
         check_no_labels(y)
-        stream = self.read(docs)
-        self.draw(stream)
+        stream = self._read_corpus(docs)
+        self._draw_parts(stream)
         held = None
         if held_out is not None:
             held = self._harvest(self._tokens(held_out, self.n_tokens_, "held_out"))
         blocks, classes = self._harvest(self._ordered(stream)), np.arange(self.n_tokens_)
-        readout = clone(self.given_readout)
+        readout = clone(self._given_readout)
         with phase(f"fitting the {type(readout).__name__}", self.verbose):
             self.readout_ = readout.fit_blocks(blocks, classes, held_out=held)
         return self
@@ -153,9 +153,9 @@ class LanguageModel(SequenceModel):
                     counts[stream.tokens[0]] += 1  # predicted by the last token read
                 self.token_counts_ = counts
         else:
-            stream = self.read(docs)
-            self.draw(stream)
-            self.readout_ = clone(self.given_readout)
+            stream = self._read_corpus(docs)
+            self._draw_parts(stream)
+            self.readout_ = clone(self._given_readout)
         classes = np.arange(self.n_tokens_)
         for states, following in self._continued(self._ordered(stream)):
             self.readout_.partial_fit(states, following, classes=classes)
@@ -166,13 +166,13 @@ class LanguageModel(SequenceModel):
             return stream
         return stream.shuffled(np.random.default_rng(self.random_state))
 
-    def read(self, docs: Any) -> TokenStream:
+    def _read_corpus(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
         self._check_parts()
         return self._learn_vocabulary(docs)
 
-    def use_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Take a vocabulary as it is, in place of `read`, where the text is tokens elsewhere."""
+    def _use_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Set a vocabulary, instead of `_read_corpus`, where the tokens are elsewhere."""
         self._check_parts()
         self.tokenizer_, self.n_tokens_ = tokenizer, len(tokenizer)
 
@@ -182,8 +182,8 @@ class LanguageModel(SequenceModel):
             " classifier of scikit-learn with predict_proba"
         )
         for name, part, method, kind in (
-            ("reservoir", self.given_reservoir, "harvest", "a Reservoir"),
-            ("readout", self.given_readout, "fit_blocks", readouts),
+            ("reservoir", self._given_reservoir, "harvest", "a Reservoir"),
+            ("readout", self._given_readout, "fit_blocks", readouts),
             ("features", self.features, "transform", "WordFeatures or None"),
         ):
             if not hasattr(part, method) and (name, part) != ("features", None):
@@ -192,14 +192,14 @@ class LanguageModel(SequenceModel):
         check_parameters(self)
 
     @property
-    def given_reservoir(self) -> Any:
+    def _given_reservoir(self) -> Any:
         """The reservoir of the constructor, or the default one."""
         if self.reservoir is not None:
             return self.reservoir
         return Reservoir(1000, topology="offsets", random_state=self.random_state)
 
     @property
-    def given_readout(self) -> Any:
+    def _given_readout(self) -> Any:
         """The readout of the constructor, or that of its name; classifiers in a readout."""
         if isinstance(self.readout, str) and self.readout in BY_OPTION:
             entry = BY_OPTION[self.readout]
@@ -208,9 +208,9 @@ class LanguageModel(SequenceModel):
             return readout.set_params(random_state=self.random_state) if seeded else readout
         return ClassifierReadout(self.readout) if is_foreign(self.readout) else self.readout
 
-    def draw(self, stream: TokenStream) -> None:
-        """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
-        self.draw_reservoir(target_counts(stream, self.n_tokens_))
+    def _draw_parts(self, stream: TokenStream) -> None:
+        """Draw the reservoir and fit the features, after `_read_corpus`."""
+        self._draw_reservoir(target_counts(stream, self.n_tokens_))
         if self.features is not None and not hasattr(self.features, "embedding_"):
             fitted = clone(self.features).fit(
                 stream.tokens,
@@ -218,15 +218,15 @@ class LanguageModel(SequenceModel):
                 n_tokens=self.n_tokens_,
                 starts=stream.starts,
             )
-            self.use_features(fitted)
+            self._use_features(fitted)
 
-    def draw_reservoir(self, counts: Ints64) -> None:
-        """`draw` from the counts (n_tokens,) of predicted tokens alone, without features to fit."""
+    def _draw_reservoir(self, counts: Ints64) -> None:
+        """Draw the reservoir, of a vocabulary with these counts (n_tokens,) of predicted tokens."""
         self._carried: tuple[Any, Ints64] | None = None
         self.token_counts_ = counts
         given = self.features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
-        reservoir = self.given_reservoir
+        reservoir = self._given_reservoir
         drawn = hasattr(reservoir, "W_")
         n_units, n_tokens = int(reservoir.n_units), self.n_tokens_
         # Every readout has two Gram matrices and the sums of states by token.
@@ -240,9 +240,9 @@ class LanguageModel(SequenceModel):
                 f"the reservoir has {self.reservoir_.n_inputs_} inputs, expected {n_inputs}: draw"
                 f" its weights with fit(n_inputs={n_inputs}), or give one without weights"
             )
-        self.use_features(given)
+        self._use_features(given)
 
-    def use_features(self, features: Any) -> None:
+    def _use_features(self, features: Any) -> None:
         """Let the reservoir be driven by fitted features, or by tokens where there are None."""
         self.features_ = features
         if hasattr(features, "embedding_") and len(features.embedding_) != self.n_tokens_:
@@ -252,7 +252,7 @@ class LanguageModel(SequenceModel):
             )
 
     @property
-    def n_columns_(self) -> int:
+    def _n_columns(self) -> int:
         """Columns that the readout reads: units, and last tokens with direct connections."""
         return int(self.reservoir_.n_units) + self._n_last
 
@@ -311,10 +311,10 @@ class LanguageModel(SequenceModel):
                 f"the readout must have the {config['n_tokens']} tokens as its classes, got"
                 f" {model.n_tokens_}"
             )
-        if readout.n_features_in_ != model.n_columns_:
+        if readout.n_features_in_ != model._n_columns:
             raise ValueError(
                 f"the readout reads {readout.n_features_in_} columns, and the states have"
-                f" {model.n_columns_}"
+                f" {model._n_columns}"
             )
         if TRAINING in arrays:
             state, last = (arrays[TRAINING].pop(name, None) for name in _CARRIED)
@@ -374,7 +374,7 @@ class LanguageModel(SequenceModel):
             self._take_parts()
         super()._check_fitted()
 
-    def states_of(
+    def _states_of(
         self,
         stream: TokenStream,
         *,
@@ -384,12 +384,12 @@ class LanguageModel(SequenceModel):
     ) -> StateBlocks:
         """The states and next tokens along a stream, as re-iterable blocks.
 
-        ``drive``: `drive`, if it is at hand.
+        ``drive``: `_drive`, if it is at hand.
         """
-        parts = self.reservoir_, stream, drive or self.drive()
+        parts = self.reservoir_, stream, drive or self._drive()
         return StateBlocks(*parts, self.n_streams, verbose, washout, self._n_last)
 
-    def drive(self) -> Drive | None:
+    def _drive(self) -> Drive | None:
         """What drives the reservoir for each token, where tokens have features."""
         if self.features_ is None:
             return None
@@ -399,12 +399,12 @@ class LanguageModel(SequenceModel):
 
     @property
     def _n_last(self) -> int:
-        return int(getattr(self.given_readout, "n_direct", 0))
+        return int(getattr(self._given_readout, "n_direct", 0))
 
     def _harvest(self, stream: TokenStream) -> StateBlocks:
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
-        return self.states_of(stream, verbose=self.verbose)
+        return self._states_of(stream, verbose=self.verbose)
 
     def _continued(self, stream: TokenStream) -> Iterator[tuple[Array, Array]]:
         """Blocks of (states, next tokens); without resets the state is carried over calls."""
@@ -426,7 +426,7 @@ class LanguageModel(SequenceModel):
                     before_last = states[ends[0], : self.reservoir_.n_units].copy()
                 yield states, following
             state = before_last
-        self._carried = (state, read_on(last, stream.tokens[-len(last) :]))
+        self._carried = (state, append_tokens(last, stream.tokens[-len(last) :]))
 
     def _log_probabilities(self, stream: TokenStream) -> Floats:
         self._check_fitted()
@@ -442,13 +442,13 @@ class LanguageModel(SequenceModel):
         self._check_fitted()
         n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
         if state is None:
-            state = np.zeros(self.n_columns_, dtype=dtype)
+            state = np.zeros(self._n_columns, dtype=dtype)
             state[n_units:] = NO_TOKEN
         if not len(ids):
             return np.asarray(state)
         inputs = ids if self.features_ is None else self.features_.transform(ids)
         after = self.reservoir_._states(inputs, state[:n_units])[-1]
-        last = read_on(state[n_units:].astype(np.int64), ids)
+        last = append_tokens(state[n_units:].astype(np.int64), ids)
         return np.concatenate([after, last.astype(dtype)])
 
     def _next_probabilities(self, states: Sequence[Array]) -> Floats:
