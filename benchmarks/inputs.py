@@ -277,7 +277,9 @@ def drawn(n_inputs: int, args: Any) -> Reservoir:
 
 def trained(model: LanguageModel, stream: TokenStream, held: Any, args: Any) -> LanguageModel:
     """The model, trained in passes as ``esnlm train`` does."""
-    run = Trainer(model, model.read(stream), held, TrainingPlan(seed=args.seed, score_every=0))
+    run = Trainer(
+        model, model._read_corpus(stream), held, TrainingPlan(seed=args.seed, score_every=0)
+    )
     fitted: LanguageModel = run.run()
     return fitted
 

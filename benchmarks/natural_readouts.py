@@ -137,7 +137,7 @@ def measured(
     features = SpectralWordFeatures(N_FEATURES, random_state=0)
     model = LanguageModel(reservoir, readout, features=features, n_tokens=n_tokens)
     plan = TrainingPlan(seed=0, held_out_tokens=JUDGED)
-    run = Unscored(model, model.read(corpus), dev, plan)
+    run = Unscored(model, model._read_corpus(corpus), dev, plan)
     trained = run.run().readout_
     minutes = (time.process_time() - start) / 60
     blocks = run._held_states()

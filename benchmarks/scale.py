@@ -119,12 +119,12 @@ def _pace(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         for job, times_of in (("survey", "start"), ("survey", who), ("moments", who)):
             readout, last = jobs[job]
             model = model_of(corpus, args.units, readout, features)
-            model.read(stream)
+            model._read_corpus(stream)
             trainer = make(_timed(kind, last), model)
             with contextlib.suppress(_MeasuredError):
                 trainer.run()
             times[job, times_of].append(trainer.measured)
-            n_rows.setdefault("survey", trainer.readout.sample_rows)
+            n_rows.setdefault("survey", trainer.readout._sample_rows)
             if kind is PartsTrainer:
                 digests[job].add(trainer.digest_of_sums)
 
@@ -222,7 +222,7 @@ def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         return -model.score(held), time.process_time() - begun, trainer.step
 
     def alone(model: LanguageModel) -> Trainer:
-        model.read(stream)
+        model._read_corpus(stream)
         return Trainer(model, stream, held, TrainingPlan())
 
     single, seconds, steps = train(alone)
@@ -256,7 +256,7 @@ def model_of(
     reservoir = Reservoir(n_units, topology="offsets", leak_rate=0.5, random_state=0)
     features = features or SpectralWordFeatures(128, random_state=0)
     model = LanguageModel(reservoir, readout, corpus.tokenizer, features, random_state=0)
-    model.use_tokenizer(corpus.tokenizer)
+    model._use_tokenizer(corpus.tokenizer)
     return model
 
 

@@ -133,7 +133,7 @@ def measure_network(args: argparse.Namespace) -> None:
         start = time.process_time()
         settings = NGRAMS | TRACES | {"seed": 0} | of_joint
         joint = joint_model(**settings)
-        Trainer(joint, joint.read([train])).run()
+        Trainer(joint, joint._read_corpus([train])).run()
         settings_of_network = {"seed": 0, "radius": TRACES["radius"], "state": True} | of_network
         network = network_model(joint, train, **settings_of_network)
         both = InterpolatedModel(network, joint, SHARE)
@@ -184,7 +184,7 @@ def measure_ngrams(args: argparse.Namespace) -> None:
         start = time.process_time()
         settings = NGRAMS | TRACES | {"seed": 0} | changes
         model = joint_model(**settings)
-        Trainer(model, model.read([train])).run()
+        Trainer(model, model._read_corpus([train])).run()
         loss = -model.score([test])
         minutes = (time.process_time() - start) / 60
         setting = f"{kind}: {name}, N = {settings['units']}, seed {settings['seed']}"

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
-from esnlm.readouts.base.last_tokens import NO_TOKEN, last_tokens, read_on
+from esnlm.readouts.base.last_tokens import NO_TOKEN, append_tokens, last_tokens
 from esnlm.readouts.two_level.direct_connections import PairCounts
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 
@@ -94,7 +94,7 @@ def test_last_tokens_are_those_read_one_by_one(tokens, n_last, data):
     for t, token in enumerate(tokens):
         if t in starts:
             last = np.full(n_last, NO_TOKEN)
-        last = read_on(last, np.array([token]))
+        last = append_tokens(last, np.array([token]))
         one_by_one.append(last)
     positions = data.draw(st.permutations(range(len(text))))
     found = last_tokens(text, np.array(positions), starts, n_last)

@@ -403,7 +403,7 @@ def begun(kind, corpus):
     X, y = corpus
     readout = ClassFactoredReadout(n_components=5, random_state=0, **FACTORS[kind])
     counts = np.bincount(y, minlength=N_WORDS)
-    return readout.begin(np.arange(N_WORDS), X.shape[1], n_rows=len(X), counts=counts)
+    return readout._begin(np.arange(N_WORDS), X.shape[1], n_rows=len(X), counts=counts)
 
 
 def learn(readouts, corpus, steps):
@@ -417,7 +417,7 @@ def learn(readouts, corpus, steps):
 
 
 def n_steps(readout):
-    return 4 + 16 * readout.training_passes
+    return 4 + 16 * readout._training_passes
 
 
 @pytest.mark.parametrize("stop", [1, 4, 7, 18])
@@ -428,7 +428,7 @@ def test_a_pass_goes_on_where_it_was_saved(kind, stop, corpus):
     arrays = {name: array.copy() for name, array in part.state_dict(training=True).items()}
     part = begun(kind, corpus)
     part.load_state_dict(arrays, training=True)
-    learn((whole, part), corpus, range(stop, 4 + 16 * min(whole.training_passes, 2)))
+    learn((whole, part), corpus, range(stop, 4 + 16 * min(whole._training_passes, 2)))
     for readout in (whole, part):
         readout._end_pass()
         readout._finish()
@@ -440,8 +440,8 @@ def test_a_pass_goes_on_where_it_was_saved(kind, stop, corpus):
 @pytest.mark.parametrize("kind", FACTORS)
 def test_passes_learn_a_corpus(kind, corpus):
     readout = begun(kind, corpus)
-    assert readout.sample_rows == 4000
-    assert readout.training_passes == (1 if kind == "ridge" else 8)
+    assert readout._sample_rows == 4000
+    assert readout._training_passes == (1 if kind == "ridge" else 8)
     learn((readout,), corpus, range(n_steps(readout)))
     readout._finish()
     X, y, logs = softmax_rows(2000, 8, N_WORDS, seed=1, sharpness=2.0)
@@ -457,8 +457,8 @@ def test_passes_learn_a_corpus(kind, corpus):
 
 
 def test_passes_of_separate_factors_are_one(corpus):
-    readout = ClassFactoredReadout(solver="separate").begin([0, 1], 3, n_rows=10)
-    assert (readout.training_passes, readout.sample_rows) == (1, 0)
+    readout = ClassFactoredReadout(solver="separate")._begin([0, 1], 3, n_rows=10)
+    assert (readout._training_passes, readout._sample_rows) == (1, 0)
 
 
 def test_held_out_loss_is_noted(corpus):

@@ -173,7 +173,7 @@ def test_they_drive_a_model_that_is_saved_and_resumed_to_the_same_bytes(sentence
     def trainer() -> Trainer:
         reservoir = Reservoir(N_UNITS, leak_rate=0.5, random_state=1)
         model = LanguageModel(reservoir, low_rank(), features=small(), n_tokens=12)
-        model.read(sentences)
+        model._read_corpus(sentences)
         return Trainer(model, sentences, None, TrainingPlan(chunk_tokens=4000))
 
     def saved(model: LanguageModel, name: str) -> dict[str, bytes]:

@@ -168,7 +168,7 @@ def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
     for n in ("1", "2"):
         monkeypatch.setenv("ESNLM_NUM_THREADS", n)
         readout = LowRankReadout(n_frequent=5, n_classes=8, random_state=0)
-        readout.begin(np.arange(40), 6, n_rows=3000)
+        readout._begin(np.arange(40), 6, n_rows=3000)
         readout._sample(X, words)
         readout._learn(X, words)
         readout._finish()
@@ -177,7 +177,7 @@ def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
 
 
 def begun(readout, X, y):
-    return clone(readout).begin(
+    return clone(readout)._begin(
         np.arange(N_WORDS), N_UNITS, n_rows=len(X), counts=np.bincount(y, minlength=N_WORDS)
     )
 
@@ -265,7 +265,7 @@ def test_rare_words_may_share_their_sums(monkeypatch, held):
     readout = begun(LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0), X, y)
     readout._sample(X, y)
     readout._end_sample()
-    for _ in range(readout.training_passes):
+    for _ in range(readout._training_passes):
         readout._learn(X, y)
     readout._finish()
     whole = LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0).fit(X, y)

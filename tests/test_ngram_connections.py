@@ -260,7 +260,7 @@ def test_interrupted_anywhere_it_ends_in_the_same_model(tokens, tmp_path):
 
     def trainer() -> Trainer:
         model = language_model(n_passes=2)
-        return Trainer(model, model.read([tokens]), plan=plan)
+        return Trainer(model, model._read_corpus([tokens]), plan=plan)
 
     whole = trainer().run()
     checkpoints = Checkpoints(tmp_path / "run")
@@ -280,7 +280,7 @@ def test_interrupted_anywhere_it_ends_in_the_same_model(tokens, tmp_path):
 def test_a_part_is_text_that_stands_together(tokens):
     model = language_model(6, n_passes=1)
     n = len(tokens) - 1
-    Trainer(model, model.read([tokens]), plan=TrainingPlan(chunk_tokens=1024)).run()
+    Trainer(model, model._read_corpus([tokens]), plan=TrainingPlan(chunk_tokens=1024)).run()
     at = np.arange(n)
     last, codes = last_tokens(tokens, at, None, 6), tokens[1:]
     _, place, times = np.unique(
@@ -298,7 +298,7 @@ def test_the_pilot_sample_is_spread_over_all_rows():
     n, rng = 200_000, np.random.default_rng(0)
     X = np.column_stack([np.arange(n) / n, rng.integers(0, V, n)])
     codes = rng.integers(0, V, n)
-    readout = TokenGatedReadout(n_direct=1).begin(np.arange(V), 2, n_rows=n)
+    readout = TokenGatedReadout(n_direct=1)._begin(np.arange(V), 2, n_rows=n)
     for rows in np.array_split(np.arange(n), 7):
         readout._sample(X[rows], codes[rows])
     pilot = readout._pilot

@@ -53,7 +53,7 @@ def test_baselines_are_those_of_counts_and_of_the_ngram_model() -> None:
 
 def test_held_out_text_chooses_the_penalty_that_is_best_on_it() -> None:
     model = overfitting()
-    stream = model.read(TEXT)
+    stream = model._read_corpus(TEXT)
     held_out = model.tokenize(HELD_OUT)
     losses = chosen_penalty(model, stream, held_out)
     best = next(iter(losses))
@@ -61,7 +61,7 @@ def test_held_out_text_chooses_the_penalty_that_is_best_on_it() -> None:
     assert losses[best] == min(losses.values())
     assert model.readout.alpha == 0.01
     whole = Trainer(overfitting(), stream, held_out, TrainingPlan(score_every=0))
-    whole.model.read(TEXT)
+    whole.model._read_corpus(TEXT)
     whole.run()
     assert losses[0.01] == whole.last_score  # a short text is read whole in every trial
     weak = -model.fit(TEXT).score(HELD_OUT)
@@ -72,7 +72,7 @@ def test_held_out_text_chooses_the_penalty_that_is_best_on_it() -> None:
 def test_less_of_a_penalty_is_tried_where_more_is_worse() -> None:
     model = overfitting()
     model.readout.set_params(alpha=1e6)
-    losses = chosen_penalty(model, model.read(TEXT), model.tokenize(HELD_OUT))
+    losses = chosen_penalty(model, model._read_corpus(TEXT), model.tokenize(HELD_OUT))
     assert {1e5, 1e6, 1e7} <= set(losses)
     assert losses[1e7] >= losses[1e6] > losses[1e5]
     assert next(iter(losses)) < 1e6
@@ -105,7 +105,7 @@ def test_a_text_that_trials_read_in_part_keeps_the_readouts_penalty(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     kind = {"lowrank": LowRankReadout, "softmax": SoftmaxReadout}[readout]
-    n_tokens = len(overfitting().read(TEXT).tokens)
+    n_tokens = len(overfitting()._read_corpus(TEXT).tokens)
     for longest, is_tried in ((n_tokens, True), (n_tokens - 1, False)):
         monkeypatch.setattr("esnlm.commands.train._TRIED_TOKENS", {kind.__name__: longest})
         assert train(tmp_path, "--readout", readout, "--overwrite") == 0

@@ -119,8 +119,8 @@ def test_held_out_rows_beyond_what_a_choice_may_cost_are_not_read(
         yield X[500:800], y[500:800]
         raise AssertionError("512 rows are enough")
 
-    streamed = RidgeReadout().begin(np.arange(5), 12, n_rows=200)
-    exhaust(streamed.train(Chunks(), held_out()))
+    streamed = RidgeReadout()._begin(np.arange(5), 12, n_rows=200)
+    exhaust(streamed._train(Chunks(), held_out()))
     few = RidgeReadout().fit_blocks(
         ArrayBlocks(X[:200], y[:200]), np.arange(5), ArrayBlocks(X[200:712], y[200:712])
     )

@@ -92,7 +92,7 @@ def model_of(
         features = SpectralWordFeatures(6, random_state=0)
     reservoir = Reservoir(30, leak_rate=0.5, dtype=dtype, random_state=1)
     model = LanguageModel(reservoir, READOUTS[readout], corpus.tokenizer, features)
-    model.use_tokenizer(corpus.tokenizer)
+    model._use_tokenizer(corpus.tokenizer)
     return model
 
 
@@ -171,7 +171,7 @@ def test_empty_moments_travel_light_and_halves_add_up() -> None:
     X, codes = rng.standard_normal((50, 4)), rng.integers(0, 6, 50)
     halves = [Moments(4, 9, 20).add(X[i::2], codes[i::2]) for i in (0, 1)]
     copies = pickle.loads(pickle.dumps(halves))
-    both = Moments(4, 9, 20).take(copies[0].to_sums() + copies[1].to_sums())
+    both = Moments(4, 9, 20).replace(copies[0].to_sums() + copies[1].to_sums())
     assert np.allclose(both.sums, Moments(4, 9).add(X, codes).sums)
     assert both.n_gram == sum(half.n_gram for half in halves)
     means = sum(half._gram_sum if half._gram_sum is not None else half.sums.sum(0)
@@ -216,7 +216,7 @@ def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> N
     # In float32 the rounding of one iteration grows in those after it, past 1e-3 on some machines.
     model = model_of(corpus, f"{kind} experts", dtype=np.float64)
     PartsTrainer(model, corpus, stream, PLAN, n_parts=5).run()
-    states = model.states_of(stream)
+    states = model._states_of(stream)
     blocks = [(X.copy(), y.copy()) for X, y in states]
     alone = clone(READOUTS[f"{kind} experts"])
     alone.fit_blocks(blocks, np.arange(model.n_tokens_), blocks)
@@ -554,7 +554,7 @@ def test_what_takes_one_step_after_the_other_is_refused(shards: Path) -> None:
         TokenGatedReadout(),
     ):
         model = LanguageModel(Reservoir(20), readout, corpus.tokenizer)
-        model.use_tokenizer(corpus.tokenizer)
+        model._use_tokenizer(corpus.tokenizer)
         with pytest.raises(ValueError, match=r"Readout is not trained in parts with these param"):
             PartsTrainer(model, corpus, None, PLAN, n_parts=5)
 

@@ -125,7 +125,7 @@ def test_each_pass_has_a_shuffle_of_its_own(monkeypatch: pytest.MonkeyPatch):
     for _ in range(2):
         readout = SoftmaxReadout(solver="incremental", n_passes=2)
         model = LanguageModel(Reservoir(4, random_state=0), readout, n_tokens=60)
-        model.read(stream)
+        model._read_corpus(stream)
         Trainer(model, stream, plan=TrainingPlan(chunk_tokens=20)).run()
     first, second = orders[: len(orders) // 2], orders[len(orders) // 2 :]
     assert first == second

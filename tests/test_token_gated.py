@@ -138,7 +138,7 @@ def test_interrupted_anywhere_it_ends_in_the_same_model(tokens, tmp_path):
 
     def trainer() -> Trainer:
         model = language_model(n_passes=2)
-        return Trainer(model, model.read([tokens]), plan=plan)
+        return Trainer(model, model._read_corpus([tokens]), plan=plan)
 
     whole = trainer().run()
     checkpoints = Checkpoints(tmp_path / "run")

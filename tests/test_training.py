@@ -76,7 +76,7 @@ def trainer(readout: str = "ridge", corpus: TokenStream | None = None, **options
         reset=reset,
         n_tokens=V,
     )
-    model.read(corpus)
+    model._read_corpus(corpus)
     held_out = options.pop("held_out", stream(60, seed=9, reset=corpus.starts is not None))
     return Trainer(model, corpus, held_out, options.pop("plan", PLAN))
 
@@ -181,7 +181,7 @@ def test_held_out_text_is_scored_ten_times_a_pass_where_that_solves_nothing(read
     run.run(log=TrainingLog(tmp_path / "log.csv"))
     rows = rows_of(tmp_path / "log.csv")[1:]
     cheap = readout != "mixture" and "ridge" not in readout
-    assert len(rows) == (10 if cheap else 1) * run.readout.training_passes
+    assert len(rows) == (10 if cheap else 1) * run.readout._training_passes
     assert run._bar.postfix == f"held-out {float(rows[-1][3]):.4f} nats"
 
 
@@ -446,7 +446,7 @@ from esnlm.models.training import Trainer, TrainingPlan
 tokens = np.load(sys.argv[1], mmap_mode="r")
 stream = TokenStream(tokens, np.arange(0, len(tokens), 20), np.array([0, len(tokens)]))
 model = LanguageModel(Reservoir(16, random_state=0), RidgeReadout(), n_tokens=50)
-model.read(stream)
+model._read_corpus(stream)
 Trainer(model, stream, plan=TrainingPlan(chunk_tokens=1 << 14)).run()
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """

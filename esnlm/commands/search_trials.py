@@ -49,7 +49,7 @@ class TrialModels:
         reset = self.reset_of(chosen)
         corpora = self.corpora(reset)
         model = make_model(chosen, corpora.n_tokens, corpora.tokenizer, reset)
-        model.read(corpora.train)
+        model._read_corpus(corpora.train)
         choose_penalty(model, corpora.train, corpora.held_out, chosen)
         plan = make_plan(chosen) if trains_in_passes(self.text, chosen) else None
         return model, corpora, loss_after_fit(model, corpora, plan, report)

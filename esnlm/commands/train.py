@@ -137,7 +137,7 @@ def _fit_alone(
         _say_recipe(options, tokenizer)
         model = make_model(options, len(tokenizer), tokenizer, corpus.reset)
         model.verbose = True
-        stream = model.read(corpus.read(text, tokenizer))
+        stream = model._read_corpus(corpus.read(text, tokenizer))
         named = options.held_out
         held = model.tokenize(corpus.read(named, tokenizer)) if named else None
     if running is not None:
@@ -188,7 +188,7 @@ def _fit_in_parts(
         parted = open_corpus(text, options.shared)
         _say_recipe(options, parted.tokenizer)
         model = make_model(options, len(parted.tokenizer), parted.tokenizer, corpus.reset)
-        model.use_tokenizer(parted.tokenizer)
+        model._use_tokenizer(parted.tokenizer)
         named = options.held_out
         held = model.tokenize(corpus.read(named, parted.tokenizer)) if named else None
 

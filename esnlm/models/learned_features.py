@@ -156,7 +156,7 @@ class _Round:
         counts = target_counts(stream, n_tokens)
         readout = LowRankReadout(_COMPONENTS, n_direct=_N_LAST, random_state=seed)
         n_columns, n_rows = reservoir.n_units + _N_LAST, int(counts.sum())
-        readout.begin(np.arange(n_tokens), n_columns, n_rows=n_rows, counts=counts)
+        readout._begin(np.arange(n_tokens), n_columns, n_rows=n_rows, counts=counts)
         self.learner: TwoLevelLearner = readout._trained
 
     def run(self, rate: float, over: TileMap) -> None:

@@ -81,12 +81,12 @@ class PartsTrainer(Trainer):
                 f"{type(features).__name__} are learned from one token after the other, not in"
                 " parts: take SpectralWordFeatures, or train without parts"
             )
-        readout = clone(model.given_readout)
-        n_columns = model.given_reservoir.n_units + getattr(readout, "n_direct", 0)
-        readout.begin(np.arange(model.n_tokens_), n_columns, n_rows=self.n_rows)
-        if readout.added_up(1) is not None:
+        readout = clone(model._given_readout)
+        n_columns = model._given_reservoir.n_units + getattr(readout, "n_direct", 0)
+        readout._begin(np.arange(model.n_tokens_), n_columns, n_rows=self.n_rows)
+        if readout._pass_moments(1) is not None:
             return PARTS
-        if not readout.share_steps(1):
+        if not readout._enable_averaging(1):
             raise ValueError(
                 f"{type(readout).__name__} is not trained in parts with these parameters: leave"
                 " out parts and workers, or take another readout"
@@ -101,10 +101,10 @@ class PartsTrainer(Trainer):
         self._say("counting tokens")
         given = (model.n_tokens_, None if fitted else features)
         found = self._reduce("counts", _counted, given, self.parts, lambda part: None)
-        model.draw_reservoir(found.plain["counts"])
+        model._draw_reservoir(found.plain["counts"])
         if not fitted:
             self._say("spectral features")
-            model.use_features(clone(features).fit_counts(_table(found, model.n_tokens_)))
+            model._use_features(clone(features).fit_counts(_table(found, model.n_tokens_)))
 
     def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
         """The sums of pass ``number``, or of a sample of ``n_rows`` rows; the changes of rounds.
@@ -122,12 +122,12 @@ class PartsTrainer(Trainer):
         at_once = 1 if number else max(1, int(_SAMPLED_AT_ONCE * self.plan.chunk_tokens / a_part))
         starts = range(0, len(self.parts), at_once)
         items = [tuple(self.parts[i : i + at_once]) for i in starts]
-        if readout.added_up(number) is None:
-            readout.share_steps(len(self.parts))
+        if readout._pass_moments(number) is None:
+            readout._enable_averaging(len(self.parts))
             longest = max(part.end - part.begin for part in self.parts)
             name, self._n_chunks = f"pass {number}", -(-longest // self.plan.chunk_tokens)
         states = _States.of(self.model)
-        self._say(f"pass {number} of {readout.training_passes}" if number else "reading a sample")
+        self._say(f"pass {number} of {readout._training_passes}" if number else "reading a sample")
         for chunk in range(self._chunk, self._n_chunks):
             task = _Task(
                 states, readout, number, chunk, self._n_chunks, share, self.plan,
@@ -169,7 +169,7 @@ class _States:
 
     @classmethod
     def of(cls, model: LanguageModel) -> "_States":
-        n_last = model.n_columns_ - model.reservoir_.n_units
+        n_last = model._n_columns - model.reservoir_.n_units
         reservoir, features = copy(model.reservoir_), model.features_
         reservoir.forget_drive()
         embedding = None
@@ -179,7 +179,7 @@ class _States:
 
     @cached_property
     def drive(self) -> Drive | None:
-        """That of `LanguageModel.drive`, made by who harvests: it is larger than the features."""
+        """That of `LanguageModel._drive`, made by who harvests: it is larger than the features."""
         if self.embedding is None:
             return None
         made: Drive = self.reservoir.drive_of(self.embedding)
@@ -210,7 +210,7 @@ class _Task:
         """What is read of a part: all of it in its order, else sentences from all over it."""
         n_tokens, at_once = len(stream.tokens), self.plan.chunk_tokens
         rng = np.random.default_rng([self.plan.seed, self.number, part])
-        if self.readout.added_up(self.number) is None:
+        if self.readout._pass_moments(self.number) is None:
             order = ChunkOrder(stream, -(-n_tokens // self.n_chunks), rng)
             last = len(order) if self.chunk + 1 == self.n_chunks else self.chunk + 1
             chosen = range(self.chunk, min(last, len(order)))
@@ -253,7 +253,7 @@ def _table(sums: Sums, n_tokens: int) -> scipy.sparse.csr_matrix:
 def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
     """What parts add to the sums of a pass, or change in a round; the task is left as it is."""
     readout = deepcopy(task.readout)
-    moments, before = readout.added_up(task.number), None
+    moments, before = readout._pass_moments(task.number), None
     if moments is None:
         before = {name: a.copy() for name, a in readout.state_dict(training=True).items()}
     chunks: Iterable[tuple[TokenStream, int]] = chain.from_iterable(
@@ -262,16 +262,16 @@ def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
     if moments is not None:
         chunks = list(chunks)
         distinct = np.unique(np.concatenate([np.unique(chunk.tokens) for chunk, _ in chunks]))
-        moments.limit_to(sum(part.n_rows for part in parts) / task.n_rows, len(distinct))
+        moments.restrict_to_part(sum(part.n_rows for part in parts) / task.n_rows, len(distinct))
     # One thread: sums in one order, whatever the machine.
     with one_blas_thread():
         n_rows = 0
         for chunk, washout in chunks:
-            readout.read_chunk(task.number, task.states.blocks(chunk, washout))
+            readout._read_chunk(task.number, task.states.blocks(chunk, washout))
             n_rows += chunk.n_predicted
         if moments is None:
-            readout.end_part()
-        sums = readout.sums(task.number, before)
+            readout._end_part()
+        sums = readout._pass_sums(task.number, before)
     return Sums({**sums.plain, "rows": np.array(n_rows)}, sums.keyed)
 
 

@@ -21,12 +21,12 @@ _LARGEST = 1e9
 
 def settle_penalty(model: Any, stream: TokenStream, held_out: TokenStream | None) -> None:
     """Set the penalty of a `LanguageModel` by held-out text, for readouts and texts that gain."""
-    most = _MOST_TOKENS.get(type(model.given_readout).__name__, -1)
+    most = _MOST_TOKENS.get(type(model._given_readout).__name__, -1)
     if held_out is None or len(stream.tokens) > most:
         return
     losses = chosen_penalty(model, stream, held_out)
     best = next(iter(losses))
-    model.given_readout.set_params(alpha=best)
+    model._given_readout.set_params(alpha=best)
     others = "; ".join(f"{alpha:g}: {math.exp(loss):.4g}" for alpha, loss in losses.items())
     if model.verbose:
         say(f"chose alpha={best:g} (held-out perplexity by alpha: {others})")
@@ -40,7 +40,7 @@ def chosen_penalty(model: Any, stream: TokenStream, held_out: TokenStream) -> di
     little, as long as that lowers the loss.
     """
     sample, judge = evenly_spaced(stream, TRIAL_TOKENS), evenly_spaced(held_out, HELD_OUT_TOKENS)
-    readout, losses = model.given_readout, dict[float, float]()
+    readout, losses = model._given_readout, dict[float, float]()
 
     def is_better(alpha: float) -> bool:
         trial = copy(model)

@@ -25,7 +25,7 @@ from esnlm.models.recipes import (
 from esnlm.models.saving import Contents, class_of, counted, counts_in, describe, parameters
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.classifier import ClassifierReadout, is_foreign
-from esnlm.readouts.base.last_tokens import NO_TOKEN, read_on
+from esnlm.readouts.base.last_tokens import NO_TOKEN, append_tokens
 from esnlm.readouts.registry import BY_OPTION
 from esnlm.reservoir.input_drive import Drive
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
@@ -147,7 +147,7 @@ class LanguageModel(SequenceModel):
         documents kept out of training, on which the readout chooses penalties and stops.
         """
         check_no_labels(y)
-        stream = self.read(docs)
+        stream = self._read_corpus(docs)
         held = None
         if held_out is not None:
             held = self._tokens(held_out, self.n_tokens_, "held_out")
@@ -157,10 +157,10 @@ class LanguageModel(SequenceModel):
 
     def _fit_tokens(self, stream: TokenStream, held_out: TokenStream | None = None) -> Self:
         """Fit features and readout to tokens, once the vocabulary is known."""
-        self.draw(stream)
+        self._draw_parts(stream)
         held = None if held_out is None else self._harvest(held_out)
         blocks, classes = self._harvest(self._ordered(stream)), np.arange(self.n_tokens_)
-        readout = clone(self.given_readout)
+        readout = clone(self._given_readout)
         with phase(f"fitting the {type(readout).__name__}", self.verbose):
             self.readout_ = readout.fit_blocks(blocks, classes, held_out=held)
         return self
@@ -182,9 +182,9 @@ class LanguageModel(SequenceModel):
                     counts[stream.tokens[0]] += 1  # predicted by the last token read
                 self.token_counts_ = counts
         else:
-            stream = self.read(docs)
-            self.draw(stream)
-            self.readout_ = clone(self.given_readout)
+            stream = self._read_corpus(docs)
+            self._draw_parts(stream)
+            self.readout_ = clone(self._given_readout)
         classes = np.arange(self.n_tokens_)
         for states, following in self._continued(self._ordered(stream)):
             self.readout_.partial_fit(states, following, classes=classes)
@@ -195,15 +195,15 @@ class LanguageModel(SequenceModel):
             return stream
         return stream.shuffled(np.random.default_rng(self.random_state))
 
-    def read(self, docs: Any) -> TokenStream:
+    def _read_corpus(self, docs: Any) -> TokenStream:
         """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
         self._check_parts()
         stream = self._learn_vocabulary(docs)
         self._choose_parts()
         return stream
 
-    def use_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Take a vocabulary as it is, in place of `read`, where the text is tokens elsewhere."""
+    def _use_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Set a vocabulary, instead of `_read_corpus`, where the tokens are elsewhere."""
         self._check_parts()
         self.tokenizer_, self.n_tokens_ = tokenizer, len(tokenizer)
         self._choose_parts()
@@ -274,12 +274,12 @@ class LanguageModel(SequenceModel):
         check_parameters(self)
 
     @property
-    def given_reservoir(self) -> Any:
+    def _given_reservoir(self) -> Any:
         """The reservoir of the constructor, or that of the recipe."""
         return self._open_parts["reservoir"] if self.reservoir is None else self.reservoir
 
     @property
-    def given_readout(self) -> Any:
+    def _given_readout(self) -> Any:
         """The readout of the constructor, or that of the recipe; classifiers in a readout."""
         if self.readout is None or isinstance(self.readout, str):
             return self._open_parts["readout"]
@@ -292,9 +292,9 @@ class LanguageModel(SequenceModel):
             return self._open_parts["features"]
         return self.features
 
-    def draw(self, stream: TokenStream) -> None:
-        """Draw the reservoir and fit the features: all that comes between `read` and a readout."""
-        self.draw_reservoir(target_counts(stream, self.n_tokens_))
+    def _draw_parts(self, stream: TokenStream) -> None:
+        """Draw the reservoir and fit the features, after `_read_corpus`."""
+        self._draw_reservoir(target_counts(stream, self.n_tokens_))
         features = self.given_features
         if features is not None and not hasattr(features, "embedding_"):
             fitted = clone(features).fit(
@@ -303,15 +303,15 @@ class LanguageModel(SequenceModel):
                 n_tokens=self.n_tokens_,
                 starts=stream.starts,
             )
-            self.use_features(fitted)
+            self._use_features(fitted)
 
-    def draw_reservoir(self, counts: Ints64) -> None:
-        """`draw` from the counts (n_tokens,) of predicted tokens alone, without features to fit."""
+    def _draw_reservoir(self, counts: Ints64) -> None:
+        """Draw the reservoir, of a vocabulary with these counts (n_tokens,) of predicted tokens."""
         self._carried: tuple[Any, Ints64] | None = None
         self.token_counts_ = counts
         given = self.given_features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
-        reservoir = self.given_reservoir
+        reservoir = self._given_reservoir
         drawn = hasattr(reservoir, "W_")
         n_units, n_tokens = int(reservoir.n_units), self.n_tokens_
         # Every readout has two Gram matrices and the sums of states by token.
@@ -325,9 +325,9 @@ class LanguageModel(SequenceModel):
                 f"the reservoir has {self.reservoir_.n_inputs_} inputs, expected {n_inputs}: draw"
                 f" its weights with fit(n_inputs={n_inputs}), or give one without weights"
             )
-        self.use_features(given)
+        self._use_features(given)
 
-    def use_features(self, features: Any) -> None:
+    def _use_features(self, features: Any) -> None:
         """Let the reservoir be driven by fitted features, or by tokens where there are None."""
         self.features_ = features
         if hasattr(features, "embedding_") and len(features.embedding_) != self.n_tokens_:
@@ -337,7 +337,7 @@ class LanguageModel(SequenceModel):
             )
 
     @property
-    def n_columns_(self) -> int:
+    def _n_columns(self) -> int:
         """Columns that the readout reads: units, and last tokens with direct connections."""
         return int(self.reservoir_.n_units) + self._n_last
 
@@ -396,10 +396,10 @@ class LanguageModel(SequenceModel):
                 f"the readout must have the {config['n_tokens']} tokens as its classes, got"
                 f" {model.n_tokens_}"
             )
-        if readout.n_features_in_ != model.n_columns_:
+        if readout.n_features_in_ != model._n_columns:
             raise ValueError(
                 f"the readout reads {readout.n_features_in_} columns, and the states have"
-                f" {model.n_columns_}"
+                f" {model._n_columns}"
             )
         if TRAINING in arrays:
             state, last = (arrays[TRAINING].pop(name, None) for name in _CARRIED)
@@ -459,7 +459,7 @@ class LanguageModel(SequenceModel):
             self._take_parts()
         super()._check_fitted()
 
-    def states_of(
+    def _states_of(
         self,
         stream: TokenStream,
         *,
@@ -469,12 +469,12 @@ class LanguageModel(SequenceModel):
     ) -> StateBlocks:
         """The states and next tokens along a stream, as re-iterable blocks.
 
-        ``drive``: `drive`, if it is at hand.
+        ``drive``: `_drive`, if it is at hand.
         """
-        parts = self.reservoir_, stream, drive or self.drive()
+        parts = self.reservoir_, stream, drive or self._drive()
         return StateBlocks(*parts, self.n_streams, verbose, washout, self._n_last)
 
-    def drive(self) -> Drive | None:
+    def _drive(self) -> Drive | None:
         """What drives the reservoir for each token, where tokens have features."""
         if self.features_ is None:
             return None
@@ -484,12 +484,12 @@ class LanguageModel(SequenceModel):
 
     @property
     def _n_last(self) -> int:
-        return int(getattr(self.given_readout, "n_direct", 0))
+        return int(getattr(self._given_readout, "n_direct", 0))
 
     def _harvest(self, stream: TokenStream) -> StateBlocks:
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
-        return self.states_of(stream, verbose=self.verbose)
+        return self._states_of(stream, verbose=self.verbose)
 
     def _continued(self, stream: TokenStream) -> Iterator[tuple[Array, Array]]:
         """Blocks of (states, next tokens); without resets the state is carried over calls."""
@@ -511,7 +511,7 @@ class LanguageModel(SequenceModel):
                     before_last = states[ends[0], : self.reservoir_.n_units].copy()
                 yield states, following
             state = before_last
-        self._carried = (state, read_on(last, stream.tokens[-len(last) :]))
+        self._carried = (state, append_tokens(last, stream.tokens[-len(last) :]))
 
     def _log_probabilities(self, stream: TokenStream) -> Floats:
         self._check_fitted()
@@ -527,13 +527,13 @@ class LanguageModel(SequenceModel):
         self._check_fitted()
         n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
         if state is None:
-            state = np.zeros(self.n_columns_, dtype=dtype)
+            state = np.zeros(self._n_columns, dtype=dtype)
             state[n_units:] = NO_TOKEN
         if not len(ids):
             return np.asarray(state)
         inputs = ids if self.features_ is None else self.features_.transform(ids)
         after = self.reservoir_._states(inputs, state[:n_units])[-1]
-        last = read_on(state[n_units:].astype(np.int64), ids)
+        last = append_tokens(state[n_units:].astype(np.int64), ids)
         return np.concatenate([after, last.astype(dtype)])
 
     def _next_probabilities(self, states: Sequence[Array]) -> Floats:

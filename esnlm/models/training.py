@@ -54,7 +54,7 @@ class Trainer(ResumableRun):
     depends on the model, the stream, the held-out stream and the plan alone: neither on
     checkpoints nor on how often a run was interrupted and resumed.
 
-    ``model`` is fitted in place, once it has read the corpus (`LanguageModel.read`). ``stream`` may
+    ``model`` is fitted in place, once `LanguageModel._read_corpus` was called. ``stream`` may
     be a memory map: only chunks are gathered. ``held_out`` is scored along the way; readouts choose
     penalties and passes by it.
     """
@@ -97,25 +97,25 @@ class Trainer(ResumableRun):
         if features:
             model.features = clone(model.given_features).load_state_dict(features)
         self._draw()
-        self.readout = model.readout_ = clone(model.given_readout)
+        self.readout = model.readout_ = clone(model._given_readout)
         classes = np.arange(model.n_tokens_)
-        self.readout.begin(
-            classes, model.n_columns_, n_rows=self.n_rows, counts=model.token_counts_
+        self.readout._begin(
+            classes, model._n_columns, n_rows=self.n_rows, counts=model.token_counts_
         )
         self.first = self._chunk = 0
         if found is not None:
             self.readout.load_state_dict(under_prefix("readout", found.arrays), training=True)
             self.first, self._chunk = found.facts["phase"], found.facts["chunk"]
         self._number = self.first
-        return self.n_rows * self.readout.training_passes
+        return self.n_rows * self.readout._training_passes
 
     def _draw(self) -> None:
-        self.model.draw(self.stream)
+        self.model._draw_parts(self.stream)
 
     def _steps(self) -> Iterator[None]:
         tokens = self.tokens
         self._say("reading a sample")
-        for number, ended in self.readout.train(self, self._held_states()):
+        for number, ended in self.readout._train(self, self._held_states()):
             if ended:
                 self._score(number)
                 continue
@@ -125,13 +125,13 @@ class Trainer(ResumableRun):
                 self._score(number)
             tokens = self.tokens
             yield
-        self._score(self.readout.training_passes)
+        self._score(self.readout._training_passes)
 
     def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
         """Chunks of states of pass ``number``, after those that were read before a checkpoint."""
         rng = np.random.default_rng([self.plan.seed, number])
         warmup = warmup_of(self.model.reservoir_)
-        in_order = n_rows is not None and n_rows >= self.n_rows and self.readout.samples_in_order
+        in_order = n_rows is not None and n_rows >= self.n_rows and self.readout._samples_in_order
         order = ChunkOrder(self.stream, self.plan.chunk_tokens, None if in_order else rng, warmup)
         self._n_chunks = len(order)
         if n_rows is not None:
@@ -139,7 +139,7 @@ class Trainer(ResumableRun):
             self._n_chunks = min(len(order), wanted)
         if number != self._number:
             self._number, self._chunk = number, 0
-        n_passes = self.readout.training_passes
+        n_passes = self.readout._training_passes
         self._say(f"pass {number} of {n_passes}" if number else "reading a sample")
         for chunk in range(self._chunk, self._n_chunks):
             yield self._blocks(order.chunk(chunk), number)
@@ -147,7 +147,7 @@ class Trainer(ResumableRun):
 
     def _blocks(self, pieces: list[tuple[TokenStream, int]], number: int) -> Iterator[Block]:
         for stream, washout in pieces:
-            blocks = self.model.states_of(stream, drive=self._drive, washout=washout)
+            blocks = self.model._states_of(stream, drive=self._drive, washout=washout)
             for states, following in blocks:
                 yield states, following
                 if number:
@@ -157,16 +157,16 @@ class Trainer(ResumableRun):
     def _held_states(self) -> StateBlocks | None:
         if self.held_out is None:
             return None
-        return self.model.states_of(self.held_out, drive=self._drive)
+        return self.model._states_of(self.held_out, drive=self._drive)
 
     @cached_property
     def _drive(self) -> Drive | None:
-        return self.model.drive()
+        return self.model._drive()
 
     def _score_is_due(self, before: int) -> bool:
         every = self.plan.score_every
         if every is None:
-            every = -(-self.n_rows // _SCORES_A_PASS) if self.readout.scores_are_cheap else 0
+            every = -(-self.n_rows // _SCORES_A_PASS) if self.readout._scores_are_cheap else 0
         return every > 0 and self.tokens // every > before // every
 
     def _score(self, number: int) -> None:
@@ -203,8 +203,8 @@ class Trainer(ResumableRun):
         model, tokenizer = self.model, self.model.tokenizer_
         settings = {
             "esnlm": __version__,
-            "reservoir": describe(model.given_reservoir),
-            "readout": describe(model.given_readout),
+            "reservoir": describe(model._given_reservoir),
+            "readout": describe(model._given_readout),
             "features": describe(model.given_features),
             "reset": model.reset_,
             "tokenizer": tokenizer and hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),

@@ -110,7 +110,7 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
     parts = {name: rebuild(setting[name]) for name in ("reservoir", "readout", "features")}
     plan = TrainingPlan(**setting["plan"])
     model = LanguageModel(**parts, tokenizer=train.tokenizer, random_state=plan.seed)
-    stream = model.read(train.stream())
+    stream = model._read_corpus(train.stream())
     trainer = Trainer(model, stream, model.tokenize(held_out.stream()), plan)
     checkpoints = Checkpoints(folder / "checkpoints")
     try:

@@ -137,7 +137,7 @@ def loss_after_fit(
 def _loss_after_passes(
     model: LanguageModel, corpora: Corpora, plan: TrainingPlan, report: Report | None
 ) -> float:
-    model.read(corpora.train)
+    model._read_corpus(corpora.train)
     plan = replace(plan, held_out_tokens=len(corpora.held_out.tokens))
     run = _ReportedTrainer(model, corpora.train, corpora.held_out, plan)
     run.report = report

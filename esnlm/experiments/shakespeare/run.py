@@ -111,7 +111,7 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
     model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     start = time.perf_counter()
-    trainer = Trainer(model, model.read([texts["train"]]))
+    trainer = Trainer(model, model._read_corpus([texts["train"]]))
     with lifeline.gently() as stop, suppress(StoppedError):
         trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
     found = {"fit_seconds": max(time.perf_counter() - start, trainer.seconds)}

@@ -37,7 +37,7 @@ class Passes(Protocol):
 
 
 class Progress(NamedTuple):
-    """The place in `StreamingReadout.train`: after a chunk of pass ``number``, or after its end."""
+    """Place in `StreamingReadout._train`: after a chunk of pass ``number``, or after its end."""
 
     number: int
     ended: bool = False

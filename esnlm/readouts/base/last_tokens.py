@@ -34,10 +34,10 @@ def last_tokens(
     return out
 
 
-def read_on(last: Ints64, ids: Array) -> Ints64:
+def append_tokens(last: Ints64, ids: Array) -> Ints64:
     """The last tokens (n_last,), the newest first, after more tokens ids (n,).
 
-    >>> read_on(np.array([3, -1]), np.array([4]))
+    >>> append_tokens(np.array([3, -1]), np.array([4]))
     array([4, 3])
     """
     return np.concatenate([np.asarray(ids, dtype=np.int64)[::-1], last])[: len(last)]

@@ -136,7 +136,7 @@ class Moments(Stateful):
         made._gram, made._gram_sum = self.gram(), self._gram_sum
         return made
 
-    def limit_to(self, share: float, most: int) -> None:
+    def restrict_to_part(self, share: float, most: int) -> None:
         """Read a share of the rows alone, and let as large a one of ``gram_rows`` in the Gram.
 
         Only `to_sums` can be asked for afterwards: sums are kept of classes that occur, at most
@@ -152,7 +152,7 @@ class Moments(Stateful):
 
         >>> X, codes = np.arange(8.0).reshape(4, 2), np.array([0, 2, 2, 1])
         >>> parts = [Moments(2, 3).add(X[i:j], codes[i:j]) for i, j in ((0, 3), (3, 4))]
-        >>> both = Moments(2, 3).take(parts[0].to_sums() + parts[1].to_sums())
+        >>> both = Moments(2, 3).replace(parts[0].to_sums() + parts[1].to_sums())
         >>> both.n, both.counts.tolist(), bool(np.array_equal(both.gram(), X.T @ X))
         (4, [1, 1, 2], True)
         """
@@ -165,8 +165,8 @@ class Moments(Stateful):
         rows = Keyed(classes, (self.counts[classes], sums))
         return Sums({name: np.asarray(value) for name, value in plain.items()}, {"classes": rows})
 
-    def take(self, sums: Sums) -> Self:
-        """Be the moments of the rows of ``sums`` alone."""
+    def replace(self, sums: Sums) -> Self:
+        """Replace all statistics by those of ``sums``."""
         rows, plain = sums.keyed["classes"], sums.plain
         self.n, self.n_gram = int(plain["n"]), int(plain["n_gram"])
         self._make_zeros()

@@ -73,13 +73,13 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
 
     A subclass computes `_probabilities` or `_log_probabilities` and the abstract methods. Codes
     are columns of ``classes_``. For passes there are `_plan`, `_sample`, `_end_sample`, `_learn`,
-    `_end_pass` and `_finish`, called by `train` in this order; a solver that needs all rows at
+    `_end_pass` and `_finish`, called by `_train` in this order; a solver that needs all rows at
     once overrides `_solve`. ``_parameters`` names the trained arrays, ``_state`` what else
     predictions need, ``_learned`` (by saved names) what further learning continues from.
     """
 
     #: Whether a score along the way costs little beside its rows.
-    scores_are_cheap: ClassVar[bool] = True
+    _scores_are_cheap: ClassVar[bool] = True
     #: Whether ``fit_blocks`` needs one pass only.
     _reads_once: ClassVar[bool] = False
 
@@ -96,24 +96,24 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     _sizes: ClassVar[Mapping[str, str]] = {}
 
     @property
-    def training_passes(self) -> int:
-        """Number of passes over the rows; final after `begin`."""
+    def _training_passes(self) -> int:
+        """Number of passes over the rows; final after `_begin`."""
         return 1
 
     @property
-    def sample_rows(self) -> int:
-        """Rows of the pilot sample before the first pass; final after `begin`."""
+    def _sample_rows(self) -> int:
+        """Rows of the pilot sample before the first pass; final after `_begin`."""
         return 0
 
     @property
-    def samples_in_order(self) -> bool:
+    def _samples_in_order(self) -> bool:
         """Whether a pilot sample of all rows is to come in the order of the text."""
         return False
 
-    def begin(
+    def _begin(
         self, classes: ArrayLike, n_units: int, *, n_rows: int, counts: Array | None = None
     ) -> Self:
-        """Forget any earlier fit, and prepare for `train` with passes of ``n_rows`` rows.
+        """Forget any earlier fit, and prepare for `_train` with passes of ``n_rows`` rows.
 
         ``counts`` (V,) are the occurrences of each class in one pass, where they are known.
         """
@@ -123,13 +123,13 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         self._plan(n_rows, counts)
         return self
 
-    def train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
+    def _train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
         """Learn in passes over chunks of rows, yielding after each chunk and between passes.
 
         Rows are states X (n, n_units), C or F order, in memory that is used again; codes (n,) are
         columns of ``classes_``. Nothing is validated here. Pass 0 is the pilot sample, 1 the
         first one over all rows; ``held_out`` rows judge passes and choose penalties. After a
-        chunk, a readout after the same `begin` can continue from ``state_dict(training=True)``, bit
+        chunk, a readout after the same `_begin` continues from ``state_dict(training=True)``, bit
         for bit. Rows at hand are given to `_solve`, which may read them as often as it likes.
         """
         with _divergence():
@@ -142,54 +142,54 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
                 raise DivergenceError(_DIVERGED.format(name))
 
     def _stream(self, passes: Passes, held_out: Blocks | None) -> Iterator[Progress]:
-        """`train` over passes where only one block is at hand at a time."""
-        for number in range(passes.first, self.training_passes + 1):
-            if number == 0 and not self.sample_rows:
+        """`_train` over passes where only one block is at hand at a time."""
+        for number in range(passes.first, self._training_passes + 1):
+            if number == 0 and not self._sample_rows:
                 continue
-            for chunk in passes.read(number, None if number else self.sample_rows):
+            for chunk in passes.read(number, None if number else self._sample_rows):
                 if isinstance(chunk, Sums):
-                    self.take_sums(number, chunk)
+                    self._take_sums(number, chunk)
                 else:
-                    self.read_chunk(number, chunk)
+                    self._read_chunk(number, chunk)
                 yield Progress(number)
             if number == 0:
                 self._end_sample()
                 continue
             self._end_pass(held_out)
-            if number < self.training_passes:
+            if number < self._training_passes:
                 yield Progress(number, ended=True)
         self._finish(held_out)
 
-    def read_chunk(self, number: int, chunk: Blocks) -> None:
+    def _read_chunk(self, number: int, chunk: Blocks) -> None:
         """Learn the blocks of a chunk of pass ``number``; 0 is the pilot sample."""
         step = self._learn if number else self._sample
         for X, codes in chunk:
             step(X, np.asarray(codes, dtype=np.intp))
 
-    def added_up(self, number: int) -> Moments | None:
+    def _pass_moments(self, number: int) -> Moments | None:
         """Moments of the rows of pass ``number``, where it does nothing but add them up."""
         return None
 
-    def share_steps(self, n_copies: int) -> bool:
-        """Prepare steps of so many copies, averaged by `averaging`; False where they cannot be."""
+    def _enable_averaging(self, n_copies: int) -> bool:
+        """Prepare for averaging the steps of so many copies; False where that is impossible."""
         return False
 
-    def end_part(self) -> None:
+    def _end_part(self) -> None:
         """Learn the rows that wait: a copy that took steps has read its part."""
 
-    def sums(self, number: int, before: Arrays | None = None) -> Sums:
+    def _pass_sums(self, number: int, before: Arrays | None = None) -> Sums:
         """What pass ``number`` added up over the rows read, or changed since ``before``."""
-        moments = self.added_up(number)
+        moments = self._pass_moments(number)
         if moments is not None:
             return moments.to_sums()
         assert before is not None, "steps change what was before them"
         return changes(before, self.state_dict(training=True))
 
-    def take_sums(self, number: int, sums: Sums) -> None:
+    def _take_sums(self, number: int, sums: Sums) -> None:
         """Take the sums of all rows of pass ``number``, or the changes of all copies."""
-        moments = self.added_up(number)
+        moments = self._pass_moments(number)
         if moments is not None:
-            moments.take(sums)
+            moments.replace(sums)
             return
         before = self.state_dict(training=True)
         self.load_state_dict(averaged(before, sums), training=True)
@@ -250,7 +250,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         _check_labels(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         self._forget(fitted=True)
-        exhaust(self.train(SamePasses(ArrayBlocks(X, codes))))
+        exhaust(self._train(SamePasses(ArrayBlocks(X, codes))))
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -303,7 +303,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         if not one_shot and next(iter(coded), None) is None:
             raise ValueError("blocks have no rows: give at least one row to learn from")
         judges = None if held_out is None else MappedBlocks(held_out, self._coded)
-        exhaust(self.train(SamePasses(coded), judges))
+        exhaust(self._train(SamePasses(coded), judges))
         return self
 
     def predict_proba(self, X: ArrayLike) -> Array:
@@ -351,7 +351,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         """Prepare for passes of n_rows rows, with counts (V,) of the classes or None."""
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        """`train` from scratch on re-iterable blocks of (X, codes)."""
+        """`_train` from scratch on re-iterable blocks of (X, codes)."""
         self._plan(blocks_rows(blocks) or sum(len(codes) for _, codes in blocks), None)
         self._read_in_passes(blocks, held_out)
 

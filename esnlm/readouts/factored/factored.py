@@ -156,7 +156,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         return {} if self._separate is None else self._separate.word_factors
 
     @property
-    def scores_are_cheap(self) -> bool:  # type: ignore[override]
+    def _scores_are_cheap(self) -> bool:  # type: ignore[override]
         """Whether a score between passes needs no solving: of softmax factors and mixtures."""
         return not any(isinstance(f, RidgeReadout) for f in (self._classes, self._words))
 

@@ -84,7 +84,7 @@ class RidgeReadout(StreamingReadout):
     array([[0.5, 0.5]])
     """
 
-    scores_are_cheap: ClassVar[bool] = False
+    _scores_are_cheap: ClassVar[bool] = False
     _reads_once: ClassVar[bool] = True
     _parameters = ("coef_", "intercept_")
     _state = ("alpha_",)
@@ -150,11 +150,11 @@ class RidgeReadout(StreamingReadout):
             self.__dict__.pop(name, None)
         self._stale = True
 
-    def added_up(self, number: int) -> Moments:
+    def _pass_moments(self, number: int) -> Moments:
         return self._all_moments()
 
-    def take_sums(self, number: int, sums: Sums) -> None:
-        super().take_sums(number, sums)
+    def _take_sums(self, number: int, sums: Sums) -> None:
+        super()._take_sums(number, sums)
         self._stale = True
 
     def __getattr__(self, name: str) -> Any:

@@ -112,7 +112,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     ((400, 4), (400, 4))
     """
 
-    scores_are_cheap: ClassVar[bool] = False
+    _scores_are_cheap: ClassVar[bool] = False
     _parameters = ("expert_coef_", "gate_coef_")
     _state = ("whitening_mean_", "whitening_map_", "curvature_", "n_iter_")
     _sizes: ClassVar[dict[str, str]] = {"K": "n_experts"}
@@ -181,10 +181,10 @@ class MixtureOfExpertsReadout(BufferedReadout):
             return
         for sums in passes.read(1):
             assert isinstance(sums, Sums), "parts were read elsewhere"
-            self.take_sums(1, sums)
+            self._take_sums(1, sums)
             judges = held_out if self.early_stopping else None
             with self._workers() as over:
-                rows = prepare_parts(self.added_up(1), share, judges, self.buffer_size, over)
+                rows = prepare_parts(self._pass_moments(1), share, judges, self.buffer_size, over)
                 self._maximise(rows)
             self._moments, self._streaming = None, True
             yield Progress(1)
@@ -195,7 +195,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         else:
             self._moments.add(X, codes)
 
-    def added_up(self, number: int) -> Moments:
+    def _pass_moments(self, number: int) -> Moments:
         """Moments of all rows, by which parts whiten theirs: from now on rows are added to them."""
         if self._moments is None:
             self._moments = Moments(self.n_features_in_, len(self.classes_))

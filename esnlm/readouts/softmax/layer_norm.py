@@ -35,14 +35,14 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
     True
     """
 
-    def train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
+    def _train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
         judges = None if held_out is None else _normalised_blocks(held_out)
-        return super().train(_NormalisedPasses(passes), judges)
+        return super()._train(_NormalisedPasses(passes), judges)
 
-    def added_up(self, number: int) -> None:
-        """Nothing: the states that a pass reads are normalised by `train`, not where it reads."""
+    def _pass_moments(self, number: int) -> None:
+        """Nothing: the states that a pass reads are normalised by `_train`, not where it reads."""
 
-    def share_steps(self, n_copies: int) -> bool:
+    def _enable_averaging(self, n_copies: int) -> bool:
         return False
 
     def _absorb(self, X: Array, codes: Ints) -> None:

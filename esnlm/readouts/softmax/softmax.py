@@ -101,16 +101,16 @@ class SoftmaxReadout(BufferedReadout):
     def _start(self) -> None:
         check_parameters(self)
         self._incremental: IncrementalSolver | None = None
-        self._passes: Any = None  # SoftmaxPasses, from `begin` to the end of training
+        self._passes: Any = None  # SoftmaxPasses, from `_begin` to the end of training
         self._n_seen = 0
         self.history_: list[float] = []
 
     @property
-    def training_passes(self) -> int:
+    def _training_passes(self) -> int:
         return self.n_passes
 
     @property
-    def sample_rows(self) -> int:
+    def _sample_rows(self) -> int:
         return 0 if self._passes is None else self._passes.sample_rows
 
     def _plan(self, n_rows: int, counts: Array | None) -> None:
@@ -123,14 +123,14 @@ class SoftmaxReadout(BufferedReadout):
         self._passes = SoftmaxPasses(survey, n_rows, self.n_passes, counts, self._rates())
         self._streaming = True
 
-    def added_up(self, number: int) -> Moments | None:
+    def _pass_moments(self, number: int) -> Moments | None:
         return None if self._passes is None else self._passes.survey
 
-    def share_steps(self, n_copies: int) -> bool:
+    def _enable_averaging(self, n_copies: int) -> bool:
         return self._passes is not None
 
-    def take_sums(self, number: int, sums: Sums) -> None:
-        super().take_sums(number, sums)
+    def _take_sums(self, number: int, sums: Sums) -> None:
+        super()._take_sums(number, sums)
         self._stale = number > 0
 
     def _sample(self, X: Array, codes: Ints) -> None:

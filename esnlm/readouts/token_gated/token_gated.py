@@ -111,7 +111,7 @@ class TokenGatedReadout(StreamingReadout):
         self._n_seen, self._n_rows, self._stale = 0, 0, False
 
     @property
-    def training_passes(self) -> int:
+    def _training_passes(self) -> int:
         return self.n_passes
 
     @property
@@ -123,14 +123,14 @@ class TokenGatedReadout(StreamingReadout):
         return known + self.ngrams_.n_ngrams + 2 * self.ngrams_.trust.size
 
     @property
-    def sample_rows(self) -> int:
+    def _sample_rows(self) -> int:
         """Rows of the pilot sample; with n-grams all of them, to be counted."""
         if self._passes is not None:
             return 0
         return max(self._moment_rows, self._n_rows if self.n_direct else 0)
 
     @property
-    def samples_in_order(self) -> bool:
+    def _samples_in_order(self) -> bool:
         """With n-grams: parts that are left out are runs of the text."""
         return self.ngrams_ is not None
 
@@ -147,7 +147,9 @@ class TokenGatedReadout(StreamingReadout):
         if self._pilot is None:
             self._pilot = GateMoments(self._n_gates, states.shape[1])
         if self._pilot.counts.sum() < self._moment_rows:
-            every = -(-self.sample_rows // self._moment_rows)  # rows that are counted come in order
+            every = -(
+                -self._sample_rows // self._moment_rows
+            )  # rows that are counted come in order
             rows = slice(-before % every, None, every)
             self._pilot.add(states[rows], gates[rows])
         self._targets += np.bincount(codes, minlength=len(self._targets))

@@ -48,12 +48,12 @@ class TwoLevelReadout(BufferedReadout):
         self.history_: list[float] = []
 
     @property
-    def training_passes(self) -> int:
-        """Passes over the corpus, known after `begin`: more where rows are few."""
+    def _training_passes(self) -> int:
+        """Passes over the corpus, known after `_begin`: more where rows are few."""
         return 1 if self._learner is None else self._learner.n_passes
 
     @property
-    def sample_rows(self) -> int:
+    def _sample_rows(self) -> int:
         """Rows from which directions and classes are computed."""
         return 0 if self._learner is None else self._learner.schedule.survey_rows
 
@@ -73,28 +73,28 @@ class TwoLevelReadout(BufferedReadout):
             self._learner = self._make_learner(n_rows, counts)
             self._streaming = True
 
-    def added_up(self, number: int) -> Moments | None:
+    def _pass_moments(self, number: int) -> Moments | None:
         learner = self._learner
         if learner is None or (number > 0 and not learner.is_ridge):
             return None
         return learner.moments if learner.pilot is None else learner.pilot.moments
 
-    def share_steps(self, n_copies: int) -> bool:
+    def _enable_averaging(self, n_copies: int) -> bool:
         if self._learner is None or self._learner.mixes_ridge:
             return False
         self._n_copies = self._learner.n_copies = n_copies
         return True
 
-    def end_part(self) -> None:
+    def _end_part(self) -> None:
         self._trained.flush()
 
-    def sums(self, number: int, before: Arrays | None = None) -> Sums:
-        sums, pairs = super().sums(number, before), self._trained.pair_counts
+    def _pass_sums(self, number: int, before: Arrays | None = None) -> Sums:
+        sums, pairs = super()._pass_sums(number, before), self._trained.pair_counts
         return sums if pairs is None else Sums(sums.plain, {**sums.keyed, "pairs": pairs.keyed})
 
-    def take_sums(self, number: int, sums: Sums) -> None:
-        super().take_sums(number, sums)
-        self._trained.took(sums)
+    def _take_sums(self, number: int, sums: Sums) -> None:
+        super()._take_sums(number, sums)
+        self._trained.after_merge(sums)
 
     def _sample(self, X: Array, codes: Array) -> None:
         self._trained.survey(X, codes)

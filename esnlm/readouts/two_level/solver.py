@@ -146,7 +146,7 @@ class TwoLevelLearner(Stateful):
             self.settings.n_experts != 0 and self.settings.softmax_words
         )
 
-    def took(self, sums: Sums) -> None:
+    def after_merge(self, sums: Sums) -> None:
         """Follow moments that were taken from ``sums``: those of the sample, or of all rows."""
         if self.pair_counts is not None:
             self.pair_counts.keyed = sums.keyed["pairs"]
