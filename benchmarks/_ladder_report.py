@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from esnlm.experiments.common.figures import band, note, panels, save, style
+from esnlm.experiments.common.figures import band, legend, note, panels, save, style
 from esnlm.utils.markdown import markdown_table
 
 Row = dict[str, Any]
@@ -85,7 +85,41 @@ def plot(rows: Sequence[Row], models: Sequence[str], path: Path) -> None:
         axis.set_xscale("log")
         axis.set_xlabel("processor minutes of training")
         axis.set_ylabel(says)
-    save(figure, path, legend_of=axes[0], n_columns=4)
+    save(figure, path, legend_of=axes[0], n_columns=3)
+
+
+#: Models whose recurrence is frozen, and counts of n-grams: the lines of the plot for strangers.
+_FROZEN = {
+    "kneser-ney": "Kneser-Ney 5-grams",
+    "direct": "last three tokens, linear readout",
+    "traces": "leaky units, linear readout",
+    "reservoir": "coupled reservoir, linear readout",
+    "esn+mlp": "leaky units, nonlinear readout (esn+mlp)",
+}
+
+
+def plot_frozen(rows: Sequence[Row], path: Path) -> None:
+    """Loss of frozen models and n-grams against processor minutes, as a PNG: a panel a corpus."""
+    known = [row for row in rows if row["nll_per_token"] is not None and row["model"] in _FROZEN]
+    found = pd.DataFrame(known)
+    if found.empty:
+        return
+    corpora = list(dict.fromkeys(found["corpus"]))
+    figure, axes = panels(len(corpora), size=(7.2, 5.0))
+    for axis, corpus in zip(axes, corpora, strict=True):
+        for number, (model, name) in enumerate(_FROZEN.items()):
+            line = found[(found["corpus"] == corpus) & (found["model"] == model)]
+            if line.empty:
+                axis.plot([], [], label=name, **style(number))
+            else:
+                look = {"markersize": 7, **style(number)}
+                band(axis, line, "processor_minutes", "nll_per_token", label=name, **look)
+        axis.set(xscale="log", xlabel="processor minutes", title=corpus)
+        axis.tick_params(labelsize=11)
+        axis.xaxis.label.set_size(12)
+    axes[0].set_ylabel("held-out loss, nats a token", fontsize=12)
+    legend(figure, axes[0], n_columns=1, fontsize=12)
+    save(figure, path)
 
 
 def _near(axis: Any, losses: pd.Series) -> None:

@@ -186,12 +186,13 @@ def plot(rows: Sequence[tuple[str, int, int, float]], path: Path) -> None:
             machines, hours = np.array(line).T
             label = f"{words:,} words".replace(",", " ")
             axis.plot(machines, hours, label=label, **style(number))
-            axis.plot(machines, hours[0] / machines, color=GREY, linestyle=":", linewidth=1)
+            ideal = hours[0] / machines
+            axis.plot(machines, ideal, color=GREY, linestyle=":", linewidth=1)
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.set_xticks(machines, [str(int(n)) for n in machines])
         axis.xaxis.set_minor_locator(NullLocator())
         axis.set_xlabel("machines")
         axis.set_ylabel("hours")
-        axis.set_title(f"{job} (dotted: one machine's time divided)", fontsize=10)
-    save(figure, path, legend_of=axes[0], n_columns=3)
+        axis.set_title(job, loc="left", fontsize=10)
+    save(figure, path, legend_of=axes[0], n_columns=2)

@@ -37,7 +37,7 @@ from _report import ROOT, commit, machine, options
 from sklearn.utils.extmath import randomized_svd
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir, SpectralWordFeatures
-from esnlm.experiments.common.figures import BLUE, note, panels, save
+from esnlm.experiments.common.figures import BLUE, panels, save
 from esnlm.models.learned_features import LearnedWordFeatures
 from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.reservoir.spectral_features import pair_counts
@@ -79,6 +79,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 TRAINED: dict[str, Any] = {
     "activation": "tanh", "leak_rate": ("uniform", 0.0, 1.0), "input_scaling": 0.1,
 }  # fmt: skip
+#: Inputs that a panel of the plot must compare.
+_FEWEST = 5
 TRAINED_PLAN: dict[str, Any] = {"pool": 64, "schedule": "cosine", "learning_rate": 0.01}
 
 
@@ -142,21 +144,19 @@ def add(table: pd.DataFrame) -> None:
 
 
 def draw(rows: pd.DataFrame) -> None:
-    """Held-out loss against processor minutes of all rows, a panel for each readout and text."""
+    """Held-out loss of inputs, a panel for each readout and text that has five of them or more."""
     by = ["readout", "units", "n_train_tokens", "vocabulary", "n_held_out_tokens"]
-    groups = list(rows.groupby(by))
-    figure, axes = panels(len(groups))
-    for axis, ((readout, units, n_tokens, size, n_judges), group) in zip(axes, groups, strict=True):
-        axis.plot(group["seconds"] / 60, group["nats"], "o", color=BLUE, markersize=5)
-        places = zip(group["inputs"], group["seconds"] / 60, group["nats"], strict=True)
-        for name, minutes, nats in places:
-            note(axis, name, (minutes, nats), (5, 2), fontsize=7)
-        judges = f", {n_judges} held out" if n_judges else ""
-        title = f"{readout}, {units} units, {n_tokens:,} tokens of {size:,}{judges}"
-        axis.set_title(title, fontsize=9)
-        axis.set_xlabel("processor minutes, inputs among them")
-        axis.set_ylabel("held-out loss, nats a token")
-        axis.margins(x=0.25, y=0.08)
+    groups = [each for each in rows.groupby(by) if each[1]["inputs"].nunique() >= _FEWEST]
+    if not groups:
+        return
+    n_lines = sum(group["inputs"].nunique() for _, group in groups)
+    figure, axes = panels(len(groups), across=1, size=(6.4, 0.3 * n_lines + 1.3 * len(groups)))
+    for axis, ((readout, units, n_tokens, *_), group) in zip(axes, groups, strict=True):
+        names = group.groupby("inputs")["nats"].min().sort_values(ascending=False).index
+        axis.plot(group["nats"], [names.get_loc(name) for name in group["inputs"]], "o", color=BLUE)
+        axis.set_yticks(range(len(names)), names)
+        axis.set_title(f"{readout}, {units} units, {n_tokens:,} training tokens", loc="left")
+        axis.set_xlabel("held-out loss, nats a token")
     save(figure, PATH.with_suffix(".png"))
 
 

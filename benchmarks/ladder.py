@@ -10,7 +10,8 @@ Each model is trained in a process of its own with one thread; its processor tim
 its peak memory are measured. Rows are in OUT/ladder.csv; a row that is there is not made again,
 and an interrupted run is resumed by the same command.
 `kenlm` and `faster-rnnlm` need --kenlm and --faster-rnnlm, folders where they are or will be built.
-OUT/ladder.md and OUT/ladder.png show the rows of all corpora.
+OUT/ladder.md and OUT/ladder.png show the rows of all corpora, OUT/frozen.png those of frozen models
+and n-grams; ``python benchmarks/ladder.py --draw`` writes the three again, and trains nothing.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from _ladder_report import plot, table
+from _ladder_report import plot, plot_frozen, table
 from _ladder_runs import SIZES, Runs, Trained, esnlm, first_row, scores_of, validation_of
 from _measured import measured
 from _report import commit, machine
@@ -100,13 +101,16 @@ MODELS = {
 
 def main() -> None:
     options = _options()
+    path = options.out / "ladder.csv"
+    if options.draw:
+        _draw(path)
+        return
     shards = Shards(options.train)
     n_predicted = shards.n_tokens - len(shards)
     name = options.name or options.train.name
     work = options.work or options.out / "running"
     runs = Runs(options.train, n_predicted, work / name.replace(" ", "-"), options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
-    path = options.out / "ladder.csv"
     about = {
         "command": shlex.join(["python", "benchmarks/ladder.py", *sys.argv[1:]]),
         "commit": commit(),
@@ -118,9 +122,15 @@ def main() -> None:
         for model in options.models
     ]
     run_grid(settings, partial(_row, runs, options, about), path, key=KEY, columns=COLUMNS, jobs=1)
+    _draw(path)
+
+
+def _draw(path: Path) -> None:
+    """Write the table and the plots of the rows beside them."""
     rows = read_rows(path)
-    write_whole(options.out / "ladder.md", table(rows, list(MODELS)))
-    plot(rows, list(MODELS), options.out / "ladder.png")
+    write_whole(path.with_suffix(".md"), table(rows, list(MODELS)))
+    plot(rows, list(MODELS), path.with_suffix(".png"))
+    plot_frozen(rows, path.with_name("frozen.png"))
 
 
 def _row(
@@ -255,10 +265,11 @@ def _peer(
 
 def _options(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("train", type=Path, metavar="SHARDS")
-    parser.add_argument("--validation", type=Path, required=True, metavar="SHARDS",
+    parser.add_argument("train", type=Path, nargs="?", metavar="SHARDS")
+    parser.add_argument("--draw", action="store_true", help="the rows of OUT again, without a run")
+    parser.add_argument("--validation", type=Path, metavar="SHARDS",
                         help="training documents that are not in SHARDS, to choose by")  # fmt: skip
-    parser.add_argument("--held-out", type=Path, required=True, metavar="SHARDS")
+    parser.add_argument("--held-out", type=Path, metavar="SHARDS")
     parser.add_argument("--blimp", type=Path, metavar="FOLDER", help="minimal pairs")
     parser.add_argument("--name", help="of the corpus in tables (default: the folder's)")
     parser.add_argument("--minutes", type=float, nargs="+", default=[5.0, 20.0, 60.0])
@@ -286,6 +297,8 @@ def _options(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--faster-rnnlm", type=Path, metavar="FOLDER",
                         help="with faster-rnnlm/rnnlm, or to build it in")  # fmt: skip
     options = parser.parse_args(given)
+    if not options.draw and None in (options.train, options.validation, options.held_out):
+        parser.error("SHARDS, --validation and --held-out are needed, or --draw alone")
     for name in ("kenlm", "faster-rnnlm"):
         folder = getattr(options, name.replace("-", "_"))
         if name in (options.models or ()) and folder is None:

@@ -35,11 +35,11 @@ def style(number: int) -> dict[str, Any]:
 def panels(
     n_panels: int, across: int = 2, size: tuple[float, float] | None = None
 ) -> tuple["Figure", list["Axes"]]:
-    """Panels side by side; no window system is needed."""
+    """Panels side by side, legible at 400 pixels across; no window system is needed."""
     across = min(across, n_panels)
     lines = -(-n_panels // across)
     if size is None:
-        size = (8.0, 5.6) if n_panels == 1 else (11.0, 4.4 * lines + 0.6)
+        size = (6.4, 5.0) if n_panels == 1 else (3.5 * across, 3.0 * lines + 0.8)
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     axes = list(figure.subplots(lines, across, squeeze=False).ravel())
@@ -68,7 +68,7 @@ def band(axis: "Axes", rows: pd.DataFrame, x: str, y: str, **style: Any) -> None
 def levels(axis: "Axes", named: Sequence[tuple[str, float]]) -> None:
     """Horizontal lines, named in the right margin, where no data lie; the y limits must be set."""
     low, high = axis.get_ylim()
-    apart = 0.035 * (high - low)
+    apart = 0.07 * (high - low)
     place = -np.inf
     for name, value in sorted(named, key=lambda level: level[1]):
         colour, line = ("black", "-") if name == "oracle" else (GREY, ":")
@@ -80,7 +80,7 @@ def levels(axis: "Axes", named: Sequence[tuple[str, float]]) -> None:
 
 def note(axis: "Axes", text: str, place: Any, away: tuple[int, int], **style: Any) -> None:
     """Write small text some points away from a place."""
-    given = {"fontsize": 8} | style
+    given = {"fontsize": 9} | style
     axis.annotate(text, place, xytext=away, textcoords="offset points", **given)
 
 
@@ -92,11 +92,16 @@ def sizes_axis(axis: "Axes", sizes: Sequence[int], **labels: Any) -> None:
     axis.set_xlabel("units of the reservoir")
 
 
-def legend(figure: "Figure", axis: "Axes", n_columns: int) -> None:
+def legend(figure: "Figure", axis: "Axes", n_columns: int, fontsize: int = 10) -> None:
     """Put the legend of a panel below all panels, where it covers no data."""
     handles, labels = axis.get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=n_columns, frameon=False, fontsize=9
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=n_columns,
+        frameon=False,
+        fontsize=fontsize,
     )
 
 
@@ -105,4 +110,4 @@ def save(figure: "Figure", path: Path, legend_of: "Axes | None" = None, n_column
     if legend_of is not None:
         legend(figure, legend_of, n_columns)
     with file_aside(path) as file:
-        figure.savefig(file, format="png", dpi=130)
+        figure.savefig(file, format="png", dpi=180)

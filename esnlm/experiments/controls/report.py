@@ -69,7 +69,7 @@ def figure(differences: Sequence[Mapping[str, Any]]) -> Figure:
     first = pooled[pooled["topology"] == pooled["topology"].iloc[0]]
     first = first[first["against"] == "full"]
     shown = [panel for panel in _PANELS if panel[0] in set(pooled["measure"])]
-    made, axes = panels(1 + len(shown), size=(12.0, 9.5))
+    made, axes = panels(1 + len(shown), size=(8.0, 8.4))
     _draw_whole(axes[0], table, pooled)
     for axis, (kind, by) in zip(axes[1:], shown, strict=True):
         part = first[(first["measure"] == kind) & (first["by"] == by)]
@@ -84,12 +84,14 @@ def figure(differences: Sequence[Mapping[str, Any]]) -> Figure:
                 **style(number),
             )  # fmt: skip
         axis.axhline(0, color=GREY, linewidth=0.8)
-        turned: Any = {"rotation": 30, "ha": "right"} if by == "phenomenon" else {}
-        axis.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], **turned)
+        turned: Any = {"rotation": 90} if by == "phenomenon" else {}
+        axis.set_xticks(
+            range(len(names)), [str(name).replace("_", " ") for name in names], **turned
+        )
         axis.set_ylabel(f"difference, {unit}")
         where = {"position": "position in the sentence", "frequency": "occurrences in training"}
         axis.set_xlabel(where.get(by, ""))
-    legend(made, axes[1], n_columns=4)
+    legend(made, axes[1], n_columns=2)
     return made
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -41,9 +42,8 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
                 markerfacecolor=face, markeredgecolor=colour,
             )  # fmt: skip
         closest = f"closest: {runs['closest_alpha'].mean():.2f}"
-        note(
-            axes[3], closest, (place + 0.08, runs["ks_closest_alpha"].iloc[0]), (8, 0), va="center"
-        )
+        lowest = runs["ks_closest_alpha"].min()
+        note(axes[3], closest, (place + 0.08, lowest), (0, -14), ha="center")
     axes[0].set_xlabel("longest distance of a pair in the sequence")
     axes[1].set_xlabel("brackets in the sequence")
     for axis in axes[:2]:
@@ -52,16 +52,16 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
     axes[2].set(
         xscale="log", xlabel="timescale of a unit, in brackets", ylabel="share of units below"
     )
-    axes[2].set_title("Measured timescales, means over seeds", loc="left", fontsize=10)
+    axes[2].set_title("Measured timescales", loc="left", fontsize=10)
     axes[2].xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axes[2].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes[2].xaxis.set_minor_locator(NullLocator())
     axes[3].set_xlim(-0.4, len(_NAMES) - 0.4)
-    axes[3].set_xticks(range(len(_NAMES)), list(_NAMES.values()), fontsize=8)
-    axes[3].set(ylabel="Kolmogorov-Smirnov distance", ylim=(0, None))
-    title = f"To inverse gamma {shown['alpha'].iloc[0]:g} (hollow) and the closest one (full)"
+    axes[3].set_xticks(range(len(_NAMES)), [fill(name, 11) for name in _NAMES.values()])
+    axes[3].set(ylabel="Kolmogorov-Smirnov distance", ylim=(-0.03, None))
+    title = f"To the law {shown['alpha'].iloc[0]:g} (hollow), the closest (full)"
     axes[3].set_title(title, loc="left", fontsize=10)
-    save(figure, path, legend_of=axes[0], n_columns=3)
+    save(figure, path, legend_of=axes[0], n_columns=2)
 
 
 def _shares(bins: "pd.Series[str]") -> pd.DataFrame:

@@ -115,10 +115,10 @@ def plot_states(settings: Settings, n_units: int, features: int, path: Path) -> 
                 )  # fmt: skip
         axis.set_xlabel(f"first component ({shares[0]:.0%} of variance)")
         axis.set_ylabel(f"second component ({shares[1]:.0%})")
-        name = f"{n_features} learned word features" if n_features else "one-hot words"
-        axis.set_title(f"{n_units} units driven by {name}", loc="left")
+        name = f"{n_features} word features" if n_features else "one-hot words"
+        axis.set_title(f"{n_units} units, {name}", loc="left")
         axis.grid(False)
-    figures.save(figure, path, legend_of=axes[0], n_columns=4)
+    figures.save(figure, path, legend_of=axes[0], n_columns=2)
 
 
 def _ngram_levels(ngrams: Sequence[Row], column: str) -> list[tuple[str, float]]:

@@ -19,7 +19,7 @@ PLACES = {
     "size": ("n_units", "units of the reservoir", {"n_units", "connectivity", "input_degree"}),
     "connectivity": (
         "connectivity",
-        "connectivity, connections into a unit over units",
+        "connectivity",
         {"connectivity", "input_degree"},
     ),
     "min_leak": ("min_leak", "least leak rate", {"leak"}),

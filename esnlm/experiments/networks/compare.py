@@ -149,7 +149,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
     axes[0].xaxis.set_major_formatter(EngFormatter(sep=""))
     axes[0].set_xlabel("trained parameters")
     axes[1].set_xlabel("seconds of training")
-    save(figure, path, legend_of=axes[0], n_columns=min(series.ngroups, 3))
+    save(figure, path, legend_of=axes[0], n_columns=min(series.ngroups, 2))
 
 
 def lines_of(rows: pd.DataFrame, column: str) -> list[pd.DataFrame]:

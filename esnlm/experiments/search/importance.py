@@ -94,7 +94,7 @@ def plot_importances(
     """
     done = _complete(trials)
     shown = [row["parameter"] for row in rows[:_PANELS]]
-    figure, (bars, *axes) = panels(1 + len(shown), across=3)
+    figure, (bars, *axes) = panels(1 + len(shown))
     names = [row["parameter"] for row in rows][::-1]
     bars.barh(names, [row["importance"] for row in rows][::-1], color=BLUE, height=0.6)
     bars.grid(visible=False)

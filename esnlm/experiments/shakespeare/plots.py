@@ -39,7 +39,7 @@ _STYLES = {
 def plot_study(csv_path: Path, path: Path) -> None:
     """Draw the rows of the CSV into a PNG of three panels."""
     table = pd.DataFrame(read_rows(csv_path)).sort_values("n_parameters")
-    figure, (loss, overlap, times) = panels(3, across=3, size=(15, 5.6))
+    figure, (loss, overlap, times) = panels(3, across=1, size=(6.4, 12.5))
     _draw(loss, table, "cross_entropy")
     for name, (count, value, marker) in PUBLISHED.items():
         label = f"published: {name}, {value}"
@@ -63,7 +63,7 @@ def plot_study(csv_path: Path, path: Path) -> None:
     times.set_title(title, loc="left", fontsize=10)
     for axis in (loss, overlap, times):
         axis.set(xscale="log", xlabel="trained parameters")
-    save(figure, path, legend_of=loss, n_columns=4)
+    save(figure, path, legend_of=loss, n_columns=1)
 
 
 def _draw(axis: Axes, table: pd.DataFrame, column: str, **style: Any) -> None:
