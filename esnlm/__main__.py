@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Group
 
-from esnlm.commands.options.help_pages import EXAMPLES, PANELS, panel_of
+from esnlm.commands.options.help_pages import ESSENTIALS, EXAMPLES, PANELS, ShortHelp, panel_of
 from esnlm.commands.options.parsing import Flags, app
 from esnlm.utils.blas import use_widest_kernels
 from esnlm.utils.messages import log, run_command, show_messages
@@ -36,6 +36,7 @@ _COMMANDS = {
     "dyck": "Fixed timescales against learned ones on nested brackets, to a CSV and a plot.",
     "text": "Reservoirs beside n-grams on Penn Treebank and tiny Shakespeare, to a CSV.",
 }
+_ALL = "--help-all"
 _REFUSED = 2
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
@@ -48,10 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     use_widest_kernels()
     show_messages()
     given = sys.argv[1:] if argv is None else argv
-    commands = _app()
+    commands = _app(given)
     flags = Flags(commands, given)
     run_command(given, flags)
-    arguments = _joined(given)
+    arguments = _joined(["--help" if word == _ALL else word for word in given])
     try:
         status: int | None = commands(arguments)
         sys.stdout.flush()
@@ -86,8 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _app() -> App:
-    """The commands; the module of one is imported when it is called."""
+def _app(words: Sequence[str]) -> App:
+    """Return the commands for these words; the module of one is imported when it is called."""
     commands = app(
         "esnlm",
         help="Language models on a fixed reservoir.",
@@ -96,6 +97,7 @@ def _app() -> App:
         help_format="plaintext",
         group_commands=Group("Commands", sort_key=len(PANELS)),
     )
+    shortens = _ALL not in words
     panels = {name: Group(name, sort_key=place) for place, name in enumerate(PANELS)}
     for place, (name, summary) in enumerate(_COMMANDS.items()):
         path = f"esnlm.commands.{name}:{name}"
@@ -104,11 +106,19 @@ def _app() -> App:
             name=name,
             help=summary,
             help_format="markdown",
-            help_epilogue=f"Example: `{EXAMPLES[name]}`" if name in EXAMPLES else None,
+            help_epilogue=_epilogue(name, shortens),
+            help_formatter=ShortHelp(name) if shortens and name in ESSENTIALS else "default",
             group=panels[panel_of(name)],
             sort_key=place,
         )
     return commands
+
+
+def _epilogue(name: str, shortens: bool) -> str | None:
+    """Return the foot of a command's help: an example, and where more options are."""
+    more = f"More options: `esnlm {name} {_ALL}`" if shortens and name in ESSENTIALS else None
+    example = f"Example: `{EXAMPLES[name]}`" if name in EXAMPLES else None
+    return "\n\n".join(filter(None, (example, more))) or None
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:

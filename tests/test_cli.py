@@ -456,7 +456,7 @@ def test_bad_input_beside_a_model_is_one_line(line: str, message: str, capsys):
 
 
 def test_every_required_option_says_what_it_is_for(capsys):
-    commands = _app()
+    commands = _app([])
     for name in _COMMANDS:
         arguments = commands[name].assemble_argument_collection(parse_docstring=True)
         asked = [each for each in arguments if each.required and each.name != "*"]
@@ -612,7 +612,7 @@ def test_every_command_has_a_panel_and_an_example_that_is_right(capsys):
         assert name in sum(PANELS.values(), ())
         words = shlex.split(EXAMPLES[name])
         assert words[:2] == ["esnlm", name]
-        _app().parse_args(words[1:])
+        _app([]).parse_args(words[1:])
         assert main([name, "--help"]) == 0
         assert f"Example: {EXAMPLES[name]}" in " ".join(capsys.readouterr().out.split())
     assert main(["--help"]) == 0

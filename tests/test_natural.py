@@ -205,7 +205,7 @@ def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch)
 
 def settings_of(argv: list[str]) -> list[dict]:
     """Columns of the settings that a command stands for."""
-    _, bound, _ = _app().parse_args(argv)
+    _, bound, _ = _app([]).parse_args(argv)
     options = bound.kwargs["options"]
     settings, runs = planned(bound.args[0], options.held_out, options.blimp, options.grid)
     assert [setting["version"] for setting in settings] == list(runs)
