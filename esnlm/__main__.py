@@ -3,10 +3,11 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
-from esnlm.commands.options.help_pages import ESSENTIALS, EXAMPLES, PANELS, ShortHelp, panel_of
+from esnlm.commands.options.help_pages import ESSENTIALS, EXAMPLES, PANELS, panel_of
 from esnlm.commands.options.parsing import Flags, app
 from esnlm.utils.blas import use_widest_kernels
 from esnlm.utils.messages import log, run_command, show_messages
@@ -49,11 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     use_widest_kernels()
     show_messages()
     given = sys.argv[1:] if argv is None else argv
-    commands = _app(given)
-    flags = Flags(commands, given)
-    run_command(given, flags)
     arguments = _joined(["--help" if word == _ALL else word for word in given])
     try:
+        commands = _app(given)
+        flags = Flags(commands, given)
+        run_command(given, flags)
         status: int | None = commands(arguments)
         sys.stdout.flush()
     except CycloptsError as error:
@@ -107,11 +108,20 @@ def _app(words: Sequence[str]) -> App:
             help=summary,
             help_format="markdown",
             help_epilogue=_epilogue(name, shortens),
-            help_formatter=ShortHelp(name) if shortens and name in ESSENTIALS else "default",
+            help_formatter=_formatter(name, words),
             group=panels[panel_of(name)],
             sort_key=place,
         )
     return commands
+
+
+def _formatter(name: str, words: Sequence[str]) -> Any:
+    """Return what prints the help of a command; imported when help is asked for."""
+    if name not in ESSENTIALS or not {"--help", "-h"} & {*words}:
+        return "default"
+    from esnlm.commands.options.short_help import ShortHelp
+
+    return ShortHelp(name)
 
 
 def _epilogue(name: str, shortens: bool) -> str | None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.readouts.registry import BY_OPTION
-from esnlm.utils.validation import Choice
 
 _FOLDER = Path(__file__).parent / "recipes"
 #: Names of the recipes that come with the package.
@@ -67,8 +66,12 @@ def default_settings(
     recipe = to_settings(read_recipe(name, settings))
     kind, number = recipe.get("features", ("", 0))
     recipe["features"] = kind, min(number, n_tokens)
+    option = settings.get("option", {})
+    for key, parameters in _READOUT.items():
+        if any(parameter in option for parameter in parameters):
+            recipe.pop(key, None)
     merged = recipe | dict(settings)
-    merged["option"] = {**recipe.get("option", {}), **settings.get("option", {})}
+    merged["option"] = {**recipe.get("option", {}), **option}
     return merged
 
 
@@ -194,7 +197,8 @@ def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:
     Raises ValueError for a setting that the readout does not have, or that is given twice.
     """
     name = settings["readout"]
-    Choice(tuple(BY_OPTION)).check("readout", name)
+    if name not in BY_OPTION:
+        raise ValueError(f"readout must be one of {', '.join(BY_OPTION)}, got {name!r}")
     home = BY_OPTION[name].load()
     known = sorted(home._get_param_names())
     parameters = dict(settings.get("option", {}))

@@ -1,9 +1,5 @@
 """Where a command stands in the help of ``esnlm``, and the example at the foot of its page."""
 
-from typing import Any
-
-from cyclopts.help import DefaultFormatter, HelpPanel
-
 #: Panels of the help, and their commands.
 PANELS = {
     "Text": ("prepare",),
@@ -48,20 +44,6 @@ ESSENTIALS = {
         "--checkpoint-every",
     ),
 }  # fmt: skip
-
-
-class ShortHelp(DefaultFormatter):
-    """Help of a command without its less common options."""
-
-    def __init__(self, command: str) -> None:
-        super().__init__()
-        self.names = {"SHARDS|TEXT", *ESSENTIALS[command]}
-
-    def __call__(self, console: Any, options: Any, panel: Any) -> None:
-        """Print a panel, without its text, where an option of it is shown."""
-        shown = [entry for entry in panel.entries if self.names & {*entry.positive_names}]
-        if shown:
-            super().__call__(console, options, HelpPanel(panel.format, panel.title, "", shown))
 
 
 def panel_of(command: str) -> str:

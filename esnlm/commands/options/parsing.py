@@ -10,7 +10,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import ConsumeMultipleError, MissingArgumentError, UnknownOptionError
 
 # ``name must``, with the kind of number that an option has been read as.
-_MUST = r"(?:(?<=^)|(?<=: ))(\w+) must (be (?:None or )?an integer of )?"
+_MUST = r"(?:(?<=^)|(?<=: ))(\w+) (?:must (be (?:None or )?an integer of )?|is (?:not|only) valid )"
 # ``name=value``, but for names of parameters that are typed.
 _SETTING = r"(?<![\w./?&:,'\"-])(?<!--option )(?<!--plan )(\w+)=(True|'[^']*')"
 # Parameters of the library that options call otherwise, where no rule tells.
@@ -104,7 +104,7 @@ class Flags:
         A parameter that must be something else has the name it was typed by, and
         ``name=value`` is the option with its value.
         """
-        if self._command is None or not re.search(r"\w=\S|\w must ", message):
+        if self._command is None or not re.search(r"\w=\S|\w must |valid with", message):
             return message
         message = re.sub(_MUST, self._typed, message)
         return re.sub(_SETTING, self._advised, message)
@@ -119,7 +119,9 @@ class Flags:
                 return f"{option} {found[0]}"
         flags = self._names(name)
         typed = next((f for f in flags if any(w.split("=")[0] == f for w in self.words)), None)
-        return found[0] if typed is None else f"{typed} must {kind}"
+        if typed is None:
+            return found[0]
+        return f"{typed} must {kind}" if " must " in found[0] else found[0].replace(name, typed, 1)
 
     def _advised(self, found: re.Match[str]) -> str:
         name = next(iter(self._names(found[1])), None)
