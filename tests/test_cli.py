@@ -14,16 +14,11 @@ from typing import Any
 
 import pytest
 
-from esnlm import RidgeReadout, __version__
+from esnlm import __version__
 from esnlm.__main__ import _COMMANDS, _app, main
 from esnlm.commands.options.help_pages import EXAMPLES, PANELS
-from esnlm.commands.options.model import (
-    ReadoutOptions,
-    ReservoirOptions,
-    make_readout,
-    make_reservoir,
-    settled,
-)
+from esnlm.commands.options.model import ReadoutOptions, ReservoirOptions, model_settings
+from esnlm.models.recipes import default_settings, make_readout, make_reservoir
 from esnlm.models.reservoir import LanguageModel
 from esnlm.storage.model_folder import check_target
 
@@ -133,93 +128,21 @@ def test_factors_train_in_passes(options: str, capsys):
     assert main(["evaluate", "model", "text"]) == 0
 
 
-def test_ridge_of_a_large_vocabulary_is_by_classes():
-    options = ReservoirOptions(), ReadoutOptions(readout="ridge"), None
-    assert isinstance(make_readout(settled(*options, 4999)[1], 0), RidgeReadout)
-    readout = make_readout(settled(*options, 5000)[1], 0)
-    assert (readout.class_readout, readout.word_readout) == ("ridge", "ridge")
-
-
-@pytest.mark.parametrize(
-    ("given", "n_tokens", "wanted"),
-    [
-        ({}, 99, ("RidgeReadout", False)),
-        ({}, 100, ("LowRankReadout", True)),
-        ({"readout": "softmax"}, 4999, ("SoftmaxReadout", False)),
-        ({"readout": "softmax"}, 5000, ("SoftmaxReadout", True)),
-    ],
-)
-def test_defaults_follow_the_size_of_the_vocabulary(given: dict, n_tokens: int, wanted: tuple):
-    options = settled(ReservoirOptions(), ReadoutOptions(**given), None, n_tokens)
-    kind = type(make_readout(options[1], 0)).__name__
-    assert (kind, options[2] == ("spectral", min(128, n_tokens))) == wanted
-
-
-@pytest.mark.parametrize(
-    ("given", "n_tokens", "wanted"),
-    [
-        ({}, 99, ("offsets", 1.28)),
-        ({}, 100, ("diagonal", 0.0)),
-        ({"n_units": 50, "input_scaling": 0.1}, 100, ("diagonal", 0.0)),
-        ({"topology": "random"}, 100, ("random", 0.97)),
-        ({"spectral_radius": 0.5}, 100, ("offsets", 0.5)),
-        ({"degree": 4}, 100, ("offsets", 0.97)),
-        ({"leak_rate": 0.5}, 100, ("offsets", 0.97)),
-    ],
-)
-def test_units_of_words_are_not_coupled_by_default(given: dict, n_tokens: int, wanted: tuple):
-    options, _, _ = settled(ReservoirOptions(**given), ReadoutOptions(), None, n_tokens)
-    reservoir = make_reservoir(options, 0)
-    assert (reservoir.topology, reservoir.spectral_radius) == wanted
-
-
-@pytest.mark.parametrize(
-    ("given", "where", "wanted"),
-    [
-        ({}, {}, (1.28, 0.2, ("uniform", 0.2, 1.0), ("spectral", 6))),
-        (
-            {"n_units": 50, "bias_scaling": 1},
-            {},
-            (1.28, 0.2, ("uniform", 0.2, 1.0), ("spectral", 6)),
-        ),
-        ({"leak_rate": 0.5}, {}, (0.97, 1.0, 0.5, None)),
-        ({"input_scaling": 0.5}, {}, (0.97, 0.5, 1.0, None)),
-        ({"topology": "diagonal"}, {}, (0.97, 1.0, 1.0, None)),
-        ({}, {"reset": "never"}, (0.97, 1.0, 1.0, None)),
-        ({}, {"characters": True}, (0.97, 1.0, 1.0, None)),
-    ],
-)
-def test_few_words_have_the_reservoir_that_was_found_on_a_grammar(
-    given: dict, where: dict, wanted: tuple
-):
-    readout = ReadoutOptions(readout="ridge")
-    options, _, features = settled(ReservoirOptions(**given), readout, None, 27, **where)
-    made = make_reservoir(options, 0)
-    found = made.spectral_radius, made.input_scaling, made.leak_rate, features
-    assert found == wanted
-
-
-def test_few_words_keep_the_features_that_are_asked_for():
-    parts = ReservoirOptions(), ReadoutOptions()
-    assert settled(*parts, ("", 0), 27)[2] == ("", 0)
-    assert settled(*parts, None, 4)[2] == ("spectral", 4)
-
-
 @pytest.mark.parametrize(
     ("leak_rate", "readout", "wanted"),
     [
         (None, {}, (8, 100.0, ("uniform", 0.0, 1.0))),
         (0.5, {"alpha": 3.0}, (8, 3.0, 0.5)),
         (None, {"option": (("alpha", 7.0), ("n_direct", 5))}, (5, 7.0, ("uniform", 0.0, 1.0))),
-        (None, {"direct": 0}, (0, 1.0, 1.0)),
+        (None, {"direct": 0}, (0, 100.0, ("uniform", 0.0, 1.0))),
     ],
 )
 def test_characters_beside_ngrams_have_defaults_of_their_own(
     leak_rate: Any, readout: dict, wanted: tuple
 ):
-    chosen = ReadoutOptions(readout="gated", **readout)
-    parts = settled(ReservoirOptions(leak_rate=leak_rate), chosen, None, 60)
-    made, fitted = make_reservoir(parts[0], 0), make_readout(parts[1], 0)
+    options = ReservoirOptions(leak_rate=leak_rate), ReadoutOptions(readout="gated", **readout)
+    settings = default_settings(model_settings(*options, None), 60, characters=True)
+    made, fitted = make_reservoir(settings, 0), make_readout(settings, 0)
     assert (fitted.n_direct, fitted.alpha, made.leak_rate) == wanted
     assert (made.topology, made.spectral_radius) == ("offsets", 0.97)
 
@@ -232,9 +155,8 @@ def test_characters_beside_ngrams_have_defaults_of_their_own(
 def test_few_characters_are_read_beside_their_ngrams_by_default(
     readout: dict, n_tokens: int, characters: bool, wanted: str
 ):
-    chosen = ReadoutOptions(**readout)
-    parts = settled(ReservoirOptions(), chosen, None, n_tokens, characters=characters)
-    made = make_readout(parts[1], 0)
+    chosen = model_settings(ReservoirOptions(), ReadoutOptions(**readout), None)
+    made = make_readout(default_settings(chosen, n_tokens, characters=characters), 0)
     assert type(made).__name__ == wanted
     n_direct = {"TokenGatedReadout": 8, "LowRankReadout": 3}.get(wanted, 0)
     assert getattr(made, "n_direct", 0) == n_direct
@@ -249,7 +171,12 @@ def test_short_texts_have_a_larger_penalty(capsys):
     words = [f"w{k}" for k in range(120)]
     Path("text").write_text("\n".join(" ".join(words[k:] + words[:k]) for k in range(20)))
     assert main(["train", "text", "--out", "m", "--units", "20"]) == 0
-    assert LanguageModel.load("m").readout_.alpha == 100
+    assert LanguageModel.load("m").readout_.alpha is None
+    weak = ["train", "text", "--out", "w", "--units", "20", "--alpha"]
+    assert main([*weak, "100"]) == 0
+    assert main([*weak, "10", "--overwrite", "--out", "x"]) == 0
+    default, same, less = (Path(name, "weights.safetensors").read_bytes() for name in "mwx")
+    assert default == same != less
 
 
 @pytest.mark.parametrize(
@@ -262,18 +189,15 @@ def test_short_texts_have_a_larger_penalty(capsys):
     ],
 )
 def test_words_are_read_directly_too(options: dict, n_tokens: int, wanted: int):
-    reservoir, chosen, _ = settled(ReservoirOptions(), ReadoutOptions(**options), None, n_tokens)
-    readout = make_readout(chosen, 0)
+    settings = model_settings(ReservoirOptions(), ReadoutOptions(**options), None)
+    readout = make_readout(default_settings(settings, n_tokens), 0)
     assert readout.n_direct == wanted
-    leak_rate = make_reservoir(reservoir, 0).leak_rate
-    assert leak_rate == ("uniform", 0.0 if n_tokens == 100 else 0.2, 1.0)
-    assert readout.n_pairs == (131072 if wanted > 1 else 0)
 
 
 def test_direct_is_refused_where_nothing_reads_it(capsys):
     Path("text").write_text("a b c\n" * 50)
     command = ["train", "text", "--out", "m", "--readout", "ridge", "--direct", "1"]
-    assert "--direct is no option of the readout ridge" in failure(command, capsys)
+    assert "--direct is not valid with the readout ridge" in failure(command, capsys)
 
 
 @pytest.mark.parametrize("law", ["0.5", "uniform:0.2:1", "inverse_gamma:0.56"])

@@ -241,9 +241,9 @@ def test_rows_of_other_defaults_are_refused(small, monkeypatch, name, value, cap
         (["--input-scaling", 0], "--input-scaling must be positive and finite, got 0.0"),
         (["--leak-rate", "often"], "expected a number, uniform:LOW:HIGH or inverse_gamma:ALPHA"),
         (["--preset", "paper"], '"paper" for --preset. Choose from: "found", "rachez2012"'),
-        (["--leak-rate", 1.5], "leak_rate must lie in (0, 1], got 1.5"),
+        (["--leak-rate", 1.5], "--leak-rate must lie in (0, 1], got 1.5"),
         (["--lengths", "3-9"], "--lengths takes LENGTH:WEIGHT, such as 3:150, or 'free'"),
-        (["--plural", 1.5], "plural_probability must lie in"),
+        (["--plural", 1.5], "--plural must lie in"),
     ],
 )
 def test_bad_options_leave_nothing(tmp_path, options, message, capsys):

@@ -122,6 +122,12 @@ def test_a_row_is_what_train_and_evaluate_say(whole: Path, corpus, tmp_path: Pat
         "4",
         "--leak-rate",
         "uniform:0:1",
+        "--features",
+        "0",
+        "--topology",
+        "offsets",
+        "--input-scaling",
+        "1",
     ]
     model, table = str(tmp_path / "model"), tmp_path / "table.csv"
     shared = ["--readout", "softmax", "--passes", "2", "--chunk-tokens", "600", *options]
@@ -298,7 +304,7 @@ def test_parameters_are_counted_as_in_the_paper():
         (["--checkpoint-every", "-1"], "--checkpoint-every must be at least 0"),
         (["--topology", "knot"], "topology must be one of"),
         (["--spectral-radius", "nan"], "--spectral-radius must be a finite number"),
-        (["--experts", "3"], "--experts is no option of the readout softmax"),
+        (["--experts", "3"], "--experts is not valid with the readout softmax"),
         (["--held-out", "nowhere"], "no such shards folder: nowhere"),
         (["--held-out", __file__], ", which is a file"),
         (["--blimp", "nowhere"], "no such file or folder: nowhere"),

@@ -176,14 +176,21 @@ def test_a_search_writes_trials_best_settings_and_what_mattered(capsys):
 
 def test_a_trial_is_the_model_of_its_settings_fitted_to_the_rest(capsys):
     Path("space.toml").write_text(
-        'units = 12\nreadout = "ridge"\nspectral-radius = {low = 0.1, high = 1.4}'
+        'units = 12\nreadout = "ridge"\nfeatures = "0"\nspectral-radius = {low = 0.1, high = 1.4}'
     )
     assert main(command("--trials", "2", "--pruner", "none", "--held-out", "0.2")) == 0
     stream, tokenizer = texts()
     train, held = split(stream, 0.2, 0)
     for row in rows_of("out"):
         radius = float(row["spectral-radius"])
-        reservoir = Reservoir(12, topology="offsets", spectral_radius=radius, random_state=0)
+        reservoir = Reservoir(
+            12,
+            topology="offsets",
+            spectral_radius=radius,
+            input_scaling=0.2,
+            leak_rate=("uniform", 0.2, 1.0),
+            random_state=0,
+        )
         model = LanguageModel(reservoir, RidgeReadout(), tokenizer, random_state=0)
         wanted = -model.fit(train, held_out=held).score(held)
         assert float(row["nats"]) == pytest.approx(wanted, rel=1e-9)
@@ -195,7 +202,7 @@ def test_the_best_settings_train_the_same_model(capsys):
     shown = next(line for line in best.splitlines() if line.startswith("# esnlm train TEXT"))
     words = shown.removeprefix("# esnlm ").replace("TEXT", "text").replace("MODEL", "a").split()
     assert main(words) == 0
-    assert main(["train", "text", "--preset", "out/best.toml", "--out", "b"]) == 0
+    assert main(["train", "text", "--recipe", "out/best.toml", "--out", "b"]) == 0
     a, b = (Path(name, "weights.safetensors").read_bytes() for name in "ab")
     assert a == b
     assert (
@@ -454,7 +461,7 @@ def test_trials_that_fail_are_rows_and_the_search_goes_on(capsys):
         (
             'readout = "ridge"\nexperts = {choices = [1, 2]}',
             "",
-            "space.toml: --experts is no option of the readout ridge",
+            "space.toml: experts is not valid with the readout ridge",
         ),
         ("lower = {choices = [true, false]}", "", "lower must have one value"),
         ('model = "lstm"\nunits = {choices = [1, 2]}', "", "model is of networks trained by"),

@@ -329,7 +329,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(checkpoints_module, "write_files", full)
-    with pytest.raises(OSError, match=r"No space left.*of step 2 is whole.*--resume"):
+    with pytest.raises(OSError, match=r"No space left.*of step 2 is whole.*resume=True"):
         trainer().run(store, resume=True, save_every=0)
     assert [path.name for path in store.folder.iterdir()] == ["step-0000000002"]
     monkeypatch.undo()

@@ -254,7 +254,9 @@ def planned(
         options = model.ReservoirOptions(
             n_units=size, leak_rate=leak_rate(leak), **given(grid.weights)
         )
-        chosen = {"topology": "offsets"} | model.model_settings(options, grid.readout, kind)
+        chosen = {"topology": "offsets", "input_scaling": 1.0} | model.model_settings(
+            options, grid.readout, kind
+        )
         chosen = default_settings(chosen, len(tokenizer), characters=tokenizer.has_characters)
         features = chosen["features"]
         inputs = grid.input_degree
