@@ -643,7 +643,7 @@ def test_pairs_of_seen_words_are_a_part(saved: Path, folder: Path, tmp_path: Pat
     prepare(text, tmp_path / "shards", "bpe:300")
     command = ["blimp", str(saved), "--data", str(folder)]
     assert main([*command, "--csv", str(csvs[0])]) == 0
-    assert "seen_words" not in capsys.readouterr().out
+    assert "overall, seen_words" not in capsys.readouterr().out
     for csv_path, words in zip(csvs[1:], (text, tmp_path / "shards"), strict=True):
         assert main([*command, "--words-of", str(words), "--csv", str(csv_path)]) == 0
     shown = capsys.readouterr().out

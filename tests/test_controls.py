@@ -253,6 +253,7 @@ def test_the_state_of_the_last_token_adds_nothing_to_direct_connections():
     np.testing.assert_allclose(np.concatenate(model.log_likelihood(docs)), before, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:the model has a perplexity")
 def test_direct_connections_learn_without_states():
     rng = np.random.default_rng(0)
     chain = rng.dirichlet(np.full(12, 0.2), size=12)

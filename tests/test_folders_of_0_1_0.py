@@ -69,14 +69,6 @@ def test_a_model_learns_on_as_it_did(name: str) -> None:
     assert_alike(found, expected["then_log_likelihoods"], 1e-6 if today is None else 0.5)
 
 
-@pytest.mark.parametrize("name", names("shards"))
-def test_shards_train_the_same_model(name: str, tmp_path: Path) -> None:
-    expected, model = SCORES[name], tmp_path / "model"
-    assert main(["train", str(FOLDERS / name), *expected["train"], "--out", str(model)]) == 0
-    bits = surprisals(model, expected["texts"], tmp_path)
-    np.testing.assert_allclose(bits, expected["surprisal_bits"], rtol=1e-6)
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize("name", names("network"))
 def test_a_network_gives_the_scores_it_gave(name: str, tmp_path: Path) -> None:

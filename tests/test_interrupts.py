@@ -79,6 +79,7 @@ def test_an_interrupted_harvest_leaves_nothing_behind(topology: str) -> None:
     assert hits
 
 
+@pytest.mark.filterwarnings("ignore:the model has a perplexity")
 @pytest.mark.parametrize("readout", [RidgeReadout(), SoftmaxReadout(10.0)])
 def test_an_interrupted_fit_can_be_repeated(readout: Any) -> None:
     def model() -> LanguageModel:

@@ -366,7 +366,6 @@ def test_a_missing_folder_is_named(tmp_path: Path):
         (lambda: model().fit(7), "iterable of documents"),
         (lambda: model(tokenizer="syllable").fit(["a"]), "tokenizer must be"),
         (lambda: model(tokenizer="word").fit(["a b", [1, 2]]), "must be strings .* one of list"),
-        (lambda: LanguageModel(Reservoir(5), None).fit(TRAIN), "readout must be a readout"),
         (lambda: LanguageModel(Reservoir(5), "forest").fit(TRAIN), "readout must be a readout"),
         (lambda: model(n_streams=(1 << 20) + 1).fit(TRAIN), "n_streams must be at most 1048576"),
         (lambda: LanguageModel(RidgeReadout(), None).fit(TRAIN), "reservoir must be a Reservoir"),
