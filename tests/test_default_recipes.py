@@ -50,7 +50,7 @@ def test_python_and_the_command_line_make_the_same_bytes(
     Path("text").write_text("\n".join(lines) + "\n")
     docs = [Path("text").read_text()] if recipe == "characters" else lines
     assert main(["train", "text", *options, "--seed", "3", "--out", "command"]) == 0
-    assert f"recipe {recipe}" in capsys.readouterr().err
+    assert f"recipe {recipe}" in capsys.readouterr().out
     model = LanguageModel(random_state=3, **parameters).fit(docs)
     model.save("python")
     assert model.recipe_.startswith(recipe)

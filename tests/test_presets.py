@@ -102,7 +102,7 @@ def test_a_preset_trains_the_model_of_the_same_options(capsys):
     [
         (
             None,
-            "recipe must be characters, grammar, koster2025, rachez2012, ueda2025, words or a file, got",
+            "must be characters, grammar, koster2025, rachez2012, ueda2025, words or a file",
         ),
         ("unit = 3", "p.toml: unit is no option of esnlm train that can be set here: did you mean"),
         ("out = 'x'", "p.toml: out is no option of esnlm train that can be set here"),

@@ -134,7 +134,6 @@ def _fit_alone(
     plan = make_plan(options)
     with record.phase("read text"), phase("reading the text"):
         tokenizer = corpus.make_tokenizer(text)
-        _say_recipe(options, tokenizer)
         model = make_model(options, len(tokenizer), tokenizer, corpus.reset)
         model.verbose = True
         stream = model._read_corpus(corpus.read(text, tokenizer))
@@ -148,7 +147,7 @@ def _fit_alone(
             ),
         ):
             choose_penalty(model, stream, held, options)
-        status, loss, held = _in_passes(model, stream, held, running, plan, record)
+        status, loss, held = _in_passes(model, stream, held, running, plan, record, options.recipe)
         return _Outcome(status, loss, held, stream, model.n_tokens_)
     with _nothing_kept(
         "With --checkpoint-every MINUTES training is in passes, and --resume continues it"
@@ -159,7 +158,7 @@ def _fit_alone(
             model.fit(stream, held_out=held)
     with record.phase("save"):
         model.save(options.out)
-    print(f"{options.out}: {_summary(model)}")
+    print(f"{options.out}: {_summary(model, options.recipe)}")
     import numpy as np
 
     with record.phase("score"):
@@ -186,7 +185,6 @@ def _fit_in_parts(
     running = Running(options.out, options.passes, overwrite=options.overwrite)
     with record.phase("read text"), phase("reading the text"):
         parted = open_corpus(text, options.shared)
-        _say_recipe(options, parted.tokenizer)
         model = make_model(options, len(parted.tokenizer), parted.tokenizer, corpus.reset)
         model._use_tokenizer(parted.tokenizer)
         named = options.held_out
@@ -194,7 +192,7 @@ def _fit_in_parts(
 
     def save() -> str:
         model.save(options.out)
-        return _summary(model)
+        return _summary(model, options.recipe)
 
     with sharing(options.shared.cluster) as reduce:
         trainer = PartsTrainer(
@@ -239,14 +237,6 @@ def make_model(
     return LanguageModel(*parts, words, reset, n_tokens=size, random_state=seed)
 
 
-def _say_recipe(options: TrainOptions, tokenizer: "Tokenizer") -> None:
-    """Log which recipe the defaults come from, and why."""
-    name, why = choose_recipe(len(tokenizer), characters=tokenizer.has_characters)
-    if options.recipe is not None:
-        name, why = options.recipe, f"as asked; what it leaves open from {name}"
-    log.info(f"recipe {name} ({why}); --recipe takes another")
-
-
 def make_plan(options: TrainOptions) -> "TrainingPlan":
     """The plan of training in passes."""
     from esnlm.models.training import TrainingPlan
@@ -276,13 +266,14 @@ def _in_passes(
     running: Running,
     plan: "TrainingPlan",
     record: "RunRecord",
+    recipe: str | None,
 ) -> tuple[int, float | None, "TokenStream | None"]:
     """The exit status, the last held-out loss, and the held-out tokens that it is of."""
     from esnlm.models.training import Trainer
 
     def save() -> str:
         model.save(running.out)
-        return _summary(model)
+        return _summary(model, recipe)
 
     trainer = Trainer(model, stream, held, plan)
     with record.phase("train in passes"):
@@ -316,6 +307,12 @@ def _compare(
         log.warning(f"the {ORDER}-grams are better on this text: esnlm ngram makes a model of them")
 
 
-def _summary(model: "LanguageModel") -> str:
-    counts = model.token_counts_
+def _summary(model: "LanguageModel", recipe: str | None) -> str:
+    """Print which recipe the defaults came from, and why; return a line on the model."""
+    tokenizer, counts = model.tokenizer_, model.token_counts_
+    characters = tokenizer is not None and tokenizer.has_characters
+    name, why = choose_recipe(model.n_tokens_, characters=characters)
+    if recipe is not None:
+        name, why = recipe, f"as asked; what it leaves open from {name}"
+    print(f"recipe {name} ({why}); --recipe takes another")
     return summary(model, 0 if counts is None else int(counts.sum()))
