@@ -27,6 +27,8 @@ PAIRS = [("the boy sees the dog", "the boy see the dog"), ("the dogs see", "the 
 #: What depends on the machine and the moment.
 MEASURED = ("fit_seconds", "tokens_per_second", "score_seconds", "peak_rss_mib", "commit")
 QUICK = [
+    "--features",
+    "0",
     "--readout",
     "softmax",
     "--passes",

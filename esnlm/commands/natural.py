@@ -258,21 +258,21 @@ def planned(
             options, grid.readout, kind
         )
         chosen = default_settings(chosen, len(tokenizer), characters=tokenizer.has_characters)
-        features = chosen["features"]
+        word_features: Any = chosen["features"]
         inputs = grid.input_degree
         if inputs in (None, "degree", "all"):
-            dense = inputs == "all" or (inputs is None and features[1])
+            dense = inputs == "all" or (inputs is None and word_features[1])
             inputs = None if dense else count
         reservoir = make_reservoir(chosen, seed)
         reservoir.set_params(degree=count, input_degree=inputs)
         clone(reservoir).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
-        kind, number = features
+        name, number = word_features
         # Held-out text is scored after passes alone.
         plan = TrainingPlan(seed=seed, score_every=0, **given(grid.training))
         parts = {
             "reservoir": describe(reservoir),
             "readout": describe(make_readout(chosen, seed)),
-            "features": describe(make_features(features, seed)),
+            "features": describe(make_features(word_features, seed)),
             "plan": asdict(plan),
         }
         digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()
@@ -280,7 +280,7 @@ def planned(
         runs[version] = parts
         settings.append(
             _columns(reservoir.get_params(), chosen)
-            | {"leak": leak, "features": f"{kind}:{number}" if kind else number}
+            | {"leak": leak, "features": f"{name}:{number}" if name else number}
             | {"seed": seed, "words": words, "version": version}
         )
     return settings, runs
