@@ -219,7 +219,7 @@ def _factors(options: ReadoutOptions) -> dict[str, Any]:
             )
     words: Any = kind if kind != "moe" else "softmax"
     if kind == "ridge" and options.alpha is not None:
-        words = RidgeReadout(options.alpha, selection=None)
+        words = RidgeReadout(options.alpha)
     elif options.alpha is not None or options.passes is not None:
         words = joint_softmax(options.alpha, options.passes)
     classes = words
