@@ -31,7 +31,7 @@ class Harvest:
         self.reservoir, self.tokens = reservoir, tokens
 
     def __iter__(self) -> Iterator[Any]:
-        return self.reservoir.harvest(self.tokens, washout=10)
+        return self.reservoir.harvest(self.tokens, washout=10, reuse=True)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ class Harvest:
         self.reservoir = Reservoir(N_UNITS, random_state=0).fit(n_inputs=N_CLASSES)
 
     def __iter__(self):  # type: ignore[no-untyped-def]
-        return iter(self.reservoir.harvest(self.tokens))
+        return iter(self.reservoir.harvest(self.tokens, reuse=True))
 
 
 def fit(n_tokens: int) -> None:

@@ -36,7 +36,7 @@ def our_pace(reservoir: Reservoir, tokens: np.ndarray) -> float:
     """Tokens a second of harvest and moments together."""
     moments = Moments(reservoir.n_units, N_CLASSES)
     start = time.perf_counter()
-    for states, following in reservoir.harvest(tokens, block_size=8192, warmup=0):
+    for states, following in reservoir.harvest(tokens, block_size=8192, warmup=0, reuse=True):
         moments.add(states, following)
     return moments.n / (time.perf_counter() - start)
 

@@ -45,10 +45,7 @@ def states(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Every state and next token, copied out of the harvest."""
     reservoir = Reservoir(n_units, random_state=0).fit(n_inputs=int(tokens.max()) + 1)
-    blocks = [
-        (block.copy(), following.copy())
-        for block, following in reservoir.harvest(tokens, starts=starts)
-    ]
+    blocks = list(reservoir.harvest(tokens, starts=starts))
     X = np.concatenate([block for block, _ in blocks])
     return X, np.concatenate([following for _, following in blocks])
 

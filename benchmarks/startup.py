@@ -23,7 +23,7 @@ import numpy as np
 from esnlm import Reservoir
 reservoir = Reservoir(64, topology={topology!r}, random_state=0).fit(n_inputs=5)
 start = time.perf_counter()
-for _ in reservoir.harvest(np.arange(500) % 5):
+for _ in reservoir.harvest(np.arange(500) % 5, reuse=True):
     pass
 print(time.perf_counter() - start)
 """

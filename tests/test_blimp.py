@@ -52,13 +52,13 @@ SENTENCES = [
 ]
 DOCS = [*SENTENCES[:1], *SENTENCES[2:3], SENTENCES[4], SENTENCES[7]] * 8
 READOUTS = {
-    "ridge": RidgeReadout(alpha=0.1, selection=None),
+    "ridge": RidgeReadout(alpha=0.1),
     "softmax": SoftmaxReadout(max_iter=20),
     "factored": ClassFactoredReadout(n_classes=3, random_state=0),
     "moe": MixtureOfExpertsReadout(2, max_iter=3, random_state=0),
 }
 #: Without a penalty so small a text gives weights that magnify the rounding of float32.
-PENALISED = RidgeReadout(alpha=0.1, selection=None)
+PENALISED = RidgeReadout(alpha=0.1)
 #: Paradigm -> phenomenon and field, as the data files name them.
 PARADIGMS = {
     "agreement_1": ("subject_verb_agreement", "morphology"),

@@ -222,7 +222,7 @@ def test_parameters_are_counted():
 
 
 def test_readouts_of_the_caller_are_cloned(rows):
-    mine = RidgeReadout(alpha=3.0, selection=None)
+    mine = RidgeReadout(alpha=3.0)
     fitted = ClassFactoredReadout(class_readout=mine, word_readout=mine).fit(*rows)
     assert not hasattr(mine, "coef_")
     assert fitted.class_factor_.alpha_ == 3.0
@@ -473,7 +473,7 @@ def test_held_out_loss_is_noted(corpus):
 def test_ridge_of_all_components_is_ridge_of_the_states(corpus):
     """One class of all words, unpenalised: any basis of the states gives the same outputs."""
     X, y, _ = softmax_rows(3000, 4, 5)
-    free = RidgeReadout(alpha=0.0, selection=None)
+    free = RidgeReadout(alpha=0.0)
     options = {"solver": "joint", "class_readout": free, "word_readout": free}
     fitted = ClassFactoredReadout(1, **options).fit(X, y)
     factors, _ = shared_ridge(Moments(4, 5).add(X, y), ClassLayout(np.zeros(5, dtype=np.intp)), 0.0)

@@ -226,6 +226,19 @@ def test_one_long_sequence_within_tolerance():
     np.testing.assert_allclose(states, exact[:-1], atol=1e-5)
 
 
+def test_blocks_are_copies_unless_their_memory_is_to_be_used_again():
+    reservoir, tokens = small(), text(900)
+    options = {"starts": [0, 300], "n_streams": 1, "block_size": 100, "return_positions": True}
+    blocks = list(reservoir.harvest(tokens, **options))
+    assert len(blocks) > 5
+    states, _, positions = map(np.concatenate, zip(*blocks, strict=True))
+    parts = reservoir.transform(tokens[:300])[:-1], reservoir.transform(tokens[300:])[:-1]
+    exact = np.concatenate(parts)
+    np.testing.assert_allclose(states[np.argsort(positions)], exact, atol=1e-12)
+    first, second, *_ = (each[0] for each in reservoir.harvest(tokens, **options, reuse=True))
+    assert np.shares_memory(first, second)
+
+
 def test_washout_of_one_long_sequence():
     counted = sum(len(y) for _, y in small().harvest(text(5000), washout=100, warmup=50))
     assert counted == 4999 - 100

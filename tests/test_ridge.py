@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
 
 from esnlm import RidgeReadout
+from esnlm.models.saving import rebuild
 from esnlm.readouts.base.blocks import exhaust
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
@@ -24,10 +26,10 @@ def pairs(n: int = 150, n_units: int = 12, n_classes: int = 5) -> tuple[np.ndarr
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 100.0])
-@pytest.mark.parametrize("selection", [None, "gcv"])
-def test_coefficients_are_those_of_scikit_learn(alpha: float, selection: Any) -> None:
+@pytest.mark.parametrize("chosen", [False, True])
+def test_coefficients_are_those_of_scikit_learn(alpha: float, chosen: bool) -> None:
     X, y = pairs()
-    ours = RidgeReadout(alpha, alphas=[alpha], selection=selection).fit(X, y)
+    ours = (RidgeReadout(alphas=[alpha]) if chosen else RidgeReadout(alpha)).fit(X, y)
     peer = Ridge(alpha=alpha).fit(X, np.eye(5)[y])
     np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-10)
     np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-10)
@@ -38,7 +40,7 @@ def test_no_penalty_on_singular_states_is_least_squares(apart: float) -> None:
     X, y = pairs()
     noise = np.random.default_rng(0).normal(size=(len(X), 2))
     X = np.hstack([X, X[:, :2] + apart * noise] + [np.zeros((len(X), 1))] * (apart == 0))
-    ours = RidgeReadout(0.0, selection=None).fit(X, y)
+    ours = RidgeReadout(0.0).fit(X, y)
     outputs = X @ ours.coef_.T + ours.intercept_
     design = np.hstack([X, np.ones((len(X), 1))])
     best = design @ np.linalg.lstsq(design, np.eye(5)[y], rcond=1e-6)[0]
@@ -74,9 +76,7 @@ def test_held_out_rows_choose_the_likeliest_penalty() -> None:
     )
     losses = []
     for alpha in alphas:
-        fixed = RidgeReadout(alpha, selection=None).fit_blocks(
-            ArrayBlocks(X[:150], y[:150]), np.arange(5)
-        )
+        fixed = RidgeReadout(alpha).fit_blocks(ArrayBlocks(X[:150], y[:150]), np.arange(5))
         losses.append(-fixed.predict_log_proba(X[150:])[np.arange(50), y[150:]].mean())
     np.testing.assert_allclose(ours.path_["scores"], losses, rtol=1e-9)
     assert ours.alpha_ == alphas[int(np.argmin(losses))]
@@ -85,7 +85,7 @@ def test_held_out_rows_choose_the_likeliest_penalty() -> None:
 def test_a_fraction_of_the_rows_may_be_held_out() -> None:
     X, y = pairs(200)
     ours = RidgeReadout(selection="held_out", alphas=[0.1, 10.0, 1e4]).fit(X, y)
-    whole = RidgeReadout(ours.alpha_, selection=None).fit(X, y)
+    whole = RidgeReadout(ours.alpha_).fit(X, y)
     np.testing.assert_allclose(ours.coef_, whole.coef_, atol=1e-9)
     assert RidgeReadout(selection="held_out").fit(X[:5], y[:5]).alpha_ > 0
 
@@ -144,7 +144,7 @@ def test_cross_validation_refuses_a_fit_that_passes_through_every_row() -> None:
 
 def test_outputs_below_the_floor_are_raised_to_it() -> None:
     X, y = pairs()
-    ours = RidgeReadout(1e-3, selection=None, floor=1e-2).fit(X, y)
+    ours = RidgeReadout(1e-3, floor=1e-2).fit(X, y)
     outputs = X @ ours.coef_.T + ours.intercept_
     np.testing.assert_allclose(outputs.sum(axis=1), 1, atol=1e-9)
     assert outputs.min() < 0
@@ -161,8 +161,8 @@ def test_the_floor_shrinks_with_the_vocabulary() -> None:
 
 def test_float32_states_reach_float64_coefficients() -> None:
     X, y = pairs(3000)
-    double = RidgeReadout(1.0, selection=None).fit(X, y)
-    single = RidgeReadout(1.0, selection=None).fit(X.astype(np.float32), y)
+    double = RidgeReadout(1.0).fit(X, y)
+    single = RidgeReadout(1.0).fit(X.astype(np.float32), y)
     np.testing.assert_allclose(single.coef_, double.coef_, atol=1e-5)
 
 
@@ -205,6 +205,8 @@ def test_a_loaded_readout_says_that_it_cannot_learn_more() -> None:
     [
         ({"alpha": -1.0}, "alpha must not be negative"),
         ({"alphas": []}, "alphas is empty"),
+        ({"alpha": 1.0, "alphas": [1.0]}, "alpha is used as it is, got 1.0 beside"),
+        ({"alpha": 1.0, "selection": "gcv"}, "alpha is used as it is, got 1.0 beside"),
         ({"selection": "aic"}, "got 'aic'"),
         ({"floor": 2.0}, "floor must lie in"),
         ({"floor": 1.0}, "floor must lie in"),
@@ -217,3 +219,34 @@ def test_bad_parameters_are_named(params: dict[str, object], message: str) -> No
     X, y = pairs()
     with pytest.raises(ValueError, match=message):
         RidgeReadout(**params).fit(X, y)  # type: ignore[arg-type]
+
+
+def test_a_grid_of_penalties_has_scores_of_its_own() -> None:
+    X, y = pairs(200)
+    grid = {"alpha": [1e-6, 1.0, 1e6]}
+    search = GridSearchCV(RidgeReadout(), grid, scoring="neg_log_loss", cv=3).fit(X, y)
+    assert len(set(search.cv_results_["mean_test_score"].round(6))) == 3
+
+
+def test_cross_validation_that_is_asked_for_reads_no_held_out_rows() -> None:
+    X, y = pairs(200)
+    rows = ArrayBlocks(X[:150], y[:150])
+    held = ArrayBlocks(X[150:], y[150:])
+    ours = RidgeReadout(selection="gcv").fit_blocks(rows, np.arange(5), held)
+    assert ours.alpha_ == RidgeReadout().fit(X[:150], y[:150]).alpha_
+    by_rows = RidgeReadout().fit_blocks(rows, np.arange(5), held)
+    assert not np.allclose(by_rows.path_["scores"], ours.path_["scores"])
+
+
+@pytest.mark.parametrize(
+    ("saved", "now"),
+    [
+        ({"alpha": 1.0, "selection": "gcv", "alphas": None}, {}),
+        ({"alpha": 1.0, "selection": "held_out", "alphas": None}, {}),
+        ({"alpha": 2.0, "selection": None, "alphas": [3.0]}, {"alpha": 2.0}),
+        ({"alpha": None, "selection": "gcv", "alphas": None}, {"selection": "gcv"}),
+    ],
+)
+def test_penalties_that_version_0_1_0_saved_mean_the_same(saved: Any, now: Any) -> None:
+    found = rebuild({"class": "RidgeReadout", "params": saved})
+    assert found.get_params() == RidgeReadout(**now).get_params()

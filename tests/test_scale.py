@@ -52,7 +52,7 @@ from esnlm.utils.sums import in_pairs, reduce_here, runs
 PLAN = TrainingPlan(chunk_tokens=400, seed=3)
 READOUTS: dict[str, Any] = {
     "ridge": RidgeReadout(),
-    "penalised ridge": RidgeReadout(1.0, selection=None),
+    "penalised ridge": RidgeReadout(1.0),
     "sampled ridge": RidgeReadout(gram_rows=900),
     "factored ridge": ClassFactoredReadout(
         4, class_readout="ridge", word_readout="ridge", n_components=10, random_state=0

@@ -236,7 +236,7 @@ class _Round:
             words, numbers = np.unique(tokens, return_inverse=True)
             features = self.table.coef[0, words].astype(dtype, copy=False)
             for block, _, positions in reservoir.harvest(
-                numbers, starts=starts, features=features, return_positions=True
+                numbers, starts=starts, features=features, return_positions=True, reuse=True
             ):
                 states[positions], counted[positions] = block, True
             begins = np.zeros(len(tokens), dtype=bool)

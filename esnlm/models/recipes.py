@@ -241,7 +241,7 @@ def _factors(settings: Mapping[str, Any]) -> dict[str, Any]:
             )
     words: Any = kind if kind != "moe" else "softmax"
     if kind == "ridge" and alpha is not None:
-        words = RidgeReadout(alpha, selection=None)
+        words = RidgeReadout(alpha)
     elif alpha is not None or passes is not None:
         words = joint_softmax(alpha, passes)
     classes = words

@@ -89,7 +89,12 @@ def rebuild(value: Any) -> Any:
 
 def parameters(description: Mapping[str, Any]) -> dict[str, Any]:
     """The constructor's arguments in a description of an estimator."""
-    return {key: rebuild(item) for key, item in description["params"].items()}
+    found = {key: rebuild(item) for key, item in description["params"].items()}
+    if description["class"] == "RidgeReadout" and found["alpha"] is not None:
+        # Version 0.1.0 used alpha where selection was None, and never otherwise.
+        unused = ("alphas",) if found["selection"] is None else ("alpha", "selection")
+        found |= dict.fromkeys(unused)
+    return found
 
 
 def class_of(name: str) -> Any:

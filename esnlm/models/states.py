@@ -66,6 +66,7 @@ class StateBlocks:
             features=self.drive,
             return_positions=True,
             initial_state=state,
+            reuse=True,
         ):
             if self.n_last:
                 last = last_tokens(stream.tokens, positions, stream.starts, self.n_last, before)

@@ -228,12 +228,12 @@ class Reservoir(
         n_threads: int | None = None,
         return_positions: bool = False,
         initial_state: ArrayLike | None = None,
+        reuse: bool = False,
     ) -> Iterator[tuple[Array, ...]]:
         """Blocks of (states (n, n_units), next tokens (n,)) of a whole corpus, in parallel streams.
 
-        Every pair is yielded once, in an order of the streams', not of the text. A block is a view
-        into memory that the next block uses again: absorb or copy it. Raises `DivergenceError`
-        where states grow without bound.
+        Every pair is yielded once, in an order of the streams', not of the text. Raises
+        `DivergenceError` where states grow without bound.
 
         Parameters
         ----------
@@ -261,6 +261,8 @@ class Reservoir(
             Also yield positions (n,) int64 of the tokens just read.
         initial_state : array (n_units,), optional
             State before position 0.
+        reuse : bool
+            Yield views into memory that the next block overwrites, which is faster.
 
         Examples
         --------
@@ -284,6 +286,8 @@ class Reservoir(
             block_size = min(16384, max(64, _BLOCK_BYTES // row))
         state = None if initial_state is None else self._initial(initial_state)
         blocks = self._blocks(self._drive(features), text, plan, block_size, state, n_threads)
+        if not reuse:
+            blocks = ((X.copy(order="K"), y, places.copy()) for X, y, places in blocks)
         return blocks if return_positions else (block[:2] for block in blocks)
 
     def _blocks(

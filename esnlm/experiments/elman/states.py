@@ -121,8 +121,9 @@ def _states(
     starts = np.append(0, np.flatnonzero(tokens[:-1] == end) + 1)
     shifted = starts + np.arange(len(starts))
     states = np.empty((len(tokens), reservoir.n_units), dtype=reservoir.W_.dtype)
+    read = np.insert(tokens, starts, end)
     for block, _, positions in reservoir.harvest(
-        np.insert(tokens, starts, end), starts=shifted, features=embedding, return_positions=True
+        read, starts=shifted, features=embedding, return_positions=True, reuse=True
     ):
         # One full stop more for each sentence: the state is that before this token.
         states[positions + 1 - np.searchsorted(shifted, positions, side="right")] = block

@@ -69,7 +69,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         "joint": all factors on ``n_components`` linear maps of the state, see `TwoLevelLearner`:
         ridge solved from one set of moments, softmax in ``n_passes`` passes of steps on
         batches. Of a readout that is given, it takes the penalty (ridge: chosen by
-        cross-validation unless ``selection`` is None), learning rate, momentum and passes; of
+        cross-validation where ``alpha`` is None), learning rate, momentum and passes; of
         a mixture ``n_experts``. Its words are softmax or ridge. "auto": joint for more than 256
         words or 256 MiB of rows, and for passes over a corpus; separate for readouts of other
         kinds, and otherwise.
@@ -357,9 +357,7 @@ def _factor(name: str, readout: Any, random_state: Any) -> Any:
 
 def _penalty(factor: Any) -> float | None:
     """The penalty of a factor; None where cross-validation chooses that of ridge."""
-    if isinstance(factor, RidgeReadout) and factor.selection is not None:
-        return None
-    return float(factor.alpha)
+    return None if factor.alpha is None else float(factor.alpha)
 
 
 def _rate(base: float, share: float, n_rows: int, n_components: int, n_steps: int) -> float:

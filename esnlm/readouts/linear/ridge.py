@@ -43,24 +43,22 @@ class RidgeReadout(StreamingReadout):
 
     Parameters
     ----------
-    alpha : float
-        Penalty when ``selection`` is None.
+    alpha : float, optional
+        Penalty, used as it is. None: one of ``alphas`` is chosen.
     alphas : sequence of float, optional
         Path of penalties. None: up to 28 values from 1e-9 to 1 times the largest eigenvalue of
         the centred Gram matrix, those that are not lost in the rounding of its entries.
     selection : "gcv", "held_out" or None
-        How the penalty is chosen from the path: least generalised cross-validation error
-        (Golub, Heath & Wahba 1979; closed form here), or least negative log-likelihood of held
-        out rows: those given to ``fit_blocks``, or ``validation_fraction`` of the rows of
-        ``fit``. ``held_out`` given to ``fit_blocks`` selects by likelihood whenever selection
-        is not None. ``partial_fit``, and ``fit_blocks`` without ``held_out``, hold nothing out
-        and use cross-validation.
+        How the penalty is chosen. "gcv": least generalised cross-validation error (Golub, Heath
+        & Wahba 1979; closed form here). "held_out": least negative log-likelihood of held-out
+        rows, those of ``fit_blocks`` or ``validation_fraction`` of the rows of ``fit``; without
+        any, as "gcv". None: by the held-out rows of ``fit_blocks``, else as "gcv".
     floor : float or "auto"
         Least output before renormalising. "auto": ``1e-3 * min(1, 24 / V)``: Rachez's value at
         his 24 words, and never more than 0.024 of mass given away in all.
     validation_fraction : float
-        Part of the rows of ``fit`` held out, the last of each run of ``1 / fraction`` rows;
-        the chosen penalty is then solved on all of them.
+        Part of the rows of ``fit`` that "held_out" holds out, the last of each run of
+        ``1 / fraction`` rows; the chosen penalty is then solved on all of them.
     gram_rows : int, optional
         Let only about this many rows into the Gram matrix, whose cost a row is n_units²; sums
         by class use every row.
@@ -70,14 +68,14 @@ class RidgeReadout(StreamingReadout):
     coef_ : ndarray (V, n_units) float64
     intercept_ : ndarray (V,) float64
     alpha_ : float
-        Penalty chosen.
+        Penalty used.
     path_ : dict of ndarray (n_alphas,)
         ``alphas`` and the ``scores`` they were chosen by (less is better), where chosen.
 
     Examples
     --------
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
-    >>> readout = RidgeReadout(alpha=1e-6, selection=None).fit(X, ["a", "a", "b", "b"])
+    >>> readout = RidgeReadout(alpha=1e-6).fit(X, ["a", "a", "b", "b"])
     >>> readout.predict([[0.2], [2.9]])
     array(['a', 'b'], dtype='<U1')
     >>> readout.predict_proba([[1.5]])
@@ -91,16 +89,21 @@ class RidgeReadout(StreamingReadout):
     _learned = saved(moments="_moments")
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f V N", "intercept_": "f V", "alpha_": "f"}
 
-    alpha: float = limited(1.0, Number(0))
+    alpha: float | None = limited(None, Number(0, none=True))
     _: KW_ONLY
     alphas: Sequence[float] | None = None
-    selection: Literal["gcv", "held_out"] | None = limited("gcv", Choice(("gcv", "held_out", None)))
+    selection: Literal["gcv", "held_out"] | None = limited(None, Choice(("gcv", "held_out", None)))
     floor: float | Literal["auto"] = "auto"
     validation_fraction: float = limited(0.1, Number(0, 1, open="both"))
     gram_rows: int | None = limited(None, Count(none=True))
 
     def _start(self) -> None:
         check_parameters(self)
+        if self.alpha is not None and (self.selection, self.alphas) != (None, None):
+            raise ValueError(
+                f"alpha is used as it is, got {self.alpha!r} beside selection or alphas: leave out"
+                " alpha, or these two"
+            )
         if self.alphas is not None:
             if np.ndim(self.alphas) != 1:
                 raise ValueError(f"alphas must be a list of penalties or None, got {self.alphas!r}")
@@ -177,7 +180,7 @@ class RidgeReadout(StreamingReadout):
         moments = self._all_moments()
         if moments.n == 0:
             raise ValueError("no rows to learn from: got 0 rows, give at least one")
-        if self.selection is None:
+        if self.alpha is not None:
             alpha = float(self.alpha)
             self._set_solution(moments, alpha, _coefficients(moments, alpha))
             return
@@ -185,7 +188,7 @@ class RidgeReadout(StreamingReadout):
         alphas = penalty_path(_PATH, spectrum.values[-1], spectrum.rounding)
         if self.alphas is not None:
             alphas = np.asarray(self.alphas, dtype=np.float64)
-        if held_out is None:
+        if held_out is None or self.selection == "gcv":
             judged = spectrum.values, spectrum.power, spectrum.variation, spectrum.n
             scores = np.array([gcv_error(alpha, *judged) for alpha in alphas])
         else:
