@@ -10,12 +10,23 @@ sentences are grammatical, and how many differ.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from esnlm import ElmanGrammar, LanguageModel, Reservoir, SoftmaxReadout
+from esnlm import (
+    ElmanGrammar,
+    LanguageModel,
+    MixtureOfExpertsReadout,
+    Reservoir,
+    SoftmaxReadout,
+    SpectralWordFeatures,
+)
 
 grammar = ElmanGrammar()
 train = [" ".join(words) for words in grammar.sample(3000, random_state=0)]
-reservoir = Reservoir(300, input_scaling=0.1, spectral_radius=1.0, random_state=0)
-model = LanguageModel(reservoir, SoftmaxReadout(), tokenizer="word").fit(train)
+model = LanguageModel(
+    Reservoir(100, random_state=0),
+    MixtureOfExpertsReadout(n_experts=4, random_state=0),
+    tokenizer="word",
+    features=SpectralWordFeatures(8, random_state=0),
+).fit(train)
 
 # %%
 # A prompt
@@ -62,10 +73,11 @@ for temperature in TEMPERATURES:
 # The trade
 # ---------
 
-figure, axis = plt.subplots(figsize=(5, 3.6))
+figure, axis = plt.subplots(figsize=(6, 3.6))
 axis.plot(TEMPERATURES, right, "o-", label="grammatical")
 axis.plot(TEMPERATURES, different, "s-", label="different")
 axis.set(xlabel="temperature", ylabel="share of sentences", ylim=(0, 1.03))
-axis.legend(frameon=False)
+axis.set_title("Grammatical and different sentences by temperature")
+axis.legend(frameon=False, loc="lower left")
 figure.tight_layout()
 plt.show()

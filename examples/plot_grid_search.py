@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from sklearn.model_selection import GridSearchCV
 
-from esnlm import ElmanGrammar, LanguageModel, Reservoir, RidgeReadout
+from esnlm import ElmanGrammar, LanguageModel, Reservoir, RidgeReadout, SpectralWordFeatures
 
 # %%
 # Sentences are the documents that cross-validation divides.
@@ -28,7 +28,12 @@ docs = [" ".join(words) for words in grammar.sample(1500, random_state=0)]
 # what it reads.
 
 search = GridSearchCV(
-    LanguageModel(Reservoir(100, random_state=0), RidgeReadout(), tokenizer="word"),
+    LanguageModel(
+        Reservoir(100, random_state=0),
+        RidgeReadout(),
+        tokenizer="word",
+        features=SpectralWordFeatures(8, random_state=0),
+    ),
     {
         "reservoir__spectral_radius": [0.3, 0.6, 0.9, 1.0],
         "reservoir__input_scaling": [0.03, 0.1, 0.3, 1.0],
@@ -66,6 +71,7 @@ axis.set(
     xticks=range(table.shape[1]), xticklabels=table.columns,
     yticks=range(table.shape[0]), yticklabels=table.index,
 )  # fmt: skip
+axis.set_title("Held-out perplexity of each pair of settings")
 figure.colorbar(image, label="held-out perplexity")
 figure.tight_layout()
 plt.show()

@@ -60,13 +60,14 @@ for horizon in HORIZONS:
 # What it looks like
 # ------------------
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), width_ratios=[2, 1])
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), width_ratios=[2, 1])
 left.plot(shown[1], "k", lw=1, label="series")
 left.plot(shown[0], "C1--", lw=1, label="20 steps ahead")
 left.set(xlabel="time", ylabel="x, standardised")
-left.legend(frameon=False, ncols=2, loc="lower center")
+left.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
 right.loglog(HORIZONS, np.array(errors), "o-", label=["reservoir and ridge", "the last value"])
 right.set(xlabel="steps ahead", ylabel="root mean squared error")
-right.legend(frameon=False)
+right.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1))
+figure.suptitle("Mackey-Glass: the series with its forecast, and the error by horizon")
 figure.tight_layout()
 plt.show()

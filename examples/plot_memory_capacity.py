@@ -74,5 +74,6 @@ for radius in (0.5, 0.9, 1.0):
     right.plot(range(1, LAGS + 1), curves[0.1, radius], label=f"{radius}")
 right.set(xlabel="steps ago", ylabel="squared correlation")
 right.legend(title="spectral radius", frameon=False)
+figure.suptitle("Memory capacity by spectral radius, and what is left of each input")
 figure.tight_layout()
 plt.show()

@@ -10,7 +10,13 @@ expectation-maximisation on a penalised likelihood that never falls.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from esnlm import ElmanGrammar, MixtureOfExpertsReadout, Reservoir, SoftmaxReadout
+from esnlm import (
+    ElmanGrammar,
+    MixtureOfExpertsReadout,
+    Reservoir,
+    SoftmaxReadout,
+    SpectralWordFeatures,
+)
 
 # %%
 # States and next words
@@ -21,9 +27,10 @@ train_sentences = grammar.sample(2000, random_state=0)
 test_sentences = grammar.sample(1000, random_state=1)
 train, test = grammar.encode(train_sentences), grammar.encode(test_sentences)
 floor = grammar.oracle_perplexity(test_sentences)
-reservoir = Reservoir(50, random_state=0).fit(n_inputs=24)
-X, y = reservoir.transform(train[:-1]), train[1:]
-X_test, y_test = reservoir.transform(test[:-1]), test[1:]
+features = SpectralWordFeatures(8, random_state=0).fit(train)
+reservoir = Reservoir(50, random_state=0).fit(n_inputs=8)
+X, y = reservoir.transform(features.transform(train[:-1])), train[1:]
+X_test, y_test = reservoir.transform(features.transform(test[:-1])), test[1:]
 
 
 def perplexity(readout: SoftmaxReadout | MixtureOfExpertsReadout) -> float:
@@ -65,5 +72,6 @@ image = right.imshow(choice.T, aspect="auto", cmap="Blues", vmin=0)
 right.set(ylabel="expert", xticks=range(len(words)), xlabel="word just read")
 right.set_xticklabels(words, rotation=90)
 figure.colorbar(image, label="mean choice of the gate")
+figure.suptitle("Perplexity by experts, and the choice of the gate after each word")
 figure.tight_layout()
 plt.show()

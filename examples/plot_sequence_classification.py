@@ -76,5 +76,6 @@ figure, axis = plt.subplots(figsize=(4, 3.4))
 ConfusionMatrixDisplay.from_predictions(
     test_names, model.predict(test), ax=axis, colorbar=False, cmap="Blues"
 )
+axis.set_title("Predicted and true shapes")
 figure.tight_layout()
 plt.show()

@@ -72,6 +72,7 @@ for axis, sentence in zip(axes, SENTENCES, strict=True):
     for offset, (name, model) in zip((0, 0.27), models.items(), strict=True):
         axis.bar(place + offset, surprisal(model, sentence), 0.25, label=name)
     axis.set(xticks=place, xticklabels=words, ylabel="surprisal, bits", ylim=(0, 12))
-axes[0].legend(frameon=False, ncols=3)
+axes[0].legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+figure.suptitle("Surprisal of each word where the verb agrees, and where it does not")
 figure.tight_layout()
 plt.show()

@@ -51,5 +51,6 @@ for name in LAWS:
 left.set(xlabel="share of the units", ylabel="leak rate")
 right.set(xlabel="words later", ylabel="share of the difference left", ylim=(1e-5, 1.5))
 right.legend(frameon=False)
+figure.suptitle("Leak rates, and what a word leaves in the state")
 figure.tight_layout()
 plt.show()

@@ -35,19 +35,19 @@ for name, features in {
 # %%
 # Where the words lie
 # -------------------
-# The first two principal components; colours are the word classes of the grammar.
+# The first two principal components; colours are the word classes of the grammar. Words of a class
+# lie on each other, so classes are named and not words.
 
-figure, axes = plt.subplots(1, 2, figsize=(9, 4))
+figure, axes = plt.subplots(1, 2, figsize=(9, 4.6), layout="constrained")
 classes = sorted(set(grammar.word_class.values()))
 for axis, name in zip(axes, ("WordFeatures", "SpectralWordFeatures"), strict=True):
     rows = fitted[name].features_.embedding_
     plane = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)
     points = plane.U[:, :2] * plane.S[:2]
-    for word, point in zip(grammar.vocabulary, points, strict=True):
-        colour = f"C{classes.index(grammar.word_class[word])}"
-        axis.plot(*point, ".", color=colour)
-        axis.annotate(word, point, color=colour, xytext=(3, 2), textcoords="offset points")
-    axis.set_title(name)
-    axis.margins(0.15)
-figure.tight_layout()
+    of = np.array([grammar.word_class[word] for word in grammar.vocabulary])
+    for number, kind in enumerate(classes):
+        marker = "osD^v"[number % 5]
+        axis.plot(*points[of == kind].T, marker, color=f"C{number}", alpha=0.8, label=kind)
+    axis.set_title(f"{name}: words by class")
+figure.legend(*axis.get_legend_handles_labels(), ncols=4, loc="outside lower center")
 plt.show()

@@ -15,8 +15,9 @@ import pytest
 
 from esnlm.__main__ import main
 from esnlm.evaluation.minimal_pairs.table import COLUMNS as PAIR_COLUMNS
+from esnlm.reporting import about
 from esnlm.reporting.found import find, read_csv
-from esnlm.reporting.page import cell, table
+from esnlm.reporting.page import Table, cell, table
 from esnlm.reporting.plots import curve
 
 #: Words of a corpus that would do harm in a page that took them for its own.
@@ -359,3 +360,16 @@ def test_each_run_of_a_log_is_a_line_of_its_own() -> None:
     lines = figure.axes[0].get_lines()
     assert [list(line.get_xdata()) for line in lines] == [[10, 20, 30], [10, 20]]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["log"]
+
+
+def test_a_version_is_not_called_a_commit(tmp_path: Path) -> None:
+    rows = {"size": "8", "nll": "2.5", "notes": "", "commit": "esnlm 0.2.0"}
+    pd.DataFrame([rows]).to_csv(tmp_path / "rows.csv", index=False)
+    section = about.runs(find([tmp_path]))
+    (made,) = (block for block in section.blocks if isinstance(block, Table))
+    assert made.columns == ["file", "rows", "version"]
+
+
+def test_a_table_has_no_empty_column() -> None:
+    assert table("one row", [{"a": 1, "b": None, "c": ""}]).columns == ["a"]
+    assert table("two rows", [{"a": 1, "b": ""}, {"a": 2, "b": ""}], share=False).columns == ["a"]

@@ -53,6 +53,17 @@ def words() -> ShownModel:
     return fitted("reservoir", "word", "sentence")
 
 
+def test_a_character_of_several_bytes_is_shown_as_it_is() -> None:
+    docs = ["the boy — who sees — walks", "un café — naïve"] * 20
+    tokenizer = byte_pairs(docs, 262)
+    reservoir = Reservoir(20, random_state=0)
+    shown = ShownModel("r", LanguageModel(reservoir, RidgeReadout(), tokenizer).fit(docs))
+    strings = [step.string for step in shown.state_path("boy — café ☃").steps]
+    assert strings[1:-1] == [*"boy", " —", *" caf", "\ufffd", "é", " ", "\ufffd", "\ufffd", "☃"]
+    candidates = shown.next_tokens("the boy", len(tokenizer)).candidates
+    assert not {"Ġ", "Ã", "â"} & set("".join(each.string for each in candidates))
+
+
 def test_surprisal_sums_to_the_log_likelihood(shown: ShownModel) -> None:
     found = shown.surprisal(TEXT)
     (scores,) = shown.model.log_likelihood([TEXT])

@@ -47,10 +47,22 @@ def test_an_example_imports_names_that_exist(example: Path) -> None:
                 assert hasattr(esnlm, name.name), name.name
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_each_figure_of_an_example_has_a_title_which_is_its_alternative_text(example: Path) -> None:
+    for block in example.read_text().split("# %%"):
+        if "plt.subplots(" in block:
+            assert re.search(r"suptitle\(|set_title\(|\btitle=\"P", block), block
+
+
+@pytest.mark.parametrize("page", ["how_it_works.md", "glossary.md", "guide/reservoirpy.md"])
+def test_papers_data_and_peers_are_linked(page: str) -> None:
+    assert "](https://" in (DOCS / page).read_text()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+        assert "://" in target or (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from docutils import nodes
 from pipeline import pipeline_svg
 from sphinx.application import Sphinx
 
@@ -166,9 +167,18 @@ def skip_of_others(
     return True if module.startswith(("sklearn.", "reservoirpy.")) else None
 
 
+def name_thumbnails(app: Sphinx, tree: nodes.document) -> None:
+    """Give each picture of the gallery's index the title of its example as its text."""
+    for image in tree.findall(nodes.image):
+        stem = re.search(r"sphx_glr_(plot_\w+)_thumb", image["uri"])
+        if stem and not image.get("alt"):
+            image["alt"] = (ROOT / "examples" / f"{stem[1]}.py").read_text().splitlines()[1]
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register what runs during a build."""
     app.connect("builder-inited", write_pages, priority=100)
     app.connect("source-read", to_pages)
+    app.connect("doctree-read", name_thumbnails)
     app.connect("autodoc-skip-member", skip_of_others)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,7 +1,7 @@
 """What the page asks of a model: surprisal, next tokens, the path of the state, pairs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -238,11 +238,10 @@ class ShownModel:
         inputs = [ids if features is None else features.transform(ids) for ids in sequences]
         states = np.concatenate([reservoir.transform(each) for each in inputs]).astype(np.float64)
         places, explained = principal_components(states)
-        tokens = [(n, int(i)) for n, ids in enumerate(sequences, start=1) for i in ids]
-        steps = [
-            Step(line, self._string(token), *place)
-            for (line, token), place in zip(tokens, places.tolist(), strict=True)
+        strings = [
+            (n, string) for n, ids in enumerate(sequences, start=1) for string in self._strings(ids)
         ]
+        steps = [Step(*each, *place) for each, place in zip(strings, places.tolist(), strict=True)]
         return StatePath(steps, explained.tolist(), states.shape[1])
 
     def pair(self, first: str, second: str) -> Verdict:
@@ -265,12 +264,21 @@ class ShownModel:
                 f"{name} must have at most {MOST_TOKENS} tokens, got {n_tokens} of {self.name}"
             )
 
-    def _string(self, token: int) -> str:
-        """A token as text, or as the vocabulary spells it where it is none by itself."""
-        string = self.tokenizer.decode([token])
-        if string and "\ufffd" not in string:
-            return string
-        return str(self.tokenizer.backend.id_to_token(token) or token)
+    def _string(self, *tokens: int) -> str:
+        """Tokens as text, "\ufffd" where a character is cut; a boundary as it is spelled."""
+        return (
+            self.tokenizer.decode(tokens) or self.tokenizer.spelling(tokens[-1]) or str(tokens[-1])
+        )
+
+    def _strings(self, tokens: Sequence[int]) -> Iterator[str]:
+        """Each token as text; a character of several tokens stands at the last of them."""
+        waiting: list[int] = []
+        for token in tokens:
+            waiting = [*waiting, int(token)][-4:]  # UTF-8 has at most four bytes a character
+            string = self._string(*waiting)
+            yield string if len(waiting) == 1 or not string.endswith("\ufffd") else "\ufffd"
+            if not string.endswith("\ufffd"):
+                waiting = []
 
 
 def check_length(name: str, text: str) -> None:

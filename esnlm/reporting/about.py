@@ -24,7 +24,7 @@ def runs(found: Found) -> Section:
     section = Section("runs", "How it was made")
     for name, record in found.records.items():
         facts = [
-            (key.replace("_", " "), record[key])
+            (_code(key, record[key]), record[key])
             for key in ("command", "commit", "seed", "machine", "python")
             if record.get(key) is not None
         ]
@@ -56,7 +56,7 @@ def _made(name: str, frame: Any) -> dict[str, str]:
         values = list(dict.fromkeys(frame[column])) if column in frame else []
         if values := [value for value in values if value]:
             more = f" and {len(values) - 3} more" if len(values) > 3 else ""
-            row[column] = ", ".join(values[:3]) + more
+            row[_code(column, *values)] = ", ".join(values[:3]) + more
     for column in _COSTS:
         if column in frame:
             numbers = sorted(float(value) for value in frame[column] if _is_number(value))
@@ -64,6 +64,12 @@ def _made(name: str, frame: Any) -> dict[str, str]:
                 low, high = (f"{value:g}" for value in (numbers[0], numbers[-1]))
                 row[column.replace("_", " ")] = low if low == high else f"{low} to {high}"
     return row
+
+
+def _code(column: str, *values: str) -> str:
+    """The name of a column: outside a checkout the commit of the code is a version."""
+    is_version = column == "commit" and all(value.startswith("esnlm ") for value in values)
+    return "version" if is_version else column
 
 
 def _is_number(text: str) -> bool:

@@ -135,18 +135,18 @@ def table(
     """A table of rows; ``columns`` maps those that are shown, in order, to their headings.
 
     ``kinds``: how values of a column are shown, see `cell`. With ``share``, columns with one value
-    in all of several rows stand above the table instead, and empty columns are left out.
+    in all of several rows stand above the table instead. Empty columns are left out.
     """
     found = list(rows)
     names = dict.fromkeys(name for row in found for name in row) if columns is None else columns
     heads = {name: (columns or {}).get(name) or str(name) for name in names}
     how = kinds or {}
     cells = {name: [cell(row.get(name), how.get(name, "")) for row in found] for name in heads}
+    cells = {name: row for name, row in cells.items() if any(each.value for each in row) or not row}
     above: list[tuple[str, Cell]] = []
     for name in list(cells) if share and len(found) > 1 else []:
         if len({each.value for each in cells[name]}) == 1:
-            (shared, *_) = cells.pop(name)
-            above += [(heads[name], shared)] if shared.value else []
+            above.append((heads[name], cells.pop(name)[0]))
     shown = list(zip(*(each[:LONGEST] for each in cells.values()), strict=True))
     n_left = len(found) - LONGEST
     note = f"The first {LONGEST} of {len(found)} rows; the file has all." if n_left > 0 else ""
