@@ -358,7 +358,10 @@ def test_bad_input_is_one_line(line: str, message: str, capsys):
         ),
         ("train text --out m --log m.run.json --held-out text", "where the model is written"),
         ("train text --out m --log m/log.csv --held-out text", "where the model is written"),
-        ("train text --out m --alpha 1 --option alpha=2", "alpha is given twice: as alpha and as option"),
+        (
+            "train text --out m --alpha 1 --option alpha=2",
+            "alpha is given twice: as alpha and as option",
+        ),
         ("blimp model --data text --csv rows --pairs-csv rows", "named for another result"),
         ("blimp model --data text --csv text", "cannot write text: it is read"),
         ("generate model --tokens -1", "--tokens must be at least 0, got -1"),

@@ -11,7 +11,6 @@ from esnlm.commands.options.common import Documents, group
 from esnlm.commands.options.values import integer
 from esnlm.storage.atomic import put_back
 from esnlm.utils.messages import log
-from esnlm.utils.validation import did_you_mean
 
 if TYPE_CHECKING:
     from esnlm.text.layout import TextLayout
@@ -157,6 +156,8 @@ def _check_name(name: str) -> None:
     """Raise ValueError where nothing has the name of a tokenizer."""
     if is_trained(name) or name == "gpt2" or Path(name).exists():
         return
+    from esnlm.utils.validation import did_you_mean
+
     hint = did_you_mean(name.partition(":")[0], [*_TRAINED, "gpt2"])
     raise ValueError(
         f"no such tokenizer or file: {name}{hint} (expected {', '.join(_TRAINED)}, gpt2 or a"
