@@ -193,13 +193,3 @@ def test_help_loads_little(command: str):
     if command in ("", "train", "search", "prepare", "generate", "evaluate", "serve"):
         heavy.add("numpy")
     assert not loaded_after(code) & heavy
-
-
-def test_the_names_that_the_readme_tells_are_public():
-    import esnlm
-
-    table = (PACKAGE.parent / "README.md").read_text().partition("| name | what |")[2]
-    first = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[2:]]
-    told = {name.strip(" `") for cell in first for name in cell.split(",")}
-    assert told == set(esnlm.__all__) - {"__version__"}
-    assert all(hasattr(esnlm, name) for name in told)

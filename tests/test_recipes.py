@@ -70,11 +70,12 @@ def test_a_topology_of_the_recipe_is_rescaled(monkeypatch: pytest.MonkeyPatch) -
     assert radius == pytest.approx(0.9, abs=1e-6)
 
 
-def test_every_command_of_the_page_and_the_readme_is_known(
+def test_every_command_of_the_guide_and_the_readme_is_known(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    readme = (ROOT / "README.md").read_text()
-    commands = set(re.findall(r"^esnlm (\w+)", readme, re.MULTILINE))
+    pages = [ROOT / "README.md", *(ROOT / "docs" / "guide").glob("*.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    commands = set(re.findall(r"^(?:\$ )?esnlm (\w+)", text, re.MULTILINE))
     assert len(commands) > 8
     with contextlib.suppress(SystemExit):
         main(["--help"])

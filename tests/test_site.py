@@ -1,13 +1,11 @@
-"""The site: every public name has its page, examples and pages are whole, figures stand in CSVs."""
+"""The site: every public name has its page, examples and pages are whole."""
 
 import ast
 import configparser
 import re
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from test_readme_figures import figures_of, numbers_of, stands_in
 
 import esnlm
 
@@ -15,11 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("guide/*.md")])
-LINES = [
-    [cell.strip() for cell in line.split("|")[1:-1]]
-    for line in (DOCS / "index.md").read_text().splitlines()
-    if line.startswith("| ") and ".csv`" in line
-]
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -71,22 +64,6 @@ def test_no_output_of_a_page_is_missing(page: Path) -> None:
     assert not re.search(r"```output\n\s*```", text)
     assert "Traceback" not in text
     assert "esnlm: error:" not in text
-
-
-def test_the_front_page_has_figures() -> None:
-    assert len(LINES) >= 8
-
-
-@pytest.mark.parametrize("line", LINES, ids=lambda line: line[0][:40])
-def test_figures_of_the_front_page_stand_in_their_csvs(line: list[str]) -> None:
-    _, measured, rows = line
-    names = re.findall(r"`([\w/]+\.csv)`", rows)
-    paths = [ROOT / "reports" / (name if "/" in name else f"benchmarks/{name}") for name in names]
-    numbers = [number for path in paths for number in numbers_of(path)]
-    measured = re.sub(r"\(.*\)", "", measured)  # aims
-    missing = [f + unit for f, unit in figures_of(measured) if not stands_in(f, unit, numbers)]
-    assert not missing, f"not in {names}: {missing}"
-    assert all(len(pd.read_csv(path)) for path in paths)
 
 
 def test_the_version_is_the_same_everywhere() -> None:
