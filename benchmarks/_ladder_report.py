@@ -116,7 +116,7 @@ def plot_frozen(rows: Sequence[Row], path: Path) -> None:
                 band(axis, line, "processor_minutes", "nll_per_token", label=name, **look)
         axis.set(xscale="log", xlabel="processor minutes", title=corpus)
         axis.tick_params(labelsize=11)
-        axis.xaxis.label.set_size(12)
+        axis.xaxis.label.set_fontsize(12)
     axes[0].set_ylabel("held-out loss, nats a token", fontsize=12)
     legend(figure, axes[0], n_columns=1, fontsize=12)
     save(figure, path)

@@ -153,7 +153,8 @@ def draw(rows: pd.DataFrame) -> None:
     figure, axes = panels(len(groups), across=1, size=(6.4, 0.3 * n_lines + 1.3 * len(groups)))
     for axis, ((readout, units, n_tokens, *_), group) in zip(axes, groups, strict=True):
         names = group.groupby("inputs")["nats"].min().sort_values(ascending=False).index
-        axis.plot(group["nats"], [names.get_loc(name) for name in group["inputs"]], "o", color=BLUE)
+        places = [list(names).index(name) for name in group["inputs"]]
+        axis.plot(group["nats"], places, "o", color=BLUE)
         axis.set_yticks(range(len(names)), names)
         axis.set_title(f"{readout}, {units} units, {n_tokens:,} training tokens", loc="left")
         axis.set_xlabel("held-out loss, nats a token")

@@ -59,7 +59,7 @@ def test_names():
 
 @pytest.mark.parametrize("name", ["", "bpe", "bpe:257", "word:x", "sub:9", "word:-3"])
 def test_names_that_mean_nothing(name: str):
-    with pytest.raises(TokenizerError, match="write bpe:8000|bpe:N"):
+    with pytest.raises(TokenizerError, match=r"write bpe:8000|bpe:N"):
         parsed(name)
 
 

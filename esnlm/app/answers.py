@@ -1,7 +1,7 @@
 """What the page asks of a model: surprisal, next tokens, the path of the state, pairs."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -270,7 +270,7 @@ class ShownModel:
             self.tokenizer.decode(tokens) or self.tokenizer.spelling(tokens[-1]) or str(tokens[-1])
         )
 
-    def _strings(self, tokens: Sequence[int]) -> Iterator[str]:
+    def _strings(self, tokens: Iterable[int]) -> Iterator[str]:
         """Each token as text; a character of several tokens stands at the last of them."""
         waiting: list[int] = []
         for token in tokens:
