@@ -76,8 +76,8 @@ def test_the_code_runs_as_it_stands_and_is_right(tmp_path: Path) -> None:
         printed.append(done.stdout)
     shell, python = printed
     model, unigrams = (float(text) for text in re.findall(r"^perplexity +(\S+)$", shell, re.M))
-    told = re.findall(r"have? about (\d+)|has about (\d+)", PROSE)
-    assert [float(one or other) for one, other in told] == pytest.approx([model, unigrams], rel=0.2)
+    told = [float(figure) for figure in re.findall(r"ha(?:s|ve) about (\d+)", PROSE)]
+    assert told == pytest.approx([model, unigrams], rel=0.2)
     assert python.startswith("words: a vocabulary of")
     assert float(python.splitlines()[1]) == pytest.approx(model, rel=1e-5)
     for name in ("config.json", "weights.safetensors", "tokenizer.json"):
