@@ -159,7 +159,11 @@ CASES = {
         SoftmaxReadout(max_iter=3),
         {"tokenizer": endoftext_tokenizer()},
     ),
-    "characters": lambda: (_reservoir(), RidgeReadout(), {"tokenizer": "char"}),
+    "characters": lambda: (
+        _reservoir(),
+        RidgeReadout(),
+        {"tokenizer": "char", "reset": "sentence"},
+    ),
 }
 
 

@@ -67,7 +67,7 @@ def in_process(*argv: str, **options) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("reset", ["sentence", "document", "never"])
 def test_train_evaluate_generate(tokenizer: str, reset: str, capsys):
     trained("--tokenizer", tokenizer, "--reset", reset, "--lower", "--held-out", "text")
-    assert " parameters" in capsys.readouterr().out
+    assert "trained parameters" in capsys.readouterr().out
     assert main(["evaluate", "model", "text", "text", "--csv", "rows.csv"]) == 0
     with open("rows.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -556,7 +556,7 @@ def test_training_ends_with_what_was_got_and_what_comes_next(capsys, monkeypatch
     recipe, first, second, third, fourth = out.splitlines()
     n_tokens = len(LanguageModel.load("m").tokenizer_)
     assert recipe.startswith(f"recipe grammar (a vocabulary of {n_tokens}")
-    assert first.startswith(f"m: vocabulary {n_tokens}; trained on 300 tokens; ")
+    assert first.startswith(f"m: vocabulary {n_tokens}; trained on 360 tokens; ")
     assert second.endswith(f", of the uniform distribution {n_tokens}")
     assert re.fullmatch(r"\d+:\d\d minutes, peak memory \d+ MiB", third)
     assert "words and punctuation are tokens apart (--tokenizer word" in err

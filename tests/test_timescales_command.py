@@ -49,7 +49,8 @@ def test_rows_of_layers_and_units(tmp_path, text, capsys, reset):
     options = ["--csv", "layers.csv", "--units-csv", "units.csv", "--plot", "plot.png"]
     named = [str(files.get(option, option)) for option in options]
     assert main(["timescales", str(folder), str(text), *named]) == 0
-    assert capsys.readouterr().out.count("layer") == 4
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("layer") for line in lines) == 4
     layers, units = read(files["layers.csv"]), read(files["units.csv"])
     assert [row["layer"] for row in layers] == ["1", "2", "3", "all"]
     assert [row["fixed"] for row in layers] == ["True", "True", "False", "False"]

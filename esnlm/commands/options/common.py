@@ -95,11 +95,11 @@ def summary(model: Any, n_read: int) -> str:
 
     >>> from types import SimpleNamespace
     >>> summary(SimpleNamespace(n_tokens_=8000, n_parameters_=2_100_000), 1_460_000)
-    'vocabulary 8 000; trained on 1.46 M tokens; 2.1 M parameters'
+    'vocabulary 8 000; trained on 1.46 M tokens; 2100000 trained parameters'
     """
     vocabulary = f"vocabulary {model.n_tokens_:,}".replace(",", " ")
-    read, parameters = _rounded(n_read), _rounded(model.n_parameters_)
-    return f"{vocabulary}; trained on {read} tokens; {parameters} parameters"
+    trained = f"trained on {_rounded(n_read)} tokens"
+    return f"{vocabulary}; {trained}; {model.n_parameters_} trained parameters"
 
 
 def _rounded(n: int) -> str:
