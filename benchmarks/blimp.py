@@ -103,7 +103,7 @@ def untrained(tokenizer: Tokenizer, n_units: int, topology: str) -> LanguageMode
         "coef_": normal(n_tokens, n_components),
         "intercept_": np.zeros(n_tokens, dtype=np.float32),
     }
-    model = LanguageModel(reservoir, ClassFactoredReadout(), tokenizer)
+    model = LanguageModel(reservoir, ClassFactoredReadout(), tokenizer=tokenizer)
     model.reservoir_, model.features_ = reservoir, None
     model.tokenizer_, model.n_tokens_ = tokenizer, n_tokens
     model.readout_ = ClassFactoredReadout().load_state_dict(arrays)

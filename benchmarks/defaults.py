@@ -46,8 +46,8 @@ def measured(train: list[str], dev: list[str]) -> Iterator[dict[str, Any]]:
     """Perplexities on ``dev`` of readouts that learned cuts of ``train``."""
     for n_lines, n_words in CUTS:
         text = train[:n_lines]
-        tokenizer = Tokenizer.train_words(text, n_words)
-        peer = NgramLanguageModel(5, tokenizer).fit(text).perplexity(dev)
+        tokenizer = Tokenizer.train_words(text, vocab_size=n_words)
+        peer = NgramLanguageModel(order=5, tokenizer=tokenizer).fit(text).perplexity(dev)
         for name, model in models(tokenizer).items():
             ours = model.fit(text).perplexity(dev)
             setting = f"{n_lines} lines, {len(tokenizer)} words, {name}"
@@ -58,14 +58,14 @@ def models(tokenizer: Tokenizer) -> dict[str, LanguageModel]:
     """Ridge and softmax on states of one-hot words; low-rank with features and leaky units."""
     plain: dict[str, Any] = {"ridge": RidgeReadout()}
     if len(tokenizer) <= 1000:
-        plain["softmax, alpha 100"] = SoftmaxReadout(100.0)
+        plain["softmax, alpha 100"] = SoftmaxReadout(alpha=100.0)
     made = {name: model(tokenizer, readout) for name, readout in plain.items()}
     for n_direct in (0, 3):
         for alpha in (10.0, 100.0):
             pairs = 1 << 17 if n_direct else 0
             readout = LowRankReadout(n_direct=n_direct, n_pairs=pairs, alpha=alpha, random_state=0)
             name = f"low-rank, direct {n_direct}, alpha {alpha:g}"
-            features = SpectralWordFeatures(min(128, len(tokenizer)), random_state=0)
+            features = SpectralWordFeatures(n_features=min(128, len(tokenizer)), random_state=0)
             made[name] = model(tokenizer, readout, features, leak_rate=("uniform", 0.0, 1.0))
     return made
 
@@ -75,7 +75,7 @@ def model(
 ) -> LanguageModel:
     """A model of 1 000 units that is not fitted yet."""
     reservoir = Reservoir(1000, topology="offsets", random_state=0, **settings)
-    return LanguageModel(reservoir, readout, tokenizer, features, random_state=0)
+    return LanguageModel(reservoir, readout, tokenizer=tokenizer, features=features, random_state=0)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def word_classes(grammar: ElmanGrammar, tokens: NDArray[Any], n_units: int, seed
 def learned(n_features: int) -> Callable[..., Inputs]:
     def features(grammar: ElmanGrammar, tokens: NDArray[Any], n_units: int, seed: int) -> Inputs:
         reservoir = Reservoir(n_units, random_state=seed).fit(n_inputs=n_features)
-        made = WordFeatures(n_features, random_state=seed)
+        made = WordFeatures(n_features=n_features, random_state=seed)
         made.fit(tokens, reservoir=reservoir, n_tokens=len(grammar.vocabulary))
         return made.embedding_.astype(np.float32)
 
@@ -96,7 +96,7 @@ def perplexities(
         ]
         return np.concatenate(pieces), tokens
 
-    readout = MixtureOfExpertsReadout(10, random_state=seed)
+    readout = MixtureOfExpertsReadout(n_experts=10, random_state=seed)
     readout.fit(*states(train))
     X, following = states(test)
     rows = readout.predict_log_proba(X)[np.arange(len(following)), following]

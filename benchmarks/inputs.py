@@ -184,7 +184,7 @@ def inputs_of(name: str, stream: TokenStream, size: int, args: Any) -> Array | N
         return unit(np.random.default_rng(args.seed).standard_normal((size, n_features)))
     if kind == "learned":
         reservoir = drawn(n_features, args)
-        words = LearnedWordFeatures(n_features, random_state=args.seed, **given)
+        words = LearnedWordFeatures(n_features=n_features, random_state=args.seed, **given)
         return words.fit(stream.tokens, reservoir=reservoir, **where).embedding_
     if kind == "direct":
         tables = of_direct_connections(stream, size, args)
@@ -199,7 +199,7 @@ def inputs_of(name: str, stream: TokenStream, size: int, args: Any) -> Array | N
         return np.hstack(parts) / np.float32(len(parts) ** 0.5)
     if kind == "ahead":
         return ahead(n_features, stream, size, **given)
-    words = SpectralWordFeatures(n_features, random_state=args.seed, **given)
+    words = SpectralWordFeatures(n_features=n_features, random_state=args.seed, **given)
     rows = words.fit(stream.tokens, **where).embedding_
     if kind == "surprisal":
         counts = np.bincount(stream.tokens, minlength=size)
@@ -238,7 +238,7 @@ def one_sided(counts: Any, n_features: int) -> Array:
 def of_direct_connections(stream: TokenStream, size: int, args: Any) -> list[Array]:
     """What a low-rank readout of the last three tokens learns of each word: tables (V, P)."""
     silent = Reservoir(1, input_scaling=0.0, random_state=0)
-    readout = LowRankReadout(512, n_direct=3, random_state=args.seed)
+    readout = LowRankReadout(n_components=512, n_direct=3, random_state=args.seed)
     model = LanguageModel(silent, readout, n_tokens=size, random_state=args.seed)
     return list(trained(model, stream, None, args).readout_.direct_coef_[:, :-1])
 
@@ -279,7 +279,10 @@ def drawn(n_inputs: int, args: Any) -> Reservoir:
 def trained(model: LanguageModel, stream: TokenStream, held: Any, args: Any) -> LanguageModel:
     """The model, trained in passes as ``esnlm train`` does."""
     run = Trainer(
-        model, model._read_corpus(stream), held, TrainingPlan(seed=args.seed, score_every=0)
+        model,
+        model._read_corpus(stream),
+        held_out=held,
+        plan=TrainingPlan(seed=args.seed, score_every=0),
     )
     fitted: LanguageModel = run.run()
     return fitted
@@ -291,11 +294,13 @@ def low_rank(
     """Held-out nats of the core's low-rank readout with direct connections."""
     words = None
     if vectors is not None:
-        words = SpectralWordFeatures(vectors.shape[1])
+        words = SpectralWordFeatures(n_features=vectors.shape[1])
         words.embedding_, words.singular_values_ = vectors, np.ones(vectors.shape[1])
     reservoir = drawn(size if vectors is None else vectors.shape[1], args)
     readout = LowRankReadout(random_state=args.seed, **DIRECT)
-    model = LanguageModel(reservoir, readout, None, words, n_tokens=size, random_state=args.seed)
+    model = LanguageModel(
+        reservoir, readout, tokenizer=None, features=words, n_tokens=size, random_state=args.seed
+    )
     return -float(trained(model, stream, held, args).score(held))
 
 

@@ -69,7 +69,7 @@ def accuracy(
     name: str, train: Any, test: Any, n_tokens: int, published: dict[int, float], within: float
 ) -> Iterator[dict[str, Any]]:
     for order in range(1, 6):
-        found = NgramLanguageModel(order, n_tokens=n_tokens).fit(train).perplexity(test)
+        found = NgramLanguageModel(order=order, n_tokens=n_tokens).fit(train).perplexity(test)
         peer = published.get(order)
         target: Any = {}
         if within and peer:
@@ -80,7 +80,7 @@ def accuracy(
 
 def single_discount(train: Any, test: Any, n_tokens: int) -> dict[str, Any]:
     """One discount an order instead of three."""
-    model = NgramLanguageModel(5, n_tokens=n_tokens, discounts="single").fit(train)
+    model = NgramLanguageModel(order=5, n_tokens=n_tokens, discounts="single").fit(train)
     setting = "Penn Treebank, 5-gram, one discount an order"
     return row("perplexity", setting, model.perplexity(test), unit="perplexity")
 
@@ -98,7 +98,9 @@ def elman() -> Iterator[dict[str, Any]]:
 def pace(train: list[NDArray[np.int32]], n_tokens: int) -> dict[str, Any]:
     """A fitted 5-gram against dictionaries that only count the same n-grams."""
     tokens, starts = np.concatenate(train), np.cumsum([0, *map(len, train)])[:-1]
-    ours = median_seconds(lambda: KneserNey(5, n_tokens=n_tokens).fit(tokens, starts=starts), 3)
+    ours = median_seconds(
+        lambda: KneserNey(order=5, n_tokens=n_tokens).fit(tokens, starts=starts), 3
+    )
     lists = [doc.tolist() for doc in train]
     peer = median_seconds(lambda: count_in_dictionaries(lists), 3)
     setting = "Penn Treebank, 5-gram, against collections.Counter counting alone"
@@ -118,7 +120,7 @@ def large() -> Iterator[dict[str, Any]]:
     frequency = 1 / np.arange(1, VOCABULARY_LARGE + 1)
     drawn = rng.choice(VOCABULARY_LARGE, size=N_TOKENS_LARGE, p=frequency / frequency.sum())
     tokens, starts = drawn.astype(np.uint16), np.arange(0, N_TOKENS_LARGE, 20)
-    model = KneserNey(5, n_tokens=VOCABULARY_LARGE)
+    model = KneserNey(order=5, n_tokens=VOCABULARY_LARGE)
     setting = f"{N_TOKENS_LARGE:,} Zipf tokens, {VOCABULARY_LARGE:,} types, 5-gram"
     seconds = median_seconds(lambda: model.fit(tokens, starts=starts), 1)
     peak = peak_rss_mib() / 1024
@@ -146,12 +148,14 @@ def counted_and_scored(train: str, held_out: str) -> dict[str, float]:
     shards, test = Shards(train, verify=False), Shards(held_out, verify=False).stream()
     stream = shards.stream()
     start = time.perf_counter()
-    model = KneserNey(5, n_tokens=shards.n_tokens_vocab).fit(stream.tokens, starts=stream.starts)
+    model = KneserNey(order=5, n_tokens=shards.n_tokens_vocab).fit(
+        stream.tokens, starts=stream.starts
+    )
     fitted = time.perf_counter()
     scores = model.log_probabilities(test.tokens, test.starts)
     scored = time.perf_counter()
     peak = peak_rss_mib() / 1024
-    single = KneserNey(5, n_tokens=shards.n_tokens_vocab, discounts="single")
+    single = KneserNey(order=5, n_tokens=shards.n_tokens_vocab, discounts="single")
     single.fit(stream.tokens, starts=stream.starts)
     others = single.log_probabilities(test.tokens, test.starts)
     return {

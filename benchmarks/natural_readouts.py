@@ -63,13 +63,13 @@ DIRECT: dict[str, Any] = {"n_direct": 3, "n_pairs": 131072, "random_state": 0}
 
 #: Name -> readout.
 SETTINGS: dict[str, Any] = {
-    "low rank 128": LowRankReadout(128, random_state=0),
-    "low rank 512": LowRankReadout(512, random_state=0),
-    "low rank 128, rate 0.2": LowRankReadout(128, learning_rate=0.2, random_state=0),
-    "low rank 512, rate 0.2": LowRankReadout(512, learning_rate=0.2, random_state=0),
-    "low rank 128, direct 3": LowRankReadout(128, n_direct=3, random_state=0),
-    "low rank 128, direct 3 and pairs": LowRankReadout(128, **DIRECT),
-    "low rank 512, direct 3 and pairs": LowRankReadout(512, **DIRECT),
+    "low rank 128": LowRankReadout(n_components=128, random_state=0),
+    "low rank 512": LowRankReadout(n_components=512, random_state=0),
+    "low rank 128, rate 0.2": LowRankReadout(n_components=128, learning_rate=0.2, random_state=0),
+    "low rank 512, rate 0.2": LowRankReadout(n_components=512, learning_rate=0.2, random_state=0),
+    "low rank 128, direct 3": LowRankReadout(n_components=128, n_direct=3, random_state=0),
+    "low rank 128, direct 3 and pairs": LowRankReadout(n_components=128, **DIRECT),
+    "low rank 512, direct 3 and pairs": LowRankReadout(n_components=512, **DIRECT),
     "factored softmax 128": factored(128),
     "factored softmax 512": factored(512),
     "factored softmax 128, frequency": factored(128, clustering="frequency"),
@@ -81,7 +81,7 @@ SETTINGS: dict[str, Any] = {
     "factored ridge 512, frequency": factored(512, "ridge", clustering="frequency"),
     "factored ridge 512, clusters": factored(512, "ridge", clustering="clusters"),
     "factored ridge of words 128": factored(128, "softmax", "ridge"),
-    "factored mixture of 2, 128": factored(128, MixtureOfExpertsReadout(2), "softmax"),
+    "factored mixture of 2, 128": factored(128, MixtureOfExpertsReadout(n_experts=2), "softmax"),
     "factored mixture of 4, 128": factored(128, "moe", "softmax"),
     "factored mixture of 4, 128, rate 0.1": factored(128, "moe", softmax(1, 0.1)),
     "factored mixture of 4, 128, two passes": factored(128, "moe", softmax(2)),
@@ -104,7 +104,7 @@ def main() -> None:
 def rows(
     args: argparse.Namespace, corpus: TokenStream, dev: TokenStream, n_tokens: int
 ) -> Iterator[dict[str, Any]]:
-    ngrams = KneserNey(5, n_tokens=n_tokens).fit(corpus.tokens, starts=corpus.starts)
+    ngrams = KneserNey(order=5, n_tokens=n_tokens).fit(corpus.tokens, starts=corpus.starts)
     logs = ngrams.log_probabilities(dev.tokens, starts=dev.starts)[dev.predicted()]
     peer = -float(logs.mean())
     for name in args.only or SETTINGS:
@@ -134,10 +134,10 @@ def measured(
         leak_rate=("uniform", 0.0, 1.0),
         random_state=0,
     )
-    features = SpectralWordFeatures(N_FEATURES, random_state=0)
+    features = SpectralWordFeatures(n_features=N_FEATURES, random_state=0)
     model = LanguageModel(reservoir, readout, features=features, n_tokens=n_tokens)
     plan = TrainingPlan(seed=0, held_out_tokens=JUDGED)
-    run = Unscored(model, model._read_corpus(corpus), dev, plan)
+    run = Unscored(model, model._read_corpus(corpus), held_out=dev, plan=plan)
     trained = run.run().readout_
     minutes = (time.process_time() - start) / 60
     blocks = run._held_states()

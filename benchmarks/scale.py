@@ -108,7 +108,7 @@ class _MeasuredError(Exception):
 
 def _pace(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     corpus, stream = PartedCorpus(args.shards.absolute()), Shards(args.shards).stream()
-    low_rank = LowRankReadout(args.components, random_state=0)
+    low_rank = LowRankReadout(n_components=args.components, random_state=0)
     features = _features(corpus, stream)
     jobs = {"survey": (low_rank, 0), "moments": (RidgeReadout(), 1)}
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -160,7 +160,7 @@ def _timed(trainer: type[Trainer], last: int) -> type[Any]:
     class Timed(trainer):  # type: ignore[misc, valid-type]
         def read(self, number: int, n_rows: int | None = None) -> Iterator[Any]:
             begun, sums = time.perf_counter(), list[Sums]()
-            for chunk in super().read(number, n_rows):
+            for chunk in super().read(number, n_rows=n_rows):
                 if isinstance(chunk, Sums):
                     sums.append(chunk)
                 yield chunk
@@ -209,7 +209,7 @@ def _kills(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     corpus, stream = PartedCorpus(args.shards), Shards(args.shards).stream()
     held = evenly_spaced(Shards(args.dev).stream(), 1 << 16)
-    readout = LowRankReadout(args.components, random_state=0)
+    readout = LowRankReadout(n_components=args.components, random_state=0)
     setting = (
         f"low rank, {args.units} units, {args.components} components, {corpus.n_tokens} tokens"
     )
@@ -223,7 +223,7 @@ def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
     def alone(model: LanguageModel) -> Trainer:
         model._read_corpus(stream)
-        return Trainer(model, stream, held, TrainingPlan())
+        return Trainer(model, stream, held_out=held, plan=TrainingPlan())
 
     single, seconds, steps = train(alone)
     yield row("held-out loss", f"{setting}, one process", single, unit="nats")
@@ -240,7 +240,7 @@ def _loss(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def _features(corpus: PartedCorpus, stream: TokenStream) -> SpectralWordFeatures:
-    found: SpectralWordFeatures = SpectralWordFeatures(128, random_state=0).fit(
+    found: SpectralWordFeatures = SpectralWordFeatures(n_features=128, random_state=0).fit(
         stream.tokens, n_tokens=len(corpus.tokenizer), starts=stream.starts
     )
     return found
@@ -254,8 +254,10 @@ def model_of(
 ) -> LanguageModel:
     """A model for the corpus, without weights."""
     reservoir = Reservoir(n_units, topology="offsets", leak_rate=0.5, random_state=0)
-    features = features or SpectralWordFeatures(128, random_state=0)
-    model = LanguageModel(reservoir, readout, corpus.tokenizer, features, random_state=0)
+    features = features or SpectralWordFeatures(n_features=128, random_state=0)
+    model = LanguageModel(
+        reservoir, readout, tokenizer=corpus.tokenizer, features=features, random_state=0
+    )
     model._use_tokenizer(corpus.tokenizer)
     return model
 

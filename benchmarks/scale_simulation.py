@@ -77,7 +77,7 @@ def _simulated(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         list(found.map("start", _nothing, None, [0]))
         per_task = seconds(lambda: list(found.map("none", _nothing, None, range(2000)))) / 2000
     network, n_chunks = Network(), -(-corpus.n_tokens // (1 << 16))
-    low_rank = LowRankReadout(args.components, n_passes=1, random_state=0)
+    low_rank = LowRankReadout(n_components=args.components, n_passes=1, random_state=0)
     drawn = []
     for job, name, readout, n_parts, hours in (
         ("moments of ridge", "moments", RidgeReadout(), n_chunks, added_up),

@@ -105,7 +105,7 @@ def main() -> None:
     met: Any = {"target": "<= 15", "met": minutes <= 15}
     rows = [row("training and scoring time", setting, minutes, unit="minutes", **met)]
     for order in ORDERS:
-        ngrams = NgramLanguageModel(order, n_tokens=model.n_tokens_).fit([train])
+        ngrams = NgramLanguageModel(order=order, n_tokens=model.n_tokens_).fit([train])
         peer = -float(ngrams.log_likelihood([test])[0].mean())
         beside = f"{setting}, beside a Kneser-Ney {order}-gram"
         met = {"target": "<= 1.75", "met": ours <= 1.75}
@@ -201,7 +201,7 @@ def measure_ngrams(args: argparse.Namespace) -> None:
     ours = sum(losses) / len(losses)
     tokens = [model.tokenize([part]).tokens for part in (train, test)]
     for order in NGRAM_ORDERS:
-        peer = NgramLanguageModel(order, n_tokens=model.n_tokens_).fit(tokens[:1])
+        peer = NgramLanguageModel(order=order, n_tokens=model.n_tokens_).fit(tokens[:1])
         loss = -float(peer.log_likelihood(tokens[1:])[0].mean())
         setting = f"{kind}: joint, mean of three seeds, beside a Kneser-Ney {order}-gram"
         made = [row("test cross-entropy", setting, ours, loss, "nats a character")]
@@ -223,7 +223,7 @@ def joint_model(
         random_state=seed,
     )
     readout = TokenGatedReadout(alpha=alpha, n_passes=passes, n_direct=direct)
-    return LanguageModel(reservoir, readout, "char", reset="never", random_state=seed)
+    return LanguageModel(reservoir, readout, tokenizer="char", reset="never", random_state=seed)
 
 
 def make_model(args: argparse.Namespace, units: int) -> LanguageModel:
@@ -236,8 +236,10 @@ def make_model(args: argparse.Namespace, units: int) -> LanguageModel:
         topology="offsets",
         random_state=0,
     )
-    readout = SoftmaxReadout(args.alpha, solver="incremental", n_passes=args.passes)
-    return LanguageModel(reservoir, readout, "char", reset="never", random_state=0, verbose=True)
+    readout = SoftmaxReadout(alpha=args.alpha, solver="incremental", n_passes=args.passes)
+    return LanguageModel(
+        reservoir, readout, tokenizer="char", reset="never", random_state=0, verbose=True
+    )
 
 
 def choose(args: argparse.Namespace, text: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from esnlm.storage.atomic import put_back
 from esnlm.storage.model_folder import unchecked_config
 
 
-def load_model(folder: str | Path, device: str | None = None) -> SequenceModel:
+def load_model(folder: str | Path, *, device: str | None = None) -> SequenceModel:
     """Load the model, of any kind, that ``save`` wrote into ``folder``, or transformers' GPT-2.
 
     A file of n-grams in the ARPA format (``.arpa``, ``.arpa.gz``) is a model, too.

@@ -47,7 +47,7 @@ print({w: round(float(p), 2) for w, p in zip(grammar.vocabulary, after, strict=T
 train, test = grammar.encode(train_sentences), grammar.encode(test_sentences)
 floor = grammar.oracle_perplexity(test_sentences)
 print(f"{'oracle':18} {floor:.2f}")
-trigrams = NgramLanguageModel(3, reset="never", n_tokens=24).fit([train]).perplexity([test])
+trigrams = NgramLanguageModel(order=3, reset="never", n_tokens=24).fit([train]).perplexity([test])
 print(f"{'trigrams':18} {trigrams:.2f}")
 
 SIZES = [10, 25, 50, 100]
@@ -61,7 +61,7 @@ for name, curve in curves.items():
     for n_units in SIZES:
         model = LanguageModel(
             Reservoir(n_units, random_state=0), READOUTS[name], reset="never", n_tokens=24,
-            features=SpectralWordFeatures(8, random_state=0),
+            features=SpectralWordFeatures(n_features=8, random_state=0),
         ).fit([train])  # fmt: skip
         curve.append(model.perplexity([test]))
     print(f"{name:18} {curve[-1]:.2f} with {SIZES[-1]} units")

@@ -25,7 +25,7 @@ model = LanguageModel(
     Reservoir(100, random_state=0),
     MixtureOfExpertsReadout(n_experts=4, random_state=0),
     tokenizer="word",
-    features=SpectralWordFeatures(8, random_state=0),
+    features=SpectralWordFeatures(n_features=8, random_state=0),
 ).fit(train)
 
 # %%
@@ -34,7 +34,7 @@ model = LanguageModel(
 # The prompt is not repeated. After the end of a sentence a new one begins.
 
 for seed in range(3):
-    print("boys who" + model.sample(20, "boys who", random_state=seed).split("\n")[0])
+    print("boys who" + model.sample(20, prompt="boys who", random_state=seed).split("\n")[0])
 
 # %%
 # Characters
@@ -44,7 +44,7 @@ for seed in range(3):
 characters = LanguageModel(
     Reservoir(300, random_state=0), SoftmaxReadout(), tokenizer="char", reset="never"
 ).fit("\n".join(train[:1500]))
-print("the girl" + characters.sample(120, "the girl", random_state=0))
+print("the girl" + characters.sample(120, prompt="the girl", random_state=0))
 
 # %%
 # Temperature

@@ -32,7 +32,7 @@ search = GridSearchCV(
         Reservoir(100, random_state=0),
         RidgeReadout(),
         tokenizer="word",
-        features=SpectralWordFeatures(8, random_state=0),
+        features=SpectralWordFeatures(n_features=8, random_state=0),
     ),
     {
         "reservoir__spectral_radius": [0.3, 0.6, 0.9, 1.0],
@@ -47,7 +47,7 @@ print(f"held-out perplexity there: {np.exp(-search.best_score_):.3f}")
 # %%
 # The best model has been fitted once more, on all documents:
 
-print(search.best_estimator_.sample(8, "boys who", random_state=0))
+print(search.best_estimator_.sample(8, prompt="boys who", random_state=0))
 
 # %%
 # As a picture

@@ -49,11 +49,11 @@ model = LanguageModel(
     ),
     LowRankReadout(n_components=128, n_direct=3, n_pairs=131072, alpha=30.0, random_state=0),
     tokenizer="word",
-    features=SpectralWordFeatures(128, random_state=0),
+    features=SpectralWordFeatures(n_features=128, random_state=0),
 ).fit(train)
 scores = {}
 for order in range(1, 6):
-    ngrams = NgramLanguageModel(order, tokenizer=model.tokenizer_).fit(train)
+    ngrams = NgramLanguageModel(order=order, tokenizer=model.tokenizer_).fit(train)
     scores[f"{order}-grams"] = np.concatenate(ngrams.log_likelihood(test))
 scores["reservoir"] = np.concatenate(model.log_likelihood(test))
 

@@ -27,7 +27,7 @@ train_sentences = grammar.sample(2000, random_state=0)
 test_sentences = grammar.sample(1000, random_state=1)
 train, test = grammar.encode(train_sentences), grammar.encode(test_sentences)
 floor = grammar.oracle_perplexity(test_sentences)
-features = SpectralWordFeatures(8, random_state=0).fit(train)
+features = SpectralWordFeatures(n_features=8, random_state=0).fit(train)
 reservoir = Reservoir(50, random_state=0).fit(n_inputs=8)
 X, y = reservoir.transform(features.transform(train[:-1])), train[1:]
 X_test, y_test = reservoir.transform(features.transform(test[:-1])), test[1:]
@@ -46,7 +46,7 @@ def perplexity(readout: SoftmaxReadout | MixtureOfExpertsReadout) -> float:
 COUNTS = [1, 2, 4, 8]
 readouts = {1: SoftmaxReadout().fit(X, y)}
 for n_experts in COUNTS[1:]:
-    readouts[n_experts] = MixtureOfExpertsReadout(n_experts, random_state=0).fit(X, y)
+    readouts[n_experts] = MixtureOfExpertsReadout(n_experts=n_experts, random_state=0).fit(X, y)
 perplexities = [perplexity(readouts[n_experts]) for n_experts in COUNTS]
 for n_experts, value in zip(COUNTS, perplexities, strict=True):
     print(f"{n_experts:2} experts:  perplexity {value:.2f}")

@@ -23,8 +23,8 @@ test = grammar.encode(grammar.sample(1000, random_state=1))
 fitted = {}
 for name, features in {
     "one-hot words": None,
-    "WordFeatures": WordFeatures(5, n_passes=5, random_state=0),
-    "SpectralWordFeatures": SpectralWordFeatures(5, random_state=0),
+    "WordFeatures": WordFeatures(n_features=5, n_passes=5, random_state=0),
+    "SpectralWordFeatures": SpectralWordFeatures(n_features=5, random_state=0),
 }.items():
     model = LanguageModel(
         Reservoir(50, random_state=0), "softmax", features=features, reset="never", n_tokens=24

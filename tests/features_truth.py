@@ -17,7 +17,7 @@ def one_step_gradient(
     """
     rows = np.ascontiguousarray(embedding, dtype=np.float64)
     readout = np.ascontiguousarray(coef, dtype=np.float64)
-    weights = WordFeatures(rows.shape[1])._reservoir_weights(reservoir)
+    weights = WordFeatures(n_features=rows.shape[1])._reservoir_weights(reservoir)
     after = np.array(state, dtype=np.float64)
     slope, delta = np.empty_like(after), np.empty_like(after)
     kernels.advance(weights, rows[token], after, slope)

@@ -109,12 +109,12 @@ CASES = {
     ),
     "mixture": lambda: (
         _reservoir(),
-        MixtureOfExpertsReadout(3, max_iter=5, random_state=0),
+        MixtureOfExpertsReadout(n_experts=3, max_iter=5, random_state=0),
         {},
     ),
     "linear mixture": lambda: (
         _reservoir(dtype="float64"),
-        MixtureOfExpertsReadout(2, experts="linear", max_iter=5, random_state=0),
+        MixtureOfExpertsReadout(n_experts=2, experts="linear", max_iter=5, random_state=0),
         {},
     ),
     "factored, separate": lambda: (
@@ -125,7 +125,7 @@ CASES = {
     "factored, joint softmax": lambda: (
         _reservoir(),
         ClassFactoredReadout(solver="joint", random_state=0),
-        {"features": WordFeatures(3, n_passes=2, random_state=0)},
+        {"features": WordFeatures(n_features=3, n_passes=2, random_state=0)},
     ),
     # float64: near the floor of ridge, rounding of float32 states is worth more than 1e-4 nats.
     "factored, joint ridge": lambda: (
@@ -133,27 +133,29 @@ CASES = {
         ClassFactoredReadout(
             solver="joint",
             word_readout="ridge",
-            class_readout=MixtureOfExpertsReadout(2, max_iter=5, random_state=0),
+            class_readout=MixtureOfExpertsReadout(n_experts=2, max_iter=5, random_state=0),
             random_state=0,
         ),
-        {"features": WordFeatures(3, n_passes=2, random_state=0)},
+        {"features": WordFeatures(n_features=3, n_passes=2, random_state=0)},
     ),
     "factored, one class": lambda: (
         _reservoir(),
-        ClassFactoredReadout(1, solver="joint", word_readout="ridge"),
+        ClassFactoredReadout(n_classes=1, solver="joint", word_readout="ridge"),
         {},
     ),
     "low rank": lambda: (
         _reservoir(),
-        LowRankReadout(12, n_frequent=8, n_classes=3, random_state=0),
-        {"features": SpectralWordFeatures(4, random_state=0)},
+        LowRankReadout(n_components=12, n_frequent=8, n_classes=3, random_state=0),
+        {"features": SpectralWordFeatures(n_features=4, random_state=0)},
     ),
     "low rank, direct": lambda: (
         _reservoir(),
-        LowRankReadout(12, n_frequent=8, n_classes=3, n_direct=2, n_pairs=9, random_state=0),
+        LowRankReadout(
+            n_components=12, n_frequent=8, n_classes=3, n_direct=2, n_pairs=9, random_state=0
+        ),
         {},
     ),
-    "reduced rank": lambda: (_reservoir(), ReducedRankSoftmaxReadout(5, max_iter=3), {}),
+    "reduced rank": lambda: (_reservoir(), ReducedRankSoftmaxReadout(rank=5, max_iter=3), {}),
     "byte pairs": lambda: (
         _reservoir(),
         SoftmaxReadout(max_iter=3),

@@ -12,4 +12,4 @@ def reservoir_model() -> LanguageModel:
 
 def counts_model() -> NgramLanguageModel:
     """Trigrams of words."""
-    return NgramLanguageModel(3, tokenizer="word").fit(DOCS)
+    return NgramLanguageModel(order=3, tokenizer="word").fit(DOCS)

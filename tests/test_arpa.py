@@ -50,7 +50,7 @@ def by_hand(path: str, sentence: str, order: int) -> list[float]:
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 @pytest.mark.parametrize("discounts", ["modified", "single"])
 def test_files_hold_the_models_probabilities(order: int, discounts: str):
-    model = NgramLanguageModel(order, "word", discounts=discounts).fit(DOCS)
+    model = NgramLanguageModel(order=order, tokenizer="word", discounts=discounts).fit(DOCS)
     write_arpa(model, "m.arpa")
     for text, scores in zip(TEXTS, model.log_likelihood(TEXTS), strict=True):
         assert scores.tolist() == pytest.approx(by_hand("m.arpa", text, order), abs=1e-7)
@@ -68,7 +68,7 @@ def test_files_hold_the_models_probabilities(order: int, discounts: str):
 
 def test_kenlm_reads_them():
     kenlm = pytest.importorskip("kenlm")
-    model = NgramLanguageModel(4, "word").fit(DOCS)
+    model = NgramLanguageModel(order=4, tokenizer="word").fit(DOCS)
     write_arpa(model, "m.arpa")
     theirs = kenlm.Model("m.arpa")
     for text, scores in zip(TEXTS, model.log_likelihood(TEXTS), strict=True):
@@ -96,7 +96,7 @@ ngram 2=2
 
 
 def test_a_packed_file_is_a_model_too(capsys):
-    model = NgramLanguageModel(3, tokenizer="word").fit(DOCS)
+    model = NgramLanguageModel(order=3, tokenizer="word").fit(DOCS)
     model.save("ngrams")
     for name in ("a.arpa.gz", "b.arpa.gz"):
         assert main(["export", "ngrams", name, "--format", "arpa"]) == 0
@@ -127,7 +127,7 @@ def test_a_file_of_another_program(capsys):
 
 def test_sub_words_keep_their_tokenizer():
     tokenizer = byte_pairs(DOCS, 270)
-    model = NgramLanguageModel(3, tokenizer).fit(DOCS)
+    model = NgramLanguageModel(order=3, tokenizer=tokenizer).fit(DOCS)
     write_arpa(model, "m.arpa")
     for again in (read_arpa("m.arpa"), read_arpa("m.arpa", tokenizer)):
         np.testing.assert_allclose(again.score(TEXTS[:3]), model.score(TEXTS[:3]), atol=1e-7)
@@ -150,7 +150,7 @@ def test_sentences_begin_and_end_as_kenlm_has_them(order: int):
     )  # fmt: skip
     backend.train_from_iterator(DOCS, trainer)
     tokenizer = Tokenizer(backend, bos=END_OF_TEXT, eos=END_OF_TEXT).prepend_bos()  # as GPT-2's
-    model = NgramLanguageModel(order, tokenizer).fit(DOCS)
+    model = NgramLanguageModel(order=order, tokenizer=tokenizer).fit(DOCS)
     write_arpa(model, "m.arpa")
     words = [
         line.split("\t")[1] for line in Path("m.arpa").read_text().splitlines() if "\t" in line
@@ -170,7 +170,7 @@ def test_sentences_begin_and_end_as_kenlm_has_them(order: int):
 
 
 def test_numbers_are_words():
-    integers = NgramLanguageModel(2).fit([[0, 1, 2, 1]])
+    integers = NgramLanguageModel(order=2).fit([[0, 1, 2, 1]])
     write_arpa(integers, "n.arpa")
     assert "\t1 2\n" in Path("n.arpa").read_text()
 
@@ -194,18 +194,18 @@ def test_damaged_files_are_refused(text: str, message: str):
 
 @pytest.mark.parametrize("reset", ["document", "never"])
 def test_a_model_that_reads_on_past_a_sentence_is_refused(reset: str):
-    model = NgramLanguageModel(2, "word", reset).fit(DOCS)
+    model = NgramLanguageModel(order=2, tokenizer="word", reset=reset).fit(DOCS)
     with pytest.raises(ValueError, match=f"trained with reset '{reset}', expected 'sentence'"):
         write_arpa(model, "m.arpa")
     assert not list(Path.cwd().iterdir())
 
 
 def test_what_cannot_be_written_is_refused(capsys):
-    model = NgramLanguageModel(2, Tokenizer.train_characters(["a b"])).fit(["a b"])
+    model = NgramLanguageModel(order=2, tokenizer=Tokenizer.train_characters(["a b"])).fit(["a b"])
     with pytest.raises(ValueError, match="the token ' ' holds some"):
         write_arpa(model, "m.arpa")
     assert not Path("m.arpa").exists()
-    NgramLanguageModel(2, "word").fit(DOCS).save("kn")
+    NgramLanguageModel(order=2, tokenizer="word").fit(DOCS).save("kn")
     assert main(["export", "kn", "kn.arpa", "--format", "arpa"]) == 0
     assert load_model("kn.arpa").score(DOCS) == pytest.approx(load_model("kn").score(DOCS))
     assert main(["export", "kn", "kn.arpa", "--format", "arpa"]) == 2

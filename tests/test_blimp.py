@@ -55,7 +55,7 @@ READOUTS = {
     "ridge": RidgeReadout(alpha=0.1),
     "softmax": SoftmaxReadout(max_iter=20),
     "factored": ClassFactoredReadout(n_classes=3, random_state=0),
-    "moe": MixtureOfExpertsReadout(2, max_iter=3, random_state=0),
+    "moe": MixtureOfExpertsReadout(n_experts=2, max_iter=3, random_state=0),
 }
 #: Without a penalty so small a text gives weights that magnify the rounding of float32.
 PENALISED = RidgeReadout(alpha=0.1)
@@ -73,7 +73,9 @@ def model_of(readout=None, reset: str = "sentence", tokenizer="word", **options)
     options = {"topology": "offsets", "leak_rate": ("uniform", 0.1, 1.0)} | options
     features = options.pop("features", None)
     reservoir = Reservoir(40, degree=8, random_state=0, **options)
-    return LanguageModel(reservoir, readout or PENALISED, tokenizer, features, reset).fit(DOCS)
+    return LanguageModel(
+        reservoir, readout or PENALISED, tokenizer=tokenizer, features=features, reset=reset
+    ).fit(DOCS)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +130,7 @@ def test_scores_are_those_of_each_sentence_alone(readout: str, reset: str):
 
 @pytest.mark.parametrize("topology", ["offsets", "random"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("features", [None, WordFeatures(3, n_passes=2, random_state=0)])
+@pytest.mark.parametrize("features", [None, WordFeatures(n_features=3, n_passes=2, random_state=0)])
 def test_scores_with_features_and_any_reservoir(topology: str, dtype: str, features):
     model = model_of(PENALISED, topology=topology, dtype=dtype, features=features)
     expected = [scores[:-1].sum() for scores in alone(model, SENTENCES)]
@@ -220,7 +222,7 @@ def test_models_that_score_integers():
 
 @pytest.mark.parametrize("reset", ["sentence", "document", "never"])
 def test_n_grams(reset: str):
-    model = NgramLanguageModel(3, "word", reset).fit(DOCS)
+    model = NgramLanguageModel(order=3, tokenizer="word", reset=reset).fit(DOCS)
     expected = [scores[:-1].sum() for scores in alone(model, SENTENCES)]
     np.testing.assert_allclose(sentence_log_likelihoods(model, SENTENCES), expected)
 
@@ -477,7 +479,7 @@ def test_a_file_that_cannot_be_read_is_named(saved: Path, folder: Path, capsys):
 
 
 def test_two_models_judge_together(saved: Path, folder: Path, tmp_path: Path, capsys):
-    second = NgramLanguageModel(3, LanguageModel.load(saved).tokenizer_).fit(DOCS)
+    second = NgramLanguageModel(order=3, tokenizer=LanguageModel.load(saved).tokenizer_).fit(DOCS)
     second.save(tmp_path / "ngrams")
     tables = []
     for weight in ("1", "0.5"):

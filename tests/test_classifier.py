@@ -47,7 +47,7 @@ def test_one_token_alone_is_certain(tmp_path: Path) -> None:
     ],
 )
 def test_probabilities_are_those_of_the_classifier_on_the_states(classifier: Any) -> None:
-    readout = ClassifierReadout(classifier, share=0.0)
+    readout = ClassifierReadout(classifier=classifier, share=0.0)
     fitted = model(readout, n_streams=1).fit([TOKENS])
     states = fitted.reservoir_.transform(TOKENS)
     alone = classifier.fit(states[:-1], TOKENS[1:])
@@ -58,7 +58,7 @@ def test_probabilities_are_those_of_the_classifier_on_the_states(classifier: Any
 
 def test_a_classifier_is_a_readout_without_more_ado() -> None:
     fitted = model(LogisticRegression(C=1.0)).fit([TOKENS])
-    softmax = model(SoftmaxReadout(1.0)).fit([TOKENS])
+    softmax = model(SoftmaxReadout(alpha=1.0)).fit([TOKENS])
     assert fitted.score([TOKENS]) == pytest.approx(softmax.score([TOKENS]), abs=0.01)
     assert fitted.n_parameters_ == softmax.n_parameters_
     assert fitted.get_params()["readout__C"] == 1.0
@@ -75,8 +75,8 @@ def test_tokens_that_never_occurred_are_possible() -> None:
 
 def test_chunks_give_what_fit_gives() -> None:
     X, y = RNG.normal(size=(90, 4)), RNG.integers(0, 3, 90)
-    whole = ClassifierReadout(LogisticRegression()).fit(X, y)
-    parts = ClassifierReadout(LogisticRegression())
+    whole = ClassifierReadout(classifier=LogisticRegression()).fit(X, y)
+    parts = ClassifierReadout(classifier=LogisticRegression())
     for at in range(0, 90, 30):
         parts.partial_fit(X[at : at + 30], y[at : at + 30], classes=[0, 1, 2])
         assert parts.predict_proba(X).shape == (90, 3)
@@ -89,7 +89,9 @@ def test_held_out_text_chooses_how_much_frequencies_count() -> None:
     fitted = model(tree).fit([noise[:400]], held_out=[noise[400:]])
     assert fitted.readout_.share_ > 0.5
     assert fitted.score([noise[400:]]) > model(tree).fit([noise[:400]]).score([noise[400:]])
-    again = model(ClassifierReadout(tree, share=fitted.readout_.share_)).fit([noise[:400]])
+    again = model(ClassifierReadout(classifier=tree, share=fitted.readout_.share_)).fit(
+        [noise[:400]]
+    )
     assert again.score([noise[400:]]) == pytest.approx(fitted.score([noise[400:]]))
 
 
@@ -98,17 +100,17 @@ def test_held_out_rows_stop_a_network_at_its_best_and_lower_its_rate() -> None:
     noise = RNG.integers(0, 3, 900)  # likely to overfit
     docs, held = [np.stack([TOKENS, noise]).T.ravel()[:500]], [TOKENS[500:]]
     network = MLPClassifier(60, learning_rate_init=0.01, max_iter=60, random_state=0)
-    long = model(ClassifierReadout(network)).fit(docs, held_out=held)
-    stopped = model(ClassifierReadout(network, patience=2)).fit(docs, held_out=held)
+    long = model(ClassifierReadout(classifier=network)).fit(docs, held_out=held)
+    stopped = model(ClassifierReadout(classifier=network, patience=2)).fit(docs, held_out=held)
     assert stopped.score(held) > long.score(held)
-    again = model(ClassifierReadout(network, patience=2)).fit(docs, held_out=held)
+    again = model(ClassifierReadout(classifier=network, patience=2)).fit(docs, held_out=held)
     assert again.score(held) == stopped.score(held)
     assert stopped.readout_.classifier_.get_params() == network.get_params()
     assert network.get_params()["max_iter"] == 60
     with pytest.raises(NotFittedError):
         network.predict_proba(np.zeros((1, 20)))
-    alone = model(ClassifierReadout(network, patience=2)).fit(docs)  # nothing held out
-    assert alone.score(held) == model(ClassifierReadout(network)).fit(docs).score(held)
+    alone = model(ClassifierReadout(classifier=network, patience=2)).fit(docs)  # nothing held out
+    assert alone.score(held) == model(ClassifierReadout(classifier=network)).fit(docs).score(held)
 
 
 def test_passes_are_bounded_and_the_best_is_kept() -> None:
@@ -133,7 +135,7 @@ def test_passes_are_bounded_and_the_best_is_kept() -> None:
 )
 def test_patience_wants_a_network(classifier: Any) -> None:
     with pytest.raises(ValueError, match="patience is for an MLPClassifier of solver adam or sgd"):
-        ClassifierReadout(classifier, patience=2).fit(np.eye(4), np.arange(4))
+        ClassifierReadout(classifier=classifier, patience=2).fit(np.eye(4), np.arange(4))
 
 
 SAVED = [
@@ -185,11 +187,13 @@ def test_a_model_saved_to_learn_learns_as_the_one_that_was_saved(tmp_path: Path)
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_arrays_that_do_not_fit_are_refused(name: str, change: Any, message: str) -> None:
-    readout = ClassifierReadout(SAVED[0]).fit(RNG.normal(size=(60, 3)), np.arange(60) % V)
+    readout = ClassifierReadout(classifier=SAVED[0]).fit(
+        RNG.normal(size=(60, 3)), np.arange(60) % V
+    )
     arrays = readout.state_dict()
     arrays[f"classifier.{name}"] = change(arrays[f"classifier.{name}"])
     with pytest.raises(ValueError, match=message):
-        ClassifierReadout(SAVED[0]).load_state_dict(arrays)
+        ClassifierReadout(classifier=SAVED[0]).load_state_dict(arrays)
 
 
 def test_folders_hold_no_pickle_and_so_no_other_classifier(tmp_path: Path) -> None:
@@ -245,7 +249,9 @@ def test_parts_that_are_fitted_predict_at_once_and_others_do_not() -> None:
             LanguageModel(*unfitted).predict_proba([1])
 
 
-@pytest.mark.parametrize("readout", [Perceptron(), "tree", ClassifierReadout(Perceptron())])
+@pytest.mark.parametrize(
+    "readout", [Perceptron(), "tree", ClassifierReadout(classifier=Perceptron())]
+)
 def test_what_gives_no_probabilities_is_refused(readout: Any) -> None:
     with pytest.raises(ValueError, match="predict_proba, got"):
         model(readout).fit([TOKENS])

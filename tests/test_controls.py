@@ -243,7 +243,7 @@ def test_the_state_of_the_last_token_adds_nothing_to_direct_connections():
     rng = np.random.default_rng(0)
     docs = [rng.choice(12, size=9, p=np.arange(1, 13) / 78) for _ in range(200)]
     reservoir = Reservoir(16, spectral_radius=0.0, degree=4, random_state=0)
-    readout = LowRankReadout(8, n_direct=2, random_state=0)
+    readout = LowRankReadout(n_components=8, n_direct=2, random_state=0)
     model = LanguageModel(reservoir, readout, n_tokens=12).fit(docs)
     before = np.concatenate(model.log_likelihood(docs))
     fitted = model.readout_
@@ -267,7 +267,7 @@ def test_direct_connections_learn_without_states():
     losses = []
     for weights, n_direct in ((none, 2), ({"spectral_radius": 0.0}, 2), (none, 0)):
         reservoir = Reservoir(16, degree=4, random_state=0, **weights)
-        readout = LowRankReadout(8, n_direct=n_direct, random_state=0)
+        readout = LowRankReadout(n_components=8, n_direct=n_direct, random_state=0)
         model = LanguageModel(reservoir, readout, n_tokens=12).fit(docs)
         losses.append(-model.score(docs))
     alone, beside_states, nothing = losses

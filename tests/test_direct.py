@@ -29,7 +29,7 @@ def second_order_text(n: int, seed: int) -> np.ndarray:
 
 
 def readout(**options: Any) -> LowRankReadout:
-    return LowRankReadout(4, n_frequent=3, n_classes=3, random_state=0, **options)
+    return LowRankReadout(n_components=4, n_frequent=3, n_classes=3, random_state=0, **options)
 
 
 def model(reset: str = "never", **options: Any) -> LanguageModel:

@@ -60,7 +60,7 @@ def tokenizer_of(kind: str) -> Tokenizer:
 
 
 def ngrams(kind: str = "bytes", reset: str = "sentence", order: int = 3) -> NgramLanguageModel:
-    return NgramLanguageModel(order, tokenizer_of(kind), reset).fit(DOCS)
+    return NgramLanguageModel(order=order, tokenizer=tokenizer_of(kind), reset=reset).fit(DOCS)
 
 
 def rows_of(path: str) -> list[dict[str, str]]:
@@ -74,7 +74,9 @@ def rows_of(path: str) -> list[dict[str, str]]:
 def test_parts_of_a_text_add_up_to_the_whole(kind, reset, monkeypatch):
     monkeypatch.setattr("esnlm.text.tokenizers._BATCH_CHARACTERS", 40)
     reservoir = Reservoir(20, random_state=0, leak_rate=0.5)
-    whole = LanguageModel(reservoir, RidgeReadout(), tokenizer_of(kind), reset=reset).fit(DOCS)
+    whole = LanguageModel(reservoir, RidgeReadout(), tokenizer=tokenizer_of(kind), reset=reset).fit(
+        DOCS
+    )
     for model in (whole, ngrams(kind, reset)):
         docs = list(TextCorpus("text"))
         (row,) = Evaluation([model], ["m"], "blank_line").rows(["text"])
@@ -181,7 +183,9 @@ def test_shards_of_another_tokenizer_are_refused(capsys):
 
 def test_the_interpolation_is_a_third_row_and_better_than_both_on_held_out_text():
     ngrams(order=1).save("one")
-    NgramLanguageModel(4, bytes_tokenizer()).fit(["the dogs see the cats ."]).save("two")
+    NgramLanguageModel(order=4, tokenizer=bytes_tokenizer()).fit(["the dogs see the cats ."]).save(
+        "two"
+    )
     command = ["evaluate", "one", "other", "--interpolate", "two", "--csv", "rows.csv"]
     assert main([*command, "--held-out", "other", "--surprisal-csv", "s.csv"]) == 0
     one, two, both = rows_of("rows.csv")
@@ -224,7 +228,7 @@ def test_surprisals_of_models_stand_in_one_file_and_never_twice(capsys):
 
 def test_unknown_words_are_told_where_they_are_many(capsys):
     known = Tokenizer.train_words(["the dog"], boundaries=True)
-    NgramLanguageModel(2, known).fit(["the dog"]).save("few")
+    NgramLanguageModel(order=2, tokenizer=known).fit(["the dog"]).save("few")
     assert main(["evaluate", "few", "text"]) == 0
     assert "of the tokens of text are not in the vocabulary" in capsys.readouterr().err
 
@@ -330,7 +334,7 @@ def test_the_interpolated_model_is_a_model():
     scores = (np.concatenate(model.log_likelihood(DOCS)) for model in (one, two))
     best = InterpolatedModel(one, two, likeliest_weight(*scores))
     assert best.perplexity(DOCS) <= min(one.perplexity(DOCS), two.perplexity(DOCS)) + 1e-9
-    assert isinstance(both.sample(5, "the", random_state=0), str)
+    assert isinstance(both.sample(5, prompt="the", random_state=0), str)
     with pytest.raises(ValueError, match="different tokenizers"):
         InterpolatedModel(one, ngrams("word"))
 
@@ -339,6 +343,8 @@ def test_an_interpolated_model_is_saved_and_loaded_as_its_parts():
     with pytest.raises(NotImplementedError, match="cannot be saved: save its parts"):
         InterpolatedModel(ngrams(), ngrams()).save("model")
     assert not Path("model").exists()
-    LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), "word").fit(DOCS).save("model")
+    LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), tokenizer="word").fit(DOCS).save(
+        "model"
+    )
     with pytest.raises(ModelFormatError, match=r"^no folder holds .* InterpolatedModel: load its"):
         InterpolatedModel.load("model")

@@ -106,7 +106,7 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_n_grams_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    NgramLanguageModel(2).fit([[0, 1, 2]]).save(tmp_path / "model")
+    NgramLanguageModel(order=2).fit([[0, 1, 2]]).save(tmp_path / "model")
     assert main(["export", str(tmp_path / "model"), str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert error.startswith("esnlm: error: only a model on a reservoir can be exported")

@@ -143,7 +143,9 @@ def test_blocks_give_what_arrays_give(readout, rows):
     X, y = rows
     words = np.arange(len(CLASSES))
     fits = [
-        clone(readout).fit_blocks(ArrayBlocks(X, y, size), words, ArrayBlocks(X[:90], y[:90], 40))
+        clone(readout).fit_blocks(
+            ArrayBlocks(X, y, size), words, held_out=ArrayBlocks(X[:90], y[:90], 40)
+        )
         for size in (64, 1500)
     ]
     a, b = (fit.predict_proba(X) for fit in fits)
@@ -214,7 +216,7 @@ def test_parameters_are_counted():
     joint = ClassFactoredReadout(clustering=CLASSES, solver="joint").fit(X, y)
     assert joint.n_parameters_ == 6 * 6 + (6 + 1) * (4 + 9)
     mixture = ClassFactoredReadout(
-        clustering=CLASSES, solver="joint", class_readout=MixtureOfExpertsReadout(3)
+        clustering=CLASSES, solver="joint", class_readout=MixtureOfExpertsReadout(n_experts=3)
     ).fit(X, y)
     assert mixture.n_parameters_ == 6 * 6 + (6 + 1) * (3 * 4 + 3 + 9)
     of_experts = mixture.class_weights_.reshape(6 + 1, 3, 4)
@@ -230,14 +232,14 @@ def test_readouts_of_the_caller_are_cloned(rows):
 
 
 def test_same_seed_same_classes(rows):
-    a, b = (ClassFactoredReadout(3, random_state=7).fit(*rows) for _ in range(2))
+    a, b = (ClassFactoredReadout(n_classes=3, random_state=7).fit(*rows) for _ in range(2))
     np.testing.assert_array_equal(a.word_class_, b.word_class_)
     np.testing.assert_array_equal(a.predict_proba(rows[0]), b.predict_proba(rows[0]))
 
 
 def test_one_class_is_the_readout_itself(rows):
     X, y = rows
-    fitted = ClassFactoredReadout(1).fit(X, y)
+    fitted = ClassFactoredReadout(n_classes=1).fit(X, y)
     plain = SoftmaxReadout().fit(X, y)
     assert fitted.class_factor_ is None
     np.testing.assert_allclose(fitted.predict_proba(X), plain.predict_proba(X), atol=1e-7)
@@ -388,7 +390,7 @@ N_WORDS = 300
 FACTORS = {
     "ridge": {"class_readout": "ridge", "word_readout": "ridge"},
     "softmax": {},
-    "moe": {"class_readout": MixtureOfExpertsReadout(3)},
+    "moe": {"class_readout": MixtureOfExpertsReadout(n_experts=3)},
     "ridge of words": {"word_readout": "ridge"},
 }
 
@@ -475,7 +477,7 @@ def test_ridge_of_all_components_is_ridge_of_the_states(corpus):
     X, y, _ = softmax_rows(3000, 4, 5)
     free = RidgeReadout(alpha=0.0)
     options = {"solver": "joint", "class_readout": free, "word_readout": free}
-    fitted = ClassFactoredReadout(1, **options).fit(X, y)
+    fitted = ClassFactoredReadout(n_classes=1, **options).fit(X, y)
     factors, _ = shared_ridge(Moments(4, 5).add(X, y), ClassLayout(np.zeros(5, dtype=np.intp)), 0.0)
     expected = factors.log_probabilities(X, np.zeros((len(X), 1)))
     np.testing.assert_allclose(fitted.predict_log_proba(X), expected, atol=1e-4)
@@ -517,7 +519,7 @@ def test_experts_tell_what_no_softmax_can():
     losses = [
         -ClassFactoredReadout(
             clustering=np.arange(4),
-            class_readout=MixtureOfExpertsReadout(k),
+            class_readout=MixtureOfExpertsReadout(n_experts=k),
             solver="joint",
             random_state=0,
         )
@@ -569,7 +571,9 @@ def test_readouts_that_change_states_stay_as_they_are(kind):
 def test_seen_words_have_no_more_classes_than_asked_for(n_classes: int, clustering: str):
     X, y, _ = softmax_rows(6000, 8, 300)
     y = np.unique(y, return_inverse=True)[1]
-    readout = ClassFactoredReadout(n_classes, clustering=clustering, random_state=0).fit(X, y)
+    readout = ClassFactoredReadout(n_classes=n_classes, clustering=clustering, random_state=0).fit(
+        X, y
+    )
     assert readout.n_classes_used_ <= n_classes
 
 
@@ -587,7 +591,9 @@ def test_a_seed_also_starts_mixtures_that_are_given_by_name(solver: str) -> None
     X = rng.standard_normal((300, 5))
     y = (X[:, 0] > 0) + 2 * (X[:, 1] * X[:, 2] > 0)
     made = [
-        ClassFactoredReadout(2, class_readout="moe", solver=solver, random_state=3).fit(X, y)
+        ClassFactoredReadout(n_classes=2, class_readout="moe", solver=solver, random_state=3).fit(
+            X, y
+        )
         for _ in range(2)
     ]
     one, other = (readout.state_dict() for readout in made)

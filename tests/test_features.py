@@ -33,7 +33,7 @@ def reservoir():
 
 @pytest.fixture(scope="module")
 def words(corpus, reservoir):
-    return WordFeatures(2, random_state=0).fit(corpus, reservoir=reservoir)
+    return WordFeatures(n_features=2, random_state=0).fit(corpus, reservoir=reservoir)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "identity"])
@@ -79,7 +79,7 @@ def test_gradient_agrees_with_finite_differences(activation, leak_rate):
 
 def test_one_pass_applies_the_gradient_word_by_word(reservoir):
     tokens = np.array([0, 2, 1, 2, 0])
-    words = WordFeatures(2, n_passes=1, learning_rate=0.05, random_state=5)
+    words = WordFeatures(n_features=2, n_passes=1, learning_rate=0.05, random_state=5)
     words.fit(tokens, reservoir=reservoir)
     embedding = 0.1 * np.random.RandomState(5).standard_normal((3, 2))
     coef, state, losses = np.zeros((3, 30)), np.zeros(30), []
@@ -119,14 +119,14 @@ def test_seed_decides_everything(words, corpus, reservoir):
 
 def test_the_reservoir_is_not_changed(corpus, reservoir):
     before = reservoir.W_.toarray(), np.array(reservoir.W_in_)
-    WordFeatures(2, n_passes=1, random_state=0).fit(corpus, reservoir=reservoir)
+    WordFeatures(n_features=2, n_passes=1, random_state=0).fit(corpus, reservoir=reservoir)
     np.testing.assert_array_equal(reservoir.W_.toarray(), before[0])
     np.testing.assert_array_equal(reservoir.W_in_, before[1])
 
 
 def test_a_reservoir_without_weights_is_fitted(corpus):
     reservoir = Reservoir(20, random_state=0)
-    words = WordFeatures(3, n_passes=1, random_state=0).fit(corpus, reservoir=reservoir)
+    words = WordFeatures(n_features=3, n_passes=1, random_state=0).fit(corpus, reservoir=reservoir)
     assert reservoir.n_inputs_ == 3
     assert words.embedding_.shape == (17, 3)
     assert words.coef_.shape == (17, 20)
@@ -134,15 +134,21 @@ def test_a_reservoir_without_weights_is_fitted(corpus):
 
 def test_starts_end_predictions_and_clear_the_state(reservoir):
     tokens = np.array([0, 1, 2, 0, 1, 2])
-    cut = WordFeatures(2, n_passes=1, random_state=0).fit(tokens, reservoir=reservoir, starts=[3])
+    cut = WordFeatures(n_features=2, n_passes=1, random_state=0).fit(
+        tokens, reservoir=reservoir, starts=[3]
+    )
     assert cut.n_predictions_ == 4
     # Two equal sentences from a zero state: the second begins where the first did.
-    alone = WordFeatures(2, n_passes=2, random_state=0).fit(tokens[:3], reservoir=reservoir)
+    alone = WordFeatures(n_features=2, n_passes=2, random_state=0).fit(
+        tokens[:3], reservoir=reservoir
+    )
     np.testing.assert_allclose(cut.embedding_, alone.embedding_, rtol=1e-12)
 
 
 def test_unread_words_keep_their_first_features(reservoir):
-    words = WordFeatures(2, random_state=0).fit([0, 1, 0, 1], reservoir=reservoir, n_tokens=6)
+    words = WordFeatures(n_features=2, random_state=0).fit(
+        [0, 1, 0, 1], reservoir=reservoir, n_tokens=6
+    )
     first = 0.1 * np.random.RandomState(0).standard_normal((6, 2))
     np.testing.assert_array_equal(words.embedding_[2:], first[2:])
     assert not np.allclose(words.embedding_[:2], first[:2])
@@ -151,7 +157,7 @@ def test_unread_words_keep_their_first_features(reservoir):
 @pytest.mark.parametrize("n_units", [5, 100, 400])
 def test_stable_at_every_size(n_units):
     reservoir = Reservoir(n_units, random_state=1).fit(n_inputs=5)
-    words = WordFeatures(5, n_passes=3, random_state=0)
+    words = WordFeatures(n_features=5, n_passes=3, random_state=0)
     words.fit(agreement_corpus(600), reservoir=reservoir)
     assert words.loss_history_[-1] < 0.45
     assert np.abs(words.embedding_).max() < 10
@@ -179,7 +185,7 @@ def test_transform_and_arrays(words):
 )
 def test_bad_tokens_are_named(reservoir, tokens, options, message):
     with pytest.raises(ValueError, match=message):
-        WordFeatures(2).fit(tokens, reservoir=reservoir, **options)
+        WordFeatures(n_features=2).fit(tokens, reservoir=reservoir, **options)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +199,7 @@ def test_bad_parameters_are_named(reservoir, params):
 
 def test_another_input_size_is_refused(reservoir):
     with pytest.raises(ValueError, match="2 inputs for 3 features"):
-        WordFeatures(3).fit([0, 1, 0], reservoir=reservoir)
+        WordFeatures(n_features=3).fit([0, 1, 0], reservoir=reservoir)
 
 
 def test_divergence_is_named(corpus, reservoir):
@@ -201,7 +207,7 @@ def test_divergence_is_named(corpus, reservoir):
         np.errstate(all="ignore"),
         pytest.raises(ValueError, match=r"diverged in pass 1: .*\(got 1e\+200\)"),
     ):
-        WordFeatures(2, learning_rate=1e200, random_state=0).fit(
+        WordFeatures(n_features=2, learning_rate=1e200, random_state=0).fit(
             corpus, reservoir=Reservoir(10, activation="relu", random_state=0).fit(n_inputs=2)
         )
 

@@ -37,11 +37,11 @@ def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def reservoir_model(reset: str = "sentence", tokenizer: Any = "word") -> LanguageModel:
     reservoir = Reservoir(30, degree=4, random_state=0)
-    return LanguageModel(reservoir, RidgeReadout(), tokenizer, reset=reset).fit(DOCS)
+    return LanguageModel(reservoir, RidgeReadout(), tokenizer=tokenizer, reset=reset).fit(DOCS)
 
 
 def ngrams(reset: str = "sentence", tokenizer: Any = "word") -> NgramLanguageModel:
-    return NgramLanguageModel(3, tokenizer, reset).fit(DOCS)
+    return NgramLanguageModel(order=3, tokenizer=tokenizer, reset=reset).fit(DOCS)
 
 
 def network() -> Any:
@@ -94,29 +94,29 @@ def test_prefixes_that_are_wrong_are_refused():
     with pytest.raises(ValueError, match="1-D array of integers"):
         model.predict_proba([[0.5]])
     with pytest.raises(ValueError, match=r"got text, expected integer arrays"):
-        NgramLanguageModel(2).fit([[0, 1, 2]]).predict_proba(["the"])
+        NgramLanguageModel(order=2).fit([[0, 1, 2]]).predict_proba(["the"])
     with pytest.raises(ValueError, match="k must"):
-        model.next_words("the", 0)
+        model.next_words("the", k=0)
 
 
 @pytest.mark.parametrize("make", MODELS)
 def test_next_words_are_the_most_probable(make):
     model = make()
-    found = model.next_words("the boy", 4)
+    found = model.next_words("the boy", k=4)
     expected = model.predict_proba("the boy")
     assert [word for word, _ in found] == [
         model.tokenizer_.vocabulary[i] for i in np.argsort(-expected, kind="stable")[:4]
     ]
     assert [p for _, p in found] == pytest.approx(sorted(expected)[:-5:-1], abs=1e-6)
-    everything = model.next_words("the boy", 1000)
+    everything = model.next_words("the boy", k=1000)
     assert sum(p for _, p in everything) == pytest.approx(1, abs=1e-5)
     assert pd.DataFrame(found).columns.tolist() == ["word", "probability"]
 
 
 def test_next_words_without_tokenizer_are_numbers_and_sub_words_are_text():
-    model = NgramLanguageModel(2).fit([[0, 1, 2, 1, 2]])
-    assert model.next_words([1], 1)[0].word == 2
-    words = [word for word, _ in ngrams(tokenizer=of_bytes()).next_words("the", 300)]
+    model = NgramLanguageModel(order=2).fit([[0, 1, 2, 1, 2]])
+    assert model.next_words([1], k=1)[0].word == 2
+    words = [word for word, _ in ngrams(tokenizer=of_bytes()).next_words("the", k=300)]
     assert words[0] == " "
     assert "</s>" in words
     assert "Ã" in words  # the first byte of two is no text
@@ -185,7 +185,7 @@ def test_surprisal_of_what_is_no_text_is_refused():
     with pytest.raises(ValueError, match="surprisal reads text, got a document of"):
         reservoir_model().surprisal([[1, 2]])
     with pytest.raises(ValueError, match="set a tokenizer"):
-        NgramLanguageModel(2).fit([[0, 1, 2]]).surprisal("the")
+        NgramLanguageModel(order=2).fit([[0, 1, 2]]).surprisal("the")
 
 
 def test_states_as_a_data_frame():
@@ -274,7 +274,7 @@ def test_models_of_one_table_of_pairs_are_told_apart(tmp_path):
     ]  # fmt: skip
     pd.DataFrame(rows).to_csv(tmp_path / "blimp.csv", index=False)
     for given in (rows, tmp_path / "blimp.csv"):
-        axis = esnlm.plot_blimp(given, {"C": {"x": 0.9}})
+        axis = esnlm.plot_blimp(given, others={"C": {"x": 0.9}})
         drawn = {line.get_label(): line.get_xdata() for line in axis.get_lines()}
         np.testing.assert_allclose(drawn["A"], [70, 60, 65])
         np.testing.assert_allclose(drawn["B"], [40, 50, 45])

@@ -96,7 +96,9 @@ def test_an_end_inside_a_character():
 @pytest.fixture
 def model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    model = NgramLanguageModel(3, BYTES).fit([TEXT, "the boy sees the dog\nthe dog walks"] * 3)
+    model = NgramLanguageModel(order=3, tokenizer=BYTES).fit(
+        [TEXT, "the boy sees the dog\nthe dog walks"] * 3
+    )
     model.save("model")
     return model
 
@@ -106,7 +108,7 @@ def test_prompts_on_the_command_line(model, prompt, capsys):
     command = ["generate", "model", "--prompt", prompt, "--tokens", "30", "--seed", "3"]
     assert main(command) == 0
     shown = capsys.readouterr().out
-    assert shown == prompt + model.sample(30, prompt, random_state=3) + "\n"
+    assert shown == prompt + model.sample(30, prompt=prompt, random_state=3) + "\n"
 
 
 def test_only_the_last_line_of_a_prompt_is_read_where_sentences_reset(model):
@@ -116,13 +118,15 @@ def test_only_the_last_line_of_a_prompt_is_read_where_sentences_reset(model):
 
 
 def test_the_likeliest_continuation(model):
-    assert model.sample(6, "the boy", temperature=0).startswith(" sees")
-    assert model.sample(6, "the boy", top_k=1) == model.sample(6, "the boy", temperature=0)
+    assert model.sample(6, prompt="the boy", temperature=0).startswith(" sees")
+    assert model.sample(6, prompt="the boy", top_k=1) == model.sample(
+        6, prompt="the boy", temperature=0
+    )
 
 
 def test_a_model_of_integers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    NgramLanguageModel(2).fit([[0, 1, 2], [0, 1, 2]]).save("numbers")
+    NgramLanguageModel(order=2).fit([[0, 1, 2], [0, 1, 2]]).save("numbers")
     command = ["generate", "numbers", "--tokens", "1", "--temperature", "0", "--prompt"]
     assert main([*command, "0 1"]) == 0
     assert capsys.readouterr().out == "0 1 2\n"
@@ -132,7 +136,9 @@ def test_a_model_of_integers(tmp_path, monkeypatch, capsys):
 
 def test_the_unknown_token_is_drawn_only_if_asked_for():
     docs = ["a a b b c d e f g"] * 5
-    model = NgramLanguageModel(2, Tokenizer.train_words(docs, 6)).fit(docs)
+    model = NgramLanguageModel(order=2, tokenizer=Tokenizer.train_words(docs, vocab_size=6)).fit(
+        docs
+    )
     assert "<unk>" not in model.sample(200, random_state=0)
     assert "<unk>" in model.sample(200, random_state=0, unknown=True)
     assert "<unk>" not in model.sample(50, temperature=0)

@@ -108,7 +108,7 @@ def test_generation_goes_on_from_a_cached_state(case: str, tmp_path: Path) -> No
         prefix = [ours.tokenizer_.bos_id, *drawn]
         from esnlm.models.sampling import Choice
 
-        assert row == list(ours.generate(len(row), prefix, Choice(temperature=0)))
+        assert row == list(ours.generate(len(row), prompt=prefix, choice=Choice(temperature=0)))
 
 
 def test_beams_and_samples(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_decisions_on_a_blimp_folder_equal_ours(case: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("case", ["softmax", "mixture", "byte pairs", "characters"])
 def test_continuations_of_a_context(case: str, tmp_path: Path) -> None:
     ours = fitted(case)
-    likeliest = ours.sample(3, "the boys", temperature=0).split("\n")[0]
+    likeliest = ours.sample(3, prompt="the boys", temperature=0).split("\n")[0]
     pairs = [("the boys", " see the cat ."), ("a girl ", "sees a dog ."), ("the boys", likeliest)]
     asked = requests("loglikelihood", pairs)
     inside = ReservoirLM(ours).loglikelihood(asked, disable_tqdm=True)

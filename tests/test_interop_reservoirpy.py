@@ -194,14 +194,14 @@ def test_labels_of_one_axis():
 
 def test_partial_fit_of_the_node():
     x, y = series()
-    whole = ReadoutNode(RidgeReadout(1.0)).fit(x, y).run(x)
-    node = ReadoutNode(RidgeReadout(1.0))
+    whole = ReadoutNode(RidgeReadout(alpha=1.0)).fit(x, y).run(x)
+    node = ReadoutNode(RidgeReadout(alpha=1.0))
     node.partial_fit(x[:100], y[:100])
     assert node.partial_fit(x[100:], y[100:].argmax(1)).shape == (len(x) - 100, V)
     np.testing.assert_allclose(node.run(x), whole, atol=1e-8)
     with pytest.raises(ValueError, match="must be one-hot rows"):
         ReadoutNode(RidgeReadout()).partial_fit(x, y.argmax(1))
-    model = reservoir() >> RidgeReadout(1.0)
+    model = reservoir() >> RidgeReadout(alpha=1.0)
     assert model.partial_fit(x[:20], y[:20]).shape == (20, V)
 
 

@@ -80,7 +80,7 @@ def test_an_interrupted_harvest_leaves_nothing_behind(topology: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:the model has a perplexity")
-@pytest.mark.parametrize("readout", [RidgeReadout(), SoftmaxReadout(10.0)])
+@pytest.mark.parametrize("readout", [RidgeReadout(), SoftmaxReadout(alpha=10.0)])
 def test_an_interrupted_fit_can_be_repeated(readout: Any) -> None:
     def model() -> LanguageModel:
         reservoir = Reservoir(100, topology="offsets", random_state=0)

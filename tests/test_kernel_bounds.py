@@ -166,7 +166,7 @@ def readouts() -> Iterator[Any]:
         X = rng.standard_normal((40, n_units)).astype(dtype)
         y = np.r_[np.arange(n_classes), rng.integers(0, n_classes, 40 - n_classes)]
         for solver in ("newton-cg", "incremental"):
-            yield SoftmaxReadout(1.0, solver=solver).fit(X, y).predict_proba(X)
+            yield SoftmaxReadout(alpha=1.0, solver=solver).fit(X, y).predict_proba(X)
 
 
 def features() -> Iterator[Any]:
@@ -178,11 +178,11 @@ def features() -> Iterator[Any]:
         reservoir = Reservoir(
             n_units, spectral_radius=0.3, activation=activation, random_state=0
         ).fit(n_inputs=n_features)
-        made = WordFeatures(n_features, n_passes=2, random_state=0)
+        made = WordFeatures(n_features=n_features, n_passes=2, random_state=0)
         tokens = np.random.default_rng(n_units).integers(0, 7, 60)
         yield made.fit(tokens, reservoir=reservoir, n_tokens=7).embedding_
         if n_units != 16:
-            learned = LearnedWordFeatures(n_features, random_state=0)
+            learned = LearnedWordFeatures(n_features=n_features, random_state=0)
             yield learned.fit(tokens, reservoir=reservoir, n_tokens=7).embedding_
 
 

@@ -177,7 +177,7 @@ def test_carried_state_survives_chunks_of_one_token():
 
 
 def test_word_features_drive_the_reservoir():
-    fitted = model(features=WordFeatures(2, n_passes=2, random_state=0)).fit(TRAIN)
+    fitted = model(features=WordFeatures(n_features=2, n_passes=2, random_state=0)).fit(TRAIN)
     assert fitted.reservoir_.n_inputs_ == 2
     assert fitted.features_.embedding_.shape == (6, 2)
     assert fitted.perplexity(TEST) < 6
@@ -203,10 +203,10 @@ def test_held_out_documents_reach_the_readout():
 
 def test_sampling_is_seeded_and_follows_the_distribution():
     fitted = model("never").fit(TRAIN)
-    drawn = fitted.sample(20, TEST[0][:2], random_state=0)
+    drawn = fitted.sample(20, prompt=TEST[0][:2], random_state=0)
     assert drawn.dtype == np.int64
-    assert np.array_equal(drawn, fitted.sample(20, TEST[0][:2], random_state=0))
-    first = [fitted.sample(1, [0, 1, 2], random_state=seed)[0] for seed in range(300)]
+    assert np.array_equal(drawn, fitted.sample(20, prompt=TEST[0][:2], random_state=0))
+    first = [fitted.sample(1, prompt=[0, 1, 2], random_state=seed)[0] for seed in range(300)]
     expected = fitted.predict_proba([0, 1, 2])
     np.testing.assert_allclose(np.bincount(first, minlength=6) / 300, expected, atol=0.1)
 
@@ -214,11 +214,11 @@ def test_sampling_is_seeded_and_follows_the_distribution():
 def test_sampling_at_zero_temperature_is_the_mode():
     fitted = model("never").fit(TRAIN)
     prefix = [0, 1]
-    for token in fitted.sample(5, prefix, temperature=0):
+    for token in fitted.sample(5, prompt=prefix, temperature=0):
         assert token == fitted.predict_proba(prefix).argmax()
         prefix.append(token)
-    top = fitted.sample(5, [0, 1], top_k=1, random_state=4)
-    assert np.array_equal(top, fitted.sample(5, [0, 1], top_p=1e-6, random_state=5))
+    top = fitted.sample(5, prompt=[0, 1], top_k=1, random_state=4)
+    assert np.array_equal(top, fitted.sample(5, prompt=[0, 1], top_p=1e-6, random_state=5))
 
 
 def test_sampled_text_has_a_line_for_each_sentence_and_no_boundaries():
@@ -226,7 +226,7 @@ def test_sampled_text_has_a_line_for_each_sentence_and_no_boundaries():
     text = fitted.sample(60, random_state=0)
     assert "\n" in text
     assert set(text.split()) <= set("abcde")
-    continued = fitted.sample(2, "a b", temperature=0)
+    continued = fitted.sample(2, prompt="a b", temperature=0)
     assert continued.startswith(" c")
     assert fitted.sample(0) == ""
 
@@ -234,7 +234,7 @@ def test_sampled_text_has_a_line_for_each_sentence_and_no_boundaries():
 @pytest.mark.parametrize("name", READOUTS)
 @pytest.mark.parametrize("with_features", [False, True])
 def test_saved_model_gives_identical_probabilities(tmp_path: Path, name: str, with_features: bool):
-    features = WordFeatures(2, n_passes=1, random_state=0) if with_features else None
+    features = WordFeatures(n_features=2, n_passes=1, random_state=0) if with_features else None
     fitted = model(tokenizer="word", readout=READOUTS[name], features=features)
     fitted.fit(spelled(TRAIN[:60]))
     fitted.save(tmp_path / "model")
@@ -338,7 +338,9 @@ def test_a_number_written_in_another_way_is_noticed(saved: Path):
 
 def test_a_tokenizer_of_another_model_is_noticed(tmp_path: Path):
     for name, text in (("a", "one two three"), ("b", "one two three four")):
-        LanguageModel(Reservoir(5), RidgeReadout(), "word").fit([text]).save(tmp_path / name)
+        LanguageModel(Reservoir(5), RidgeReadout(), tokenizer="word").fit([text]).save(
+            tmp_path / name
+        )
     for one, other in (("a", "b"), ("b", "a")):
         folder = tmp_path / f"{one} with the tokenizer of {other}"
         shutil.copytree(tmp_path / one, folder)

@@ -120,15 +120,15 @@ def separation(features, stream) -> float:
 
 def test_traces_teach_what_a_later_word_asks(sentences):
     options = {"n_rounds": 2, "learning_rate": 0.1, "random_state": 0}
-    reached = separation(LearnedWordFeatures(4, **options), sentences)
-    one_step = separation(LearnedWordFeatures(4, traces=False, **options), sentences)
-    counted = separation(SpectralWordFeatures(4, random_state=0), sentences)
+    reached = separation(LearnedWordFeatures(n_features=4, **options), sentences)
+    one_step = separation(LearnedWordFeatures(n_features=4, traces=False, **options), sentences)
+    counted = separation(SpectralWordFeatures(n_features=4, random_state=0), sentences)
     assert reached > 3
     assert reached > 2 * max(one_step, counted)
 
 
 def small(**options) -> LearnedWordFeatures:
-    return LearnedWordFeatures(N_FEATURES, random_state=0, **options)
+    return LearnedWordFeatures(n_features=N_FEATURES, random_state=0, **options)
 
 
 def test_a_seed_gives_the_same_bytes_on_any_number_of_threads(sentences, tmp_path: Path):
@@ -158,7 +158,7 @@ def test_the_reservoir_stays_as_it_is_and_one_without_weights_is_drawn(sentences
 def test_long_sequences_are_cut_and_all_their_words_learned():
     tokens = np.random.default_rng(0).choice(V, 3000)
     tokens[2500:] = np.arange(500) % 2 + V  # words of the end of one sequence alone
-    first = SpectralWordFeatures(N_FEATURES, random_state=0)
+    first = SpectralWordFeatures(n_features=N_FEATURES, random_state=0)
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     first.set_params(random_state=seed).fit(tokens)
     moved = small().fit(tokens, reservoir=drawn()).embedding_ - first.embedding_
@@ -166,7 +166,7 @@ def test_long_sequences_are_cut_and_all_their_words_learned():
 
 
 def low_rank() -> LowRankReadout:
-    return LowRankReadout(4, n_frequent=2, n_classes=2, random_state=0)
+    return LowRankReadout(n_components=4, n_frequent=2, n_classes=2, random_state=0)
 
 
 def test_they_drive_a_model_that_is_saved_and_resumed_to_the_same_bytes(sentences, tmp_path: Path):
@@ -174,7 +174,7 @@ def test_they_drive_a_model_that_is_saved_and_resumed_to_the_same_bytes(sentence
         reservoir = Reservoir(N_UNITS, leak_rate=0.5, random_state=1)
         model = LanguageModel(reservoir, low_rank(), features=small(), n_tokens=12)
         model._read_corpus(sentences)
-        return Trainer(model, sentences, None, TrainingPlan(chunk_tokens=4000))
+        return Trainer(model, sentences, held_out=None, plan=TrainingPlan(chunk_tokens=4000))
 
     def saved(model: LanguageModel, name: str) -> dict[str, bytes]:
         model.save(tmp_path / name)

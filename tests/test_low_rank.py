@@ -46,7 +46,7 @@ def held():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    return LowRankReadout(8, random_state=0).fit(*data)
+    return LowRankReadout(n_components=8, random_state=0).fit(*data)
 
 
 def loss(readout, held) -> float:
@@ -96,21 +96,23 @@ def test_components_are_uncorrelated_and_the_first_tell_most(fitted, data, held)
     assert (np.diff(np.diag(covariance)) <= 0.01).all()
     assert abs(covariance[0, 0] - 1) < 0.02
     np.testing.assert_allclose(Z.mean(axis=0), 0, atol=0.01)
-    narrow, enough = (LowRankReadout(k, random_state=0).fit(*data) for k in (1, RANK))
+    narrow, enough = (LowRankReadout(n_components=k, random_state=0).fit(*data) for k in (1, RANK))
     assert loss(narrow, held) > loss(enough, held) + 0.1
     assert abs(loss(fitted, held) - loss(enough, held)) < 0.03
 
 
 def test_rows_past_the_buffer_are_learned_as_well(fitted, data, held):
     blocks = [(data[0][k : k + 3000], data[1][k : k + 3000]) for k in range(0, 30000, 3000)]
-    readout = LowRankReadout(8, buffer_size=5000, random_state=0)
+    readout = LowRankReadout(n_components=8, buffer_size=5000, random_state=0)
     readout.fit_blocks(blocks, fitted.classes_)
     assert abs(loss(readout, held) - loss(fitted, held)) < 0.05
 
 
 def test_units_beyond_the_rows_of_a_batch_do_not_slow_the_learning(held):
     (X, y), (Z, z) = rows(4000), held
-    readouts = (LowRankReadout(8, random_state=0).fit(np.tile(X, n), y) for n in (1, 20))
+    readouts = (
+        LowRankReadout(n_components=8, random_state=0).fit(np.tile(X, n), y) for n in (1, 20)
+    )
     few, many = (
         loss(readout, (np.tile(Z, n), z)) for n, readout in zip((1, 20), readouts, strict=True)
     )
@@ -134,7 +136,7 @@ def test_it_comes_close_to_a_softmax_over_every_word(fitted, data, held):
 
 @pytest.mark.parametrize("options", [{"n_frequent": 60}, {"n_frequent": 0}, {"n_classes": 1}])
 def test_one_level_alone_will_do(options, data, held, fitted):
-    readout = LowRankReadout(8, random_state=0, **options).fit(*data)
+    readout = LowRankReadout(n_components=8, random_state=0, **options).fit(*data)
     assert abs(loss(readout, held) - loss(fitted, held)) < 0.1
 
 
@@ -185,7 +187,7 @@ def begun(readout, X, y):
 @pytest.mark.parametrize("stop", [300, 1000, 1300, 2500])
 def test_a_pass_goes_on_where_it_was_saved(stop):
     X, y = rows(3000)
-    readout = LowRankReadout(5, n_frequent=10, n_classes=5, n_passes=1, random_state=0)
+    readout = LowRankReadout(n_components=5, n_frequent=10, n_classes=5, n_passes=1, random_state=0)
     whole, part = begun(readout, X, y), begun(readout, X, y)
     for k in range(0, 4000, 100):
         chunk = slice(k % 3000, k % 3000 + 100)
@@ -211,8 +213,8 @@ def test_words_that_never_occurred_are_as_dear_as_in_kneser_ney():
     X = random.standard_normal((40000, N_UNITS)).astype(np.float32)
     shares = 1 / np.arange(1, 801) ** 1.1
     y = random.choice(800, len(X), p=shares / shares.sum())
-    readout = LowRankReadout(8, random_state=0).fit_blocks([(X, y)], np.arange(1000))
-    unigrams = KneserNey(1, n_tokens=1000).fit(y).next_token_distribution([])
+    readout = LowRankReadout(n_components=8, random_state=0).fit_blocks([(X, y)], np.arange(1000))
+    unigrams = KneserNey(order=1, n_tokens=1000).fit(y).next_token_distribution([])
     missing = np.bincount(y, minlength=1000) == 0
     found = readout.predict_log_proba(X[:200])[:, missing]
     np.testing.assert_allclose(found.mean(), np.log(unigrams[missing]).mean(), atol=0.1)
@@ -262,13 +264,15 @@ def test_experts_on_classes_learn_what_one_softmax_cannot():
 def test_rare_words_may_share_their_sums(monkeypatch, held):
     X, y = rows(6000)
     monkeypatch.setattr("esnlm.readouts.two_level.pilot_sample._SUM_BYTES", 8 * N_UNITS * 20)
-    readout = begun(LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0), X, y)
+    readout = begun(
+        LowRankReadout(n_components=8, n_frequent=10, n_classes=5, random_state=0), X, y
+    )
     readout._sample(X, y)
     readout._end_sample()
     for _ in range(readout._training_passes):
         readout._learn(X, y)
     readout._finish()
-    whole = LowRankReadout(8, n_frequent=10, n_classes=5, random_state=0).fit(X, y)
+    whole = LowRankReadout(n_components=8, n_frequent=10, n_classes=5, random_state=0).fit(X, y)
     known = np.isin(held[1], whole.classes_)
     held = held[0][known], held[1][known]
     assert loss(readout, held) < loss(whole, held) + 0.1
@@ -308,7 +312,7 @@ def test_the_order_of_rows_hardly_matters(held):
     X, y = rows(20000)
     order = np.argsort(y, kind="stable")
     losses = [
-        loss(LowRankReadout(8, random_state=0).fit(*given), held)
+        loss(LowRankReadout(n_components=8, random_state=0).fit(*given), held)
         for given in ((X, y), (X[order], y[order]))
     ]
     assert losses[1] < losses[0] + 0.02
@@ -317,7 +321,9 @@ def test_the_order_of_rows_hardly_matters(held):
 def test_unigrams_take_the_share_that_is_likeliest_on_held_out_rows(data, held):
     X, y = data
     apart = X.copy(), np.where(np.arange(len(y)) % 10, y, 0)  # one row in ten follows from nothing
-    readout = LowRankReadout(8, random_state=0).fit_blocks([(X, y)], classes=np.unique(y))
+    readout = LowRankReadout(n_components=8, random_state=0).fit_blocks(
+        [(X, y)], classes=np.unique(y)
+    )
     assert readout.unigram_.sum() == pytest.approx(1e-3)
     readout.fit_blocks([(X, y)], classes=np.unique(y), held_out=[apart])
     share = readout.unigram_.sum()
@@ -333,7 +339,7 @@ def test_unigrams_take_the_share_that_is_likeliest_on_held_out_rows(data, held):
 def test_held_out_rows_that_follow_from_nothing_leave_finite_probabilities(data):
     X, y = data
     apart = X, np.random.default_rng(1).integers(0, 3, len(y))  # states say nothing of these
-    sure = LowRankReadout(8, alpha=1e-6, learning_rate=1.0, n_passes=4, random_state=0)
+    sure = LowRankReadout(n_components=8, alpha=1e-6, learning_rate=1.0, n_passes=4, random_state=0)
     sure.fit_blocks([(X, y)], classes=np.unique(y), held_out=[apart])
     assert np.isfinite(sure.history_).all()
     assert 0 < sure.unigram_.sum(dtype=np.float64) < 1

@@ -57,7 +57,7 @@ def test_penalised_likelihood_rises_at_every_step(
 ) -> None:
     X, y, _ = mixed(n=600, seed=seed)
     readout = MixtureOfExpertsReadout(
-        n_experts,
+        n_experts=n_experts,
         experts=experts,
         alpha=alpha,
         gate_alpha=alpha,
@@ -75,7 +75,9 @@ def test_penalised_likelihood_rises_at_every_step(
 @both
 def test_penalised_likelihood_rises_at_every_step_of_a_stream(experts: str) -> None:
     X, y, _ = mixed(n=900)
-    readout = MixtureOfExpertsReadout(3, experts=experts, max_iter=12, buffer_size=100, tol=0.0)
+    readout = MixtureOfExpertsReadout(
+        n_experts=3, experts=experts, max_iter=12, buffer_size=100, tol=0.0
+    )
     readout.set_params(random_state=0, early_stopping=False)
     readout.fit_blocks(ArrayBlocks(X, y, 130), np.arange(4))
     assert rises(readout.monitor_.penalised)
@@ -86,7 +88,7 @@ def test_penalised_likelihood_rises_at_every_step_of_a_stream(experts: str) -> N
 def test_a_stream_equals_arrays(experts: str, early_stopping: bool) -> None:
     X, y, _ = mixed(n=3000)
     readout = MixtureOfExpertsReadout(
-        3, experts=experts, max_iter=8, early_stopping=early_stopping, random_state=0
+        n_experts=3, experts=experts, max_iter=8, early_stopping=early_stopping, random_state=0
     )
     whole = readout.fit(X, y).predict_proba(X)
     history = readout.monitor_.penalised
@@ -110,7 +112,7 @@ class Repeated:
 def test_memory_of_a_stream_does_not_grow_with_the_corpus(experts: str) -> None:
     X, y, _ = mixed(n=512, n_units=20)
     readout = MixtureOfExpertsReadout(
-        3, experts=experts, max_iter=2, buffer_size=100, n_threads=1, random_state=0
+        n_experts=3, experts=experts, max_iter=2, buffer_size=100, n_threads=1, random_state=0
     )
 
     def peak(times: int) -> int:
@@ -131,7 +133,7 @@ def weights_of(readout: MixtureOfExpertsReadout) -> np.ndarray:
 
 def test_responsibilities_are_bayes_rule() -> None:
     X, y, _ = mixed(n=400)
-    readout = MixtureOfExpertsReadout(3, random_state=0, max_iter=5).fit(X, y)
+    readout = MixtureOfExpertsReadout(n_experts=3, random_state=0, max_iter=5).fit(X, y)
     Z = np.c_[(X - readout.whitening_mean_) @ readout.whitening_map_, np.ones(len(X))]
     gate = softmax(Z @ readout.gate_coef_.T, axis=1)
     experts = softmax(np.einsum("nd,kvd->nkv", Z, readout.expert_coef_), axis=2)
@@ -147,7 +149,9 @@ def test_responsibilities_are_bayes_rule() -> None:
 
 def test_linear_responsibilities_are_bayes_rule() -> None:
     X, y, _ = mixed(n=400)
-    readout = MixtureOfExpertsReadout(3, experts="linear", random_state=0, max_iter=5).fit(X, y)
+    readout = MixtureOfExpertsReadout(
+        n_experts=3, experts="linear", random_state=0, max_iter=5
+    ).fit(X, y)
     Z = np.c_[(X - readout.whitening_mean_) @ readout.whitening_map_, np.ones(len(X))]
     means = np.einsum("nd,kvd->nkv", Z, readout.expert_coef_)
     squared = np.square(np.eye(4)[y][:, None] - means).sum(axis=2)
@@ -243,7 +247,7 @@ def test_one_expert_is_softmax_regression() -> None:
 
     X, y, _ = mixed(n=800)
     readout = MixtureOfExpertsReadout(
-        1, alpha=2e-3, common_alpha=2e-3, max_iter=200, tol=1e-12, early_stopping=False
+        n_experts=1, alpha=2e-3, common_alpha=2e-3, max_iter=200, tol=1e-12, early_stopping=False
     ).fit(X, y)
     # Both penalties in a row make half of one, along coordinates of about unit variance.
     peer = LogisticRegression(C=1 / (1e-3 * 5), tol=1e-8, max_iter=1000).fit(X, y)
@@ -255,7 +259,9 @@ def test_one_expert_is_softmax_regression() -> None:
 def test_one_expert_learns_without_a_penalty_of_the_gate(experts: str) -> None:
     X, y, _ = mixed(n=800)
     free, penalised = (
-        MixtureOfExpertsReadout(1, experts=experts, gate_alpha=alpha, early_stopping=False)
+        MixtureOfExpertsReadout(
+            n_experts=1, experts=experts, gate_alpha=alpha, early_stopping=False
+        )
         for alpha in (0.0, 1.0)
     )
     found = loss(free.fit(X, y).predict_proba(X), y)
@@ -266,9 +272,11 @@ def test_one_expert_learns_without_a_penalty_of_the_gate(experts: str) -> None:
 def test_a_known_mixture_is_recovered() -> None:
     X, y, truth = mixed(n=6000)
     readout = MixtureOfExpertsReadout(
-        2, alpha=0.01, common_alpha=0.01, gate_alpha=0.01, n_restarts=10, random_state=0
+        n_experts=2, alpha=0.01, common_alpha=0.01, gate_alpha=0.01, n_restarts=10, random_state=0
     ).fit(X[:5000], y[:5000])
-    single = MixtureOfExpertsReadout(1, alpha=0.01, random_state=0).fit(X[:5000], y[:5000])
+    single = MixtureOfExpertsReadout(n_experts=1, alpha=0.01, random_state=0).fit(
+        X[:5000], y[:5000]
+    )
     rest = y[5000:]
     floor = loss(truth[5000:], rest)
     found = loss(readout.predict_proba(X[5000:]), rest)
@@ -278,8 +286,12 @@ def test_a_known_mixture_is_recovered() -> None:
 
 def test_linear_experts_beat_one_linear_readout() -> None:
     X, y, _ = mixed(n=4000)
-    many = MixtureOfExpertsReadout(4, experts="linear", random_state=0).fit(X[:3000], y[:3000])
-    one = MixtureOfExpertsReadout(1, experts="linear", random_state=0).fit(X[:3000], y[:3000])
+    many = MixtureOfExpertsReadout(n_experts=4, experts="linear", random_state=0).fit(
+        X[:3000], y[:3000]
+    )
+    one = MixtureOfExpertsReadout(n_experts=1, experts="linear", random_state=0).fit(
+        X[:3000], y[:3000]
+    )
     many_loss = loss(many.predict_proba(X[3000:]), y[3000:])
     assert many_loss < loss(one.predict_proba(X[3000:]), y[3000:]) - 0.03
 
@@ -287,11 +299,11 @@ def test_linear_experts_beat_one_linear_readout() -> None:
 def test_early_stopping_helps_where_the_penalty_does_not() -> None:
     X, y, _ = mixed(n=900, n_units=20)
     readout = MixtureOfExpertsReadout(
-        8, alpha=1e-4, common_alpha=1e-4, gate_alpha=1e-4, max_iter=60, random_state=0
+        n_experts=8, alpha=1e-4, common_alpha=1e-4, gate_alpha=1e-4, max_iter=60, random_state=0
     )
     held_out = ArrayBlocks(X[600:700], y[600:700])
     train = ArrayBlocks(X[:600], y[:600])
-    stopped = readout.fit_blocks(train, np.arange(4), held_out).predict_proba(X[700:])
+    stopped = readout.fit_blocks(train, np.arange(4), held_out=held_out).predict_proba(X[700:])
     monitor = readout.monitor_
     assert monitor.stopped_early
     assert monitor.best == int(np.argmax(monitor.held_out))
@@ -304,11 +316,11 @@ def test_early_stopping_helps_where_the_penalty_does_not() -> None:
 @pytest.mark.parametrize("given", [False, True])
 def test_history_tells_how_likely_training_and_held_out_rows_are(experts: str, given: bool) -> None:
     X, y, _ = mixed(n=3500)
-    readout = MixtureOfExpertsReadout(3, experts=experts, max_iter=2, random_state=0)
+    readout = MixtureOfExpertsReadout(n_experts=3, experts=experts, max_iter=2, random_state=0)
     if given:
         out = np.arange(3500) >= 3200
         train, held_out = ArrayBlocks(X[~out], y[~out]), ArrayBlocks(X[out], y[out])
-        readout.fit_blocks(train, np.arange(4), held_out)
+        readout.fit_blocks(train, np.arange(4), held_out=held_out)
     else:
         out = np.arange(3500) // 64 % 10 == 9  # a tenth, in stretches of 64 rows
         readout.fit(X, y)
@@ -340,10 +352,10 @@ def test_held_out_rows_are_read_once_where_they_fit(buffer_size: int, once: bool
 
     def fitted(held_out: ArrayBlocks) -> np.ndarray:
         readout = MixtureOfExpertsReadout(
-            2, max_iter=4, patience=9, tol=0, buffer_size=buffer_size, random_state=0
+            n_experts=2, max_iter=4, patience=9, tol=0, buffer_size=buffer_size, random_state=0
         )
         train = ArrayBlocks(X[:600], y[:600], block_size=128)
-        return readout.fit_blocks(train, np.arange(4), held_out).predict_proba(X[600:])
+        return readout.fit_blocks(train, np.arange(4), held_out=held_out).predict_proba(X[600:])
 
     counted = fitted(Counted(X[600:], y[600:], block_size=16))
     assert passes == 1 if once else passes > 4
@@ -374,7 +386,9 @@ def test_whitened_states_are_of_unit_covariance_and_shares_are_their_variances_b
 
 def test_restarts_keep_the_best() -> None:
     X, y, _ = mixed(n=700)
-    readout = MixtureOfExpertsReadout(3, n_restarts=4, max_iter=6, random_state=0).fit(X, y)
+    readout = MixtureOfExpertsReadout(n_experts=3, n_restarts=4, max_iter=6, random_state=0).fit(
+        X, y
+    )
     assert len(readout.monitors_) == 4
     assert readout.monitor_.score == max(monitor.score for monitor in readout.monitors_)
 
@@ -382,7 +396,7 @@ def test_restarts_keep_the_best() -> None:
 @both
 def test_a_seed_fixes_the_fit(experts: str) -> None:
     X, y, _ = mixed(n=600)
-    readout = MixtureOfExpertsReadout(3, experts=experts, max_iter=5, random_state=3)
+    readout = MixtureOfExpertsReadout(n_experts=3, experts=experts, max_iter=5, random_state=3)
     first = readout.fit(X, y).predict_proba(X)
     np.testing.assert_array_equal(readout.fit(X, y).predict_proba(X), first)
     other = readout.set_params(random_state=4).fit(X, y).predict_proba(X)
@@ -392,7 +406,7 @@ def test_a_seed_fixes_the_fit(experts: str) -> None:
 @both
 def test_rows_past_the_buffer_are_learned(experts: str) -> None:
     X, y, _ = mixed(n=6000)
-    readout = MixtureOfExpertsReadout(3, experts=experts, buffer_size=500, random_state=0)
+    readout = MixtureOfExpertsReadout(n_experts=3, experts=experts, buffer_size=500, random_state=0)
     readout.partial_fit(X[:500], y[:500], classes=np.arange(4))
     before = loss(readout.predict_proba(X[5000:]), y[5000:])
     for start in range(500, 5000, 700):
@@ -430,7 +444,9 @@ def test_monitor_keeps_the_last_of_equally_good_iterations() -> None:
 
 def test_verbose_logs_every_iteration(caplog: pytest.LogCaptureFixture) -> None:
     X, y, _ = mixed(n=100)
-    readout = MixtureOfExpertsReadout(2, max_iter=3, tol=0.0, verbose=True, random_state=0)
+    readout = MixtureOfExpertsReadout(
+        n_experts=2, max_iter=3, tol=0.0, verbose=True, random_state=0
+    )
     log = logging.getLogger("esnlm")
     log.addHandler(caplog.handler)
     try:
@@ -522,7 +538,7 @@ def test_bad_parameters_are_named(parameters: dict[str, Any], message: str) -> N
 
 def test_labels_of_responsibilities_are_checked() -> None:
     X, y, _ = mixed(n=100)
-    readout = MixtureOfExpertsReadout(2, max_iter=2, random_state=0).fit(X, y)
+    readout = MixtureOfExpertsReadout(n_experts=2, max_iter=2, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match="one label a row"):
         readout.responsibilities(X, y[:-1])
     with pytest.raises(ValueError, match="not among the 4 classes"):

@@ -70,14 +70,14 @@ def test_held_out_text_chooses_the_same_penalty_from_both(capsys):
 def test_the_default_model_is_better_than_unigrams_and_near_the_ngrams():
     lines, held = sentences(1000, 150), sentences(300, 150, seed=1)
     model = LanguageModel(random_state=0).fit(lines)
-    ngrams = NgramLanguageModel(5).fit(lines)
-    unigrams = NgramLanguageModel(1).fit(lines)
+    ngrams = NgramLanguageModel(order=5).fit(lines)
+    unigrams = NgramLanguageModel(order=1).fit(lines)
     assert model.perplexity(held) < 1.05 * ngrams.perplexity(held) < unigrams.perplexity(held)
 
 
 def test_a_model_that_is_worse_than_unigrams_says_so():
     lines, held = sentences(30, 100), sentences(300, 100, seed=1)
-    model = LanguageModel(Reservoir(400, random_state=0), RidgeReadout(1e-9, selection=None))
+    model = LanguageModel(Reservoir(400, random_state=0), RidgeReadout(alpha=1e-9, selection=None))
     with pytest.warns(UserWarning, match="frequencies of the training text alone"):
         model.fit(lines).perplexity(held)
 

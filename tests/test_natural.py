@@ -279,7 +279,7 @@ def test_parameters_are_counted_as_in_the_paper():
     reservoir = Reservoir(
         n_units, degree=degree, input_degree=degree, leak_rate=("uniform", 0, 1), random_state=0
     )
-    readout = LowRankReadout(rank, n_frequent=3, n_classes=2, random_state=0)
+    readout = LowRankReadout(n_components=rank, n_frequent=3, n_classes=2, random_state=0)
     model = LanguageModel(reservoir, readout, n_tokens=n_tokens)
     model.fit([rng.integers(0, n_tokens, 12) for _ in range(60)])
     counts = parameter_counts(model)

@@ -50,7 +50,7 @@ def log_probabilities(made: NgramConnections, last: np.ndarray, codes=None) -> n
 def test_lifts_as_they_are_make_kneser_ney(n_last):
     docs = texts()
     tokens, starts, last, following = rows_of(docs, n_last)
-    peer = KneserNey(n_last + 1, n_tokens=V).fit(tokens, starts=starts)
+    peer = KneserNey(order=n_last + 1, n_tokens=V).fit(tokens, starts=starts)
     made = connections(last, following)
     np.testing.assert_allclose(made._tables.discounts, peer.discounts_)
     logs = log_probabilities(made, last)
@@ -221,7 +221,7 @@ def test_every_distribution_sums_to_one(tokens):
 def test_it_is_better_than_its_n_grams_and_its_reservoir(tokens):
     train, test = tokens[:25000], tokens[25000:]
     ours = language_model(2).fit([train]).score([test])  # what matters is one token further back
-    ngrams = NgramLanguageModel(3, n_tokens=V, reset="never").fit([train])
+    ngrams = NgramLanguageModel(order=3, n_tokens=V, reset="never").fit([train])
     alone = language_model(2, alpha=1e9).fit([train])
     assert alone.score([test]) > ngrams.score([test]) - 0.002
     assert ours > ngrams.score([test]) + 0.1
@@ -247,8 +247,8 @@ def test_saved_and_loaded_it_says_the_same_and_learns_on_alike(tokens, tmp_path)
     test = [tokens[20000:22000]]
     np.testing.assert_array_equal(loaded.log_likelihood(test)[0], model.log_likelihood(test)[0])
     assert loaded.n_parameters_ == model.n_parameters_ > 6 * 6 * 20
-    assert loaded.sample(30, tokens[:9], random_state=0).tolist() == (
-        model.sample(30, tokens[:9], random_state=0).tolist()
+    assert loaded.sample(30, prompt=tokens[:9], random_state=0).tolist() == (
+        model.sample(30, prompt=tokens[:9], random_state=0).tolist()
     )
     for each in (model, loaded):
         each.partial_fit(tokens[6000:20000])

@@ -33,8 +33,10 @@ def in_a_folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("reset", RESETS)
 @pytest.mark.parametrize("tokenizer", ["word", "char"])
 def test_the_tokens_are_those_of_a_reservoirs_model(reset, tokenizer):
-    model = NgramLanguageModel(3, tokenizer, reset).fit(DOCS)
-    peer = LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), tokenizer, reset=reset)
+    model = NgramLanguageModel(order=3, tokenizer=tokenizer, reset=reset).fit(DOCS)
+    peer = LanguageModel(
+        Reservoir(5, random_state=0), RidgeReadout(), tokenizer=tokenizer, reset=reset
+    )
     ours, theirs = model.tokenize(DOCS), peer.fit(DOCS).tokenize(DOCS)
     np.testing.assert_array_equal(ours.tokens, theirs.tokens)
     np.testing.assert_array_equal(ours.bounds, theirs.bounds)
@@ -45,9 +47,9 @@ def test_the_tokens_are_those_of_a_reservoirs_model(reset, tokenizer):
 
 @pytest.mark.parametrize("reset", RESETS)
 def test_scores_are_those_of_the_counts(reset):
-    model = NgramLanguageModel(3, "word", reset).fit(DOCS)
+    model = NgramLanguageModel(order=3, tokenizer="word", reset=reset).fit(DOCS)
     stream = model.tokenize(DOCS)
-    counts = KneserNey(3, n_tokens=model.n_tokens_).fit(stream.tokens, starts=stream.starts)
+    counts = KneserNey(order=3, n_tokens=model.n_tokens_).fit(stream.tokens, starts=stream.starts)
     scores = counts.log_probabilities(stream.tokens, stream.starts)[stream.predicted()]
     np.testing.assert_array_equal(np.concatenate(model.log_likelihood(DOCS)), scores)
     assert model.n_parameters_ == counts.n_parameters_
@@ -55,7 +57,7 @@ def test_scores_are_those_of_the_counts(reset):
 
 @pytest.mark.parametrize("reset", RESETS)
 def test_each_token_has_the_probability_that_it_is_predicted_with(reset):
-    model = NgramLanguageModel(4, "word", reset).fit(DOCS)
+    model = NgramLanguageModel(order=4, tokenizer="word", reset=reset).fit(DOCS)
     text = "the dog sees the boy"
     (scores,) = model.log_likelihood([text])
     words = text.split()
@@ -68,7 +70,7 @@ def test_each_token_has_the_probability_that_it_is_predicted_with(reset):
 
 
 def test_a_saved_model_scores_identically():
-    model = NgramLanguageModel(3, "word", discounts="single").fit(DOCS)
+    model = NgramLanguageModel(order=3, tokenizer="word", discounts="single").fit(DOCS)
     model.save("model")
     for again in (NgramLanguageModel.load("model"), load_model("model")):
         assert again.get_params(deep=False) | {"tokenizer": None} == {
@@ -77,7 +79,9 @@ def test_a_saved_model_scores_identically():
         }  # fmt: skip
         for one, two in zip(model.log_likelihood(DOCS), again.log_likelihood(DOCS), strict=True):
             np.testing.assert_array_equal(one, two)
-        assert again.sample(20, "the", random_state=1) == model.sample(20, "the", random_state=1)
+        assert again.sample(20, prompt="the", random_state=1) == model.sample(
+            20, prompt="the", random_state=1
+        )
         again.save("again")
     for path in Path("model").iterdir():
         assert path.read_bytes() == Path("again", path.name).read_bytes()
@@ -86,23 +90,25 @@ def test_a_saved_model_scores_identically():
 @pytest.mark.parametrize("order", [2, 3, 5, 9])
 @pytest.mark.parametrize("docs", [["hello"], ["a b", "c d e"]])
 def test_an_order_beyond_the_longest_text_is_saved_too(docs, order):
-    model = NgramLanguageModel(order, "word").fit(docs)
+    model = NgramLanguageModel(order=order, tokenizer="word").fit(docs)
     model.save("model")
     assert load_model("model").score(docs) == model.score(docs)
 
 
 def test_integers_without_a_tokenizer():
-    model = NgramLanguageModel(2, n_tokens=5).fit([[0, 1, 2], [0, 2, 1]])
+    model = NgramLanguageModel(order=2, n_tokens=5).fit([[0, 1, 2], [0, 2, 1]])
     model.save("model")
     assert load_model("model").predict_proba([0]).shape == (5,)
-    assert model.sample(4, [0], random_state=0).shape == (4,)
-    assert NgramLanguageModel(2).fit([[0, 1, 6]]).n_tokens_ == 7
+    assert model.sample(4, prompt=[0], random_state=0).shape == (4,)
+    assert NgramLanguageModel(order=2).fit([[0, 1, 6]]).n_tokens_ == 7
 
 
 def test_shards_are_counted_as_their_text():
     shards = prepare("text", "shards", "word")
-    from_shards = NgramLanguageModel(3, shards.tokenizer).fit(Shards("shards").stream())
-    from_text = NgramLanguageModel(3, shards.tokenizer).fit(DOCS)
+    from_shards = NgramLanguageModel(order=3, tokenizer=shards.tokenizer).fit(
+        Shards("shards").stream()
+    )
+    from_text = NgramLanguageModel(order=3, tokenizer=shards.tokenizer).fit(DOCS)
     for one, two in zip(
         from_text.log_likelihood(DOCS), from_shards.log_likelihood(DOCS), strict=True
     ):
@@ -110,15 +116,17 @@ def test_shards_are_counted_as_their_text():
 
 
 def test_minimal_pairs_are_scored():
-    model = NgramLanguageModel(3, "word").fit(DOCS)
+    model = NgramLanguageModel(order=3, tokenizer="word").fit(DOCS)
     good, bad = sentence_log_likelihoods(model, ["the boy sees the dog", "boy the dog sees the"])
     assert good == pytest.approx(model.log_likelihood(["the boy sees the dog"])[0][:-1].sum())
     assert good > bad
 
 
 def test_either_kind_of_folder_loads_and_is_not_taken_for_the_other():
-    NgramLanguageModel(2, "word").fit(DOCS).save("ngrams")
-    LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), "word").fit(DOCS).save("reservoir")
+    NgramLanguageModel(order=2, tokenizer="word").fit(DOCS).save("ngrams")
+    LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), tokenizer="word").fit(DOCS).save(
+        "reservoir"
+    )
     assert isinstance(load_model("ngrams"), NgramLanguageModel)
     assert isinstance(load_model("reservoir"), LanguageModel)
     with pytest.raises(ModelFormatError, match="holds no NgramLanguageModel"):
@@ -130,7 +138,7 @@ def test_either_kind_of_folder_loads_and_is_not_taken_for_the_other():
 
 
 def test_every_altered_byte_is_noticed():
-    NgramLanguageModel(2, "word").fit(DOCS[:2]).save("model")
+    NgramLanguageModel(order=2, tokenizer="word").fit(DOCS[:2]).save("model")
     for path in sorted(Path("model").iterdir()):
         data = path.read_bytes()
         for place in range(0, len(data), max(1, len(data) // 60)):
@@ -167,7 +175,7 @@ def test_use_before_fit():
             getattr(NgramLanguageModel(), use)(5 if use == "sample" else ["a"])
     with pytest.raises(NotFittedError):
         NgramLanguageModel().save("model")
-    assert clone(NgramLanguageModel(4)).order == 4
+    assert clone(NgramLanguageModel(order=4)).order == 4
 
 
 def test_on_the_command_line(capsys):
@@ -188,7 +196,7 @@ def test_on_the_command_line(capsys):
 
 
 def test_the_configuration_is_readable():
-    NgramLanguageModel(3, "word").fit(DOCS).save("model")
+    NgramLanguageModel(order=3, tokenizer="word").fit(DOCS).save("model")
     config = json.loads(Path("model/config.json").read_text())
     assert config["kind"] == "ngrams"
     assert config["settings"]["order"] == 3

@@ -164,7 +164,7 @@ def test_a_long_array_with_starts_is_scored_in_pieces(order, at_once, monkeypatc
     monkeypatch.setattr("esnlm.ngrams.kneser_ney._SCORED_AT_ONCE", at_once)
     train, test = random_docs(10), random_docs(11, n_docs=6)
     starts = np.cumsum([0, *map(len, train)])[:-1]
-    model = KneserNey(order, n_tokens=12).fit(np.concatenate(train), starts=starts)
+    model = KneserNey(order=order, n_tokens=12).fit(np.concatenate(train), starts=starts)
     as_docs = Counted(order, n_tokens=12).fit(train)
     np.testing.assert_array_equal(model.discounts_, as_docs.discounts_)
     long = np.concatenate(test).astype(np.uint16)
@@ -195,7 +195,7 @@ def test_arrays_hold_the_whole_model(kind):
 
 @pytest.mark.parametrize(("last", "bits"), [(3, 16), (2**16 - 1, 16), (2**16, 32)])
 def test_tokens_are_kept_in_16_bits_where_they_fit(last, bits):
-    arrays = KneserNey(1).fit([0, last, last]).state_dict()
+    arrays = KneserNey(order=1).fit([0, last, last]).state_dict()
     assert arrays["tokens.1"].dtype == np.dtype(f"uint{bits}")
     assert arrays["tokens.1"].tolist() == [last]
 
@@ -203,23 +203,23 @@ def test_tokens_are_kept_in_16_bits_where_they_fit(last, bits):
 @pytest.mark.parametrize("starts", [[], [1, 2], [0, 3, 2], np.array([0, 3, 2], dtype=np.uint16)])
 def test_starts_that_do_not_rise_from_zero_are_refused(starts):
     with pytest.raises(ValueError, match="starts must begin at 0 and rise"):
-        KneserNey(2).fit(np.array([0, 1, 2, 3]), starts=starts)
+        KneserNey(order=2).fit(np.array([0, 1, 2, 3]), starts=starts)
 
 
 @pytest.mark.parametrize("starts", [[0.0, 1.5], [[0, 2]], 0, ["0"]])
 def test_starts_that_are_no_list_of_integers_are_refused(starts):
     with pytest.raises(ValueError, match="starts must be a 1-D array of integers"):
-        KneserNey(2).fit(np.array([0, 1, 2, 3]), starts=starts)
+        KneserNey(order=2).fit(np.array([0, 1, 2, 3]), starts=starts)
 
 
 def test_starts_may_be_of_any_integer_type():
     tokens = np.random.default_rng(0).integers(0, 5, 300)
-    model = KneserNey(4).fit(tokens, starts=[0, 255])
+    model = KneserNey(order=4).fit(tokens, starts=[0, 255])
     expected = model.log_probabilities(tokens, [0, 255])
     narrow = np.array([0, 255], dtype=np.uint8)
     np.testing.assert_array_equal(model.log_probabilities(tokens, narrow), expected)
     np.testing.assert_array_equal(
-        KneserNey(4).fit(tokens, starts=narrow).log_probabilities(tokens, narrow), expected
+        KneserNey(order=4).fit(tokens, starts=narrow).log_probabilities(tokens, narrow), expected
     )
 
 
@@ -235,7 +235,7 @@ def changed_table(**changes):
         "children.2": np.array([0, 3, 0, 0]),
     }
     given = {name.replace("_", "."): np.array(value) for name, value in changes.items()}
-    return KneserNey(2, n_tokens=4).load_state_dict(arrays | given)
+    return KneserNey(order=2, n_tokens=4).load_state_dict(arrays | given)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_clone_and_default_vocabulary():
 )
 def test_bad_tokens(tokens, message):
     with pytest.raises(ValueError, match=message):
-        KneserNey(2, n_tokens=5).fit(tokens)
+        KneserNey(order=2, n_tokens=5).fit(tokens)
 
 
 @pytest.mark.parametrize(
@@ -351,6 +351,6 @@ def test_use_before_fit():
     [([0.7], "must be integers"), ([5], "below 5"), ([-1], "at least 0"), ([[0]], "1-D array")],
 )
 def test_contexts_that_are_no_tokens_are_refused(context, message):
-    model = KneserNey(2, n_tokens=5).fit([0, 1, 2])
+    model = KneserNey(order=2, n_tokens=5).fit([0, 1, 2])
     with pytest.raises(ValueError, match=message):
         model.next_token_distribution(context)

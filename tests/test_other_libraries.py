@@ -83,7 +83,7 @@ def test_unknown_text_is_scored_with_a_warning():
             method(["a cat saw her cats"] * 3 + ["cat"])
         # BOS, five words, EOS
     with pytest.warns(UserWarning, match="are not in the vocabulary"):
-        NgramLanguageModel(2, "word").fit(DOCS).perplexity(["a cat"])
+        NgramLanguageModel(order=2, tokenizer="word").fit(DOCS).perplexity(["a cat"])
 
 
 def test_bars_are_shown_in_notebooks(monkeypatch):

@@ -24,7 +24,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a text and a model, in which the test runs."""
     monkeypatch.chdir(tmp_path)
     Path("text").write_text("the boy sees the dog\nthe dog sees Mary\n" * 5)
-    NgramLanguageModel(2, "word").fit(["the boy sees the dog", "the dog sees Mary"]).save("model")
+    NgramLanguageModel(order=2, tokenizer="word").fit(
+        ["the boy sees the dog", "the dog sees Mary"]
+    ).save("model")
     return tmp_path
 
 

@@ -33,12 +33,12 @@ TEXT, HELD_OUT = sentences(150, 0), sentences(60, 1)
 
 
 def overfitting() -> LanguageModel:
-    readout = SoftmaxReadout(0.01, solver="incremental", n_passes=4)
-    return LanguageModel(Reservoir(100, random_state=0), readout, "word", random_state=0)
+    readout = SoftmaxReadout(alpha=0.01, solver="incremental", n_passes=4)
+    return LanguageModel(Reservoir(100, random_state=0), readout, tokenizer="word", random_state=0)
 
 
 def test_baselines_are_those_of_counts_and_of_the_ngram_model() -> None:
-    ngram = NgramLanguageModel(5, "word").fit(TEXT)
+    ngram = NgramLanguageModel(order=5, tokenizer="word").fit(TEXT)
     text, held_out = ngram.tokenize(TEXT), ngram.tokenize(HELD_OUT)
     found = baselines(text, held_out, ngram.n_tokens_)
     assert found.ngrams == pytest.approx(-ngram.score(HELD_OUT))
@@ -60,7 +60,7 @@ def test_held_out_text_chooses_the_penalty_that_is_best_on_it() -> None:
     assert best > 0.01 == min(losses)
     assert losses[best] == min(losses.values())
     assert model.readout.alpha == 0.01
-    whole = Trainer(overfitting(), stream, held_out, TrainingPlan(score_every=0))
+    whole = Trainer(overfitting(), stream, held_out=held_out, plan=TrainingPlan(score_every=0))
     whole.model._read_corpus(TEXT)
     whole.run()
     assert losses[0.01] == pytest.approx(
@@ -167,7 +167,7 @@ def test_nothing_that_is_not_finite_is_saved(tmp_path: Path, bad: float) -> None
 def test_rows_that_make_a_readout_diverge_later_say_so() -> None:
     X = np.random.default_rng(0).standard_normal((200, 3)).astype(np.float32)
     y = np.arange(200) % 2
-    readout = LowRankReadout(2, buffer_size=50, random_state=0)
+    readout = LowRankReadout(n_components=2, buffer_size=50, random_state=0)
     readout.partial_fit(X[:100], y[:100], classes=[0, 1])
     readout.class_coef_[...] = np.nan
     with np.errstate(all="ignore"), pytest.raises(DivergenceError, match="not finite"):

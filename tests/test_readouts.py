@@ -30,10 +30,10 @@ from esnlm.readouts.base.readout import ArrayBlocks, encode_labels
 #: Every readout on its defaults, and the other ways in which it is fitted.
 READOUTS: dict[str, Any] = {
     "ridge": RidgeReadout(),
-    "ridge, one penalty": RidgeReadout(1.0),
+    "ridge, one penalty": RidgeReadout(alpha=1.0),
     "softmax": SoftmaxReadout(),
     "softmax, incremental": SoftmaxReadout(solver="incremental"),
-    "softmax of reduced rank": ReducedRankSoftmaxReadout(2),
+    "softmax of reduced rank": ReducedRankSoftmaxReadout(rank=2),
     "mixture": MixtureOfExpertsReadout(random_state=0),
     "mixture, linear": MixtureOfExpertsReadout(experts="linear", random_state=0),
     "factored": ClassFactoredReadout(random_state=0),
@@ -45,8 +45,10 @@ READOUTS: dict[str, Any] = {
         solver="joint", class_readout="moe", clustering="words", random_state=0
     ),
     "low rank": LowRankReadout(random_state=0),
-    "low rank, clustered": LowRankReadout(3, n_frequent=1, n_classes=2, random_state=0),
-    "classifier": ClassifierReadout(LogisticRegression()),
+    "low rank, clustered": LowRankReadout(
+        n_components=3, n_frequent=1, n_classes=2, random_state=0
+    ),
+    "classifier": ClassifierReadout(classifier=LogisticRegression()),
     "added by the recipe": GaussianReadout(),
 }
 
@@ -76,11 +78,11 @@ def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     "made",
     [
         *READOUTS.values(),
-        esnlm.TokenGatedReadout(3),
+        esnlm.TokenGatedReadout(n_gates=3),
         esnlm.LanguageModel(),
         esnlm.NgramLanguageModel(),
         esnlm.Reservoir(5),
-        esnlm.WordFeatures(2),
+        esnlm.WordFeatures(n_features=2),
     ],
     ids=repr,
 )
@@ -190,7 +192,7 @@ def test_held_out_blocks_are_taken(readout: Any) -> None:
     frequencies = np.bincount(y[:300]) / 300
     gain = fitted.predict_log_proba_of(X[300:], y[300:]) - np.log(frequencies[y[300:]])
     assert gain.mean() > 0.05
-    if repr(readout) == repr(RidgeReadout(1.0)) or type(readout) is GaussianReadout:
+    if repr(readout) == repr(RidgeReadout(alpha=1.0)) or type(readout) is GaussianReadout:
         return  # nothing to choose: held-out rows are not read
     with pytest.raises(ValueError, match="not among the 4 classes"):
         clone(readout).fit_blocks(blocks, np.arange(4), held_out=ArrayBlocks(X, y + 7))

@@ -34,7 +34,7 @@ documents = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=7), min_si
 def test_longest_seen_n_gram(train: list[list[int]], held: list[list[int]], order: int):
     train = [*train, [0, 1]]  # something to predict
     one, two = (streamed([np.array(doc) for doc in docs]) for docs in (train, held))
-    model = KneserNey(order, n_tokens=4).fit(one.tokens, starts=one.starts)
+    model = KneserNey(order=order, n_tokens=4).fit(one.tokens, starts=one.starts)
     known = {
         tuple(doc[end - length : end])
         for doc in train
@@ -80,7 +80,7 @@ def test_losses_of_groups_are_means_over_their_tokens():
 def fitted(request: pytest.FixtureRequest):
     docs = sequences(0, n=120)
     if request.param == "ngrams":
-        return NgramLanguageModel(3, n_tokens=9).fit(docs)
+        return NgramLanguageModel(order=3, n_tokens=9).fit(docs)
     reset = "never" if request.param == "never" else "sentence"
     reservoir = Reservoir(30, random_state=0)
     return LanguageModel(reservoir, RidgeReadout(), reset=reset, n_tokens=9).fit(docs)
@@ -118,7 +118,7 @@ def test_calibration_against_every_prefix(fitted):
 def test_a_model_that_is_right_by_its_probabilities_has_no_error():
     # Tokens drawn from the model itself: the error is that of the sample.
     rng = np.random.default_rng(0)
-    model = NgramLanguageModel(2, n_tokens=5).fit(sequences(3, 400, 5))
+    model = NgramLanguageModel(order=2, n_tokens=5).fit(sequences(3, 400, 5))
     docs = []
     for _ in range(400):
         doc = [0]

@@ -29,7 +29,7 @@ def pairs(n: int = 150, n_units: int = 12, n_classes: int = 5) -> tuple[np.ndarr
 @pytest.mark.parametrize("chosen", [False, True])
 def test_coefficients_are_those_of_scikit_learn(alpha: float, chosen: bool) -> None:
     X, y = pairs()
-    ours = (RidgeReadout(alphas=[alpha]) if chosen else RidgeReadout(alpha)).fit(X, y)
+    ours = (RidgeReadout(alphas=[alpha]) if chosen else RidgeReadout(alpha=alpha)).fit(X, y)
     peer = Ridge(alpha=alpha).fit(X, np.eye(5)[y])
     np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-10)
     np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-10)
@@ -40,7 +40,7 @@ def test_no_penalty_on_singular_states_is_least_squares(apart: float) -> None:
     X, y = pairs()
     noise = np.random.default_rng(0).normal(size=(len(X), 2))
     X = np.hstack([X, X[:, :2] + apart * noise] + [np.zeros((len(X), 1))] * (apart == 0))
-    ours = RidgeReadout(0.0).fit(X, y)
+    ours = RidgeReadout(alpha=0.0).fit(X, y)
     outputs = X @ ours.coef_.T + ours.intercept_
     design = np.hstack([X, np.ones((len(X), 1))])
     best = design @ np.linalg.lstsq(design, np.eye(5)[y], rcond=1e-6)[0]
@@ -76,7 +76,7 @@ def test_held_out_rows_choose_the_likeliest_penalty() -> None:
     )
     losses = []
     for alpha in alphas:
-        fixed = RidgeReadout(alpha).fit_blocks(ArrayBlocks(X[:150], y[:150]), np.arange(5))
+        fixed = RidgeReadout(alpha=alpha).fit_blocks(ArrayBlocks(X[:150], y[:150]), np.arange(5))
         losses.append(-fixed.predict_log_proba(X[150:])[np.arange(50), y[150:]].mean())
     np.testing.assert_allclose(ours.path_["scores"], losses, rtol=1e-9)
     assert ours.alpha_ == alphas[int(np.argmin(losses))]
@@ -85,7 +85,7 @@ def test_held_out_rows_choose_the_likeliest_penalty() -> None:
 def test_a_fraction_of_the_rows_may_be_held_out() -> None:
     X, y = pairs(200)
     ours = RidgeReadout(selection="held_out", alphas=[0.1, 10.0, 1e4]).fit(X, y)
-    whole = RidgeReadout(ours.alpha_).fit(X, y)
+    whole = RidgeReadout(alpha=ours.alpha_).fit(X, y)
     np.testing.assert_allclose(ours.coef_, whole.coef_, atol=1e-9)
     assert RidgeReadout(selection="held_out").fit(X[:5], y[:5]).alpha_ > 0
 
@@ -97,7 +97,7 @@ def test_the_last_row_of_each_run_is_held_out(fraction: float, period: int) -> N
     held = np.arange(200) % period == period - 1
     ours = RidgeReadout(alphas=alphas, selection="held_out", validation_fraction=fraction).fit(X, y)
     apart = RidgeReadout(alphas=alphas).fit_blocks(
-        ArrayBlocks(X[~held], y[~held]), np.arange(5), ArrayBlocks(X[held], y[held])
+        ArrayBlocks(X[~held], y[~held]), np.arange(5), held_out=ArrayBlocks(X[held], y[held])
     )
     np.testing.assert_allclose(ours.path_["scores"], apart.path_["scores"], rtol=1e-9)
 
@@ -122,7 +122,7 @@ def test_held_out_rows_beyond_what_a_choice_may_cost_are_not_read(
     streamed = RidgeReadout()._begin(np.arange(5), 12, n_rows=200)
     exhaust(streamed._train(Chunks(), held_out()))
     few = RidgeReadout().fit_blocks(
-        ArrayBlocks(X[:200], y[:200]), np.arange(5), ArrayBlocks(X[200:712], y[200:712])
+        ArrayBlocks(X[:200], y[:200]), np.arange(5), held_out=ArrayBlocks(X[200:712], y[200:712])
     )
     np.testing.assert_allclose(streamed.path_["scores"], few.path_["scores"], rtol=1e-9)
 
@@ -130,9 +130,9 @@ def test_held_out_rows_beyond_what_a_choice_may_cost_are_not_read(
 def test_one_held_out_row_is_enough_and_none_is_too_few() -> None:
     X, y = pairs()
     blocks = ArrayBlocks(X, y)
-    assert RidgeReadout().fit_blocks(blocks, np.arange(5), [(X[:1], y[:1])]).alpha_ > 0
+    assert RidgeReadout().fit_blocks(blocks, np.arange(5), held_out=[(X[:1], y[:1])]).alpha_ > 0
     with pytest.raises(ValueError, match="held_out has no rows"):
-        RidgeReadout().fit_blocks(blocks, np.arange(5), [])
+        RidgeReadout().fit_blocks(blocks, np.arange(5), held_out=[])
 
 
 def test_cross_validation_refuses_a_fit_that_passes_through_every_row() -> None:
@@ -144,7 +144,7 @@ def test_cross_validation_refuses_a_fit_that_passes_through_every_row() -> None:
 
 def test_outputs_below_the_floor_are_raised_to_it() -> None:
     X, y = pairs()
-    ours = RidgeReadout(1e-3, floor=1e-2).fit(X, y)
+    ours = RidgeReadout(alpha=1e-3, floor=1e-2).fit(X, y)
     outputs = X @ ours.coef_.T + ours.intercept_
     np.testing.assert_allclose(outputs.sum(axis=1), 1, atol=1e-9)
     assert outputs.min() < 0
@@ -161,8 +161,8 @@ def test_the_floor_shrinks_with_the_vocabulary() -> None:
 
 def test_float32_states_reach_float64_coefficients() -> None:
     X, y = pairs(3000)
-    double = RidgeReadout(1.0).fit(X, y)
-    single = RidgeReadout(1.0).fit(X.astype(np.float32), y)
+    double = RidgeReadout(alpha=1.0).fit(X, y)
+    single = RidgeReadout(alpha=1.0).fit(X.astype(np.float32), y)
     np.testing.assert_allclose(single.coef_, double.coef_, atol=1e-5)
 
 
@@ -232,9 +232,9 @@ def test_cross_validation_that_is_asked_for_reads_no_held_out_rows() -> None:
     X, y = pairs(200)
     rows = ArrayBlocks(X[:150], y[:150])
     held = ArrayBlocks(X[150:], y[150:])
-    ours = RidgeReadout(selection="gcv").fit_blocks(rows, np.arange(5), held)
+    ours = RidgeReadout(selection="gcv").fit_blocks(rows, np.arange(5), held_out=held)
     assert ours.alpha_ == RidgeReadout().fit(X[:150], y[:150]).alpha_
-    by_rows = RidgeReadout().fit_blocks(rows, np.arange(5), held)
+    by_rows = RidgeReadout().fit_blocks(rows, np.arange(5), held_out=held)
     assert not np.allclose(by_rows.path_["scores"], ours.path_["scores"])
 
 

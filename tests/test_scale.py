@@ -52,18 +52,20 @@ from esnlm.utils.sums import in_pairs, reduce_here, runs
 PLAN = TrainingPlan(chunk_tokens=400, seed=3)
 READOUTS: dict[str, Any] = {
     "ridge": RidgeReadout(),
-    "penalised ridge": RidgeReadout(1.0),
+    "penalised ridge": RidgeReadout(alpha=1.0),
     "sampled ridge": RidgeReadout(gram_rows=900),
     "factored ridge": ClassFactoredReadout(
-        4, class_readout="ridge", word_readout="ridge", n_components=10, random_state=0
+        n_classes=4, class_readout="ridge", word_readout="ridge", n_components=10, random_state=0
     ),
     "softmax": SoftmaxReadout(n_passes=2),
-    "low rank": LowRankReadout(8, n_direct=2, n_pairs=20, random_state=0),
-    "factored": ClassFactoredReadout(3, solver="joint", random_state=0),
-    "experts": ClassFactoredReadout(3, class_readout="moe", solver="joint", random_state=0),
+    "low rank": LowRankReadout(n_components=8, n_direct=2, n_pairs=20, random_state=0),
+    "factored": ClassFactoredReadout(n_classes=3, solver="joint", random_state=0),
+    "experts": ClassFactoredReadout(
+        n_classes=3, class_readout="moe", solver="joint", random_state=0
+    ),
 }
 READOUTS |= {
-    kind: MixtureOfExpertsReadout(2, experts=kind.split()[0], max_iter=6, random_state=0)
+    kind: MixtureOfExpertsReadout(n_experts=2, experts=kind.split()[0], max_iter=6, random_state=0)
     for kind in ("softmax experts", "linear experts")
 }
 STEPS = ["softmax", "low rank", "factored", "experts"]
@@ -89,9 +91,11 @@ def model_of(
     dtype: Any = np.float32,
 ) -> Any:
     if features == "spectral":
-        features = SpectralWordFeatures(6, random_state=0)
+        features = SpectralWordFeatures(n_features=6, random_state=0)
     reservoir = Reservoir(30, leak_rate=0.5, dtype=dtype, random_state=1)
-    model = LanguageModel(reservoir, READOUTS[readout], corpus.tokenizer, features)
+    model = LanguageModel(
+        reservoir, READOUTS[readout], tokenizer=corpus.tokenizer, features=features
+    )
     model._use_tokenizer(corpus.tokenizer)
     return model
 
@@ -137,7 +141,7 @@ def test_parts_hold_every_sentence_once(shards: Path, n: int) -> None:
 @pytest.mark.parametrize("features", ["one-hot", "spectral"])
 def test_ridge_of_parts_is_that_of_all_states(shards: Path, features: str) -> None:
     corpus, stream = PartedCorpus(shards), Shards(shards).stream()
-    words = SpectralWordFeatures(6, random_state=0) if features == "spectral" else None
+    words = SpectralWordFeatures(n_features=6, random_state=0) if features == "spectral" else None
     model = model_of(corpus, "penalised ridge", words)
     PartsTrainer(model, corpus, None, PLAN, n_parts=7).run()
     if words is not None:
@@ -202,7 +206,7 @@ def test_a_run_that_was_stopped_ends_in_the_same_model(
 def test_rounds_of_one_part_learn_as_one_process_does(shards: Path, readout: str) -> None:
     corpus, stream = PartedCorpus(shards), Shards(shards).stream()
     alone, *parted = (model_of(corpus, readout) for _ in range(3))
-    Trainer(alone, stream, None, PLAN).run()
+    Trainer(alone, stream, held_out=None, plan=PLAN).run()
     for model, n in zip(parted, (1, 2), strict=True):
         PartsTrainer(model, corpus, None, PLAN, n_parts=n).run()
     of_one, *others = (model.score(stream) for model in (alone, *parted))
@@ -219,7 +223,7 @@ def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> N
     states = model._states_of(stream)
     blocks = [(X.copy(), y.copy()) for X, y in states]
     alone = clone(READOUTS[f"{kind} experts"])
-    alone.fit_blocks(blocks, np.arange(model.n_tokens_), blocks)
+    alone.fit_blocks(blocks, np.arange(model.n_tokens_), held_out=blocks)
     found, expected = model.readout_.monitor_, alone.monitor_
     assert len(found.penalised) == len(expected.penalised) > 3
     assert np.allclose(found.penalised, expected.penalised, rtol=1e-4)
@@ -546,14 +550,14 @@ def test_a_server_with_ranges_is_asked_for_them(shards: Path) -> None:
 
 def test_what_takes_one_step_after_the_other_is_refused(shards: Path) -> None:
     with pytest.raises(ValueError, match=r"^WordFeatures are learned from one token after"):
-        trained(shards, features=WordFeatures(2, random_state=0))
+        trained(shards, features=WordFeatures(n_features=2, random_state=0))
     corpus = PartedCorpus(shards)
     for readout in (
-        ClassFactoredReadout(3, word_readout="ridge", solver="joint"),
-        ClassFactoredReadout(3, solver="separate"),
+        ClassFactoredReadout(n_classes=3, word_readout="ridge", solver="joint"),
+        ClassFactoredReadout(n_classes=3, solver="separate"),
         TokenGatedReadout(),
     ):
-        model = LanguageModel(Reservoir(20), readout, corpus.tokenizer)
+        model = LanguageModel(Reservoir(20), readout, tokenizer=corpus.tokenizer)
         model._use_tokenizer(corpus.tokenizer)
         with pytest.raises(ValueError, match=r"Readout is not trained in parts with these param"):
             PartsTrainer(model, corpus, None, PLAN, n_parts=5)
@@ -588,8 +592,10 @@ def test_items_are_added_in_the_order_of_their_numbers() -> None:
 
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_ngrams_of_parts_are_those_of_the_text(shards: Path, order: int) -> None:
-    whole = NgramLanguageModel(order, Shards(shards).tokenizer).fit(Shards(shards).stream())
-    parted = NgramLanguageModel(order).fit_parts(PartedCorpus(shards), 7)
+    whole = NgramLanguageModel(order=order, tokenizer=Shards(shards).tokenizer).fit(
+        Shards(shards).stream()
+    )
+    parted = NgramLanguageModel(order=order).fit_parts(PartedCorpus(shards), n_parts=7)
     (_, expected), (_, found) = whole._contents(), parted._contents()
     assert found[_WEIGHTS].keys() == expected[_WEIGHTS].keys()
     for name, array in expected[_WEIGHTS].items():

@@ -191,7 +191,7 @@ def test_a_trial_is_the_model_of_its_settings_fitted_to_the_rest(capsys):
             leak_rate=("uniform", 0.2, 1.0),
             random_state=0,
         )
-        model = LanguageModel(reservoir, RidgeReadout(), tokenizer, random_state=0)
+        model = LanguageModel(reservoir, RidgeReadout(), tokenizer=tokenizer, random_state=0)
         wanted = -model.fit(train, held_out=held).score(held)
         assert float(row["nats"]) == pytest.approx(wanted, rel=1e-9)
 
@@ -592,7 +592,7 @@ def test_losses_of_ridge_along_the_way_are_those_of_one_fit():
 
     def model() -> LanguageModel:
         reservoir = Reservoir(12, topology="offsets", random_state=0)
-        return LanguageModel(reservoir, RidgeReadout(), tokenizer, random_state=0)
+        return LanguageModel(reservoir, RidgeReadout(), tokenizer=tokenizer, random_state=0)
 
     told: list[tuple[int, float]] = []
     found = loss_after_fit(model(), corpora, None, lambda *each: told.append(each))

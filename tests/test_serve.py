@@ -365,7 +365,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     counts_model().save("counts")
     counts_model().save("other/counts")
-    NgramLanguageModel(2).fit([[0, 1, 0, 1]]).save("integers")
+    NgramLanguageModel(order=2).fit([[0, 1, 0, 1]]).save("integers")
     return tmp_path
 
 

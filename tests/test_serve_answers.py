@@ -28,9 +28,11 @@ TOKENIZERS = {
 def fitted(kind: str, tokenizer: str, reset: str) -> ShownModel:
     made = TOKENIZERS[tokenizer]()
     if kind == "ngrams":
-        return ShownModel("counts", NgramLanguageModel(3, made, reset).fit(DOCS))
+        return ShownModel(
+            "counts", NgramLanguageModel(order=3, tokenizer=made, reset=reset).fit(DOCS)
+        )
     reservoir = Reservoir(30, leak_rate=0.7, dtype="float64", random_state=0)
-    model = LanguageModel(reservoir, RidgeReadout(), made, reset=reset)
+    model = LanguageModel(reservoir, RidgeReadout(), tokenizer=made, reset=reset)
     return ShownModel("reservoir", model.fit(DOCS))
 
 
@@ -57,7 +59,7 @@ def test_a_character_of_several_bytes_is_shown_as_it_is() -> None:
     docs = ["the boy — who sees — walks", "un café — naïve"] * 20
     tokenizer = byte_pairs(docs, 262)
     reservoir = Reservoir(20, random_state=0)
-    shown = ShownModel("r", LanguageModel(reservoir, RidgeReadout(), tokenizer).fit(docs))
+    shown = ShownModel("r", LanguageModel(reservoir, RidgeReadout(), tokenizer=tokenizer).fit(docs))
     strings = [step.string for step in shown.state_path("boy — café ☃").steps]
     assert strings[1:-1] == [*"boy", " —", *" caf", "\ufffd", "é", " ", "\ufffd", "\ufffd", "☃"]
     candidates = shown.next_tokens("the boy", len(tokenizer)).candidates

@@ -162,7 +162,7 @@ def test_windows_and_the_carried_state_agree(tmp_path):
     reservoir = published_reservoir(80, len(tokenizer), random_state=1)
     assert 1.0 < reservoir.spectral_radius_ < 1.3
     readout = NormalisedSoftmaxReadout(solver="incremental")
-    model = LanguageModel(reservoir, readout, tokenizer, reset="never").fit([text])
+    model = LanguageModel(reservoir, readout, tokenizer=tokenizer, reset="never").fit([text])
     tokens = model.tokenize([text]).tokens
     ends = np.arange(32, len(tokens), 7)
     logs, difference = by_windows(model, tokens, ends)

@@ -47,7 +47,7 @@ def test_derivatives_equal_finite_differences() -> None:
 @pytest.mark.parametrize("alpha", [0.1, 10.0])
 def test_coefficients_are_those_of_scikit_learn(n_classes: int, alpha: float) -> None:
     X, y = pairs(n_classes=n_classes)
-    ours = SoftmaxReadout(alpha, tol=1e-13).fit(X, y)
+    ours = SoftmaxReadout(alpha=alpha, tol=1e-13).fit(X, y)
     C = (2 if n_classes == 2 else 1) / alpha
     peer = LogisticRegression(C=C, tol=1e-10, max_iter=10000).fit(X, y)
     np.testing.assert_allclose(ours.predict_proba(X), peer.predict_proba(X), atol=1e-5)
@@ -61,14 +61,14 @@ def test_coefficients_are_those_of_scikit_learn(n_classes: int, alpha: float) ->
 @pytest.mark.parametrize("alpha", [0.0, 1e5])
 def test_extreme_penalties_stay_finite(solver: Any, alpha: float) -> None:
     X, y = pairs(3000)
-    readout = SoftmaxReadout(alpha, solver=solver).fit(100 * X, y)
+    readout = SoftmaxReadout(alpha=alpha, solver=solver).fit(100 * X, y)
     assert np.all(np.isfinite(readout.coef_))
     assert objective(readout, 100 * X, y) < np.log(5)
 
 
 def test_the_objective_never_rises() -> None:
     X, y = pairs(2000, 20, 9)
-    ours = SoftmaxReadout(0.1).fit(X, y)
+    ours = SoftmaxReadout(alpha=0.1).fit(X, y)
     assert np.all(np.diff(ours.history_) <= 0)
     assert ours.history_[-1] == pytest.approx(objective(ours, X, y), abs=1e-8)
 
@@ -76,8 +76,8 @@ def test_the_objective_never_rises() -> None:
 @pytest.mark.slow
 def test_one_incremental_run_comes_close_to_the_optimum() -> None:
     X, y = pairs(20000, 30, 12)
-    best = SoftmaxReadout(1.0, solver="newton-cg", tol=1e-8).fit(X, y)
-    two_passes = SoftmaxReadout(1.0, solver="incremental", n_passes=2).fit(X, y)
+    best = SoftmaxReadout(alpha=1.0, solver="newton-cg", tol=1e-8).fit(X, y)
+    two_passes = SoftmaxReadout(alpha=1.0, solver="incremental", n_passes=2).fit(X, y)
     assert objective(two_passes, X, y) - objective(best, X, y) < 0.06
 
 
@@ -129,7 +129,7 @@ def test_held_out_rows_stop_newton_at_its_best_step() -> None:
     X += 3
     held_out = ArrayBlocks(X[120:], y[120:], block_size=70)
     X, y = X[:120], y[:120]
-    readout = SoftmaxReadout(1e-6, solver="newton-cg", tol=1e-12)
+    readout = SoftmaxReadout(alpha=1e-6, solver="newton-cg", tol=1e-12)
 
     def loss() -> float:
         logs = readout.predict_log_proba_of(held_out.X, held_out.y)
@@ -180,7 +180,7 @@ def test_streams_past_the_buffer_do_not_depend_on_the_cut() -> None:
 @pytest.mark.parametrize("from_buffer", [False, True])
 def test_rows_after_a_newton_solution_do_not_undo_it(alpha: float, from_buffer: bool) -> None:
     X, y = pairs(30000, n_classes=8)
-    readout = SoftmaxReadout(alpha, buffer_size=10000)
+    readout = SoftmaxReadout(alpha=alpha, buffer_size=10000)
     if from_buffer:
         readout.partial_fit(X[:10000], y[:10000], np.arange(8))
     else:
@@ -274,10 +274,12 @@ def test_bad_parameters_are_named(params: dict[str, object], message: str) -> No
 @pytest.mark.parametrize("name", ["weights", "velocity", "offset", "inverse", "centre"])
 def test_learning_state_of_another_shape_is_refused(name: str) -> None:
     X, y = np.random.default_rng(0).standard_normal((60, 3)), np.arange(60) % 4
-    readout = SoftmaxReadout(1.0, solver="incremental").fit(X, y)
+    readout = SoftmaxReadout(alpha=1.0, solver="incremental").fit(X, y)
     arrays = readout.state_dict(training=True)
     (key,) = [key for key in arrays if key.rpartition(".")[2].removeprefix("_") == name]
     for wrong in (arrays[key][None], arrays[key][:-1]):
-        again = SoftmaxReadout(1.0, solver="incremental").load_state_dict(readout.state_dict())
+        again = SoftmaxReadout(alpha=1.0, solver="incremental").load_state_dict(
+            readout.state_dict()
+        )
         with pytest.raises(ValueError, match="must have shape"):
             again.load_state_dict(arrays | {key: wrong}, training=True)

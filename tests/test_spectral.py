@@ -47,7 +47,7 @@ def test_a_window_counts_all_words_in_it(tokens):
     before, after = counts.sum(axis=1) + 1, counts.sum(axis=0) + 1
     scaled = np.sqrt(counts) / (before[:, None] * after) ** 0.25
     values = np.linalg.svd(np.hstack([scaled, scaled.T]), compute_uv=False)
-    words = SpectralWordFeatures(2, window=3, random_state=0)
+    words = SpectralWordFeatures(n_features=2, window=3, random_state=0)
     words.fit(tokens, n_tokens=40, starts=STARTS)
     np.testing.assert_allclose(words.singular_values_, values[:2], rtol=1e-3)
 
@@ -58,7 +58,9 @@ def test_features_are_the_leading_singular_directions(tokens, monkeypatch):
     before, after = counts.sum(axis=1) + 1, counts.sum(axis=0) + 1
     scaled = np.sqrt(counts) / (before[:, None] * after) ** 0.25
     left, values, _ = np.linalg.svd(np.hstack([scaled, scaled.T]))
-    words = SpectralWordFeatures(2, random_state=0).fit(tokens, n_tokens=40, starts=STARTS)
+    words = SpectralWordFeatures(n_features=2, random_state=0).fit(
+        tokens, n_tokens=40, starts=STARTS
+    )
     np.testing.assert_allclose(words.singular_values_, values[:2], rtol=1e-6)
     rows = left[:, :2] * np.sqrt(values[:2])
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
@@ -71,7 +73,7 @@ def test_words_with_the_same_neighbours_get_the_same_features():
     random = np.random.default_rng(1)
     noun, verb = random.integers(0, 5, 4000), random.integers(5, 10, 4000)
     tokens = np.column_stack([noun, verb]).ravel()
-    rows = SpectralWordFeatures(2, random_state=0).fit(tokens).embedding_
+    rows = SpectralWordFeatures(n_features=2, random_state=0).fit(tokens).embedding_
     likeness = rows @ rows.T
     assert likeness[:5, :5].min() > 0.95
     assert likeness[5:, 5:].min() > 0.95
@@ -82,12 +84,12 @@ def test_a_seed_gives_the_same_bytes_on_any_number_of_threads(tokens):
     made = []
     for n in (1, 2):
         with threadpool_limits(n):
-            made.append(SpectralWordFeatures(8, random_state=3).fit(tokens).embedding_)
+            made.append(SpectralWordFeatures(n_features=8, random_state=3).fit(tokens).embedding_)
     assert made[0].tobytes() == made[1].tobytes()
 
 
 def test_words_that_never_occur_have_no_features(tokens):
-    words = SpectralWordFeatures(5, random_state=0).fit(tokens, n_tokens=60)
+    words = SpectralWordFeatures(n_features=5, random_state=0).fit(tokens, n_tokens=60)
     assert words.embedding_.shape == (60, 5)
     assert not words.embedding_[40:].any()
     assert np.isfinite(words.embedding_).all()
@@ -98,7 +100,7 @@ def test_features_drive_a_language_model_and_are_saved_with_it(tokens, tmp_path)
     model = LanguageModel(
         Reservoir(20, random_state=0),
         RidgeReadout(),
-        features=SpectralWordFeatures(6, random_state=0),
+        features=SpectralWordFeatures(n_features=6, random_state=0),
     ).fit(docs)
     assert model.reservoir_.n_inputs_ == 6
     model.save(tmp_path / "model")

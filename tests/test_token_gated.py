@@ -33,7 +33,7 @@ def reservoir(n_units: int = 30, **options) -> Reservoir:
 
 
 def language_model(**options) -> LanguageModel:
-    readout = TokenGatedReadout(N_TOKENS, **options)
+    readout = TokenGatedReadout(n_gates=N_TOKENS, **options)
     return LanguageModel(reservoir(), readout, n_tokens=N_TOKENS, reset="never")
 
 
@@ -62,7 +62,7 @@ def test_reservoirs_without_room_or_tanh_are_refused():
 def test_reaches_the_optimum_of_a_regression_for_each_token(tokens):
     states = reservoir().transform(tokens)[:-1]
     following, last = tokens[1:], tokens[:-1]
-    readout = TokenGatedReadout(N_TOKENS, alpha=1.0, n_passes=12).fit(states, following)
+    readout = TokenGatedReadout(n_gates=N_TOKENS, alpha=1.0, n_passes=12).fit(states, following)
     ours = readout.predict_log_proba_of(states, following)
     for token in range(N_TOKENS):
         rows = last == token
@@ -181,15 +181,15 @@ def test_units_that_hold_no_digits_are_refused_where_any_number_is_a_token():
     tokens = np.random.default_rng(0).integers(0, 16, 200)
     plain = Reservoir(20, random_state=0).fit(n_inputs=16).transform(tokens)
     with pytest.raises(ValueError, match="last 4 units hold other values than the digits"):
-        TokenGatedReadout(16).fit_blocks([(plain[:-1], tokens[1:])], np.arange(16))
+        TokenGatedReadout(n_gates=16).fit_blocks([(plain[:-1], tokens[1:])], np.arange(16))
 
 
 def test_states_without_a_code_are_refused(tokens):
     plain = Reservoir(20, random_state=0).fit(n_inputs=N_TOKENS).transform(tokens[:200])
     with pytest.raises(ValueError, match="the states must come from with_token_code"):
-        TokenGatedReadout(N_TOKENS).fit(plain, tokens[:200])
+        TokenGatedReadout(n_gates=N_TOKENS).fit(plain, tokens[:200])
     with pytest.raises(ValueError, match="must have more than 3 units"):
-        TokenGatedReadout(N_TOKENS).fit(plain[:, :3], tokens[:200])
+        TokenGatedReadout(n_gates=N_TOKENS).fit(plain[:, :3], tokens[:200])
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ def test_a_folder_keeps_the_model(name, tmp_path):
     loaded = load_model(tmp_path / "model")
     (expected,), (found,) = (m.log_likelihood([TEXT]) for m in (made, loaded))
     np.testing.assert_array_equal(found, expected)
-    assert loaded.sample(5, TEXT, random_state=0) == made.sample(5, TEXT, random_state=0)
+    assert loaded.sample(5, prompt=TEXT, random_state=0) == made.sample(
+        5, prompt=TEXT, random_state=0
+    )
     assert {p.name for p in (tmp_path / "model").iterdir()} == {
         "config.json", "weights.safetensors", "tokenizer.json",
     }  # fmt: skip

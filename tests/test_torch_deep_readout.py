@@ -137,7 +137,7 @@ def test_states_are_those_of_the_core(n_features: int, reservoir: dict[str, Any]
     made, text = network(n_features=n_features, reservoir=reservoir), stream(60, seed=5)
     features = None
     if n_features:
-        words = SpectralWordFeatures(n_features, random_state=3)
+        words = SpectralWordFeatures(n_features=n_features, random_state=3)
         features = words.fit(stream().tokens, starts=stream().starts, n_tokens=V).embedding_
         features = features / features[np.unique(stream().tokens)].std()
         np.testing.assert_allclose(made.inputs.vectors.numpy(), features, rtol=1e-4, atol=1e-5)
@@ -206,7 +206,7 @@ def test_token_dropout_leaves_whole_vectors_out_and_keeps_the_mean():
 
 def test_features_may_be_learned_beside_a_readout():
     made, text = network(features="learned"), stream()
-    words = LearnedWordFeatures(8, random_state=3)
+    words = LearnedWordFeatures(n_features=8, random_state=3)
     words.fit(text.tokens, starts=text.starts, n_tokens=V, reservoir=made.reservoir)
     expected = words.embedding_ / words.embedding_[np.unique(text.tokens)].std()
     np.testing.assert_allclose(made.inputs.vectors.numpy(), expected, rtol=1e-4, atol=1e-5)

@@ -40,18 +40,20 @@ READOUTS = {
     "ridge": RidgeReadout(),
     "sampled ridge": RidgeReadout(gram_rows=700),
     "softmax": SoftmaxReadout(n_passes=3),
-    "low rank": LowRankReadout(4, n_frequent=2, n_classes=2, random_state=0),
+    "low rank": LowRankReadout(n_components=4, n_frequent=2, n_classes=2, random_state=0),
     "low rank, direct": LowRankReadout(
-        4, n_frequent=2, n_classes=2, n_direct=2, n_pairs=3, random_state=0
+        n_components=4, n_frequent=2, n_classes=2, n_direct=2, n_pairs=3, random_state=0
     ),
-    "mixture": MixtureOfExpertsReadout(2, max_iter=2, buffer_size=1500, random_state=0),
-    "factored": ClassFactoredReadout(3, buffer_size=900, random_state=0),
-    "factored jointly": ClassFactoredReadout(3, buffer_size=900, solver="joint", random_state=0),
+    "mixture": MixtureOfExpertsReadout(n_experts=2, max_iter=2, buffer_size=1500, random_state=0),
+    "factored": ClassFactoredReadout(n_classes=3, buffer_size=900, random_state=0),
+    "factored jointly": ClassFactoredReadout(
+        n_classes=3, buffer_size=900, solver="joint", random_state=0
+    ),
     "factored ridge": ClassFactoredReadout(
-        3, class_readout="ridge", word_readout="ridge", buffer_size=900, random_state=0
+        n_classes=3, class_readout="ridge", word_readout="ridge", buffer_size=900, random_state=0
     ),
     "factored ridge jointly": ClassFactoredReadout(
-        3, word_readout="ridge", buffer_size=900, solver="joint", random_state=0
+        n_classes=3, word_readout="ridge", buffer_size=900, solver="joint", random_state=0
     ),
 }
 
@@ -78,7 +80,7 @@ def trainer(readout: str = "ridge", corpus: TokenStream | None = None, **options
     )
     model._read_corpus(corpus)
     held_out = options.pop("held_out", stream(60, seed=9, reset=corpus.starts is not None))
-    return Trainer(model, corpus, held_out, options.pop("plan", PLAN))
+    return Trainer(model, corpus, held_out=held_out, plan=options.pop("plan", PLAN))
 
 
 def saved(model: LanguageModel, folder: Path) -> dict[str, bytes]:
@@ -149,7 +151,7 @@ def test_checkpoints_leave_no_trace(readout: str, tmp_path: Path):
 
 
 def test_features_are_kept_in_checkpoints(tmp_path: Path, monkeypatch):
-    features = WordFeatures(2, n_passes=1, random_state=0)
+    features = WordFeatures(n_features=2, n_passes=1, random_state=0)
     expected = saved(trainer(features=features).run(), tmp_path / "whole")
     store = Checkpoints(tmp_path / "checkpoints")
     with pytest.raises(StoppedError):
@@ -280,7 +282,7 @@ def test_evenly_spaced_sequences():
     ("change", "message"),
     [
         ({"readout": "softmax"}, "readout is"),
-        ({"features": WordFeatures(2)}, "features is"),
+        ({"features": WordFeatures(n_features=2)}, "features is"),
         ({"corpus": stream(seed=5)}, "the corpus is another one"),
         ({"held_out": None}, "the held-out text is another one"),
         ({"plan": TrainingPlan(chunk_tokens=301, seed=3)}, "chunk_tokens is 301, but was 300"),

@@ -115,11 +115,11 @@ def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:
     from esnlm.evaluation.interpolation import InterpolatedModel
     from esnlm.loading import load_model
 
-    model = load_model(folder, options.device)
+    model = load_model(folder, device=options.device)
     if options.interpolate is None:
         return model, str(folder)
     weight = _weight(options)
-    second = load_model(options.interpolate, options.device)
+    second = load_model(options.interpolate, device=options.device)
     name = f"{weight:g} {folder} + {1 - weight:g} {options.interpolate}"
     return InterpolatedModel(model, second, weight), name
 

@@ -158,7 +158,7 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     from esnlm.loading import load_model
 
     paths = scored_elsewhere.members(model, options.interpolate)
-    models = [load_model(path, options.device) for path in paths]
+    models = [load_model(path, device=options.device) for path in paths]
     split = split_of(models[0], options.documents)
     names, layout = [str(path) for path in paths], options.layout()
     of = partial(Evaluation, models, names, split, layout=layout, verbose=True)

@@ -52,14 +52,14 @@ def generate(
     if tokens > _MOST_TOKENS:
         raise ValueError(f"--tokens must be at most {_MOST_TOKENS}, got {tokens}")
     choice = Choice(temperature, top_k, top_p, seed, unknown)
-    loaded = load_model(model, device)
+    loaded = load_model(model, device=device)
     tokenizer = loaded.tokenizer_
     if tokenizer is None:
-        drawn = loaded.generate(tokens, _integers(prompt), choice)
+        drawn = loaded.generate(tokens, prompt=_integers(prompt), choice=choice)
         pieces: Iterable[str] = (f" {token}" for token in drawn)
     else:
         before = framed_prefix(prompt, tokenizer, loaded.reset_)
-        drawn = loaded.generate(tokens, prompt, choice)
+        drawn = loaded.generate(tokens, prompt=prompt, choice=choice)
         pieces = text_pieces(tokenizer, before, drawn)
         missing, total = n_unknown(tokenizer, [prompt])
         if missing:

@@ -38,13 +38,15 @@ def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
             chosen.check_files(text)
         tokenizer = chosen.make_tokenizer(text) if parted is None else parted.tokenizer
         order, discounts = options.order, options.discounts
-        model = NgramLanguageModel(order, tokenizer, chosen.reset, discounts=discounts)
+        model = NgramLanguageModel(
+            order=order, tokenizer=tokenizer, reset=chosen.reset, discounts=discounts
+        )
         if parted is None:
             with phase("counting n-grams"):
                 model.fit(chosen.read(text, tokenizer))
         else:
             with sharing(options.shared.cluster) as reduce, phase("counting n-grams"):
-                model.fit_parts(parted, options.shared.parts, reduce)
+                model.fit_parts(parted, n_parts=options.shared.parts, reduce=reduce)
         model.save(options.out)
     print(f"{options.out}: {model.n_tokens_} tokens, {model.n_parameters_} n-grams")
     finish(then=f"esnlm evaluate MODEL TEXT --interpolate {options.out}")

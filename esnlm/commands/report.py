@@ -66,7 +66,7 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
         models = {}
         for name, folder in found.models.items():
             log.info(f"reading {name}")
-            models[name] = load_model(folder, options.device)
+            models[name] = load_model(folder, device=options.device)
         page = reporting.report(
             options.title or ", ".join(dict.fromkeys(folder.name or "." for folder in folders)),
             reporting.Sources(

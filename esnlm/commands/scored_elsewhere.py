@@ -56,7 +56,7 @@ def _batches(cluster: str, given: Judges) -> Iterator[Callable[..., Any]]:
 def _models(given: Judges) -> list[Any]:
     from esnlm.loading import load_model
 
-    return [load_model(Path(path), given[2]) for path in given[0]]
+    return [load_model(Path(path), device=given[2]) for path in given[0]]
 
 
 def _scored_text(given: tuple[Judges, str, Any], path: str) -> list[Any]:

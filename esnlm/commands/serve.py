@@ -46,7 +46,7 @@ def serve(
     names = _names(model)
     with listening(host, port) as listener:
         shown = [
-            ShownModel(name, load_model(path, device))
+            ShownModel(name, load_model(path, device=device))
             for name, path in zip(names, model, strict=True)
         ]
         if not is_local(host):

@@ -231,10 +231,15 @@ def make_model(
     characters, seed = tokenizer is not None and tokenizer.has_characters, options.seed
     chosen = model_settings(options.reservoir, options.readout, options.features)
     settings = default_settings(chosen, n_tokens, characters=characters)
-    parts = make_reservoir(settings, seed), make_readout(settings, seed), tokenizer
-    words = make_features(settings["features"], seed)
-    size = n_tokens if tokenizer is None else None
-    return LanguageModel(*parts, words, reset, n_tokens=size, random_state=seed)
+    return LanguageModel(
+        make_reservoir(settings, seed),
+        make_readout(settings, seed),
+        tokenizer=tokenizer,
+        features=make_features(settings["features"], seed),
+        reset=reset,
+        n_tokens=n_tokens if tokenizer is None else None,
+        random_state=seed,
+    )
 
 
 def make_plan(options: TrainOptions) -> "TrainingPlan":
@@ -275,7 +280,7 @@ def _in_passes(
         model.save(running.out)
         return _summary(model, recipe)
 
-    trainer = Trainer(model, stream, held, plan)
+    trainer = Trainer(model, stream, held_out=held, plan=plan)
     with record.phase("train in passes"):
         status = running.run(trainer, save)
     return status, trainer.last_score, trainer.held_out

@@ -44,10 +44,10 @@ class DyckGrammar:
     [0.3537, 0.0, 0.3537, 0.2927, 0.0]
     """
 
+    _: KW_ONLY
     p1: float = limited(0.25, _SHARE)
     p2: float = limited(0.25, _SHARE)
     q: float = limited(0.25, _SHARE)
-    _: KW_ONLY
     min_length: int = limited(2, Count(0))
     max_length: int = 200
 

@@ -163,7 +163,7 @@ class ReservoirLM(TemplateLM):
         prompt = np.array(self.tok_encode(context) or [self._prefix])
         drawn: list[int] = []
         text = ""
-        for token in self.model.generate(int((lengths or [256])[0]), prompt, choice):
+        for token in self.model.generate(int((lengths or [256])[0]), prompt=prompt, choice=choice):
             if token == self._tokens.eos_id:
                 break
             drawn.append(token)

@@ -43,7 +43,7 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
 
     >>> import tempfile
     >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
-    >>> model = NgramLanguageModel(3, tokenizer="word").fit(docs)
+    >>> model = NgramLanguageModel(order=3, tokenizer="word").fit(docs)
     >>> path = Path(tempfile.mkdtemp()) / "model.arpa"
     >>> write_arpa(model, path)
     >>> abs(read_arpa(path).score(docs) - model.score(docs)) < 1e-7
@@ -155,7 +155,7 @@ def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLang
         ngrams = _numbered(tables, numbers, len(tokenizer))
     except KeyError as error:
         raise CorpusError(f"{place}: {error.args[0]!r} is no token of the vocabulary") from None
-    model = NgramLanguageModel(len(tables), tokenizer)
+    model = NgramLanguageModel(order=len(tables), tokenizer=tokenizer)
     model.tokenizer_, model.n_tokens_, model.ngrams_ = tokenizer, len(tokenizer), ngrams
     return model
 

@@ -130,7 +130,7 @@ class SequenceModel(BaseEstimator, ABC):
         found = self._next_probabilities([self._read(each) for each in ids])
         return found[0] if several is None else found
 
-    def next_words(self, prefix: str | ArrayLike = (), k: int = 10) -> list[NextWord]:
+    def next_words(self, prefix: str | ArrayLike = (), *, k: int = 10) -> list[NextWord]:
         """The ``k`` most probable tokens after ``prefix``, the most probable first.
 
         Pairs (word, probability), at most as many as the vocabulary has; of equal ones the lower
@@ -139,14 +139,14 @@ class SequenceModel(BaseEstimator, ABC):
         the number of the token where there is no tokenizer. ``pandas.DataFrame`` takes them.
 
         >>> from esnlm import NgramLanguageModel
-        >>> model = NgramLanguageModel(2).fit(["the boy sees the dog"] * 5)
+        >>> model = NgramLanguageModel(order=2).fit(["the boy sees the dog"] * 5)
         >>> [word for word, _ in model.next_words("the boy", 2)]
         ['sees', 'the']
         """
         Count().check("k", k)
         return most_probable(self.predict_proba([prefix])[0], k, self.tokenizer_)
 
-    def surprisal(self, text: Any, counts: Any = None) -> "pd.DataFrame":
+    def surprisal(self, text: Any, *, counts: Any = None) -> "pd.DataFrame":
         """Surprisal of every word of a text, in bits: a pandas DataFrame, a row a word.
 
         ``text`` is a string, or an iterable of them, one a document. Words stand between white
@@ -173,7 +173,7 @@ class SequenceModel(BaseEstimator, ABC):
         >>> table["word"].tolist(), table["position"].tolist()
         (['the', 'boy', 'sees', 'the', 'dog'], [1, 2, 3, 4, 5])
         """
-        return surprisal_table(self, text, counts)
+        return surprisal_table(self, text, counts=counts)
 
     def log_likelihood(self, docs: Any) -> list[Floats]:
         """Natural-log probability of each predicted token: one array (n_predicted,) a document."""
@@ -221,8 +221,8 @@ class SequenceModel(BaseEstimator, ABC):
     def sample(
         self,
         n_tokens: int = 100,
-        prompt: str | ArrayLike = (),
         *,
+        prompt: str | ArrayLike = (),
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -237,14 +237,14 @@ class SequenceModel(BaseEstimator, ABC):
         array (n_tokens,).
         """
         choice = Choice(temperature, top_k, top_p, random_state, unknown)
-        tokens = self.generate(n_tokens, prompt, choice)
+        tokens = self.generate(n_tokens, prompt=prompt, choice=choice)
         if self.tokenizer_ is None:
             return np.array(list(tokens), dtype=np.int64)
         before = framed_prefix(prompt, self.tokenizer_, self.reset_)
         return "".join(text_pieces(self.tokenizer_, before, tokens))
 
     def generate(
-        self, n_tokens: int, prompt: str | ArrayLike = (), choice: Choice | None = None
+        self, n_tokens: int, *, prompt: str | ArrayLike = (), choice: Choice | None = None
     ) -> Iterator[int]:
         """The tokens of `sample`, one by one, as they are drawn."""
         self._check_fitted()

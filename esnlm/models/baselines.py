@@ -34,6 +34,6 @@ def baselines(stream: TokenStream, held_out: TokenStream, n_tokens: int) -> Base
     unigrams = -np.log(mass / mass.sum())[held_out.tokens[marks]].mean()
     if len(stream.tokens) > MOST_TOKENS:
         return Baselines(float(unigrams), None)
-    ngrams = KneserNey(ORDER, n_tokens=n_tokens).fit(stream.tokens, starts=stream.starts)
+    ngrams = KneserNey(order=ORDER, n_tokens=n_tokens).fit(stream.tokens, starts=stream.starts)
     logs = ngrams.log_probabilities(held_out.tokens, held_out.starts)
     return Baselines(float(unigrams), -float(logs[marks].mean()))

@@ -82,15 +82,15 @@ class LearnedWordFeatures(BaseWordFeatures):
     >>> tokens = np.random.default_rng(0).choice([0, 1], 2000)
     >>> tokens[1::2] += 2
     >>> reservoir = Reservoir(20, random_state=0).fit(n_inputs=2)
-    >>> words = LearnedWordFeatures(2, random_state=0).fit(tokens, reservoir=reservoir)
+    >>> words = LearnedWordFeatures(n_features=2, random_state=0).fit(tokens, reservoir=reservoir)
     >>> words.transform([3, 0]).shape
     (2, 2)
     """
 
     _saved = saved(embedding="embedding_")
 
-    n_features: int = limited(128, Count())
     _: KW_ONLY
+    n_features: int = limited(128, Count())
     n_rounds: int = limited(1, Count())
     learning_rate: float = limited(0.02, Number(0, open="low"))
     traces: bool = limited(True, Flag())
@@ -115,7 +115,7 @@ class LearnedWordFeatures(BaseWordFeatures):
         size = int(ids.max(initial=0)) + 1 if n_tokens is None else int(n_tokens)
         given = checked_starts(starts, len(ids))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        first = SpectralWordFeatures(self.n_features, random_state=seed)
+        first = SpectralWordFeatures(n_features=self.n_features, random_state=seed)
         table = DirectConnections(1, size, self.n_features)
         table.coef[0, :-1] = first.fit(ids, n_tokens=size, starts=given).embedding_
         draw_for_features(reservoir, self.n_features)
@@ -154,7 +154,7 @@ class _Round:
         self.traces, self.random = traces, np.random.default_rng(seed)
         n_tokens = table.coef.shape[1] - 1
         counts = target_counts(stream, n_tokens)
-        readout = LowRankReadout(_COMPONENTS, n_direct=_N_LAST, random_state=seed)
+        readout = LowRankReadout(n_components=_COMPONENTS, n_direct=_N_LAST, random_state=seed)
         n_columns, n_rows = reservoir.n_units + _N_LAST, int(counts.sum())
         readout._begin(np.arange(n_tokens), n_columns, n_rows=n_rows, counts=counts)
         self.learner: TwoLevelLearner = readout._trained

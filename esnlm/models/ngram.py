@@ -72,7 +72,7 @@ class NgramLanguageModel(SequenceModel):
     Examples
     --------
     >>> docs = ["the boy sees the dog", "the dog sees the boy"] * 5
-    >>> model = NgramLanguageModel(3, tokenizer="word").fit(docs)
+    >>> model = NgramLanguageModel(order=3, tokenizer="word").fit(docs)
     >>> model.perplexity(docs) < 2
     True
     >>> model.tokenizer_.vocabulary[model.predict_proba("the boy sees").argmax()]
@@ -81,10 +81,10 @@ class NgramLanguageModel(SequenceModel):
 
     _kind: ClassVar[str | None] = KIND
 
+    _: KW_ONLY
     order: int = limited(5, Count())
     tokenizer: Tokenizer | str | None = None
     reset: str = limited("sentence", Choice(RESETS))
-    _: KW_ONLY
     n_tokens: int | None = limited(None, Count(none=True))
     discounts: str = "modified"
 
@@ -103,7 +103,7 @@ class NgramLanguageModel(SequenceModel):
         return self
 
     def fit_parts(
-        self, corpus: PartedCorpus, n_parts: int | None = None, reduce: Reduce = reduce_here
+        self, corpus: PartedCorpus, *, n_parts: int | None = None, reduce: Reduce = reduce_here
     ) -> Self:
         """`fit` on shards whose counts others add up part by part: the same model exactly.
 
@@ -139,7 +139,7 @@ class NgramLanguageModel(SequenceModel):
         model = cls(tokenizer=tokenizer, **config["settings"])
         model.tokenizer_ = tokenizer
         n_tokens = int(config["n_tokens"])
-        ngrams = KneserNey(model.order, n_tokens=n_tokens, discounts=model.discounts)
+        ngrams = KneserNey(order=model.order, n_tokens=n_tokens, discounts=model.discounts)
         model.token_counts_ = counts_in(arrays[WEIGHTS], n_tokens)
         if "keys.1" in arrays[WEIGHTS]:  # read from an ARPA file
             model.ngrams_ = BackoffNgrams.of_state(arrays[WEIGHTS], model.order, n_tokens)

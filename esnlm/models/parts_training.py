@@ -106,7 +106,7 @@ class PartsTrainer(Trainer):
             self._say("spectral features")
             model._use_features(clone(features).fit_counts(_table(found, model.n_tokens_)))
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
+    def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
         """The sums of pass ``number``, or of a sample of ``n_rows`` rows; the changes of rounds.
 
         In a round of a pass that takes steps, a copy of the readout learns a chunk of each part

@@ -241,10 +241,10 @@ def _factors(settings: Mapping[str, Any]) -> dict[str, Any]:
             )
     words: Any = kind if kind != "moe" else "softmax"
     if kind == "ridge" and alpha is not None:
-        words = RidgeReadout(alpha)
+        words = RidgeReadout(alpha=alpha)
     elif alpha is not None or passes is not None:
         words = joint_softmax(alpha, passes)
     classes = words
     if kind == "moe":
-        classes = "moe" if experts is None else MixtureOfExpertsReadout(experts)
+        classes = "moe" if experts is None else MixtureOfExpertsReadout(n_experts=experts)
     return {"class_readout": classes, "word_readout": words}

@@ -124,10 +124,10 @@ class LanguageModel(SequenceModel):
 
     reservoir: ReservoirLike | None = None
     readout: ReadoutLike | str | None = None
+    _: KW_ONLY
     tokenizer: Tokenizer | str | None = None
     features: Any = None
     reset: str | None = limited(None, Choice((*RESETS, None)))
-    _: KW_ONLY
     recipe: str | None = None
     n_tokens: int | None = limited(None, Count(none=True))
     shuffle: bool = limited(True, Flag())
@@ -262,7 +262,9 @@ class LanguageModel(SequenceModel):
         )
         self._open_parts = {}
         is_named = isinstance(self.readout, str) and self.readout in BY_OPTION
-        readout = ClassifierReadout(self.readout) if is_foreign(self.readout) else self.readout
+        readout = (
+            ClassifierReadout(classifier=self.readout) if is_foreign(self.readout) else self.readout
+        )
         for name, part, method, kind in (
             ("reservoir", self.reservoir, "harvest", "a Reservoir"),
             ("readout", None if is_named else readout, "fit_blocks", readouts),
@@ -283,7 +285,9 @@ class LanguageModel(SequenceModel):
         """The readout of the constructor, or that of the recipe; classifiers in a readout."""
         if self.readout is None or isinstance(self.readout, str):
             return self._open_parts["readout"]
-        return ClassifierReadout(self.readout) if is_foreign(self.readout) else self.readout
+        return (
+            ClassifierReadout(classifier=self.readout) if is_foreign(self.readout) else self.readout
+        )
 
     @property
     def given_features(self) -> Any:

@@ -91,7 +91,7 @@ def _pieces(
             place = inside.stop
 
 
-def surprisal_table(model: Any, text: Any, counts: Any = None) -> "pd.DataFrame":
+def surprisal_table(model: Any, text: Any, *, counts: Any = None) -> "pd.DataFrame":
     """The table of `esnlm.models.base.SequenceModel.surprisal`; ends of sentences are left out."""
     import pandas as pd
 

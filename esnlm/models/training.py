@@ -27,7 +27,7 @@ from esnlm.utils.version import __version__
 _SCORES_A_PASS = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
     """Settings of a run beside the model and the corpus, on which its result depends.
 
@@ -66,6 +66,7 @@ class Trainer(ResumableRun):
         self,
         model: LanguageModel,
         stream: TokenStream,
+        *,
         held_out: TokenStream | None = None,
         plan: TrainingPlan | None = None,
     ) -> None:
@@ -127,7 +128,7 @@ class Trainer(ResumableRun):
             yield
         self._score(self.readout._training_passes)
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
+    def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
         """Chunks of states of pass ``number``, after those that were read before a checkpoint."""
         rng = np.random.default_rng([self.plan.seed, number])
         warmup = warmup_of(self.model.reservoir_)

@@ -55,8 +55,8 @@ class KneserNey(Stateful, BaseEstimator):
     """
 
     # Places in a document are kept in 16 bits up to the order.
-    order: int = limited(5, Count(most=1_000))
     _: KW_ONLY
+    order: int = limited(5, Count(most=1_000))
     n_tokens: int | None = limited(None, Count(none=True))
     discounts: str = limited("modified", Choice(("modified", "single")))
 

@@ -14,7 +14,7 @@ def longest_seen(model: KneserNey, tokens: ArrayLike, starts: ArrayLike | None =
     0: the token itself never was one to predict; ``model.order``: a longest n-gram was seen.
     N-grams do not reach over ``starts`` (n,), where documents begin; None: one document.
 
-    >>> model = KneserNey(3, n_tokens=5).fit([0, 1, 2, 3])
+    >>> model = KneserNey(order=3, n_tokens=5).fit([0, 1, 2, 3])
     >>> longest_seen(model, [0, 1, 2, 4, 2])
     array([0, 2, 3, 0, 1])
     """

@@ -184,7 +184,9 @@ def _counted(model: Any, train: TokenStream) -> NgramLanguageModel:
         _NGRAM_BYTES * len(train.tokens),
         "give a part of the training text",
     )
-    ngrams = NgramLanguageModel(ORDER, None, model.reset_, n_tokens=model.n_tokens_)
+    ngrams = NgramLanguageModel(
+        order=ORDER, tokenizer=None, reset=model.reset_, n_tokens=model.n_tokens_
+    )
     return ngrams.fit(train)
 
 

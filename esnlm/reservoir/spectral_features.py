@@ -61,7 +61,7 @@ class SpectralWordFeatures(BaseWordFeatures):
     >>> from esnlm import SpectralWordFeatures
     >>> tokens = np.random.default_rng(0).choice([0, 1], 2000)
     >>> tokens[1::2] += 2
-    >>> words = SpectralWordFeatures(2, random_state=0).fit(tokens)
+    >>> words = SpectralWordFeatures(n_features=2, random_state=0).fit(tokens)
     >>> np.abs(words.embedding_ @ words.embedding_.T).round(1)
     array([[1., 1., 0., 0.],
            [1., 1., 0., 0.],
@@ -71,8 +71,8 @@ class SpectralWordFeatures(BaseWordFeatures):
 
     _saved = saved(embedding="embedding_", singular_values="singular_values_")
 
-    n_features: int = limited(128, Count())
     _: KW_ONLY
+    n_features: int = limited(128, Count())
     window: int = limited(1, Count())
     random_state: int | np.random.RandomState | None = None
 

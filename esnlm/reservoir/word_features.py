@@ -105,7 +105,7 @@ class WordFeatures(BaseWordFeatures):
     >>> tokens = np.random.default_rng(0).choice([0, 1], 2000)
     >>> tokens[1::2] = 2
     >>> reservoir = Reservoir(20, random_state=0).fit(n_inputs=2)
-    >>> words = WordFeatures(2, random_state=0).fit(tokens, reservoir=reservoir)
+    >>> words = WordFeatures(n_features=2, random_state=0).fit(tokens, reservoir=reservoir)
     >>> a, b, c = words.embedding_
     >>> bool(np.linalg.norm(a - b) < 0.5 * np.linalg.norm(a - c))
     True
@@ -118,8 +118,8 @@ class WordFeatures(BaseWordFeatures):
         loss_history="loss_history_", n_predictions="n_predictions_",
     )  # fmt: skip
 
-    n_features: int = limited(2, Count())
     _: KW_ONLY
+    n_features: int = limited(2, Count())
     n_passes: int = limited(10, Count())
     learning_rate: float = limited(0.05, Number(0, open="low"))
     readout_learning_rate: float = limited(0.01, Number(0, open="low"))

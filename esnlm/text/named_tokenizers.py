@@ -59,9 +59,15 @@ def trained(
     if kind == "bpe":
         return byte_pairs(sentences, size or 0, lower=lower)
     if kind == "char":
-        return Tokenizer.train_characters(sentences, size, lower=lower, boundaries=boundaries)
+        return Tokenizer.train_characters(
+            sentences, vocab_size=size, lower=lower, boundaries=boundaries
+        )
     return Tokenizer.train_words(
-        sentences, size, lower=lower, boundaries=boundaries, punctuation=_PUNCTUATION[kind]
+        sentences,
+        vocab_size=size,
+        lower=lower,
+        boundaries=boundaries,
+        punctuation=_PUNCTUATION[kind],
     )
 
 

@@ -69,8 +69,8 @@ class Tokenizer:
     def train_words(
         cls,
         texts: Iterable[str],
-        vocab_size: int | None = None,
         *,
+        vocab_size: int | None = None,
         lower: bool = False,
         boundaries: bool = True,
         punctuation: Literal["glued", "apart", "auto"] = "glued",
@@ -97,8 +97,8 @@ class Tokenizer:
     def train_characters(
         cls,
         texts: Iterable[str],
-        vocab_size: int | None = None,
         *,
+        vocab_size: int | None = None,
         lower: bool = False,
         boundaries: bool = False,
     ) -> Self:

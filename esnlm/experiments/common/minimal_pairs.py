@@ -63,5 +63,5 @@ def plot_accuracies(
 
     n_lines = sum(row["level"] in ("phenomenon", "overall") for row in rows)
     figure, (axis,) = panels(1, size=(8.0, 1.6 + 0.36 * n_lines))
-    plot_blimp(rows, others, axis)
+    plot_blimp(rows, others=others, ax=axis)
     save(figure, path, legend_of=axis, n_columns=3)

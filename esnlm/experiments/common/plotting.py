@@ -19,6 +19,7 @@ Rows = pd.DataFrame | Sequence[Mapping[str, Any]] | str | Path
 
 def plot_perplexity_by_size(
     rows: Rows,
+    *,
     by: str | None = "readout",
     reference: Mapping[str, float] | None = None,
     ax: Axes | None = None,
@@ -56,6 +57,7 @@ def plot_perplexity_by_size(
 
 def plot_states(
     states: ArrayLike,
+    *,
     words: Sequence[str] | None = None,
     groups: Sequence[Any] | None = None,
     ax: Axes | None = None,
@@ -120,7 +122,7 @@ def principal_components(states: Array) -> tuple[Array, Array]:
 
 
 def plot_blimp(
-    rows: Rows, others: Mapping[str, Mapping[str, float]] | None = None, ax: Axes | None = None
+    rows: Rows, *, others: Mapping[str, Mapping[str, float]] | None = None, ax: Axes | None = None
 ) -> Axes:
     """Accuracy on minimal pairs by phenomenon, overall last, with intervals; ties count half.
 
@@ -161,7 +163,7 @@ def plot_blimp(
 
 
 def plot_surprisal(
-    tables: pd.DataFrame | Mapping[str, pd.DataFrame], ax: Axes | None = None
+    tables: pd.DataFrame | Mapping[str, pd.DataFrame], *, ax: Axes | None = None
 ) -> Axes:
     """Surprisal in bits, word by word, as bars: of one model, or of several beside each other.
 

@@ -58,7 +58,7 @@ def version() -> str:
 def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
     """Unfitted readouts of a name in `READOUTS`, one for each penalty to choose from."""
     Choice(READOUTS).check("readout", name)
-    softmax = [SoftmaxReadout(alpha) for alpha in settings.penalties]
+    softmax = [SoftmaxReadout(alpha=alpha) for alpha in settings.penalties]
     network = MLPClassifier(
         settings.hidden,
         alpha=settings.hidden_alpha,
@@ -69,12 +69,12 @@ def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingRea
     kinds: dict[str, list[Any]] = {
         "ridge": [RidgeReadout()],
         "softmax": softmax,
-        "moe": [MixtureOfExpertsReadout(settings.experts, random_state=seed)],
+        "moe": [MixtureOfExpertsReadout(n_experts=settings.experts, random_state=seed)],
         "factored": [
             ClassFactoredReadout(class_readout=part, word_readout=part, random_state=seed)
             for part in softmax
         ],
-        "mlp": [ClassifierReadout(network, patience=PATIENCE)],
+        "mlp": [ClassifierReadout(classifier=network, patience=PATIENCE)],
     }
     return kinds[name]
 
@@ -146,7 +146,7 @@ def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
     """Fit and score one interpolated Kneser-Ney model: a row of ``ngrams.csv``."""
     corpora = make_corpora(settings, setting["seed"])
     order, tokens = setting["order"], corpora.test
-    model = KneserNey(order, n_tokens=len(corpora.grammar.vocabulary)).fit(corpora.train)
+    model = KneserNey(order=order, n_tokens=len(corpora.grammar.vocabulary)).fit(corpora.train)
 
     @cache
     def distribution(context: tuple[int, ...]) -> Floats:

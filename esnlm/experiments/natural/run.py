@@ -111,7 +111,7 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
     plan = TrainingPlan(**setting["plan"])
     model = LanguageModel(**parts, tokenizer=train.tokenizer, random_state=plan.seed)
     stream = model._read_corpus(train.stream())
-    trainer = Trainer(model, stream, model.tokenize(held_out.stream()), plan)
+    trainer = Trainer(model, stream, held_out=model.tokenize(held_out.stream()), plan=plan)
     checkpoints = Checkpoints(folder / "checkpoints")
     try:
         trainer.run(

@@ -124,7 +124,7 @@ def loss_after_fit(
     """
     held = corpora.held_out
     if plan is None and report is not None and isinstance(model.readout, RidgeReadout):
-        plan = TrainingPlan(max(1, len(corpora.train.tokens) // WHOLE))
+        plan = TrainingPlan(chunk_tokens=max(1, len(corpora.train.tokens) // WHOLE))
     if plan is not None:
         return _loss_after_passes(model, corpora, plan, report)
     if report is not None:
@@ -139,7 +139,7 @@ def _loss_after_passes(
 ) -> float:
     model._read_corpus(corpora.train)
     plan = replace(plan, held_out_tokens=len(corpora.held_out.tokens))
-    run = _ReportedTrainer(model, corpora.train, corpora.held_out, plan)
+    run = _ReportedTrainer(model, corpora.train, held_out=corpora.held_out, plan=plan)
     run.report = report
     run.run()
     assert run.last_score is not None

@@ -86,7 +86,7 @@ def _real(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, An
 
 def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
     start = time.perf_counter()
-    model = NgramLanguageModel(setting["size"], tokenizer="char", reset="never")
+    model = NgramLanguageModel(order=setting["size"], tokenizer="char", reset="never")
     model.fit([texts["train"]])
     return {
         "vocabulary": model.n_tokens_,
@@ -108,7 +108,7 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
     tokenizer = Tokenizer.train_characters([texts["train"]])
     n_units = setting["size"]
     reservoir, readout = _parts(setting["model"], n_units, len(tokenizer), options)
-    model = LanguageModel(reservoir, readout, tokenizer, reset="never", random_state=0)
+    model = LanguageModel(reservoir, readout, tokenizer=tokenizer, reset="never", random_state=0)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     start = time.perf_counter()
     trainer = Trainer(model, model._read_corpus([texts["train"]]))
@@ -143,7 +143,7 @@ def _parts(model: str, n_units: int, n_tokens: int, options: Mapping[str, Any]) 
         return reservoir, SoftmaxReadout(solver="incremental", **chosen)
     if model == "gated":
         reservoir = with_token_code(reservoir)
-    return reservoir, TokenGatedReadout(n_tokens, **chosen)
+    return reservoir, TokenGatedReadout(n_gates=n_tokens, **chosen)
 
 
 def _scores_by_windows(model: LanguageModel, text: str) -> dict[str, float]:
@@ -165,7 +165,7 @@ def _generated(
     """Text drawn by the function ``draw``, or by the model: its pace and overlaps."""
     prompt, n = texts["train"][-_PROMPT:], setting["characters"]
     start = time.perf_counter()
-    text = draw(model, prompt, n, 0) if draw else model.sample(n, prompt, random_state=0)
+    text = draw(model, prompt, n, 0) if draw else model.sample(n, prompt=prompt, random_state=0)
     seconds = (time.perf_counter() - start) / n
     Path(setting["sample"]).write_text(text, encoding="utf-8")
     return {"seconds_per_character": seconds} | overlaps(text, texts)

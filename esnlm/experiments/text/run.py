@@ -27,12 +27,12 @@ def measure(setting: Mapping[str, Any], _: Lifeline) -> dict[str, Any]:
         tokenizer, reset = Tokenizer.train_characters([texts["train"]]), "never"
     else:
         limit = _WORDS[setting["dataset"]]
-        tokenizer, reset = Tokenizer.train_words([texts["train"]], limit), "sentence"
+        tokenizer, reset = Tokenizer.train_words([texts["train"]], vocab_size=limit), "sentence"
     streams = {part: joined(text, tokenizer, reset, len(tokenizer)) for part, text in texts.items()}
     model: Any
     held_out, test = {}, streams["test"]
     if setting["model"] == "kneser-ney":
-        model = NgramLanguageModel(setting["size"], n_tokens=len(tokenizer), reset=reset)
+        model = NgramLanguageModel(order=setting["size"], n_tokens=len(tokenizer), reset=reset)
         test = TokenStream(test.tokens, test.starts, np.append(0, np.cumsum(test.lengths)))
     else:
         options = json.loads(setting["settings"])

@@ -29,7 +29,7 @@ class Passes(Protocol):
     def rows(self) -> Blocks | None:
         """The rows of a pass, where they are at hand: they may be read as often as needed."""
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks | Sums]:
+    def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Blocks | Sums]:
         """Chunks of a pass, or the first ones that hold ``n_rows`` rows.
 
         `Sums` stand for rows that were read elsewhere, by copies of the readout.
@@ -51,7 +51,7 @@ class SamePasses:
     def __init__(self, rows: Blocks) -> None:
         self.rows: Blocks = rows
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
+    def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Blocks]:
         yield self.rows if n_rows is None else self._first(n_rows)
 
     def _first(self, n_rows: int) -> Iterator[Block]:

@@ -1,7 +1,7 @@
 """Any classifier of scikit-learn as a readout."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -76,6 +76,7 @@ class ClassifierReadout(StreamingReadout):
     _learned = saved(rows="_rows")
     _layouts: ClassVar[dict[str, str]] = {"frequencies_": "f V", "share_": "f"}
 
+    _: KW_ONLY
     classifier: Any = None
     share: float = limited(1e-6, Number(0, 1))
     patience: int | None = limited(None, Count(none=True))

@@ -146,7 +146,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         for number in range(passes.first, self._training_passes + 1):
             if number == 0 and not self._sample_rows:
                 continue
-            for chunk in passes.read(number, None if number else self._sample_rows):
+            for chunk in passes.read(number, n_rows=None if number else self._sample_rows):
                 if isinstance(chunk, Sums):
                     self._take_sums(number, chunk)
                 else:
@@ -280,7 +280,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         return self
 
     def fit_blocks(
-        self, blocks: Blocks, classes: ArrayLike, held_out: Blocks | None = None
+        self, blocks: Blocks, classes: ArrayLike, *, held_out: Blocks | None = None
     ) -> Self:
         """Learn from a re-iterable of blocks (X (n, n_units), y (n,)), forgetting any earlier fit.
 

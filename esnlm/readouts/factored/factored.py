@@ -118,8 +118,8 @@ class ClassFactoredReadout(TwoLevelReadout):
         "class_coef_": "f C P", "class_intercept_": "f C", "class_floor_": "f C",
     }  # fmt: skip
 
-    n_classes: int | None = limited(None, Count(none=True))
     _: KW_ONLY
+    n_classes: int | None = limited(None, Count(none=True))
     clustering: Any = "auto"
     class_readout: Any = "softmax"
     word_readout: Any = "softmax"

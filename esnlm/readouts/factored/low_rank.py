@@ -100,7 +100,7 @@ class LowRankReadout(TwoLevelReadout):
     >>> random = np.random.default_rng(0)
     >>> X = random.standard_normal((2000, 4))
     >>> y = 2 * (X[:, 0] > 0) + (X[:, 1] > 0)
-    >>> readout = LowRankReadout(2, random_state=0).fit(X, y)
+    >>> readout = LowRankReadout(n_components=2, random_state=0).fit(X, y)
     >>> readout.predict([[2.0, 2.0, 0.0, 0.0], [-2.0, 2.0, 0.0, 0.0]])
     array([3, 1])
     >>> readout.directions_.shape
@@ -119,8 +119,8 @@ class LowRankReadout(TwoLevelReadout):
         "direct_coef_": "f D V+1 P", "pairs_": "i Q", "pair_coef_": "f Q P",
     }  # fmt: skip
 
-    n_components: int = limited(512, Count())
     _: KW_ONLY
+    n_components: int = limited(512, Count())
     alpha: float | None = limited(None, Number(0, 1e12, none=True))
     n_frequent: int | None = limited(None, Count(0, none=True))
     n_classes: int | None = limited(None, Count(none=True))

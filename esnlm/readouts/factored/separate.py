@@ -73,7 +73,7 @@ class SeparateFactors(Stateful):
             self._readouts["class"] = self._new("class").fit_blocks(
                 _ClassOf(blocks, layout.word_class),
                 np.arange(layout.n_classes),
-                None if held_out is None else _ClassOf(held_out, layout.word_class),
+                held_out=None if held_out is None else _ClassOf(held_out, layout.word_class),
             )
         if not fits_memory(blocks):
             for X, codes in blocks:
@@ -85,7 +85,7 @@ class SeparateFactors(Stateful):
             words = layout.words(c)
             if len(words) > 1:
                 factor = self._new(f"word{c}")
-                self._readouts[f"word{c}"] = factor.fit_blocks(part, words, judges.get(c))
+                self._readouts[f"word{c}"] = factor.fit_blocks(part, words, held_out=judges.get(c))
 
     def learn_later(self, X: Array, codes: Ints) -> None:
         """Learn from more rows."""

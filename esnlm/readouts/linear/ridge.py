@@ -89,8 +89,8 @@ class RidgeReadout(StreamingReadout):
     _learned = saved(moments="_moments")
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f V N", "intercept_": "f V", "alpha_": "f"}
 
-    alpha: float | None = limited(None, Number(0, none=True))
     _: KW_ONLY
+    alpha: float | None = limited(None, Number(0, none=True))
     alphas: Sequence[float] | None = None
     selection: Literal["gcv", "held_out"] | None = limited(None, Choice(("gcv", "held_out", None)))
     floor: float | Literal["auto"] = "auto"

@@ -105,7 +105,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
     >>> rng = np.random.default_rng(0)
     >>> X = rng.standard_normal((400, 2))
     >>> y = (X[:, 0] * X[:, 1] > 0).astype(int)  # no single softmax expert can tell
-    >>> readout = MixtureOfExpertsReadout(4, alpha=0.1, gate_alpha=0.1, random_state=0)
+    >>> readout = MixtureOfExpertsReadout(n_experts=4, alpha=0.1, gate_alpha=0.1, random_state=0)
     >>> readout.fit(X, y).score(X, y) > 0.9
     True
     >>> readout.gate_proba(X).shape, readout.responsibilities(X, y).shape
@@ -121,8 +121,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         "whitening_mean_": "f N", "whitening_map_": "f N M", "n_iter_": "i",
     }  # fmt: skip
 
-    n_experts: int = limited(10, Count())
     _: KW_ONLY
+    n_experts: int = limited(10, Count())
     experts: str = limited("softmax", Choice(("linear", "softmax")))
     alpha: float = limited(0.3, PENALTY)
     common_alpha: float = limited(0.01, PENALTY)

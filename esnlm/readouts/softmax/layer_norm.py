@@ -64,7 +64,7 @@ class _NormalisedPasses:
         self.first = passes.first
         self.rows = None if passes.rows is None else _normalised_blocks(passes.rows)
 
-    def read(self, number: int, n_rows: int | None = None) -> Iterator[Blocks]:
-        for chunk in self.passes.read(number, n_rows):
+    def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Blocks]:
+        for chunk in self.passes.read(number, n_rows=n_rows):
             assert not isinstance(chunk, Sums), "nothing is added up"
             yield _normalised_blocks(chunk)

@@ -36,7 +36,7 @@ class ReducedRankSoftmaxReadout(SoftmaxReadout):
     Examples
     --------
     >>> X = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0], [3.0, 0.0]])
-    >>> readout = ReducedRankSoftmaxReadout(1, alpha=0.1).fit(X, ["a", "a", "b", "b"])
+    >>> readout = ReducedRankSoftmaxReadout(rank=1, alpha=0.1).fit(X, ["a", "a", "b", "b"])
     >>> readout.predict([[0.2, 0.5], [2.9, 0.5]])
     array(['a', 'b'], dtype='<U1')
     >>> readout.down_.shape, readout.up_.shape
@@ -50,8 +50,8 @@ class ReducedRankSoftmaxReadout(SoftmaxReadout):
         "up_": "f R V",
     }
 
-    rank: int = limited(512, Count())
     _: KW_ONLY
+    rank: int = limited(512, Count())
     alpha: float = limited(1.0, PENALTY)  # the others as inherited
 
     @property

@@ -86,8 +86,8 @@ class SoftmaxReadout(BufferedReadout):
     _learned = saved(n_seen="_n_seen", solver="_incremental")
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f V N", "intercept_": "f V", "n_iter_": "i"}
 
-    alpha: float = limited(1.0, PENALTY)
     _: KW_ONLY
+    alpha: float = limited(1.0, PENALTY)
     solver: Literal["auto", "newton-cg", "incremental"] = limited(
         "auto", Choice(("auto", "newton-cg", "incremental"))
     )

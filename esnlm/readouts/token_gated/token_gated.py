@@ -70,7 +70,7 @@ class TokenGatedReadout(StreamingReadout):
     >>> bits = np.random.default_rng(0).integers(2, size=(3000, 2))
     >>> tokens = np.column_stack([bits, 2 + (bits[:, 0] ^ bits[:, 1])]).ravel()
     >>> reservoir = with_token_code(Reservoir(20, random_state=0).fit(n_inputs=4))
-    >>> model = LanguageModel(reservoir, TokenGatedReadout(4), n_tokens=4, reset="never")
+    >>> model = LanguageModel(reservoir, TokenGatedReadout(n_gates=4), n_tokens=4, reset="never")
     >>> model.fit([tokens]).predict_proba(tokens[:5])[2:].round(1)
     array([0., 1.])
 
@@ -89,9 +89,9 @@ class TokenGatedReadout(StreamingReadout):
     )  # fmt: skip
     _layouts: ClassVar[dict[str, str]] = {"coef_": "f G U V", "intercept_": "f G V"}
 
+    _: KW_ONLY
     n_gates: int | None = limited(None, Count(none=True))
     alpha: float = limited(1.0, PENALTY)
-    _: KW_ONLY
     n_direct: int = limited(0, Count(0))
     n_passes: int = limited(2, Count())
     learning_rate: float = limited(0.05, Number(0, open="low"))

@@ -163,7 +163,7 @@ class EchoStateNetwork(ReservoirNetwork):
             arrays[_CORE_NAMES[name]] = np.ascontiguousarray(array.T if "." in name else array)
         arrays["classes_"] = np.arange(self.n_tokens)
         full = self.rank is None
-        readout = SoftmaxReadout() if full else ReducedRankSoftmaxReadout(first.out_features)
+        readout = SoftmaxReadout() if full else ReducedRankSoftmaxReadout(rank=first.out_features)
         readout.load_state_dict(arrays)
         parts = self._core_reservoir(), readout
         return LanguageModel.of_parts(*parts, tokenizer=tokenizer, reset=reset)
