@@ -32,8 +32,8 @@ from sklearn.preprocessing import StandardScaler
 
 from esnlm.storage.atomic import write_whole
 from esnlm.torch.language_model import TorchLanguageModel
-from esnlm.torch.networks.deep_readout import DeepReadout
 from esnlm.torch.networks.esn import ReservoirNetwork
+from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP
 from esnlm.utils.arrays import Array
 
 BEGINNINGS = (
@@ -156,7 +156,7 @@ def _read(model: TorchLanguageModel, part: Sequence[Beginning]) -> dict[str, Arr
         logs = torch.log_softmax(network.head(hidden[None])[0].double(), dim=-1)
         here = {"hidden": hidden.numpy()}
         here["predicts"] = (logs[verbs[1]].logsumexp(0) - logs[verbs[0]].logsumexp(0)).numpy()
-        if isinstance(network, DeepReadout) and network.state and network.n_features:
+        if isinstance(network, EchoStateNetworkWithMLP) and network.state and network.n_features:
             here["state"] = ReservoirNetwork.harvest(network, ids, start)[-1].numpy()
             here["last inputs"] = network.inputs.vectors[ids[-LAST:]].flatten().numpy()
         for name, values in here.items():

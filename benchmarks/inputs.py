@@ -282,7 +282,7 @@ def trained(model: LanguageModel, stream: TokenStream, held: Any, args: Any) -> 
         model,
         model._read_corpus(stream),
         held_out=held,
-        plan=TrainingPlan(seed=args.seed, score_every=0),
+        plan=TrainingPlan(random_state=args.seed, score_every=0),
     )
     fitted: LanguageModel = run.run()
     return fitted
@@ -310,9 +310,9 @@ def mlp(
     """``esn+mlp`` without pairs, driven by the vectors, after a pass."""
     import torch
 
-    from esnlm.torch.networks.deep_readout import DeepReadout, _normalised
+    from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP, _normalised
 
-    class Given(DeepReadout):
+    class Given(EchoStateNetworkWithMLP):
         def survey(self, stream: TokenStream) -> None:
             super().survey(stream)
             if vectors is None:
@@ -326,7 +326,7 @@ def mlp(
         reservoir["input_scaling"] = args.input_scaling
     n_features = 0 if vectors is None else vectors.shape[1]
     settings = {"reservoir": reservoir, "n_features": n_features, **WITHOUT_PAIRS, **settings}
-    plan = {**DeepReadout.RECIPE, "epochs": 1}
+    plan = {**EchoStateNetworkWithMLP.RECIPE, "n_passes": 1}
     return trained_network(lambda: Given(size, **settings), plan, stream, args)
 
 
@@ -360,7 +360,7 @@ def trained_network(
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     made = make()
-    NetworkTrainer(made, stream, None, Plan(**plan, score_every=0, seed=args.seed)).run()
+    NetworkTrainer(made, stream, None, Plan(**plan, score_every=0, random_state=args.seed)).run()
     return made
 
 

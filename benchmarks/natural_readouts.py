@@ -136,7 +136,7 @@ def measured(
     )
     features = SpectralWordFeatures(n_features=N_FEATURES, random_state=0)
     model = LanguageModel(reservoir, readout, features=features, n_tokens=n_tokens)
-    plan = TrainingPlan(seed=0, held_out_tokens=JUDGED)
+    plan = TrainingPlan(random_state=0, held_out_tokens=JUDGED)
     run = Unscored(model, model._read_corpus(corpus), held_out=dev, plan=plan)
     trained = run.run().readout_
     minutes = (time.process_time() - start) / 60

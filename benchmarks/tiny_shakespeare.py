@@ -53,7 +53,7 @@ NETWORK: dict[str, Any] = {
     "dropout": 0.2,
 }  # fmt: skip
 NETWORK_PLAN: dict[str, Any] = {
-    "batching": "streams", "batch_size": 64, "length": 64, "epochs": 6, "learning_rate": 4e-3,
+    "batching": "streams", "batch_size": 64, "length": 64, "n_passes": 6, "learning_rate": 4e-3,
     "bf16": True, "score_every": 0,
 }  # fmt: skip
 #: Of the network, beside those of the same names.
@@ -157,7 +157,7 @@ def network_model(joint: LanguageModel, text: str, seed: int, radius: float, sta
     import torch
 
     from esnlm.torch.language_model import TorchLanguageModel
-    from esnlm.torch.networks.deep_readout import DeepReadout
+    from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP
     from esnlm.torch.training.plan import Plan
     from esnlm.torch.training.trainer import NetworkTrainer
 
@@ -167,8 +167,8 @@ def network_model(joint: LanguageModel, text: str, seed: int, radius: float, sta
         "n_units": 500, "degree": 16, "topology": "offsets", "spectral_radius": radius,
         "input_scaling": TRACES["scaling"], "leak_rate": TRACES["leak"], "random_state": seed,
     }  # fmt: skip
-    network = DeepReadout(joint.n_tokens_, reservoir=reservoir, state=state, **NETWORK)
-    plan = Plan(**DeepReadout.RECIPE | NETWORK_PLAN, seed=seed)
+    network = EchoStateNetworkWithMLP(joint.n_tokens_, reservoir=reservoir, state=state, **NETWORK)
+    plan = Plan(**EchoStateNetworkWithMLP.RECIPE | NETWORK_PLAN, random_state=seed)
     NetworkTrainer(network, joint.tokenize([text]), None, plan).run()
     return TorchLanguageModel(network, joint.tokenizer_, reset="never")
 

@@ -49,14 +49,14 @@ def compare(text, out, *options):
 
 def test_the_grid_has_each_model_in_each_size_and_seed():
     entries = [("char-esn", {}), ("lstm", {"n_units": 9})]
-    rows = grid(entries, [2000, 4000], {"epochs": 2}, seeds=2, n_tokens=20)
+    rows = grid(entries, [2000, 4000], {"n_passes": 2}, seeds=2, n_tokens=20)
     assert [(row["model"], row["size"], row["seed"]) for row in rows] == [
         ("char-esn", 2000, 0), ("char-esn", 2000, 1), ("char-esn", 4000, 0), ("char-esn", 4000, 1),
         ("lstm", None, 0), ("lstm", None, 1),
     ]  # fmt: skip
     assert json.loads(rows[0]["settings"]) == {"n_units": 99}
     plan = json.loads(rows[0]["plan"])
-    assert (plan["epochs"], plan["batching"], plan["learning_rate"]) == (2, "windows", 1e-4)
+    assert (plan["n_passes"], plan["batching"], plan["learning_rate"]) == (2, "windows", 1e-4)
 
 
 def test_a_network_that_cannot_be_made_is_refused_before_the_first_run(monkeypatch):
@@ -81,7 +81,7 @@ def test_a_reservoir_is_drawn_by_the_seed(tmp_path):
     assert len(tokenizer) == 7
     given = places(tmp_path, stream, tokenizer)
     entry = ("esn", {"reservoir": {"n_units": 12}})
-    rows = grid([entry], [], {"epochs": 2}, seeds=2, n_tokens=7)
+    rows = grid([entry], [], {"n_passes": 2}, seeds=2, n_tokens=7)
     scores = [measure(row | given, Lifeline())["held_out_nll"] for row in rows + rows]
     assert scores[:2] == scores[2:]
     assert scores[0] != scores[1]
@@ -92,7 +92,7 @@ def test_a_run_is_trained_and_scored(tmp_path):
     sequences = framed([TEXT], tokenizer, "never")
     stream = join_sequences(sequences, n_tokens=len(tokenizer), reset=False)
     given = places(tmp_path, stream, tokenizer)
-    plan = {"batch_size": 32, "learning_rate": 0.01, "epochs": 6}
+    plan = {"batch_size": 32, "learning_rate": 0.01, "n_passes": 6}
     (row,) = grid([("aerc", {"n_units": 30, "n_hidden": 5, "context": 8})], [], plan, 1, 20)
     found = measure(row | given, Lifeline())
     assert found["held_out_nll"] < 2.0
@@ -102,7 +102,13 @@ def test_a_run_is_trained_and_scored(tmp_path):
 
 
 def test_the_command_writes_rows_once_a_table_and_a_plot(text, tmp_path, capsys):
-    options = ("--models", "char-esn:n_units=10,context=8", "--plan", "epochs=1", "batch_size=256")
+    options = (
+        "--models",
+        "char-esn:n_units=10,context=8",
+        "--plan",
+        "n_passes=1",
+        "batch_size=256",
+    )
     assert compare(text, tmp_path / "out", *options) == 0
     (row,) = read_rows(tmp_path / "out" / "compare.csv")
     assert row["n_parameters"] == row["vocabulary"] * 11
@@ -123,7 +129,7 @@ def test_networks_judge_minimal_pairs(text, tmp_path):
         pair |= {"field": "syntax", "linguistics_term": "binding"}
         (tmp_path / "pairs" / f"{name}.jsonl").write_text(json.dumps(pair) + "\n")
     options = ("--models", "char-esn:n_units=60,context=8", "--blimp", str(tmp_path / "pairs"),
-               "--plan", "epochs=3", "batch_size=64", "learning_rate=0.02")  # fmt: skip
+               "--plan", "n_passes=3", "batch_size=64", "learning_rate=0.02")  # fmt: skip
     assert compare(text, tmp_path / "out", *options) == 0
     (row,) = read_rows(tmp_path / "out" / "compare.csv")
     # A tie counts half.
@@ -196,7 +202,7 @@ def test_the_table_shows_in_what_training_the_rows_of_a_model_differ():
     made = {"settings": "{}", "seed": 0, "n_parameters": 10, "n_parameters_total": 20,
             "n_steps": 3, "held_out_nll": 1.0, "held_out_perplexity": 2.0, "blimp": None,
             "train_seconds": 1.0, "tokens_per_second": 5.0, "machine": "CPU"}  # fmt: skip
-    plans = ("esn", {"pool": 4}), ("esn", {"pool": 4, "bf16": True}), ("lstm", {"epochs": 2})
+    plans = ("esn", {"pool": 4}), ("esn", {"pool": 4, "bf16": True}), ("lstm", {"n_passes": 2})
     rows = [made | {"model": model, "plan": json.dumps(plan)} for model, plan in plans]
     printed = [line.split(" | ")[2] for line in table(rows).splitlines()[2:]]
     assert printed == ["", "bf16=true", ""]
@@ -215,7 +221,7 @@ def test_a_line_joins_the_sizes_of_a_model_and_has_all_seeds_of_each():
 
 
 def test_runs_that_were_made_before_stay_in_the_table(text, tmp_path):
-    plan = ["--plan", "epochs=1"]
+    plan = ["--plan", "n_passes=1"]
     assert compare(text, tmp_path / "out", "--models", "lstm:n_units=3", *plan) == 0
     assert compare(text, tmp_path / "out", "--models", "lstm:n_units=4", *plan) == 0
     printed = (tmp_path / "out" / "compare.md").read_text()

@@ -132,7 +132,7 @@ def test_ueda_is_section_3_of_the_paper():
     }  # fmt: skip
     network = given(options.network)
     assert network["model"] == "esn"
-    assert (network["rank"], network["batch_size"], network["epochs"]) == (512, 32, 1)
+    assert (network["rank"], network["batch_size"], network["n_passes"]) == (512, 32, 1)
     assert (network["learning_rate"], network["weight_decay"]) == (1e-3, 1e-2)  # torch's AdamW
     assert (network["batching"], network["length"]) == ("sentences", 512)
 
@@ -144,7 +144,7 @@ def test_koster_is_the_authors_code():
     assert dict(options.readout.option) == {"n_dims": 16, "context": 32}
     network = given(options.network)
     assert (network["model"], network["batching"], network["length"]) == ("char-esn", "windows", 32)
-    assert (network["batch_size"], network["epochs"], network["learning_rate"]) == (1024, 5, 1e-4)
+    assert (network["batch_size"], network["n_passes"], network["learning_rate"]) == (1024, 5, 1e-4)
     assert (network["weight_decay"], dict(network["plan"])) == (0, {"stride": 1, "last_only": True})
     attention = resolved("koster2025", model="aerc")
     assert attention.reservoir.n_units == 160
@@ -160,8 +160,8 @@ def test_koster_is_the_authors_code():
             "--units 16 --degree 4 --rank 4 --input-degree 4 --tokenizer word",
             "--model esn",
         ),
-        ("koster2025", "--units 9 --epochs 1", "--model char-esn --tokenizer char --lower"),
-        ("koster2025", "--model aerc --units 9 --option n_hidden=3 --epochs 1", "--tokenizer char"
+        ("koster2025", "--units 9 --passes 1", "--model char-esn --tokenizer char --lower"),
+        ("koster2025", "--model aerc --units 9 --option n_hidden=3 --passes 1", "--tokenizer char"
          " --lower"),
     ],
 )  # fmt: skip

@@ -23,7 +23,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     os.chdir(tmp_path_factory.mktemp("networks"))
     Path("text").write_text("\n".join(SENTENCES * 6) + "\n")
     Path("held").write_text("\n".join(SENTENCES * 2) + "\n")
-    shared = "text --held-out held --device cpu --epochs 1"
+    shared = "text --held-out held --device cpu --passes 1"
     for argv in (
         f"train {shared} --tokenizer word --model lstm --option n_units=8 --out run/lstm"
         " --log run/log.csv",
@@ -31,7 +31,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         f"train {shared} --tokenizer char --model aerc --option n_units=8 --option n_hidden=3"
         " --out run/aerc",
         "compare text --held-out held --tokenizer word --models lstm:n_units=8 --default-size"
-        " --plan epochs=1 --device cpu --seeds 1 --out run",
+        " --plan n_passes=1 --device cpu --seeds 1 --out run",
         "report run --held-out held --train text --resamples 20 --out page.html",
     ):
         assert main(argv.split()) == 0, argv

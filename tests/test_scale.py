@@ -49,7 +49,7 @@ from esnlm.text.shard_parts import PartedCorpus
 from esnlm.text.shards import Shards, ShardsError
 from esnlm.utils.sums import in_pairs, reduce_here, runs
 
-PLAN = TrainingPlan(chunk_tokens=400, seed=3)
+PLAN = TrainingPlan(chunk_tokens=400, random_state=3)
 READOUTS: dict[str, Any] = {
     "ridge": RidgeReadout(),
     "penalised ridge": RidgeReadout(alpha=1.0),

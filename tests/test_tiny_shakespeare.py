@@ -17,7 +17,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(found, "NGRAMS", found.NGRAMS | {"units": 16, "passes": 1, "direct": 3})
     small = {"width": 12, "n_hidden": 16, "n_direct": 2}
     monkeypatch.setattr(found, "NETWORK", found.NETWORK | small)
-    plan = {"epochs": 1, "batch_size": 2, "length": 16, "bf16": False}
+    plan = {"n_passes": 1, "batch_size": 2, "length": 16, "bf16": False}
     monkeypatch.setattr(found, "NETWORK_PLAN", found.NETWORK_PLAN | plan)
     return found
 

@@ -52,7 +52,7 @@ def test_training_learns_what_it_learns_on_the_cpu(
     batching = {"batching": "windows", "length": 6} if windows else {"batching": "sentences"}
     for device in ("cuda", "cpu"):
         network = made(name, settings, device)
-        plan = Plan(**batching, batch_size=8, epochs=2, learning_rate=0.001, bf16=bf16)
+        plan = Plan(**batching, batch_size=8, n_passes=2, learning_rate=0.001, bf16=bf16)
         NetworkTrainer(network, stream, None, plan).run()
         scored = log_probabilities(network, stream.tokens, stream.starts)
         losses.append(-float(scored.sum()) / int((scored != 0).sum()))

@@ -101,7 +101,7 @@ def test_no_step_of_training_mixes_devices_or_waits(
     monkeypatch.setattr(NetworkTrainer, "_check", lambda self: shown.append(self.step))
     monkeypatch.setattr(NetworkTrainer, "_score", lambda self, number: None)
     stream = corpus(24, starts=plan == "accumulated")
-    chosen = replace(PLANS[plan], epochs=1, score_every=0)
+    chosen = replace(PLANS[plan], n_passes=1, score_every=0)
     network = made(name, settings)
     if plan == "streams" and network.longest is not None:
         with pytest.raises(ValueError, match="batching must be sentences or windows"):

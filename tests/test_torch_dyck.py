@@ -89,7 +89,7 @@ def test_it_learns_short_sequences(alpha):
     data = Brackets.of(SEQUENCES)
     before = mean_squared_error(network, data)
     reported = []
-    options = {"n_epochs": 40, "batch_size": 8, "learning_rate": 0.01}
+    options = {"n_passes": 40, "batch_size": 8, "learning_rate": 0.01}
     train(network, data, data, **options, report=lambda *seen: reported.append(seen))
     assert [epoch for epoch, *_ in reported] == list(range(1, 41))
     assert reported[-1][2] == mean_squared_error(network, data) < 0.2 * before
@@ -99,7 +99,7 @@ def test_it_learns_short_sequences(alpha):
 def test_training_ends_once_it_has_converged():
     network = network_of()
     data = Brackets.of(["()", "[]"])
-    epochs = train(network, data, data, n_epochs=2000, learning_rate=0.03)
+    epochs = train(network, data, data, n_passes=2000, learning_rate=0.03)
     assert epochs < 2000
     assert right_sequences(network, data).all()
 
@@ -115,7 +115,7 @@ def test_measured_timescales_are_equation_3(alpha):
     )
 
 
-OPTIONS = ["--units", "8", "--epochs", "2", "--train", "40", "--validation", "10", "--test", "20"]
+OPTIONS = ["--units", "8", "--passes", "2", "--train", "40", "--validation", "10", "--test", "20"]
 OPTIONS += ["--max-length", "12", "--device", "cpu"]
 
 
@@ -163,7 +163,7 @@ def test_runs_are_repeatable(tmp_path):
         (["--max-length", "4"], "--max-length must be more than 4, which allows 10 sequences"),
         (["--alpha", "0"], "--alpha must be positive and finite, got 0.0"),
         (["--device", "abacus"], "device must be auto, cpu, cuda or cuda:NUMBER, got 'abacus'"),
-        (["--epochs", "0"], "--epochs must be at least 1, got 0"),
+        (["--passes", "0"], "--passes must be at least 1, got 0"),
     ],
 )
 def test_options_that_make_no_experiment(tmp_path, capsys, options, message):

@@ -16,7 +16,7 @@ from esnlm.storage.model_folder import WEIGHTS, ModelFormatError  # noqa: E402
 from esnlm.storage.tensor_file import read_tensors  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.networks.deep_readout import DeepReadout  # noqa: E402
+from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP  # noqa: E402
 from esnlm.torch.training.plan import Plan  # noqa: E402
 from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
 from esnlm.utils.state_dict import under_prefix  # noqa: E402
@@ -32,10 +32,10 @@ def stream(n: int = 900, seed: int = 0) -> TokenStream:
     return TokenStream(tokens, np.arange(0, n, 12), np.array([0, n]))
 
 
-def network(**options: Any) -> DeepReadout:
+def network(**options: Any) -> EchoStateNetworkWithMLP:
     torch.manual_seed(0)
     chosen = {"n_features": 8, "width": 24, "n_heads": 3, "n_hidden": 16, **options}
-    made = DeepReadout(V, **chosen)
+    made = EchoStateNetworkWithMLP(V, **chosen)
     made.survey(stream())
     return made.eval()
 
@@ -85,7 +85,7 @@ def test_a_reservoir_that_does_not_fit_the_network_is_refused(tmp_path: Path):
 
 def test_a_run_on_a_given_reservoir_goes_on_with_that_one_alone(tmp_path: Path):
     def trainer(reservoir: Reservoir) -> NetworkTrainer:
-        plan = Plan(batch_size=16, epochs=2, learning_rate=0.01)
+        plan = Plan(batch_size=16, n_passes=2, learning_rate=0.01)
         return NetworkTrainer(network(reservoir=reservoir), stream(), None, plan)
 
     whole, part = trainer(given_reservoir("dense")), trainer(given_reservoir("dense"))

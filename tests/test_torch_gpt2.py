@@ -182,7 +182,7 @@ def test_it_trains_by_the_command_line(tmp_path):
     options = ["--model", "gpt2", "--units", "16", "--device", "cpu", "--out", str(out)]
     for name in ("n_layers=1", "n_heads=2", "context=16", "dropout=0"):
         options += ["--option", name]
-    plan = ["--epochs", "6", "--batch-size", "4", "--learning-rate", "0.01"]
+    plan = ["--passes", "6", "--batch-size", "4", "--learning-rate", "0.01"]
     assert main(["train", str(text), *options, *plan]) == 0
     model = load_model(out)
     assert model.network.settings()["context"] == 16

@@ -66,7 +66,7 @@ def failure(command: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_every_network_trains_scores_judges_and_continues(name: str, capsys) -> None:
     if name == "gpt2":
         pytest.importorskip("transformers")
-    assert train(name, "--log", "log.csv", "--epochs", "4") == 0
+    assert train(name, "--log", "log.csv", "--passes", "4") == 0
     assert "held-out loss" in capsys.readouterr().out
     rows = list(csv.DictReader(Path("log.csv").read_text().splitlines()))
     assert float(rows[-1]["held_out_nll"]) < float(rows[0]["held_out_nll"])

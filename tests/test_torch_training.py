@@ -21,8 +21,8 @@ from esnlm.models.resumable_run import StoppedError  # noqa: E402
 from esnlm.models.training_log import TrainingLog  # noqa: E402
 from esnlm.storage.checkpoints import CheckpointError, Checkpoints  # noqa: E402
 from esnlm.text.corpus import CorpusError, TokenStream  # noqa: E402
-from esnlm.torch.networks.deep_readout import DeepReadout  # noqa: E402
 from esnlm.torch.networks.esn import EchoStateNetwork, EchoStateNetworkWithEmbedding  # noqa: E402
+from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP  # noqa: E402
 from esnlm.torch.networks.lstm import LSTM  # noqa: E402
 from esnlm.torch.networks.network import Network  # noqa: E402
 from esnlm.torch.networks.registry import network_class  # noqa: E402
@@ -54,7 +54,7 @@ def made(name: str) -> Network:
     if name == "esn+i":
         return EchoStateNetworkWithEmbedding(V, reservoir=RESERVOIR)
     if name == "esn+mlp":
-        return DeepReadout(V, reservoir=RESERVOIR, width=12, n_hidden=6, n_pairs=5)
+        return EchoStateNetworkWithMLP(V, reservoir=RESERVOIR, width=12, n_hidden=6, n_pairs=5)
     return LSTM(V, n_units=8, dropout=0.1)
 
 
@@ -66,17 +66,17 @@ def without_dropout(network: Network) -> Network:
 
 
 PLANS = {
-    "sentences": Plan(batch_size=8, pool=2, epochs=2, score_every=3, learning_rate=0.01),
+    "sentences": Plan(batch_size=8, pool=2, n_passes=2, score_every=3, learning_rate=0.01),
     "accumulated": Plan(batch_size=4, accumulate=3, clip=1.0, schedule="cosine"),
-    "streams": Plan(batching="streams", batch_size=4, length=20, epochs=2, learning_rate=0.01),
-    "varied": Plan(batching="streams", batch_size=4, length=15, vary_length=True, epochs=2),
+    "streams": Plan(batching="streams", batch_size=4, length=20, n_passes=2, learning_rate=0.01),
+    "varied": Plan(batching="streams", batch_size=4, length=15, vary_length=True, n_passes=2),
     "windows": Plan(batching="windows", batch_size=32, length=6, stride=3, last_only=True,
                     schedule="warmup-hold-cosine", warmup=0.2, hold=0.2),
-    "averaged": Plan(batch_size=8, epochs=2, optimizer="sgd", learning_rate=30.0, clip=1.0,
+    "averaged": Plan(batch_size=8, n_passes=2, optimizer="sgd", learning_rate=30.0, clip=1.0,
                      score_every=1, patience=1),
     "steps": Plan(batch_size=4, accumulate=2, steps=11, schedule="cosine", score_every=2),
     "steps of streams": Plan(batching="streams", batch_size=4, length=15, vary_length=True,
-                             steps=9, epochs=5),
+                             steps=9, n_passes=5),
 }  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def test_a_run_stopped_at_every_step_ends_in_the_same_bits(
 def test_a_run_of_steps_is_the_beginning_of_a_longer_one(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
-    whole = trainer_of("lstm", Plan(epochs=3, **options))
+    whole = trainer_of("lstm", Plan(n_passes=3, **options))
     assert trainer_of("lstm", Plan(steps=whole.n_steps, **options)).n_steps == whole.n_steps
     after: list[dict[str, Any]] = []
     whole.run(stop=lambda: bool(after.append(weights(whole.network))))
@@ -152,7 +152,7 @@ def test_a_run_of_steps_is_the_beginning_of_a_longer_one(
 
 
 def test_the_schedule_of_a_run_of_steps_ends_with_it(tmp_path: Path) -> None:
-    plan = Plan(batch_size=8, steps=11, epochs=9, schedule="cosine", score_every=1)
+    plan = Plan(batch_size=8, steps=11, n_passes=9, schedule="cosine", score_every=1)
     log = TrainingLog(tmp_path / "log.csv", COLUMNS)
     trainer_of("lstm", plan).run(log=log)
     rows = csv.DictReader((tmp_path / "log.csv").read_text().splitlines())
@@ -241,7 +241,7 @@ def test_groups_that_are_read_ahead_change_nothing(
 
 @pytest.mark.parametrize("name", ["esn", "esn+i", "lstm"])
 def test_the_loss_falls(name: str) -> None:
-    trainer = trainer_of(name, Plan(batch_size=8, epochs=12, learning_rate=0.02))
+    trainer = trainer_of(name, Plan(batch_size=8, n_passes=12, learning_rate=0.02))
     before = log_probabilities(trainer.network, corpus().tokens, corpus().starts).sum()
     trainer.run()
     after = log_probabilities(trainer.network, corpus().tokens, corpus().starts).sum()
@@ -252,7 +252,7 @@ def test_the_loss_falls(name: str) -> None:
 def test_weights_are_averaged_from_where_the_loss_rises(
     patience: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = dataclasses.replace(PLANS["averaged"], patience=patience, epochs=4)
+    plan = dataclasses.replace(PLANS["averaged"], patience=patience, n_passes=4)
     trainer = trainer_of("lstm", plan)
     after: list[dict[str, Any]] = []
     step = trainer.optimizer.step
@@ -317,7 +317,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_half_precision_is_near_full() -> None:
     scores = []
     for bf16 in (False, True):
-        trainer = trainer_of("esn", Plan(batch_size=8, epochs=4, learning_rate=0.02, bf16=bf16))
+        trainer = trainer_of("esn", Plan(batch_size=8, n_passes=4, learning_rate=0.02, bf16=bf16))
         trainer.run()
         scores.append(trainer.last_score)
         assert all(p.dtype == torch.float32 for p in trainer.network.parameters())
@@ -515,7 +515,7 @@ def test_order_differs_by_pass_and_seed_and_starts_anywhere() -> None:
     assert first == [batch.tokens.tolist() for batch in batches.of_pass(0)]
     assert first[3:] == [batch.tokens.tolist() for batch in batches.of_pass(0, 3)]
     assert first != [batch.tokens.tolist() for batch in batches.of_pass(1)]
-    other = batches_of(corpus(), Plan(batch_size=8, seed=1))
+    other = batches_of(corpus(), Plan(batch_size=8, random_state=1))
     assert first != [batch.tokens.tolist() for batch in other.of_pass(0)]
 
 

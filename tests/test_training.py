@@ -35,7 +35,7 @@ from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced, target_counts
 
 V = 12
-PLAN = TrainingPlan(chunk_tokens=300, score_every=900, seed=3)
+PLAN = TrainingPlan(chunk_tokens=300, score_every=900, random_state=3)
 READOUTS = {
     "ridge": RidgeReadout(),
     "sampled ridge": RidgeReadout(gram_rows=700),
@@ -285,7 +285,10 @@ def test_evenly_spaced_sequences():
         ({"features": WordFeatures(n_features=2)}, "features is"),
         ({"corpus": stream(seed=5)}, "the corpus is another one"),
         ({"held_out": None}, "the held-out text is another one"),
-        ({"plan": TrainingPlan(chunk_tokens=301, seed=3)}, "chunk_tokens is 301, but was 300"),
+        (
+            {"plan": TrainingPlan(chunk_tokens=301, random_state=3)},
+            "chunk_tokens is 301, but was 300",
+        ),
     ],
 )
 def test_other_settings_are_no_resumption(change, message: str, tmp_path: Path):

@@ -39,7 +39,7 @@ class CompareOptions:
     default_size: bool = False
     """Each network in its own default settings, in the place of --sizes."""
     plan: Annotated[tuple[str, ...], Parameter(metavar="NAME=VALUE")] = ()
-    """Training of all networks where it is to differ from each one's recipe: epochs=1
+    """Training of all networks where it is to differ from each one's recipe: n_passes=1
     batch_size=256 learning_rate=1e-3"""
     seeds: Annotated[int, integer("K", 1)] = 1
     """Runs of each, from seeds 0 to K - 1."""

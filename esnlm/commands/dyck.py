@@ -24,11 +24,11 @@ from esnlm.utils.version import __version__
 MODELS = ("baseline", "mts", "esn")
 _KEY = ("model", "n_units", "seed")
 _SHARED = (
-    "alpha", "epochs", "batch_size", "learning_rate", "train_sequences", "validation_sequences",
+    "alpha", "passes", "batch_size", "learning_rate", "train_sequences", "validation_sequences",
     "test_sequences", "max_length", "version",
 )  # fmt: skip
 COLUMNS = (
-    *_KEY, "right", "validation_right", "train_loss", "validation_loss", "epochs_run",
+    *_KEY, "right", "validation_right", "train_loss", "validation_loss", "passes_run",
     "n_train_tokens", "n_test_tokens", "n_parameters", "ks_alpha", "closest_alpha",
     "ks_closest_alpha", "fit_seconds", "score_seconds", "device", "right_by_length",
     "right_by_distance", "timescale_quantiles", *_SHARED, "command", "commit",
@@ -49,7 +49,7 @@ class DyckOptions:
     """Run seeds 0 .. K-1 on the same data."""
     alpha: Annotated[float, positive("A")] = 1.5
     """Shape of the inverse gamma law."""
-    epochs: Annotated[int, integer("N", 1)] = 2000
+    passes: Annotated[int, integer("N", 1)] = 2000
     """Most passes over the training sequences."""
     batch_size: Annotated[int, integer("N", 1)] = 32
     """Sequences a step."""
@@ -81,7 +81,7 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
         chosen_device(options.device)
     sizes = (options.train, options.validation, options.test, options.max_length)
     training = {
-        "n_epochs": options.epochs,
+        "n_passes": options.passes,
         "batch_size": options.batch_size,
         "learning_rate": options.learning_rate,
     }

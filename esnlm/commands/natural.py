@@ -268,7 +268,7 @@ def planned(
         clone(reservoir).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
         name, number = word_features
         # Held-out text is scored after passes alone.
-        plan = TrainingPlan(seed=seed, score_every=0, **given(grid.training))
+        plan = TrainingPlan(random_state=seed, score_every=0, **given(grid.training))
         parts = {
             "reservoir": describe(reservoir),
             "readout": describe(make_readout(chosen, seed)),

@@ -248,7 +248,7 @@ def make_plan(options: TrainOptions) -> "TrainingPlan":
 
     names = "chunk_tokens", "score_every", "held_out_tokens"
     chosen = {name: value for name, value in given(options.passes).items() if name in names}
-    return TrainingPlan(seed=options.seed, **chosen)
+    return TrainingPlan(random_state=options.seed, **chosen)
 
 
 def choose_penalty(

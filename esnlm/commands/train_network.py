@@ -26,7 +26,7 @@ def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: TrainOp
     of_the_core = given(options.readout) | given(options.shared)
     of_the_core |= {"features": options.features, "chunk_tokens": options.passes.chunk_tokens}
     for name, value in of_the_core.items():
-        if value is not None and name != "option":  # networks have settings of their own
+        if value is not None and name not in ("option", "passes"):  # networks have their own
             if name == "readout":
                 raise ValueError("networks have their own readout: drop --readout, or --model")
             raise ValueError(
@@ -104,11 +104,13 @@ def _plan(options: TrainOptions, settings: dict[str, Any], *, one_text: bool) ->
 
     apart = ("model", "device", "plan", *_SETTINGS)
     chosen = {name: v for name, v in given(options.network).items() if name not in apart}
+    if options.readout.passes is not None:
+        chosen["n_passes"] = options.readout.passes
     if options.passes.held_out_tokens is not None:
         chosen["held_out_tokens"] = options.passes.held_out_tokens
     chosen |= dict(options.network.plan)
     found = plan_settings(options.network.model, settings, chosen, one_text=one_text)
-    return Plan(**({"seed": options.seed} | found))
+    return Plan(**({"random_state": options.seed} | found))
 
 
 def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: int) -> "Plan":

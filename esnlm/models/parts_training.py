@@ -74,7 +74,7 @@ class PartsTrainer(Trainer):
 
     def _most_parts(self) -> int:
         """How many parts there are by default; ValueError for what is not trained in parts."""
-        model, features = self.model, self.model.given_features
+        model, features = self.model, self.model._given_features
         fitted = features is None or hasattr(features, "embedding_")
         if not fitted and not isinstance(features, SpectralWordFeatures):
             raise ValueError(
@@ -96,7 +96,7 @@ class PartsTrainer(Trainer):
     def _draw(self) -> None:
         """Draw the reservoir, and fit spectral features to the pairs that the parts counted."""
         model = self.model
-        features = model.given_features
+        features = model._given_features
         fitted = features is None or hasattr(features, "embedding_")
         self._say("counting tokens")
         given = (model.n_tokens_, None if fitted else features)
@@ -209,7 +209,7 @@ class _Task:
     def chunks(self, part: int, stream: TokenStream) -> Iterator[tuple[TokenStream, int]]:
         """What is read of a part: all of it in its order, else sentences from all over it."""
         n_tokens, at_once = len(stream.tokens), self.plan.chunk_tokens
-        rng = np.random.default_rng([self.plan.seed, self.number, part])
+        rng = np.random.default_rng([self.plan.random_state, self.number, part])
         if self.readout._pass_moments(self.number) is None:
             order = ChunkOrder(stream, -(-n_tokens // self.n_chunks), rng)
             last = len(order) if self.chunk + 1 == self.n_chunks else self.chunk + 1

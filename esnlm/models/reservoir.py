@@ -290,7 +290,7 @@ class LanguageModel(SequenceModel):
         )
 
     @property
-    def given_features(self) -> Any:
+    def _given_features(self) -> Any:
         """The features of the constructor, or those of the recipe beside its reservoir."""
         if self.features is None and self.reservoir is None:
             return self._open_parts["features"]
@@ -299,7 +299,7 @@ class LanguageModel(SequenceModel):
     def _draw_parts(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features, after `_read_corpus`."""
         self._draw_reservoir(target_counts(stream, self.n_tokens_))
-        features = self.given_features
+        features = self._given_features
         if features is not None and not hasattr(features, "embedding_"):
             fitted = clone(features).fit(
                 stream.tokens,
@@ -313,7 +313,7 @@ class LanguageModel(SequenceModel):
         """Draw the reservoir, of a vocabulary with these counts (n_tokens,) of predicted tokens."""
         self._carried: tuple[Any, Ints64] | None = None
         self.token_counts_ = counts
-        given = self.given_features
+        given = self._given_features
         n_inputs = self.n_tokens_ if given is None else int(given.n_features)
         reservoir = self._given_reservoir
         drawn = hasattr(reservoir, "W_")

@@ -165,9 +165,9 @@ class ResumableRun(ABC):
 def _difference(name: str, then: Any, now: Any) -> str:
     """Error message naming the first setting that differs from the checkpoint.
 
-    >>> _difference("plan", {"seed": 1}, {"seed": 2})
-    'cannot resume: seed of the plan is 2, but was 1 when the run began: give the same, or start
-    again with overwrite=True'
+    >>> _difference("plan", {"random_state": 1}, {"random_state": 2})
+    'cannot resume: random_state of the plan is 2, but was 1 when the run began: give the same, or
+    start again with overwrite=True'
     """
     if isinstance(then, dict) and isinstance(now, dict) and then.get("class") == now.get("class"):
         then, now = (dict(value.get("params", value)) for value in (then, now))

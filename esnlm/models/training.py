@@ -34,13 +34,13 @@ class TrainingPlan:
     A step has ``chunk_tokens`` tokens: sequences from all over the corpus, harvested together. A
     held-out score comes every ``score_every`` tokens; 0: at the ends of passes; None: at tenths of
     a pass where scores are cheap, else at the ends. About ``held_out_tokens`` held-out tokens are
-    scored, taken evenly. ``seed`` is that of the order of sequences.
+    scored, taken evenly. ``random_state`` is the seed of the order of sequences.
     """
 
     chunk_tokens: int = limited(1 << 16, Count())
     score_every: int | None = limited(None, Count(0, none=True))
     held_out_tokens: int = limited(1 << 15, Count())
-    seed: int = 0
+    random_state: int = 0
 
     def __post_init__(self) -> None:
         check_parameters(self)
@@ -92,11 +92,11 @@ class Trainer(ResumableRun):
     def _begin(self, found: Checkpoint | None) -> int:
         model = self.model
         self._say(
-            "drawing the reservoir" if model.given_features is None else "learning word features"
+            "drawing the reservoir" if model._given_features is None else "learning word features"
         )
         features = {} if found is None else under_prefix("features", found.arrays)
         if features:
-            model.features = clone(model.given_features).load_state_dict(features)
+            model.features = clone(model._given_features).load_state_dict(features)
         self._draw()
         self.readout = model.readout_ = clone(model._given_readout)
         classes = np.arange(model.n_tokens_)
@@ -130,7 +130,7 @@ class Trainer(ResumableRun):
 
     def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
         """Chunks of states of pass ``number``, after those that were read before a checkpoint."""
-        rng = np.random.default_rng([self.plan.seed, number])
+        rng = np.random.default_rng([self.plan.random_state, number])
         warmup = warmup_of(self.model.reservoir_)
         in_order = n_rows is not None and n_rows >= self.n_rows and self.readout._samples_in_order
         order = ChunkOrder(self.stream, self.plan.chunk_tokens, None if in_order else rng, warmup)
@@ -206,7 +206,7 @@ class Trainer(ResumableRun):
             "esnlm": __version__,
             "reservoir": describe(model._given_reservoir),
             "readout": describe(model._given_readout),
-            "features": describe(model.given_features),
+            "features": describe(model._given_features),
             "reset": model.reset_,
             "tokenizer": tokenizer and hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
             "corpus": self._corpus_digest(),

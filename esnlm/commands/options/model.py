@@ -57,7 +57,7 @@ class ReadoutOptions:
     alpha: Annotated[float | None, real("A")] = None
     """Weight penalty."""
     passes: Annotated[int | None, integer("P")] = None
-    """Passes over the text, or iterations of the solver."""
+    """Passes over the text (networks: 1), or iterations of the solver."""
     experts: Annotated[int | None, integer("K")] = None
     """Experts of the mixture (moe)."""
     classes: Annotated[int | None, integer("K")] = None

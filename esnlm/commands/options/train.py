@@ -31,8 +31,6 @@ class NetworkOptions:
     """Of the output matrix (esn: 512)."""
     dropout: Annotated[float | None, real("P")] = None
     """Share of units left out in training."""
-    epochs: Annotated[int | None, integer("E")] = None
-    """Passes over the corpus (default: 1)."""
     batch_size: Annotated[int | None, integer("B")] = None
     """Sentences of a step (default: 32)."""
     learning_rate: Annotated[float | None, real("RATE")] = None

@@ -110,9 +110,9 @@ def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) 
     network = dyck_lstm.DyckLSTM(setting["n_units"], alpha).to(place)
     losses: list[tuple[float, float]] = []
     start = time.perf_counter()
-    with progress_bar(True, total=training["n_epochs"], unit="epoch", leave=False) as bar:
+    with progress_bar(True, total=training["n_passes"], unit="pass", leave=False) as bar:
 
-        def report(epoch: int, loss: float, held_out: float) -> None:
+        def report(number: int, loss: float, held_out: float) -> None:
             losses.append((loss, held_out))
             bar.set_postfix_str(f"loss {loss:.5f}, held-out {held_out:.5f}", refresh=False)
             bar.update()
@@ -126,7 +126,7 @@ def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) 
         "validation_right": float(dyck_lstm.right_sequences(network, validation).mean()),
         "train_loss": losses[-1][0],
         "validation_loss": losses[-1][1],
-        "epochs_run": len(losses),
+        "passes_run": len(losses),
         "n_parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
         "timescales": dyck_lstm.measured_timescales(network, test),
         "fit_seconds": fitted - start,
@@ -156,7 +156,7 @@ def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: 
     return dict.fromkeys(("train_loss", "validation_loss")) | {
         "right": right,
         "validation_right": float(_reservoir_right(reservoir, readout, validation).mean()),
-        "epochs_run": 1,
+        "passes_run": 1,
         "n_parameters": (setting["n_units"] + 1) * len(classes),
         "timescales": -1 / np.log1p(-np.minimum(leak, 1 - 1e-12)),
         "fit_seconds": fitted - start,

@@ -52,7 +52,7 @@ def _in_words(options: str) -> str:
 def published(kind: str) -> pd.DataFrame:
     """Results of Ueda et al. for a kind of figure, by place: tables 3 (size), 4 and 5.
 
-    Echo state networks with a low-rank softmax (rank 512) trained by AdamW for one epoch on
+    Echo state networks with a low-rank softmax (rank 512) trained by AdamW for one pass over
     BabyLM, about 100 million words; ``nll`` (nats a token) and ``blimp`` (%) are means of four
     runs, ``nll_error`` and ``blimp_error`` their standard errors. Sizes have 32 connections a
     unit and leak rates uniform in (0, 1); the others 4 096 units, and leak rates up to 1.

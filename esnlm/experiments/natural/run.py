@@ -109,7 +109,7 @@ def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, A
     train, held_out = Shards(setting["train"]), Shards(setting["held_out"])
     parts = {name: rebuild(setting[name]) for name in ("reservoir", "readout", "features")}
     plan = TrainingPlan(**setting["plan"])
-    model = LanguageModel(**parts, tokenizer=train.tokenizer, random_state=plan.seed)
+    model = LanguageModel(**parts, tokenizer=train.tokenizer, random_state=plan.random_state)
     stream = model._read_corpus(train.stream())
     trainer = Trainer(model, stream, held_out=model.tokenize(held_out.stream()), plan=plan)
     checkpoints = Checkpoints(folder / "checkpoints")

@@ -42,7 +42,7 @@ def grid(
     network's recipe with ``plan`` over it; ``one_text`` says that the corpus has no sentence
     boundaries. Settings and plans are checked.
 
-    >>> (row,) = grid([("aerc", {})], [15_000], {"epochs": 1}, seeds=1, n_tokens=60)
+    >>> (row,) = grid([("aerc", {})], [15_000], {"n_passes": 1}, seeds=1, n_tokens=60)
     >>> row["settings"], row["size"]
     ('{"n_hidden": 13, "n_units": 75}', 15000)
     """

@@ -45,7 +45,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
         drawn = {"random_state": setting["seed"]}
         settings["reservoir"] = drawn | settings.get("reservoir", {})
     network = kind(len(tokenizer), **settings).to(device)
-    plan = Plan(seed=setting["seed"], **json.loads(setting["plan"]))
+    plan = Plan(random_state=setting["seed"], **json.loads(setting["plan"]))
     trainer = NetworkTrainer(network, train, None, plan)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     with lifeline.gently() as stop, suppress(StoppedError):

@@ -81,20 +81,20 @@ def train(
     sequences: Brackets,
     validation: Brackets,
     *,
-    n_epochs: int = 2000,
+    n_passes: int = 2000,
     batch_size: int = 32,
     learning_rate: float = 1e-4,
     clip: float = 1.0,
-    report: Callable[[int, float, float], None] = lambda epoch, loss, held_out: None,
+    report: Callable[[int, float, float], None] = lambda number, loss, held_out: None,
 ) -> int:
-    """Minimise the mean squared error by Adam; returns the number of epochs.
+    """Minimise the mean squared error by Adam; returns the number of passes.
 
-    Batches are drawn by torch's global generator. ``report(epoch, loss, held_out)`` is called
-    after each epoch; training ends early once the held-out loss is below `CONVERGED`.
+    Batches are drawn by torch's global generator. ``report(number, loss, held_out)`` is called
+    after each pass; training ends early once the held-out loss is below `CONVERGED`.
     """
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     optimiser = torch.optim.Adam(trained, lr=learning_rate)
-    for epoch in range(1, n_epochs + 1):
+    for number in range(1, n_passes + 1):
         network.train()
         losses = []
         order = torch.randperm(len(sequences.tokens)).to(sequences.tokens.device)
@@ -106,10 +106,10 @@ def train(
             optimiser.step()
             losses.append(error.detach())
         held_out = mean_squared_error(network, validation)
-        report(epoch, float(torch.stack(losses).mean()), held_out)
+        report(number, float(torch.stack(losses).mean()), held_out)
         if held_out < CONVERGED:
-            return epoch
-    return n_epochs
+            return number
+    return n_passes
 
 
 def squared_error(network: DyckLSTM, batch: Brackets) -> Tensor:

@@ -31,8 +31,9 @@ class AWDLSTM(Network):
     parameters.
     """
 
-    #: The paper's batches, with AdamW, which needs fewer passes. Its own training is ``epochs=1000
-    #: optimizer=sgd learning_rate=30 patience=5 schedule=constant vary_length=true``, scored
+    #: The paper's batches, with AdamW, which needs fewer passes. Its own training is
+    #: ``n_passes=1000 optimizer=sgd learning_rate=30 patience=5 schedule=constant
+    #: vary_length=true``, scored
     #: after each pass.
     RECIPE: ClassVar[Settings] = {
         "batching": "streams", "batch_size": 20, "length": 70, "clip": 0.25,

@@ -235,10 +235,10 @@ class WindowedNetwork(Network):
     position of a text the hidden vector of its own window, which is shorter at the beginning.
     """
 
-    #: Adam, 1 024 windows a step, five epochs over every window of the text.
+    #: Adam, 1 024 windows a step, five passes over every window of the text.
     RECIPE: ClassVar[Settings] = {
         "batching": "windows", "length": 32, "stride": 1, "last_only": True, "batch_size": 1024,
-        "epochs": 5, "learning_rate": 1e-4, "weight_decay": 0.0,
+        "n_passes": 5, "learning_rate": 1e-4, "weight_decay": 0.0,
     }  # fmt: skip
 
     context: int

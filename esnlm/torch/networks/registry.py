@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 NETWORKS: dict[str, tuple[str, str]] = {
     "esn": ("esn", "EchoStateNetwork"),
     "esn+i": ("esn", "EchoStateNetworkWithEmbedding"),
-    "esn+mlp": ("deep_readout", "DeepReadout"),
+    "esn+mlp": ("esn_mlp", "EchoStateNetworkWithMLP"),
     "lstm": ("lstm", "LSTM"),
     "gpt2": ("gpt2", "GPT2"),
     "mts-lstm": ("multi_timescale_lstm", "MultiTimescaleLSTM"),

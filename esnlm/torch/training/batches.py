@@ -54,13 +54,13 @@ class PieceBatches:
 
     def n_predicted_of(self, number: int, n_batches: int) -> int:
         """Tokens that the first ``n_batches`` of pass ``number`` predict."""
-        pieces = self._order(np.random.default_rng([self.plan.seed, number]))[:n_batches]
+        pieces = self._order(np.random.default_rng([self.plan.random_state, number]))[:n_batches]
         counted = np.ones_like(self.length) if self.last_only else self.length
         return sum(int(counted[each].sum()) for each in pieces)
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         """The batches of pass ``number``, from batch ``first`` on."""
-        order = self._order(np.random.default_rng([self.plan.seed, number]))
+        order = self._order(np.random.default_rng([self.plan.random_state, number]))
         for index in range(first, self.n_batches):
             yield self._batch(order[index])
 
@@ -124,7 +124,7 @@ class StreamBatches:
     def _lengths_of(self, number: int) -> Ints64:
         if not self.plan.vary_length:
             return self.lengths
-        return np.random.default_rng([self.plan.seed, number]).permutation(self.lengths)
+        return np.random.default_rng([self.plan.random_state, number]).permutation(self.lengths)
 
 
 Batches = PieceBatches | StreamBatches
@@ -164,7 +164,7 @@ def _even_cuts(lengths: Ints64, n_parts: int) -> Ints64:
 
 def _drawn_lengths(n_steps: int, plan: Plan) -> Ints64:
     """Lengths of pieces of ``n_steps`` in all."""
-    rng = np.random.default_rng(plan.seed)
+    rng = np.random.default_rng(plan.random_state)
     most = n_steps // _LEAST_PIECE + 1
     about = plan.length * np.where(rng.random(most) < _SHORT_SHARE, 0.5, 1.0)
     drawn = np.maximum(_LEAST_PIECE, rng.normal(about, _LENGTH_DEVIATION)).astype(np.int64)

@@ -48,8 +48,8 @@ class Plan:
     #: Sequences of ``pool`` batches are sorted by length and cut anew into as many batches, of
     #: about equally many tokens, which saves padding.
     pool: int = limited(1, Count())
-    epochs: int = limited(1, Count())
-    #: Steps of the run, which may end inside a pass; None: ``epochs`` times those of a pass.
+    n_passes: int = limited(1, Count())
+    #: Steps of the run, which may end inside a pass; None: ``n_passes`` times those of a pass.
     steps: int | None = limited(None, Count(none=True))
     optimizer: str = limited("adamw", Choice(("adamw", "sgd")))
     learning_rate: float = limited(1e-3, Number(0, open="low"))
@@ -73,7 +73,7 @@ class Plan:
     #: Steps from one held-out loss to the next. None: a tenth of all; 0: the end alone.
     score_every: int | None = limited(None, Count(0, none=True))
     held_out_tokens: int = limited(1 << 15, Count())  #: about this many are scored, taken evenly
-    seed: int = 0  #: of the order, and of dropout
+    random_state: int = 0  #: of the order, and of dropout
 
     def __post_init__(self) -> None:
         check_parameters(self)

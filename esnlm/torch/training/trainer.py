@@ -72,7 +72,7 @@ class NetworkTrainer(ResumableRun):
             if not self.held_out.n_predicted:
                 raise CorpusError("the held-out text holds no token to predict")
         self.steps_a_pass = -(-self.batches.n_batches // self.plan.accumulate)
-        self.n_steps = self.plan.steps or self.steps_a_pass * self.plan.epochs
+        self.n_steps = self.plan.steps or self.steps_a_pass * self.plan.n_passes
         self.is_first = self.processes.first
         network.survey(stream)
         self.processes.from_first([p.data for p in network.trained_parameters().values()])
@@ -162,7 +162,7 @@ class NetworkTrainer(ResumableRun):
         """One step of the optimiser."""
         plan, mine = self.plan, self.processes
         # Dropout starts anew at each step, so that nothing but its number decides it.
-        words = np.random.SeedSequence([plan.seed, self.step, mine.rank]).generate_state(2)
+        words = np.random.SeedSequence([plan.random_state, self.step, mine.rank]).generate_state(2)
         torch.manual_seed(int(words[0]) << 31 | int(words[1]) >> 1)
         rate = plan.rate(self.step, self.n_steps)
         if plan.vary_length:

@@ -1,6 +1,6 @@
 """Training tokens a second of a nonlinear readout on frozen states, beside LSTMs.
 
-    python benchmarks/deep_readout.py SHARDS [--steps K] [--lstm-steps K]
+    python benchmarks/esn_mlp.py SHARDS [--steps K] [--lstm-steps K]
 
 SHARDS is what ``esnlm prepare`` wrote. The readout (``esn+mlp``, its defaults) reads states that
 are computed ahead of its steps. The LSTMs have as many trained parameters (``--lstm-steps`` of
@@ -18,7 +18,7 @@ from torch import nn
 from torch_training import REPEATS, pace
 
 from esnlm.text.shards import Shards
-from esnlm.torch.networks.deep_readout import DeepReadout
+from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP
 from esnlm.torch.networks.lstm import LSTM
 from esnlm.torch.networks.network import Network
 from esnlm.torch.networks.registry import n_trained, settings_of_size
@@ -32,7 +32,7 @@ def main() -> None:
     shards = Shards(args.shards, verify=False)
     stream, n_tokens = shards.stream(), shards.n_tokens_vocab
     size = n_trained("esn+mlp", {}, n_tokens)
-    read = size - in_vectors(DeepReadout(n_tokens))
+    read = size - in_vectors(EchoStateNetworkWithMLP(n_tokens))
     as_many = settings_of_size("lstm", size, n_tokens), args.lstm_steps, _TARGET
     as_many_read = {"n_units": units_of(read, n_tokens)}, args.steps, None
     peers = [as_many, as_many_read, ({"n_units": 512}, args.steps, None)]
@@ -41,7 +41,7 @@ def main() -> None:
     theirs: list[list[float]] = [[] for _ in peers]
     for _ in range(REPEATS):
         torch.manual_seed(0)
-        ours.append(pace(DeepReadout(n_tokens), stream, plan, args.steps))
+        ours.append(pace(EchoStateNetworkWithMLP(n_tokens), stream, plan, args.steps))
         for found, (settings, n_steps, _) in zip(theirs, peers, strict=True):
             found.append(pace(LSTM(n_tokens, **settings), stream, plan, n_steps))
     threads = torch.get_num_threads()
@@ -58,7 +58,7 @@ def main() -> None:
         rows.append(
             row("training", f"{mine}; {peer}", pace_of_ours, other, "tokens/s", target=aim, met=met)
         )
-    report("deep_readout", rows)
+    report("esn_mlp", rows)
 
 
 def in_vectors(network: Network) -> int:

@@ -21,7 +21,7 @@ from esnlm.loading import load_model  # noqa: E402
 from esnlm.storage.model_folder import ModelFormatError  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.networks.deep_readout import DeepReadout, last_tokens  # noqa: E402
+from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP, last_tokens  # noqa: E402
 from esnlm.torch.networks.registry import n_trained  # noqa: E402
 from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes  # noqa: E402
 from esnlm.torch.training.plan import Plan  # noqa: E402
@@ -51,11 +51,11 @@ def stream(n: int = 900, seed: int = 0) -> TokenStream:
     return TokenStream(tokens, starts, np.array([0, n]))
 
 
-def network(**options: Any) -> DeepReadout:
+def network(**options: Any) -> EchoStateNetworkWithMLP:
     torch.manual_seed(0)
     chosen = {"reservoir": RESERVOIR, "n_features": 8, "width": 24, "n_heads": 3, "n_hidden": 16}
     chosen |= {"dropout": 0.0, **options}
-    made = DeepReadout(V, **chosen)
+    made = EchoStateNetworkWithMLP(V, **chosen)
     made.survey(stream())
     return made.eval()
 
@@ -238,7 +238,7 @@ def test_what_was_said_before_is_in_the_state_and_in_places_attended_to():
     for state, attention in ((True, 0), (False, 6), (False, 0)):
         reservoir = RESERVOIR | {"n_units": 100}
         made = network(state=state, attention=attention, n_direct=2, n_pairs=0, reservoir=reservoir)
-        plan = Plan(batch_size=8, epochs=12, learning_rate=0.01, betas=(0.9, 0.98))
+        plan = Plan(batch_size=8, n_passes=12, learning_rate=0.01, betas=(0.9, 0.98))
         trainer = NetworkTrainer(made, stream(4000), stream(600, seed=9), plan)
         trainer.run()
         losses[state, attention] = trainer.last_score
@@ -278,7 +278,7 @@ def test_states_in_double_precision_are_read_as_others_are(options: Any, tmp_pat
 
 
 def test_memory_for_finding_pairs_does_not_grow_with_the_text(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("esnlm.torch.networks.deep_readout._PIECE", 1 << 12)
+    monkeypatch.setattr("esnlm.torch.networks.esn_mlp._PIECE", 1 << 12)
     monkeypatch.setattr("esnlm.readouts.two_level.direct_connections._MOST_WAITING", 1 << 12)
     made, peaks = network(), []
     for n_pieces in (4, 40):
@@ -295,7 +295,7 @@ def test_memory_for_finding_pairs_does_not_grow_with_the_text(monkeypatch: pytes
 def test_inputs_of_one_benchmark_row_are_not_those_of_the_next(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     inputs = pytest.importorskip("inputs")
-    surveyed: list[DeepReadout] = []
+    surveyed: list[EchoStateNetworkWithMLP] = []
 
     def untrained(make: Any, *_: Any) -> Any:
         torch.manual_seed(0)

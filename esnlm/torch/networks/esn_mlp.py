@@ -34,7 +34,7 @@ _MOST_PAIRS, _LEAST_DEVIATION = 1 << 17, 1e-4
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DeepReadout(ReservoirNetwork):
+class EchoStateNetworkWithMLP(ReservoirNetwork):
     """States of a frozen reservoir and the last tokens, read by residual layers (``esn+mlp``).
 
     ``z = W s + Σ_k e_k(w_t-k) + p(w_t-1, w_t)``, s the reservoir's state, each unit standardised;
@@ -52,7 +52,7 @@ class DeepReadout(ReservoirNetwork):
     """
 
     RECIPE: ClassVar[Settings] = {
-        "batch_size": 128, "epochs": 2, "learning_rate": 2e-3, "weight_decay": 0.05,
+        "batch_size": 128, "n_passes": 2, "learning_rate": 2e-3, "weight_decay": 0.05,
         "betas": (0.9, 0.98), "schedule": "warmup-hold-cosine", "warmup": 0.02,
     }  # fmt: skip
     RESERVOIR: ClassVar[Settings] = {
@@ -126,7 +126,7 @@ class DeepReadout(ReservoirNetwork):
         n_pairs = _pairs_of(n_tokens, n_direct, settings["n_pairs"])
         found = settings["n_blocks"] * (2 * width * (hidden + 1) + width + hidden) + 2 * width
         if settings["state"]:
-            given = {**DeepReadout.RESERVOIR, **(settings["reservoir"] or {})}
+            given = {**EchoStateNetworkWithMLP.RESERVOIR, **(settings["reservoir"] or {})}
             found += width * (given["n_units"] + 1)
         if settings["gates"]:
             found += width * (width + 1)
@@ -161,7 +161,7 @@ class DeepReadout(ReservoirNetwork):
         n_features = min(self.n_tokens, self.n_features or _COMPARED)
         learned = self.features == "learned" and self.n_features
         kind: Any = LearnedWordFeatures if learned else SpectralWordFeatures
-        words = kind(n_features, random_state=seed)
+        words = kind(n_features=n_features, random_state=seed)
         given = {"starts": stream.starts, "n_tokens": self.n_tokens, "reservoir": self.reservoir}
         return np.asarray(words.fit(stream.tokens, **given).embedding_)
 
