@@ -10,6 +10,7 @@ from .models.ngram import NgramLanguageModel as NgramLanguageModel
 from .models.reservoir import LanguageModel as LanguageModel
 from .models.training import Trainer as Trainer
 from .models.training import TrainingPlan as TrainingPlan
+from .models.training_log import TrainingLog as TrainingLog
 from .readouts.base.classifier import ClassifierReadout as ClassifierReadout
 from .readouts.factored.factored import ClassFactoredReadout as ClassFactoredReadout
 from .readouts.factored.low_rank import LowRankReadout as LowRankReadout
@@ -22,6 +23,11 @@ from .readouts.token_gated.token_gated import TokenGatedReadout as TokenGatedRea
 from .reservoir.reservoir import Reservoir as Reservoir
 from .reservoir.spectral_features import SpectralWordFeatures as SpectralWordFeatures
 from .reservoir.word_features import WordFeatures as WordFeatures
+from .storage.checkpoints import Checkpoints as Checkpoints
+from .text.corpus import TokenStream as TokenStream
+from .text.layout import TextLayout as TextLayout
 from .text.prepare import prepare as prepare
+from .text.sentences import SentenceRules as SentenceRules
+from .text.shards import Shards as Shards
 from .text.tokenizers import Tokenizer as Tokenizer
 from .utils.version import __version__ as __version__

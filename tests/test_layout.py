@@ -21,7 +21,7 @@ from esnlm.text.layout import (
     without_licence,
 )
 from esnlm.text.prepare import prepare
-from esnlm.text.sentences import Rules, SentenceStream
+from esnlm.text.sentences import SentenceRules, SentenceStream
 from esnlm.text.shards import ShardsError
 
 PROSE = (
@@ -193,14 +193,14 @@ def test_a_licence_far_down_is_text_and_a_header_alone_stays(monkeypatch):
 def test_text_in_other_encodings(tmp_path: Path, encoding: str, split: str):
     word = "猫" if encoding == "shift_jis" else "café"
     (tmp_path / "a.gz").write_bytes(gzip.compress(f"{word}\n".encode(encoding)))
-    layout = TextLayout("utf-8" if encoding == "utf-8-sig" else encoding)
+    layout = TextLayout(encoding="utf-8" if encoding == "utf-8-sig" else encoding)
     assert [text.strip() for text in TextCorpus(tmp_path / "a.gz", split, layout)] == [word]
 
 
 @pytest.mark.parametrize("name", ["klingon", "", "hex", "a\0b"])
 def test_encodings_that_are_none(name: str):
     with pytest.raises(ValueError, match="encoding must be one that Python knows"):
-        TextLayout(name)
+        TextLayout(encoding=name)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_wrong_byte_is_named_with_its_place(tmp_path: Path, data: bytes, messa
 def test_a_wrong_byte_of_another_encoding(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"ab\x81")
     with pytest.raises(CorpusError, match=r"not cp1252 text \(byte 0x81\) at byte 2: convert"):
-        list(TextCorpus(tmp_path / "a", layout=TextLayout("cp1252")))
+        list(TextCorpus(tmp_path / "a", layout=TextLayout(encoding="cp1252")))
 
 
 @given(st.binary(max_size=40), st.sampled_from(["utf-8", "utf-16-le", "shift_jis", "cp1252"]))
@@ -281,7 +281,7 @@ def test_what_an_option_would_undo_is_noticed_once(tmp_path: Path):
                            " joins them")  # fmt: skip
     (only,) = inspected(TextCorpus(tmp_path, layout=TextLayout(strip_gutenberg=True)))
     assert "unwrap=True" in only
-    assert not inspected(TextCorpus(tmp_path, layout=TextLayout("utf-8", True, True)))
+    assert not inspected(TextCorpus(tmp_path, layout=TextLayout(strip_gutenberg=True, unwrap=True)))
 
 
 # Shards
@@ -304,7 +304,7 @@ def test_shards_say_how_their_text_was_read(tmp_path: Path):
     assert (made_from["strip_gutenberg"], made_from["unwrap"]) == (True, True)
     assert "encoding" not in made_from  # as in shards of before there were layouts
     with pytest.raises(FileExistsError, match="with other settings"):
-        prepare(tmp_path / "a", tmp_path / "out", "word", rules=Rules())
+        prepare(tmp_path / "a", tmp_path / "out", "word", rules=SentenceRules())
 
 
 def test_an_interrupted_run_of_another_layout_is_refused(tmp_path: Path, monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from esnlm.text.corpus import CorpusError, TextCorpus, numbered_lines, opened_text
 from esnlm.text.prepare import prepare
-from esnlm.text.sentences import Rules, SentenceStream, sentence_splitter
+from esnlm.text.sentences import SentenceRules, SentenceStream, sentence_splitter
 
 SPOKEN = 'Dr. Smith went to Washington. "Why?" he asked. It was 3.5 miles.'
 SPLIT = ["Dr. Smith went to Washington.", '"Why?" he asked.', "It was 3.5 miles."]
@@ -33,7 +33,7 @@ def test_the_splitter_drops_nothing(text: str):
 def test_shards_of_split_sentences(tmp_path: Path):
     pytest.importorskip("pysbd")
     (tmp_path / "a").write_text(f"{SPOKEN}\nOne line.\n\nAnother.\n")
-    rules = Rules(sentences="splitter")
+    rules = SentenceRules(sentences="splitter")
     shards = prepare(tmp_path / "a", tmp_path / "out", "bpe:300", rules=rules)
     stream = shards.stream()
     ends = [*stream.starts[1:], len(stream.tokens)]
@@ -100,4 +100,4 @@ def test_long_lines_are_cut_at_spaces(tmp_path: Path, monkeypatch):
 )
 def test_rules_that_cannot_be(low, high, message):
     with pytest.raises(ValueError, match=message):
-        Rules(min_length=low, max_length=high)
+        SentenceRules(min_length=low, max_length=high)

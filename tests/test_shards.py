@@ -31,7 +31,7 @@ from esnlm.text.boundaries import framed
 from esnlm.text.corpus import CorpusError
 from esnlm.text.named_tokenizers import byte_pairs
 from esnlm.text.prepare import prepare
-from esnlm.text.sentences import Rules
+from esnlm.text.sentences import SentenceRules
 from esnlm.text.shards import FORMAT, MANIFEST, Shards, ShardsError
 from esnlm.text.tokenizers import Tokenizer
 
@@ -155,13 +155,13 @@ def test_a_growing_file_goes_back_to_its_checkpoint(pieces: list[list[int]], ext
 
 @pytest.mark.parametrize(("documents", "expected"), [("blank_line", 3), ("line", 4), ("file", 1)])
 def test_what_a_document_is(text: Path, tmp_path: Path, documents: str, expected: int):
-    shards = prepare(text, tmp_path / "out", WORDS, rules=Rules(documents))
+    shards = prepare(text, tmp_path / "out", WORDS, rules=SentenceRules(documents=documents))
     assert shards.n_documents == expected
     assert len(shards) == 4
 
 
 def test_short_sentences_are_left_out_and_long_ones_cut(text: Path, tmp_path: Path):
-    rules = Rules(min_length=5, max_length=6)
+    rules = SentenceRules(min_length=5, max_length=6)
     shards = prepare(text, tmp_path / "out", WORDS, rules=rules)
     lines = framed(filter(None, TEXT.split("\n")), WORDS, "sentence")
     first, second, _, _ = (ids.tolist() for (ids,) in lines)

@@ -96,12 +96,12 @@ def test_a_run_stopped_at_every_step_ends_in_the_same_bits(
     name: str, plan: str, tmp_path: Path
 ) -> None:
     whole = trainer_of(name, PLANS[plan])
-    whole.run(log=TrainingLog(tmp_path / "whole.csv", COLUMNS))
+    whole.run(log=TrainingLog(tmp_path / "whole.csv", further=COLUMNS))
     assert whole.step == whole.n_steps > 4
     checkpoints = Checkpoints(tmp_path / "checkpoints")
     for runs in range(1, whole.n_steps + 1):
         part = trainer_of(name, PLANS[plan])
-        log = TrainingLog(tmp_path / "parts.csv", COLUMNS)
+        log = TrainingLog(tmp_path / "parts.csv", further=COLUMNS)
         try:
             part.run(checkpoints, resume=True, log=log, stop=lambda: True)
             break
@@ -140,7 +140,7 @@ def test_a_run_of_steps_is_the_beginning_of_a_longer_one(
     after: list[dict[str, Any]] = []
     whole.run(stop=lambda: bool(after.append(weights(whole.network))))
     for steps in (1, whole.steps_a_pass, whole.steps_a_pass + 2):
-        log = TrainingLog(tmp_path / f"{steps}.csv", COLUMNS)
+        log = TrainingLog(tmp_path / f"{steps}.csv", further=COLUMNS)
         part = trainer_of("lstm", Plan(steps=steps, **options))
         part.run(log=log)
         assert part.step == part.n_steps == steps
@@ -153,7 +153,7 @@ def test_a_run_of_steps_is_the_beginning_of_a_longer_one(
 
 def test_the_schedule_of_a_run_of_steps_ends_with_it(tmp_path: Path) -> None:
     plan = Plan(batch_size=8, steps=11, n_passes=9, schedule="cosine", score_every=1)
-    log = TrainingLog(tmp_path / "log.csv", COLUMNS)
+    log = TrainingLog(tmp_path / "log.csv", further=COLUMNS)
     trainer_of("lstm", plan).run(log=log)
     rows = csv.DictReader((tmp_path / "log.csv").read_text().splitlines())
     rates = [float(row["learning_rate"]) for row in rows]

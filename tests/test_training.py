@@ -202,14 +202,14 @@ def test_a_log_goes_on_after_the_rows_of_the_checkpoint(tmp_path: Path):
     digest = log.digest()
     log.add(1, 200, 1000, 1.5, 2.0)  # was not yet in the checkpoint
     with pytest.raises(ValueError, match="was altered since the checkpoint"):
-        TrainingLog(path).resume(2, digest)
+        TrainingLog(path).resume(2, sha256=digest)
     again = TrainingLog(path)
-    again.resume(1, digest)
+    again.resume(1, sha256=digest)
     assert (again.n_rows, again.digest()) == (1, digest)
     again.add(1, 300, 1000, 1.0, 3.0)
     assert [row[1] for row in rows_of(path)[1:]] == ["100", "300"]
     nowhere = TrainingLog(None)
-    nowhere.resume(7, None)
+    nowhere.resume(7)
     assert (nowhere.n_rows, nowhere.digest()) == (7, None)
 
 

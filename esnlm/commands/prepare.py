@@ -47,10 +47,15 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     """Prepare; the exit status."""
     from esnlm.text.corpus import TextCorpus
     from esnlm.text.inspection import inspected
-    from esnlm.text.prepare import Rules
     from esnlm.text.prepare import prepare as write_shards
+    from esnlm.text.sentences import SentenceRules
 
-    rules = Rules(options.documents, options.sentences, options.min_length, options.max_length)
+    rules = SentenceRules(
+        documents=options.documents,
+        sentences=options.sentences,
+        min_length=options.min_length,
+        max_length=options.max_length,
+    )
     tokenizer = named_tokenizer(options.tokenizer, options.vocab)
     layout = options.layout()
     for warning in inspected(TextCorpus(text, layout=layout)):

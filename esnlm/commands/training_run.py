@@ -53,7 +53,7 @@ class Running:
         from esnlm.models.training_log import TrainingLog
         from esnlm.storage.checkpoints import Checkpoints
 
-        self.log = TrainingLog(self.options.log, self.further, overwrite=self.overwrite)
+        self.log = TrainingLog(self.options.log, further=self.further, overwrite=self.overwrite)
         self.log.check()
         self.checkpoints = Checkpoints(Path(f"{self.out}.checkpoints"))
         if self.speaks and self.checkpoints.exists() and not self.options.resume:

@@ -102,7 +102,7 @@ class ResumableRun(ABC):
                 if found is None:
                     self._log.begin()
                 else:
-                    self._log.resume(found.facts["log_rows"], found.facts.get("log_sha256"))
+                    self._log.resume(found.facts["log_rows"], sha256=found.facts.get("log_sha256"))
             bar.update(self.tokens)
             for _ in self._steps():
                 self._pause()
@@ -134,7 +134,7 @@ class ResumableRun(ABC):
     def _record(self, number: int, further: tuple[Any, ...] = ()) -> None:
         """Write `last_score`, reached in pass ``number``, to the log and the progress bar."""
         row = (number, self.tokens, self._n_tokens, self.last_score, self.seconds)
-        self._log.add(*row, further)
+        self._log.add(*row, further=further)
         if self.last_score is not None:
             self._bar.set_postfix_str(f"held-out {self.last_score:.4f} nats")
 

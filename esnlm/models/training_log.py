@@ -26,7 +26,7 @@ class TrainingLog:
     """
 
     def __init__(
-        self, path: Path | None, further: Sequence[str] = (), *, overwrite: bool = False
+        self, path: Path | None, *, further: Sequence[str] = (), overwrite: bool = False
     ) -> None:
         self.path = path
         self.columns = (*COLUMNS, *further)
@@ -57,7 +57,7 @@ class TrainingLog:
             _messages.info(f"{self.path} is there: rows are added to it")
         self._write(found)
 
-    def resume(self, n_rows: int, sha256: str | None = None) -> None:
+    def resume(self, n_rows: int, *, sha256: str | None = None) -> None:
         """Go on after the first ``n_rows`` rows that are there, which have this digest.
 
         Raises ValueError where they were altered; none at all are no mistake.
@@ -79,6 +79,7 @@ class TrainingLog:
         total: int,
         loss: float | None,
         seconds: float,
+        *,
         further: Sequence[Any] = (),
     ) -> None:
         """Append the loss (nats a token) after ``tokens`` of ``total``, in pass ``number``.

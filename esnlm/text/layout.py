@@ -25,7 +25,7 @@ _START = re.compile(rf"\*{{3}} ?START OF {_OF}|\*END ?\*? ?THE SMALL PRINT", re.
 _END = re.compile(rf"\*{{3}} ?END OF {_OF}|END OF {_OF}", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TextLayout:
     """How text files are laid out; what is named here is undone as they are read.
 
@@ -33,7 +33,7 @@ class TextLayout:
     out what Project Gutenberg puts before and after a book, see `without_licence`. ``unwrap``
     joins the lines of a paragraph, see `unwrapped`. Raises ValueError for an encoding unknown.
 
-    >>> TextLayout("latin1", unwrap=True).changed()
+    >>> TextLayout(encoding="latin1", unwrap=True).changed()
     {'encoding': 'iso8859-1', 'unwrap': True}
     """
 

@@ -23,7 +23,7 @@ from esnlm.text import shards
 from esnlm.text.corpus import CorpusError, TextCorpus
 from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.named_tokenizers import parsed, trained
-from esnlm.text.sentences import AS_IT_IS, Rules, SentenceStream, tokenize_sentences
+from esnlm.text.sentences import AS_IT_IS, SentenceRules, SentenceStream, tokenize_sentences
 from esnlm.text.shards import Shards, ShardsError
 from esnlm.text.tokenizers import Tokenizer, TokenizerError
 
@@ -45,7 +45,7 @@ def prepare(
     out: str | Path,
     tokenizer: Tokenizer | str,
     *,
-    rules: Rules = AS_IT_IS,
+    rules: SentenceRules = AS_IT_IS,
     layout: TextLayout = AS_WRITTEN,
     lower: bool = False,
     overwrite: bool = False,
@@ -205,7 +205,7 @@ def _write_shards(
     folder: Path,
     tokenizer: Tokenizer,
     stream: SentenceStream,
-    rules: Rules,
+    rules: SentenceRules,
     checkpoint_characters: int,
     progress: Progress,
 ) -> dict[str, Any]:

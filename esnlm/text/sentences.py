@@ -17,8 +17,8 @@ SENTENCES = ("line", "splitter")
 Position = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class Rules:
+@dataclass(frozen=True, kw_only=True)
+class SentenceRules:
     """Settings of splitting text into sentences.
 
     ``documents`` is the ``split`` of `esnlm.text.corpus.TextCorpus`, ``sentences`` that of
@@ -42,7 +42,7 @@ class Rules:
 
 
 #: One sentence a line, all of them whole.
-AS_IT_IS = Rules()
+AS_IT_IS = SentenceRules()
 
 
 @dataclass
@@ -109,7 +109,7 @@ class SentenceStream:
 
 
 def tokenize_sentences(
-    texts: list[str], tokenizer: Tokenizer, rules: Rules
+    texts: list[str], tokenizer: Tokenizer, rules: SentenceRules
 ) -> tuple[Ids, Ints64, Counter[str]]:
     """Sentences (n) -> BOS ... EOS of the lengths that the rules allow.
 

@@ -45,7 +45,11 @@ class LayoutOptions:
         """The layout of the files."""
         from esnlm.text.layout import TextLayout
 
-        return TextLayout(self.encoding or "utf-8", self.strip_gutenberg, self.unwrap)
+        return TextLayout(
+            encoding=self.encoding or "utf-8",
+            strip_gutenberg=self.strip_gutenberg,
+            unwrap=self.unwrap,
+        )
 
 
 @group()
