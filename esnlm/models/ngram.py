@@ -98,7 +98,7 @@ class NgramLanguageModel(SequenceModel):
         check_parameters(self)
         stream = self._learn_vocabulary(docs)
         self.token_counts_ = target_counts(stream, self.n_tokens_)
-        ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
+        ngrams = KneserNey(order=self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
         self.ngrams_: KneserNey | BackoffNgrams = ngrams.fit(stream.tokens, starts=stream.starts)
         return self
 
@@ -115,7 +115,7 @@ class NgramLanguageModel(SequenceModel):
             raise ValueError(f"shards hold sentences: reset must be sentence, got {self.reset}")
         self.tokenizer_, self.n_tokens_ = corpus.tokenizer, len(corpus.tokenizer)
         most = min(_PARTS, -(-corpus.n_tokens // _PART_TOKENS)) if n_parts is None else n_parts
-        ngrams = KneserNey(self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
+        ngrams = KneserNey(order=self.order, n_tokens=self.n_tokens_, discounts=self.discounts)
         found = reduce("n-grams", _counted, ngrams, corpus.parts(most), lambda part: None)
         self.token_counts_, self.ngrams_ = found.of_tokens, ngrams.fit_counts(found.of_ngrams)
         return self

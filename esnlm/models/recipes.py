@@ -188,7 +188,7 @@ def make_features(kind_and_number: tuple[str, int] | None, seed: int | None) -> 
         least = f"{kind}:F of at least 1" if kind else "at least 0"
         raise ValueError(f"features must be {least}, got {number}")
     kinds: dict[str, Any] = {"spectral": SpectralWordFeatures, "learned": LearnedWordFeatures}
-    return kinds.get(kind, WordFeatures)(number, random_state=seed) if number else None
+    return kinds.get(kind, WordFeatures)(n_features=number, random_state=seed) if number else None
 
 
 def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:

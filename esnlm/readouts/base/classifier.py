@@ -94,7 +94,7 @@ class ClassifierReadout(StreamingReadout):
                 f"the classes of a fitted classifier must be tokens, integers from 0 to"
                 f" {n_classes - 1}, got {codes.tolist()[:5]} ..."
             )
-        made = cls(classifier, share=0.0)
+        made = cls(classifier=classifier, share=0.0)
         made.n_features_in_ = int(classifier.n_features_in_)
         made.classes_ = np.arange(n_classes)
         made._forget(fitted=True)
