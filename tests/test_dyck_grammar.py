@@ -54,7 +54,11 @@ def probabilities(p1, p2, q, min_length):
 
 
 def grammar_of(setting, min_length=2):
-    return DyckGrammar(p1=*setting, min_length=min_length, max_length=LONGEST)
+    return DyckGrammar(
+        **dict(zip(("p1", "p2", "q"), setting, strict=True)),
+        min_length=min_length,
+        max_length=LONGEST,
+    )
 
 
 def test_there_are_as_many_sequences_as_catalan_numbers_say():

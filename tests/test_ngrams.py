@@ -91,7 +91,7 @@ documents = st.lists(st.lists(st.integers(0, 4), max_size=12), min_size=1, max_s
 @given(train=documents, test=documents, order=st.integers(1, 5), kind=st.sampled_from(KINDS))
 def test_matches_the_reference(train, test, order, kind):
     train = [*train, [0, 1, 2]]
-    model = Counted(order, n_tokens=6, discounts=kind).fit(train)
+    model = Counted(order=order, n_tokens=6, discounts=kind).fit(train)
     reference = Reference(train, order, 6, kind)
     scores = model.log_likelihood(test)
     assert [len(score) for score in scores] == [max(len(doc) - 1, 0) for doc in test]
@@ -114,7 +114,7 @@ def random_docs(seed, n_docs=200, length=15, n_tokens=12):
 @pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
 def test_matches_the_reference_where_discounts_are_estimated(order, kind):
     train, test = random_docs(0), random_docs(1, n_docs=5)
-    model = Counted(order, n_tokens=12, discounts=kind).fit(train)
+    model = Counted(order=order, n_tokens=12, discounts=kind).fit(train)
     reference = Reference([doc.tolist() for doc in train], order, 12, kind)
     np.testing.assert_allclose(model.discounts_, reference.discounts, rtol=1e-12)
     for doc, score in zip(test, model.log_likelihood(test), strict=True):
@@ -127,7 +127,7 @@ def test_keys_beyond_32_bits_are_counted():
     n_tokens = 1 << 17
     rng = np.random.default_rng(0)
     words = rng.choice(rng.integers(0, n_tokens, 300), 30_000).tolist()
-    model = Counted(4, n_tokens=n_tokens).fit([words])
+    model = Counted(order=4, n_tokens=n_tokens).fit([words])
     reference = Reference([words], 4, n_tokens, "modified")
     (score,) = model.log_likelihood([words[:40]])
     expected = [reference.probability(words[i], words[:i]) for i in range(1, 40)]
@@ -135,14 +135,14 @@ def test_keys_beyond_32_bits_are_counted():
 
 
 def test_modified_discounts_are_estimated_on_the_test_corpus():
-    model = Counted(4, n_tokens=12).fit(random_docs(0))
+    model = Counted(order=4, n_tokens=12).fit(random_docs(0))
     assert any(tuple(row) != FALLBACK_DISCOUNTS for row in model.discounts_)
 
 
 @settings(max_examples=50, deadline=None)
 @given(context=st.lists(st.integers(0, 13), max_size=7), order=st.integers(1, 5))
 def test_distributions_sum_to_one_in_any_context(context, order):
-    model = Counted(order, n_tokens=14).fit(random_docs(2))
+    model = Counted(order=order, n_tokens=14).fit(random_docs(2))
     after = model.next_token_distribution(context)
     assert after.shape == (14,)
     assert (after > 0).all()
@@ -150,7 +150,7 @@ def test_distributions_sum_to_one_in_any_context(context, order):
 
 
 def test_distribution_agrees_with_the_likelihood():
-    model = Counted(4, n_tokens=12).fit(random_docs(3))
+    model = Counted(order=4, n_tokens=12).fit(random_docs(3))
     doc = random_docs(4, n_docs=1, length=40)[0]
     scores = model.log_likelihood([doc])[0]
     for place in range(1, len(doc)):
@@ -165,7 +165,7 @@ def test_a_long_array_with_starts_is_scored_in_pieces(order, at_once, monkeypatc
     train, test = random_docs(10), random_docs(11, n_docs=6)
     starts = np.cumsum([0, *map(len, train)])[:-1]
     model = KneserNey(order=order, n_tokens=12).fit(np.concatenate(train), starts=starts)
-    as_docs = Counted(order, n_tokens=12).fit(train)
+    as_docs = Counted(order=order, n_tokens=12).fit(train)
     np.testing.assert_array_equal(model.discounts_, as_docs.discounts_)
     long = np.concatenate(test).astype(np.uint16)
     where = np.cumsum([0, *map(len, test)])[:-1]
@@ -180,7 +180,7 @@ def test_a_long_array_with_starts_is_scored_in_pieces(order, at_once, monkeypatc
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_hold_the_whole_model(kind):
     train, test = random_docs(12), random_docs(13, n_docs=5)
-    model = Counted(4, n_tokens=70_000, discounts=kind).fit([*train, [69_999] * 70_000])
+    model = Counted(order=4, n_tokens=70_000, discounts=kind).fit([*train, [69_999] * 70_000])
     arrays = model.state_dict()
     assert {arrays[f"tokens.{order}"].dtype.name for order in range(2, 5)} == {"uint32"}
     assert all(array.dtype.kind in "uf" for array in arrays.values())
@@ -287,7 +287,7 @@ def test_n_grams_may_fall_from_one_context_to_the_next():
 
 
 def test_contexts_do_not_cross_documents():
-    model = Counted(5, n_tokens=12).fit(random_docs(6))
+    model = Counted(order=5, n_tokens=12).fit(random_docs(6))
     one, two = random_docs(7, n_docs=2)
     together = model.log_likelihood([one, two])
     np.testing.assert_array_equal(together[1], model.log_likelihood([two])[0])
@@ -296,14 +296,14 @@ def test_contexts_do_not_cross_documents():
 def test_longer_orders_help_on_structured_text():
     train, test = random_docs(8, 2000), random_docs(9)
     one, two = (
-        np.concatenate(Counted(order, n_tokens=12).fit(train).log_likelihood(test)).mean()
+        np.concatenate(Counted(order=order, n_tokens=12).fit(train).log_likelihood(test)).mean()
         for order in (1, 2)
     )
     assert two > one + 0.1
 
 
 def test_clone_and_default_vocabulary():
-    model = clone(Counted(2, discounts="single")).fit([[0, 3, 1]])
+    model = clone(Counted(order=2, discounts="single")).fit([[0, 3, 1]])
     assert model.n_tokens_ == 4
     assert model.n_parameters_ == 4
 

@@ -240,7 +240,7 @@ def unmeasured(search: Search) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("sampler", ["tpe", "random"])
 def test_one_trial_at_once_is_the_loop_of_optuna(sampler: str, pruner: str, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    plan = SearchPlan(sampler, pruner, random_state=1)
+    plan = SearchPlan(sampler, pruner, seed=1)
     search = a_search("out", plan)
     list(search.run(quadratic, 18, None))
     study = optuna.create_study(pruner=make_pruner(pruner))

@@ -93,7 +93,7 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     reservoir = make_reservoir(settings, n_units, seed).fit(n_inputs=features or n_tokens)
     embedding = None
     if features:
-        words = WORD_FEATURES[settings.word_features](features, random_state=seed)
+        words = WORD_FEATURES[settings.word_features](n_features=features, random_state=seed)
         embedding = words.fit(corpora.train, reservoir=reservoir, n_tokens=n_tokens).embedding_
     train = _states(reservoir, embedding, corpora.train, corpora, settings.reset)
     mean, deviation = np.float32(0), np.float32(1)

@@ -48,7 +48,7 @@ class SearchPlan:
 
     sampler: str = "tpe"
     pruner: str = "median"
-    random_state: int = 0
+    seed: int = 0
     at_once: int | None = None
 
 
@@ -62,7 +62,7 @@ class Best(NamedTuple):
 
 def make_sampler(plan: SearchPlan, number: int) -> BaseSampler:
     """The sampler of trial ``number``."""
-    seed = int(np.random.SeedSequence([plan.random_state, number]).generate_state(1)[0])
+    seed = int(np.random.SeedSequence([plan.seed, number]).generate_state(1)[0])
     if plan.sampler == "grid":
         with warnings.catch_warnings():  # it is said to be experimental
             warnings.simplefilter("ignore")
