@@ -1,6 +1,7 @@
 """Estimators as JSON: what the configuration of a model folder says of its parts."""
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +13,7 @@ from esnlm.readouts.registry import BY_CLASS
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Arrays, Ints64
+from esnlm.utils.validation import unused_parameters
 
 #: What ``config.json`` says, and arrays by file.
 Contents = tuple[dict[str, Any], dict[str, Arrays]]
@@ -76,7 +78,10 @@ def rebuild(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "class" in value:
-        return class_of(value["class"])(**parameters(value))
+        made = class_of(value["class"])(**parameters(value))
+        # Version 0.1.0 took parameters that have no effect.
+        unused = unused_parameters(made) if is_dataclass(made) else ()
+        return made.set_params(**{f.name: f.default for f in fields(made) if f.name in unused})
     if "array" in value:
         dtype = np.dtype(value["dtype"])
         if dtype.kind not in "biufU":

@@ -105,13 +105,18 @@ class Flag(NamedTuple):
             raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
-def limited(default: Any, constraint: Any) -> Any:
-    """A field of a dataclass that `check_parameters` holds to a constraint."""
-    return field(default=default, metadata={"constraint": constraint})
+def limited(default: Any, constraint: Any, **needs: Any) -> Any:
+    """Return a field of a dataclass that `check_parameters` holds to a constraint.
+
+    ``needs`` are constraints on other fields, without which this one has no effect.
+    """
+    return field(default=default, metadata={"constraint": constraint, "needs": needs})
 
 
-def check_parameters(owner: Any) -> None:
+def check_parameters(owner: Any, chosen: Iterable[str] = ()) -> None:
     """Raise ValueError unless each `limited` field of a dataclass is what its constraint allows.
+
+    A field without effect is refused where it is not its default, or is among the ``chosen``.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -125,6 +130,34 @@ def check_parameters(owner: Any) -> None:
         constraint = each.metadata.get("constraint")
         if constraint is not None:
             constraint.check(each.name, getattr(owner, each.name))
+    for name, error in unused_parameters(owner, chosen).items():
+        raise ValueError(
+            f"{name}={getattr(owner, name)!r} has no effect, as {error}: leave out {name}, or"
+            " change the other"
+        )
+
+
+def unused_parameters(owner: Any, chosen: Iterable[str] = ()) -> dict[str, str]:
+    """Return the `limited` fields that are set without effect, and what each of them lacks.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Search:
+    ...     method: str = "exact"
+    ...     n_trials: int = limited(9, Count(), method=Choice(("random",)))
+    >>> unused_parameters(Search()), unused_parameters(Search(n_trials=5))
+    ({}, {'n_trials': "method must be one of random, got 'exact'"})
+    """
+    unused = {}
+    for each in fields(owner):
+        needs = each.metadata.get("needs", {})
+        if each.name in chosen or (needs and getattr(owner, each.name) != each.default):
+            for other, constraint in needs.items():
+                try:
+                    constraint.check(other, getattr(owner, other))
+                except ValueError as error:
+                    unused[each.name] = str(error)
+    return unused
 
 
 class Float(NamedTuple):

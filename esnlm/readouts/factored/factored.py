@@ -60,8 +60,8 @@ class ClassFactoredReadout(TwoLevelReadout):
         are a frequent word each, the others clusters; ``n_classes`` is then 4.5 √V where it is
         None. "frequency": bins of equal mass, frequent words first, none of more than three
         times the mean size. "auto": "clusters", and "words" for more than 256 words. A mapping
-        of every label to its class, or the classes in the order of ``classes_``: those
-        (``n_classes`` is not used).
+        of every label to its class, or the classes in the order of ``classes_``: those, and
+        ``n_classes`` is refused.
     class_readout, word_readout : "softmax", "ridge", "moe" or a readout
         Predicts the class, and the word within it; a readout is cloned.
     solver : "auto", "separate" or "joint"
@@ -126,7 +126,7 @@ class ClassFactoredReadout(TwoLevelReadout):
     solver: Literal["auto", "separate", "joint"] = limited(
         "auto", Choice(("auto", "separate", "joint"))
     )
-    n_components: int = limited(512, Count())
+    n_components: int = limited(512, Count(), solver=Choice(("auto", "joint")))
     buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
 
@@ -162,6 +162,11 @@ class ClassFactoredReadout(TwoLevelReadout):
 
     def _start(self) -> None:
         check_parameters(self)
+        if self.n_classes is not None and not isinstance(self.clustering, str):
+            raise ValueError(
+                f"n_classes={self.n_classes} has no effect, as clustering names the class of every"
+                " word: leave out n_classes, or clustering"
+            )
         self._classes = _factor("class_readout", self.class_readout, self.random_state)
         self._words = _factor("word_readout", self.word_readout, self.random_state)
         self._separate: SeparateFactors | None = None

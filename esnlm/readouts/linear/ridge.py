@@ -94,7 +94,9 @@ class RidgeReadout(StreamingReadout):
     alphas: Sequence[float] | None = None
     selection: Literal["gcv", "held_out"] | None = limited(None, Choice(("gcv", "held_out", None)))
     floor: float | Literal["auto"] = "auto"
-    validation_fraction: float = limited(0.1, Number(0, 1, open="both"))
+    validation_fraction: float = limited(
+        0.1, Number(0, 1, open="both"), selection=Choice(("held_out",))
+    )
     gram_rows: int | None = limited(None, Count(none=True))
 
     def _start(self) -> None:
