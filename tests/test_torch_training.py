@@ -76,7 +76,7 @@ PLANS = {
                      score_every=1, patience=1),
     "steps": Plan(batch_size=4, accumulate=2, steps=11, schedule="cosine", score_every=2),
     "steps of streams": Plan(batching="streams", batch_size=4, length=15, vary_length=True,
-                             steps=9, epochs=5),
+                             steps=9),
 }  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def test_a_run_of_steps_is_the_beginning_of_a_longer_one(
 
 
 def test_the_schedule_of_a_run_of_steps_ends_with_it(tmp_path: Path) -> None:
-    plan = Plan(batch_size=8, steps=11, epochs=9, schedule="cosine", score_every=1)
+    plan = Plan(batch_size=8, steps=11, schedule="cosine", score_every=1)
     log = TrainingLog(tmp_path / "log.csv", COLUMNS)
     trainer_of("lstm", plan).run(log=log)
     rows = csv.DictReader((tmp_path / "log.csv").read_text().splitlines())

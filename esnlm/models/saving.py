@@ -1,7 +1,7 @@
 """Estimators as JSON: what the configuration of a model folder says of its parts."""
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
 
@@ -78,10 +78,7 @@ def rebuild(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if "class" in value:
-        made = class_of(value["class"])(**parameters(value))
-        # Version 0.1.0 took parameters that have no effect.
-        unused = unused_parameters(made) if is_dataclass(made) else ()
-        return made.set_params(**{f.name: f.default for f in fields(made) if f.name in unused})
+        return class_of(value["class"])(**parameters(value))
     if "array" in value:
         dtype = np.dtype(value["dtype"])
         if dtype.kind not in "biufU":
@@ -99,7 +96,10 @@ def parameters(description: Mapping[str, Any]) -> dict[str, Any]:
         # Version 0.1.0 used alpha where selection was None, and never otherwise.
         unused = ("alphas",) if found["selection"] is None else ("alpha", "selection")
         found |= dict.fromkeys(unused)
-    return found
+    kind = class_of(description["class"])
+    # Version 0.1.0 took parameters that have no effect.
+    without = unused_parameters(kind, found) if is_dataclass(kind) else ()
+    return {name: value for name, value in found.items() if name not in without}
 
 
 def class_of(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Checks of what callers give, with messages that say what was got and what was expected."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from difflib import get_close_matches
 from numbers import Real
@@ -130,33 +130,34 @@ def check_parameters(owner: Any, chosen: Iterable[str] = ()) -> None:
         constraint = each.metadata.get("constraint")
         if constraint is not None:
             constraint.check(each.name, getattr(owner, each.name))
-    for name, error in unused_parameters(owner, chosen).items():
-        raise ValueError(
-            f"{name}={getattr(owner, name)!r} has no effect, as {error}: leave out {name}, or"
-            " change the other"
-        )
+    for name, error in unused_parameters(owner, vars(owner), chosen).items():
+        raise ValueError(f"{name}={getattr(owner, name)!r} has no effect, as {error}")
 
 
-def unused_parameters(owner: Any, chosen: Iterable[str] = ()) -> dict[str, str]:
-    """Return the `limited` fields that are set without effect, and what each of them lacks.
+def unused_parameters(
+    kind: Any, values: Mapping[str, Any], chosen: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return the `limited` fields that ``values`` set without effect, and what each of them lacks.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Search:
     ...     method: str = "exact"
     ...     n_trials: int = limited(9, Count(), method=Choice(("random",)))
-    >>> unused_parameters(Search()), unused_parameters(Search(n_trials=5))
-    ({}, {'n_trials': "method must be one of random, got 'exact'"})
+    >>> unused_parameters(Search, {"method": "random", "n_trials": 5})
+    {}
+    >>> unused_parameters(Search, {"n_trials": 5})["n_trials"]
+    "method must be one of random, got 'exact': leave out n_trials, or change method"
     """
-    unused = {}
-    for each in fields(owner):
+    unused, by_name = {}, {each.name: each for each in fields(kind)}
+    for name, each in by_name.items():
         needs = each.metadata.get("needs", {})
-        if each.name in chosen or (needs and getattr(owner, each.name) != each.default):
+        if name in chosen or (needs and values.get(name, each.default) != each.default):
             for other, constraint in needs.items():
                 try:
-                    constraint.check(other, getattr(owner, other))
+                    constraint.check(other, values.get(other, by_name[other].default))
                 except ValueError as error:
-                    unused[each.name] = str(error)
+                    unused[name] = f"{error}: leave out {name}, or change {other}"
     return unused
 
 

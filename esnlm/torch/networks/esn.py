@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from esnlm.models.reservoir import LanguageModel
-from esnlm.models.saving import describe, rebuild
+from esnlm.models.saving import describe, parameters, rebuild
 from esnlm.readouts.softmax.reduced_rank import ReducedRankSoftmaxReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
@@ -77,10 +77,10 @@ class ReservoirNetwork(Network):
 
     @classmethod
     def of_saved(cls, settings: Settings, weights: Arrays) -> "Network":
+        made: Any = parameters({"class": "Reservoir", "params": settings["reservoir"]})
         if given := under_prefix("reservoir", weights):
-            parameters = {name: rebuild(value) for name, value in settings["reservoir"].items()}
-            settings = settings | {"reservoir": Reservoir(**parameters).load_state_dict(given)}
-        return super().of_saved(settings, weights)
+            made = Reservoir(**made).load_state_dict(given)
+        return super().of_saved(settings | {"reservoir": made}, weights)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         drive = self.inputs.drive(tokens.t())

@@ -15,6 +15,7 @@ from esnlm.utils.validation import (
     check_parameters,
     did_you_mean,
     limited,
+    unused_parameters,
 )
 
 _WARMS, _FALLS = Choice(("warmup-hold-cosine",)), Choice(("cosine", "warmup-hold-cosine"))
@@ -45,7 +46,7 @@ class Plan:
     #: Sequences of ``pool`` batches are sorted by length and cut anew into as many batches, of
     #: about equally many tokens, which saves padding.
     pool: int = limited(1, Count(), batching=Choice(("sentences",)))
-    epochs: int = limited(1, Count())
+    epochs: int = limited(1, Count(), steps=Choice((None,)))
     #: Steps of the run, which may end inside a pass; None: ``epochs`` times those of a pass.
     steps: int | None = limited(None, Count(none=True))
     optimizer: str = limited("adamw", Choice(("adamw", "sgd")))
@@ -132,14 +133,12 @@ def plan_settings(
         if name not in known:
             hint = did_you_mean(name, known)
             raise ValueError(f"{name} is no setting of a plan, which has {', '.join(known)}{hint}")
+    unused = unused_parameters(Plan, plan)
+    plan = {name: value for name, value in plan.items() if name in given or name not in unused}
     try:
         made = Plan(**plan)
     except TypeError as error:
         raise ValueError(f"the plan of training: {error}") from None
     if context and not slides:
         check_readable(made, context)
-    for name, schedules in _OF_SCHEDULES.items():
-        if given.get(name) and made.schedule not in schedules:
-            wanted = " or ".join(schedules)
-            raise ValueError(f"{name} needs the schedule {wanted}, got {made.schedule}")
     return plan
