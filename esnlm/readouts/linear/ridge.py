@@ -60,7 +60,7 @@ class RidgeReadout(StreamingReadout):
         Part of the rows of ``fit`` that "held_out" holds out, the last of each run of
         ``1 / fraction`` rows; the chosen penalty is then solved on all of them.
     gram_rows : int, optional
-        Let only about this many rows into the Gram matrix, whose cost a row is n_units²; sums
+        Let only the first so many rows into the Gram matrix, whose cost a row is n_units²; sums
         by class use every row.
 
     Attributes
