@@ -218,6 +218,21 @@ REFUSED = [
     ),
     (ClassFactoredReadout(solver="separate", n_components=5), "n_components"),
     (ClassFactoredReadout(3, clustering=np.arange(V) % 3), "n_classes"),
+    *(
+        (ClassFactoredReadout(solver="joint", **factors), name)
+        for factors, name in (
+            ({"word_readout": RidgeReadout(floor=0.1)}, "floor"),
+            ({"class_readout": MixtureOfExpertsReadout(2, gate_alpha=1.0)}, "gate_alpha"),
+            ({"word_readout": SoftmaxReadout(tol=0.1)}, "tol"),
+            (
+                {
+                    "class_readout": SoftmaxReadout(learning_rate=0.1),
+                    "word_readout": SoftmaxReadout(learning_rate=0.2),
+                },
+                "learning_rate",
+            ),
+        )
+    ),
     (ClassifierReadout(LogisticRegression(), patience=2), "patience"),
     (LanguageModel(Reservoir(5), RidgeReadout(), recipe="rachez2012"), "recipe"),
 ]
@@ -299,6 +314,25 @@ def test_another_value_changes_the_fitted_model_unless_it_must_not(kind: Any, na
         pytest.fail(f"{kind.__name__}({name}=): add it to CHANGES or NOT_OF_THE_MODEL of this file")
     base, other = CHANGES[kind][name]
     assert not are_equal(contents(made(kind, base)), contents(made(kind, base | {name: other})))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"word_readout": SoftmaxReadout(alpha=3.0)},
+        {"word_readout": SoftmaxReadout(learning_rate=0.3)},
+        {"word_readout": SoftmaxReadout(momentum=0.3)},
+        {"word_readout": SoftmaxReadout(n_passes=5)},
+        {"word_readout": RidgeReadout(alpha=3.0)},
+        {"class_readout": MixtureOfExpertsReadout(3)},
+    ],
+    ids=str,
+)
+def test_what_joint_factors_read_changes_them(settings: dict[str, Any]):
+    (name, factor), = settings.items()
+    plain = ClassFactoredReadout(solver="joint", **{name: type(factor)()})
+    other = ClassFactoredReadout(solver="joint", **settings)
+    assert not are_equal(contents(plain), contents(other))
 
 
 @pytest.mark.parametrize("table", [SMALL, CHANGES, NOT_OF_THE_MODEL])
