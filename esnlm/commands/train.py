@@ -80,12 +80,13 @@ def _check_log(options: TrainOptions, record: Path) -> None:
             )
 
 
-def _warn_without_held_out(passes: PassOptions) -> None:
-    """Say which options do nothing where no text is held out."""
-    if passes.log is not None:
-        log.warning("--log without --held-out TEXT: no row will be written")
-    if passes.score_every:
-        log.warning("--score-every without --held-out TEXT: nothing is scored")
+def _check_held_out(passes: PassOptions) -> None:
+    """Raise ValueError for options that do nothing where no text is held out."""
+    for name in ("log", "score_every", "held_out_tokens"):
+        if given(passes).get(name):
+            raise ValueError(
+                f"{option_name(name)} needs --held-out TEXT: name a text, or leave it out"
+            )
 
 
 class _Outcome(NamedTuple):
@@ -107,7 +108,7 @@ def _fit(
     since = time.perf_counter()
     check_model_options(options)
     if not options.held_out:
-        _warn_without_held_out(options.passes)
+        _check_held_out(options.passes)
     in_parts = given(options.shared) or is_url(text)
     fit = _fit_in_parts if in_parts else _fit_alone
     status, loss, held, stream, n_tokens = fit(text, corpus, options, record)

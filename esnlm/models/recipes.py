@@ -213,6 +213,8 @@ def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:
                 f"{key} is not valid with the readout {name}, which has {', '.join(known)}"
             )
         parameters[parameter] = value
+    if "passes" in settings and "solver" in known:  # otherwise few rows are not read in passes
+        parameters.setdefault("solver", "joint" if name == "factored" else "incremental")
     if "random_state" in known:
         parameters.setdefault("random_state", seed)
     for parameter in parameters:
