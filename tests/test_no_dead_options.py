@@ -26,6 +26,7 @@ SMALL = "--units 20 --features 0 --readout ridge"
 _SOFTMAX = "--units 20 --features 0 --readout softmax"
 _PASSES = f"{_SOFTMAX} --checkpoint-every 9"
 _FACTORED = "--units 20 --features 0 --readout factored"
+_LOWRANK = "--units 20 --features 0 --readout lowrank"
 _LSTM = "--model lstm --units 6 --batch-size 16 --learning-rate 0.02"
 _WORDS = f"{SMALL} --tokenizer word"
 _BOOK = f"book {_WORDS}"
@@ -55,13 +56,13 @@ CHANGES: dict[str, tuple[str, str | None, str | None]] = {
     "--input-degree": (SMALL, "4", "5"),
     "--readout": ("--units 20 --features 0", "ridge", "softmax"),
     "--factors": (_FACTORED, "softmax", "ridge"),
-    "--direct": ("--units 20 --features 0 --readout lowrank", "0", "2"),
+    "--direct": (_LOWRANK, "0", "2"),
     "--alpha": (SMALL, "0.1", "1"),
     "--passes": (_SOFTMAX, "2", "3"),
     "--experts": ("--units 9 --features 0 --readout moe --passes 2", "2", "3"),
     "--classes": (_FACTORED, "3", "4"),
     "--option": (SMALL, None, "floor=0.03"),
-    "--held-out-tokens": (f"{SMALL} --held-out held", "20", "400"),
+    "--held-out-tokens": (f"{_LOWRANK} --alpha 9 --held-out noise", "9", "400"),
     "--chunk-tokens": (_SOFTMAX, "100", "200"),
     "--parts": (f"shards {_SOFTMAX} --chunk-tokens 100", "2", "3"),
     "--model": ("--units 6", "lstm", "esn+i"),
@@ -99,11 +100,12 @@ REFUSED = [
             ("--rank", "3"), ("--dropout", "0.1"), ("--epochs", "2"), ("--batch-size", "4"),
             ("--learning-rate", "0.1"), ("--weight-decay", "0.1"), ("--schedule", "cosine"),
             ("--clip", "1"), ("--accumulate", "2"), ("--bf16", ""), ("--batching", "streams"),
-            ("--length", "9"), ("--pool", "2"), ("--plan", "stride=2"), ("--device", "cpu"),
+            ("--length", "9"), ("--pool", "2"), ("--device", "cpu"),
         )
     ),
     *(f"{SMALL} --topology {name} --degree 4" for name in ("ring", "orthogonal", "diagonal")),
     f"{SMALL} --topology delay_line --degree 32",
+    f"{SMALL} --plan plan=2",
     f"{SMALL} --factors ridge",
     f"{SMALL} --passes 3",
     f"{SMALL} --experts 3",
@@ -163,6 +165,8 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Path(place, "book").write_text("\n".join(book))
     Path(place, "text").write_text("\n".join([*lines(150, 0), "the café sees"] * 2) + "\n")
     Path(place, "held").write_text("\n".join(lines(100, 1)) + "\n")
+    noise = np.random.default_rng(0).permutation(" ".join(lines(100, 2)).split())
+    Path(place, "noise").write_text("\n".join(map(" ".join, np.array_split(noise, 100))) + "\n")
     shards, text = str(place / "shards"), str(place / "text")
     assert main(["prepare", text, "--tokenizer", "word", "--out", shards]) == 0
     return place
@@ -234,7 +238,7 @@ def refusal(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_an_option_without_effect_is_refused(words: str, capsys):
     name = next(word for word in reversed(words.split()) if word.startswith("--"))
     said = refusal(words, capsys)
-    if name == "--option":
+    if name in ("--option", "--plan"):
         name = words.rpartition(" ")[2].partition("=")[0]
     assert name.removeprefix("--") in said.replace("_", "-") or name in said
 
