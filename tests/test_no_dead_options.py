@@ -190,7 +190,9 @@ def saved(words: str, *options: str) -> dict[str, Any]:
     folder = Path(f"model{len(list(Path().iterdir()))}")
     assert main([*command(words, *options), "--out", str(folder)]) == 0
     model = load_model(folder)
-    found = {name: np.asarray(a) for name, a in read_tensors(folder / "weights.safetensors").items()}
+    found = {
+        name: np.asarray(a) for name, a in read_tensors(folder / "weights.safetensors").items()
+    }
     found["tokenizer"] = np.frombuffer((folder / "tokenizer.json").read_bytes(), np.uint8)
     return found | {"scores": np.concatenate(model.log_likelihood(lines(20, 2)))}
 

@@ -1,7 +1,6 @@
 """No dead parameter: another value changes the fitted model, or it is refused."""
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -329,7 +328,7 @@ def test_another_value_changes_the_fitted_model_unless_it_must_not(kind: Any, na
     ids=str,
 )
 def test_what_joint_factors_read_changes_them(settings: dict[str, Any]):
-    (name, factor), = settings.items()
+    ((name, factor),) = settings.items()
     plain = ClassFactoredReadout(solver="joint", **{name: type(factor)()})
     other = ClassFactoredReadout(solver="joint", **settings)
     assert not are_equal(contents(plain), contents(other))

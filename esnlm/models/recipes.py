@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.readouts.registry import BY_OPTION
-from esnlm.utils.validation import check_parameters
+from esnlm.utils.validation import check_used
 
 _FOLDER = Path(__file__).parent / "recipes"
 #: Names of the recipes that come with the package.
@@ -168,7 +168,7 @@ def make_reservoir(settings: Mapping[str, Any], seed: int | None) -> Any:
 
     parameters = {name: settings[name] for name in _RESERVOIR if name in settings}
     reservoir = Reservoir(**parameters, random_state=seed)
-    check_parameters(reservoir, parameters)
+    check_used(reservoir, parameters)
     return reservoir
 
 
@@ -221,7 +221,7 @@ def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:
         if parameter not in known:
             raise ValueError(f"option {parameter}: the readout {name} has {', '.join(known)}")
     readout = home(**parameters)
-    check_parameters(readout, parameters)
+    check_used(readout, parameters)
     return readout
 
 

@@ -113,10 +113,10 @@ def limited(default: Any, constraint: Any, **needs: Any) -> Any:
     return field(default=default, metadata={"constraint": constraint, "needs": needs})
 
 
-def check_parameters(owner: Any, chosen: Iterable[str] = ()) -> None:
+def check_parameters(owner: Any) -> None:
     """Raise ValueError unless each `limited` field of a dataclass is what its constraint allows.
 
-    A field without effect is refused where it is not its default, or is among the ``chosen``.
+    A field that is not its default must have an effect, see `check_used`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -130,6 +130,11 @@ def check_parameters(owner: Any, chosen: Iterable[str] = ()) -> None:
         constraint = each.metadata.get("constraint")
         if constraint is not None:
             constraint.check(each.name, getattr(owner, each.name))
+    check_used(owner)
+
+
+def check_used(owner: Any, chosen: Iterable[str] = ()) -> None:
+    """Raise ValueError for a field without effect that is ``chosen``, or is not its default."""
     for name, error in unused_parameters(owner, vars(owner), chosen).items():
         raise ValueError(f"{name}={getattr(owner, name)!r} has no effect, as {error}")
 
