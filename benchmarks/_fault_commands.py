@@ -13,7 +13,7 @@ _PAIR = {"sentence_good": "the dog walks", "sentence_bad": "the dog walk"}
 _LINES = (
     "train TEXT --tokenizer word --units 8 --out OUT",
     "train TEXT --tokenizer char --units 8 --readout softmax --out OUT --held-out TEXT",
-    "train SHARDS --units 8 --readout ridge --topology ring --out OUT --log CSV",
+    "train SHARDS --units 8 --readout ridge --topology ring --out OUT --log CSV --held-out TEXT",
     "train TEXT --tokenizer word --units 8 --readout moe --experts 2 --seed 1 --out OUT",
     "prepare TEXT --tokenizer bpe:300 --out OUT --sentences line --min-length 1",
     "prepare TEXT --tokenizer word:9 --out OUT --documents line --max-length 5",

@@ -133,7 +133,7 @@ CASES = {
         ClassFactoredReadout(
             solver="joint",
             word_readout="ridge",
-            class_readout=MixtureOfExpertsReadout(n_experts=2, max_iter=5, random_state=0),
+            class_readout=MixtureOfExpertsReadout(n_experts=2, random_state=0),
             random_state=0,
         ),
         {"features": WordFeatures(n_features=3, n_passes=2, random_state=0)},

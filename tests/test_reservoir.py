@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from esnlm import Reservoir
 from esnlm.reservoir.recurrence import cyclic_offsets
-from esnlm.reservoir.weights import TOPOLOGIES
+from esnlm.reservoir.weights import TOPOLOGIES, WITH_DEGREE
 from esnlm.utils.validation import DivergenceError
 
 FUNCTIONS = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0), "identity": lambda x: x}
@@ -20,7 +20,8 @@ V = 7
 
 
 def small(topology="random", dtype="float64", n_units=37, **settings):
-    settings = {"degree": 5, "random_state": 1, "bias_scaling": 0.3} | settings
+    degree = {"degree": 5} if topology in WITH_DEGREE else {}
+    settings = {"random_state": 1, "bias_scaling": 0.3} | degree | settings
     return Reservoir(n_units, topology=topology, dtype=dtype, **settings).fit(n_inputs=V)
 
 

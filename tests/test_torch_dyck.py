@@ -99,8 +99,8 @@ def test_it_learns_short_sequences(alpha):
 def test_training_ends_once_it_has_converged():
     network = network_of()
     data = Brackets.of(["()", "[]"])
-    epochs = train(network, data, data, n_passes=2000, learning_rate=0.03)
-    assert epochs < 2000
+    n_passes = train(network, data, data, n_passes=2000, learning_rate=0.03)
+    assert n_passes < 2000
     assert right_sequences(network, data).all()
 
 

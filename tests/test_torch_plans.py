@@ -80,17 +80,17 @@ def test_a_context_that_is_none_is_named(context: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "given", "message"),
     [
-        ("lstm", {"warmup": 0.1}, "warmup needs the schedule warmup-hold-cosine, got constant"),
+        ("lstm", {"warmup": 0.1}, "warmup=0.1 has no effect, as schedule must be one of warm"),
         (
             "esn+mlp",
             {"warmup": 0.1, "schedule": "cosine"},
-            "warmup needs the schedule warmup-hold-cosine, got cosine",
+            "as schedule must be one of warmup-hold-cosine, got 'cosine'",
         ),
-        ("awd-lstm", {"hold": 0.1}, "hold needs the schedule warmup-hold-cosine, got cosine"),
+        ("awd-lstm", {"hold": 0.1}, "leave out hold, or change schedule"),
         (
             "laerc",
             {"final": 0.1, "schedule": "constant"},
-            "final needs the schedule cosine or warmup-hold-cosine, got constant",
+            "schedule must be one of cosine, warmup-hold-cosine",
         ),
     ],
 )

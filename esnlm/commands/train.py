@@ -43,6 +43,7 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
 
     options = with_recipe(options)
     _check_log(options, record_of(options.out))
+    _check_held_out(options)
     with ExitStack() as stack:
         if os.environ.get("RANK", "0") == "0":  # of several processes the first one writes
             stack.enter_context(locked(options.out))
@@ -80,12 +81,17 @@ def _check_log(options: TrainOptions, record: Path) -> None:
             )
 
 
-def _warn_without_held_out(passes: PassOptions) -> None:
-    """Say which options do nothing where no text is held out."""
-    if passes.log is not None:
-        log.warning("--log without --held-out TEXT: no row will be written")
-    if passes.score_every:
-        log.warning("--score-every without --held-out TEXT: nothing is scored")
+def _check_held_out(options: TrainOptions) -> None:
+    """Raise ValueError for options that do nothing where no text is held out.
+
+    Losses of training are in the log of a network.
+    """
+    of_the_core = ("log", "score_every") if options.network.model is None else ()
+    for name in ("held_out_tokens", *of_the_core):
+        if given(options.passes).get(name) and not options.held_out:
+            raise ValueError(
+                f"{option_name(name)} needs --held-out TEXT: name a text, or leave it out"
+            )
 
 
 class _Outcome(NamedTuple):
@@ -106,8 +112,6 @@ def _fit(
 
     since = time.perf_counter()
     check_model_options(options)
-    if not options.held_out:
-        _warn_without_held_out(options.passes)
     in_parts = given(options.shared) or is_url(text)
     fit = _fit_in_parts if in_parts else _fit_alone
     status, loss, held, stream, n_tokens = fit(text, corpus, options, record)

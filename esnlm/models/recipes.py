@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.readouts.registry import BY_OPTION
+from esnlm.utils.validation import check_used
 
 _FOLDER = Path(__file__).parent / "recipes"
 #: Names of the recipes that come with the package.
@@ -40,8 +41,6 @@ _OF_MODEL = {
     "tokenizer",
     "reset",
 }
-# Topologies that a degree says something about.
-_WITH_DEGREE = ("random", "offsets", "small_world")
 _LAWS = {"uniform": 2, "inverse_gamma": 1}
 
 
@@ -168,13 +167,9 @@ def make_reservoir(settings: Mapping[str, Any], seed: int | None) -> Any:
     from esnlm.reservoir.reservoir import Reservoir
 
     parameters = {name: settings[name] for name in _RESERVOIR if name in settings}
-    topology = parameters.get("topology", "random")
-    if "degree" in parameters and topology not in _WITH_DEGREE:
-        raise ValueError(
-            f"degree is only valid with the topologies {', '.join(_WITH_DEGREE)}, and the topology"
-            f" is {topology}: choose another topology, or leave out degree"
-        )
-    return Reservoir(**parameters, random_state=seed)
+    reservoir = Reservoir(**parameters, random_state=seed)
+    check_used(reservoir, parameters)
+    return reservoir
 
 
 def make_features(kind_and_number: tuple[str, int] | None, seed: int | None) -> Any:
@@ -218,12 +213,16 @@ def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:
                 f"{key} is not valid with the readout {name}, which has {', '.join(known)}"
             )
         parameters[parameter] = value
+    if "passes" in settings and "solver" in known:  # otherwise few rows are not read in passes
+        parameters.setdefault("solver", "joint" if name == "factored" else "incremental")
     if "random_state" in known:
         parameters.setdefault("random_state", seed)
     for parameter in parameters:
         if parameter not in known:
             raise ValueError(f"option {parameter}: the readout {name} has {', '.join(known)}")
-    return home(**parameters)
+    readout = home(**parameters)
+    check_used(readout, parameters)
+    return readout
 
 
 def _factors(settings: Mapping[str, Any]) -> dict[str, Any]:

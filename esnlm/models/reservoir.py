@@ -81,7 +81,8 @@ class LanguageModel(SequenceModel):
         and the state is carried; no BOS.
     recipe : str, optional
         Name of a recipe, or the path of a file, as of ``esnlm train --recipe``. None: chosen by the
-        vocabulary (`esnlm.models.recipes.choose_recipe`).
+        vocabulary (`esnlm.models.recipes.choose_recipe`). Refused where reservoir and readout are
+        given.
     n_tokens : int, optional
         Size of the vocabulary V; default: the tokenizer's, or the largest token + 1.
     shuffle : bool
@@ -274,6 +275,11 @@ class LanguageModel(SequenceModel):
                 raise ValueError(f"{name} must be {kind}, got {part!r}")
         self.run_: str | None = None
         check_parameters(self)
+        if self.recipe is not None and None not in (self.reservoir, self.readout) and not is_named:
+            raise ValueError(
+                f"recipe={self.recipe!r} has no effect beside reservoir and readout: leave out"
+                " recipe, or one of these"
+            )
 
     @property
     def _given_reservoir(self) -> Any:

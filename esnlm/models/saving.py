@@ -1,6 +1,7 @@
 """Estimators as JSON: what the configuration of a model folder says of its parts."""
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
 
@@ -12,6 +13,7 @@ from esnlm.readouts.registry import BY_CLASS
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Arrays, Ints64
+from esnlm.utils.validation import unused_parameters
 
 #: What ``config.json`` says, and arrays by file.
 Contents = tuple[dict[str, Any], dict[str, Arrays]]
@@ -94,7 +96,10 @@ def parameters(description: Mapping[str, Any]) -> dict[str, Any]:
         # Version 0.1.0 used alpha where selection was None, and never otherwise.
         unused = ("alphas",) if found["selection"] is None else ("alpha", "selection")
         found |= dict.fromkeys(unused)
-    return found
+    kind = class_of(description["class"])
+    # Version 0.1.0 took parameters that have no effect.
+    without = unused_parameters(kind, found) if is_dataclass(kind) else ()
+    return {name: value for name, value in found.items() if name not in without}
 
 
 def class_of(name: str) -> Any:

@@ -62,7 +62,7 @@ class Reservoir(
         Standard deviation of the input weights.
     degree : int
         Recurrent connections into a unit (at most ``n_units``) for the topologies random,
-        offsets and small_world (rounded down to an even number there).
+        offsets and small_world (rounded down to an even number there). Others refuse it.
     leak_rate : float, array (n_units,), ("uniform", low, high) or ("inverse_gamma", alpha)
         Rates in (0, 1]; 1 keeps nothing of the last state. ``inverse_gamma`` takes quantiles of
         timescales T ~ InverseGamma(alpha, 1), ``a = 1 - exp(-1/T)`` (Mahto et al. 2021), in an
@@ -110,7 +110,7 @@ class Reservoir(
     _: KW_ONLY
     spectral_radius: float = limited(0.97, Number(0))
     input_scaling: float = limited(1.0, Number(0))
-    degree: int = limited(32, Count())
+    degree: int = limited(32, Count(), topology=Choice(_weights.WITH_DEGREE))
     leak_rate: Any = 1.0
     activation: str = limited("tanh", Choice(("tanh", "relu", "identity")))
     topology: str = limited("random", Choice(_weights.TOPOLOGIES))

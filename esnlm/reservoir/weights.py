@@ -268,3 +268,5 @@ _ANALYTIC: dict[str, Callable[[Any], float]] = {
     "delay_line": lambda weights: 0.0,
 }
 TOPOLOGIES: tuple[str, ...] = (*_TOPOLOGIES, "delay_line")
+#: Topologies that a degree says something about.
+WITH_DEGREE = ("random", "offsets", "small_world")

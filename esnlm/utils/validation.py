@@ -1,7 +1,7 @@
 """Checks of what callers give, with messages that say what was got and what was expected."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from difflib import get_close_matches
 from numbers import Real
@@ -105,13 +105,18 @@ class Flag(NamedTuple):
             raise ValueError(f"{name} must be true or false, got {value!r}")
 
 
-def limited(default: Any, constraint: Any) -> Any:
-    """A field of a dataclass that `check_parameters` holds to a constraint."""
-    return field(default=default, metadata={"constraint": constraint})
+def limited(default: Any, constraint: Any, **needs: Any) -> Any:
+    """Return a field of a dataclass that `check_parameters` holds to a constraint.
+
+    ``needs`` are constraints on other fields, without which this one has no effect.
+    """
+    return field(default=default, metadata={"constraint": constraint, "needs": needs})
 
 
 def check_parameters(owner: Any) -> None:
     """Raise ValueError unless each `limited` field of a dataclass is what its constraint allows.
+
+    A field that is not its default must have an effect, see `check_used`.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -125,6 +130,40 @@ def check_parameters(owner: Any) -> None:
         constraint = each.metadata.get("constraint")
         if constraint is not None:
             constraint.check(each.name, getattr(owner, each.name))
+    check_used(owner)
+
+
+def check_used(owner: Any, chosen: Iterable[str] = ()) -> None:
+    """Raise ValueError for a field without effect that is ``chosen``, or is not its default."""
+    for name, error in unused_parameters(owner, vars(owner), chosen).items():
+        raise ValueError(f"{name}={getattr(owner, name)!r} has no effect, as {error}")
+
+
+def unused_parameters(
+    kind: Any, values: Mapping[str, Any], chosen: Iterable[str] = ()
+) -> dict[str, str]:
+    """Return the `limited` fields that ``values`` set without effect, and what each of them lacks.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Search:
+    ...     method: str = "exact"
+    ...     n_trials: int = limited(9, Count(), method=Choice(("random",)))
+    >>> unused_parameters(Search, {"method": "random", "n_trials": 5})
+    {}
+    >>> unused_parameters(Search, {"n_trials": 5})["n_trials"]
+    "method must be one of random, got 'exact': leave out n_trials, or change method"
+    """
+    unused, by_name = {}, {each.name: each for each in fields(kind)}
+    for name, each in by_name.items():
+        needs = each.metadata.get("needs", {})
+        if name in chosen or (needs and values.get(name, each.default) != each.default):
+            for other, constraint in needs.items():
+                try:
+                    constraint.check(other, values.get(other, by_name[other].default))
+                except ValueError as error:
+                    unused[name] = f"{error}: leave out {name}, or change {other}"
+    return unused
 
 
 class Float(NamedTuple):

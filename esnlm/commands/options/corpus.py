@@ -128,6 +128,11 @@ class CorpusOptions(LayoutOptions):
             return Shards(names[0], verify=False).tokenizer
         name = self.tokenizer or "auto"
         _check_name(name)
+        if self.documents and self.reset == "sentence":
+            raise ValueError(
+                "--documents has no effect, as sentences are read one by one: leave it out, or give"
+                " --reset document or never"
+            )
         if (self.lower or self.vocab_size is not None) and not is_trained(name):
             raise ValueError(
                 f"--lower and --vocab-size need a tokenizer that is trained on the text, not {name}"

@@ -35,8 +35,8 @@ class Moments(Stateful):
     by class. Rows enter the Gram matrix in their own precision, at most 16 384 at a time, and
     the sums of those are float64: with float32 states a Gram entry is within about 1e-6 of the
     float64 one relative to the diagonal, however rows were cut into calls. The Gram matrix
-    (n_units² operations a row, against n_units for the sums) stops after the call that reaches
-    ``gram_rows``; ``n_gram`` rows are in it.
+    (n_units² operations a row, against n_units for the sums) is of the first ``gram_rows``;
+    ``n_gram`` rows are in it.
 
     >>> X, codes = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), np.array([0, 1, 0])
     >>> moments = Moments(2, 2).add(X[:1], codes[:1]).add(X[1:], codes[1:])
@@ -44,7 +44,6 @@ class Moments(Stateful):
     (True, [[6.0, 8.0], [3.0, 4.0]])
     """
 
-    _cuts_blocks = False
     _rows: Ints | None = None  # of ``sums``, for each class, where not all are kept
 
     def __init__(self, n_units: int, n_classes: int, gram_rows: int | None = None) -> None:
@@ -71,7 +70,7 @@ class Moments(Stateful):
         if len(codes) and (codes.min() < 0 or codes.max() >= self.n_classes):
             raise ValueError(f"codes must lie in [0, {self.n_classes})")
         left = len(X) if self.gram_rows is None else self.gram_rows - self.n_gram
-        if self._cuts_blocks and 0 < left < len(X):
+        if 0 < left < len(X):
             return self.add(X[:left], codes[:left]).add(X[left:], codes[left:])
         wanted = self.gram_rows is None or left > 0
         if not wanted and self._gram_sum is None:
@@ -145,7 +144,7 @@ class Moments(Stateful):
         self._rows = np.full(self.n_classes, -1, dtype=np.int32)
         self.sums = np.zeros((min(most, self.n_classes), self.n_units))
         if self.gram_rows is not None:
-            self.gram_rows, self._cuts_blocks = math.ceil(share * self.gram_rows), True
+            self.gram_rows = math.ceil(share * self.gram_rows)
 
     def to_sums(self) -> Sums:
         """The moments to be added to those of other rows: classes that occurred, half the Gram.

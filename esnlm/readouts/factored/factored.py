@@ -29,6 +29,14 @@ _KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpe
 # Parameters of factors that are given by name alone, where they are learned jointly.
 _JOINT_SOFTMAX = SoftmaxReadout(alpha=10.0, n_passes=1, learning_rate=0.2)
 _JOINT_EXPERTS = 4
+# Parameters of given factors that learning them jointly reads, and those that no model depends on.
+_STEPS = "learning_rate", "momentum", "n_passes"
+_READ_JOINTLY = {
+    SoftmaxReadout: ("alpha", *_STEPS),
+    RidgeReadout: ("alpha",),
+    MixtureOfExpertsReadout: ("n_experts",),
+}
+_NOT_OF_THE_MODEL = "buffer_size", "n_threads", "random_state", "verbose"
 # Vocabularies of more words have classes of their own for the frequent ones.
 _MANY_WORDS = 256
 # Classes for each √V where frequent words have their own, and the share of such classes.
@@ -60,8 +68,8 @@ class ClassFactoredReadout(TwoLevelReadout):
         are a frequent word each, the others clusters; ``n_classes`` is then 4.5 √V where it is
         None. "frequency": bins of equal mass, frequent words first, none of more than three
         times the mean size. "auto": "clusters", and "words" for more than 256 words. A mapping
-        of every label to its class, or the classes in the order of ``classes_``: those
-        (``n_classes`` is not used).
+        of every label to its class, or the classes in the order of ``classes_``: those, and
+        ``n_classes`` is refused.
     class_readout, word_readout : "softmax", "ridge", "moe" or a readout
         Predicts the class, and the word within it; a readout is cloned.
     solver : "auto", "separate" or "joint"
@@ -70,9 +78,9 @@ class ClassFactoredReadout(TwoLevelReadout):
         ridge solved from one set of moments, softmax in ``n_passes`` passes of steps on
         batches. Of a readout that is given, it takes the penalty (ridge: chosen by
         cross-validation where ``alpha`` is None), learning rate, momentum and passes; of
-        a mixture ``n_experts``. Its words are softmax or ridge. "auto": joint for more than 256
-        words or 256 MiB of rows, and for passes over a corpus; separate for readouts of other
-        kinds, and otherwise.
+        a mixture ``n_experts``; it refuses other parameters. Its words are softmax or ridge.
+        "auto": joint for more than 256 words or 256 MiB of rows, and for passes over a corpus;
+        separate for readouts of other kinds, and otherwise.
     n_components : int
         Of the joint solver; at most the number of units.
     buffer_size : int
@@ -126,7 +134,7 @@ class ClassFactoredReadout(TwoLevelReadout):
     solver: Literal["auto", "separate", "joint"] = limited(
         "auto", Choice(("auto", "separate", "joint"))
     )
-    n_components: int = limited(512, Count())
+    n_components: int = limited(512, Count(), solver=Choice(("auto", "joint")))
     buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
 
@@ -162,6 +170,11 @@ class ClassFactoredReadout(TwoLevelReadout):
 
     def _start(self) -> None:
         check_parameters(self)
+        if self.n_classes is not None and not isinstance(self.clustering, str):
+            raise ValueError(
+                f"n_classes={self.n_classes} has no effect, as clustering names the class of every"
+                " word: leave out n_classes, or clustering"
+            )
         self._classes = _factor("class_readout", self.class_readout, self.random_state)
         self._words = _factor("word_readout", self.word_readout, self.random_state)
         self._separate: SeparateFactors | None = None
@@ -183,6 +196,11 @@ class ClassFactoredReadout(TwoLevelReadout):
             return classes.experts == "softmax"
         return type(classes) in (RidgeReadout, SoftmaxReadout)
 
+    def _plan(self, n_rows: int, counts: Array | None) -> None:
+        if self._may_be_joint:
+            _check_jointly({"class_readout": self.class_readout, "word_readout": self.word_readout})
+        super()._plan(n_rows, counts)
+
     def _settings(self, n_rows: int) -> TwoLevelSettings:
         classes = _JOINT_SOFTMAX if self.class_readout == "softmax" else self._classes
         words = _JOINT_SOFTMAX if self.word_readout == "softmax" else self._words
@@ -191,8 +209,8 @@ class ClassFactoredReadout(TwoLevelReadout):
             named = isinstance(self.class_readout, str)
             n_experts = _JOINT_EXPERTS if named else classes.n_experts
             classes = words if isinstance(words, SoftmaxReadout) else _JOINT_SOFTMAX
-        softmax = [f for f in (classes, words) if isinstance(f, SoftmaxReadout)]
-        steps = softmax[0] if softmax else _JOINT_SOFTMAX
+        given = [f for f in (self.class_readout, self.word_readout) if not isinstance(f, str)]
+        steps = next((f for f in given if isinstance(f, SoftmaxReadout)), _JOINT_SOFTMAX)
         return TwoLevelSettings(
             self.n_components,
             n_experts=n_experts,
@@ -201,7 +219,7 @@ class ClassFactoredReadout(TwoLevelReadout):
             word_alpha=_penalty(words),
             rate=partial(_rate, float(steps.learning_rate)),
             momentum=steps.momentum,
-            n_passes=max([factor.n_passes for factor in softmax], default=1),
+            n_passes=steps.n_passes,
             seed=self._seed(),
         )
 
@@ -353,6 +371,30 @@ def _factor(name: str, readout: Any, random_state: Any) -> Any:
         seeded = "random_state" in factor.get_params()
         return factor.set_params(random_state=random_state) if seeded else factor
     raise ValueError(f"{name} must be 'softmax', 'ridge', 'moe' or a readout, got {readout!r}")
+
+
+def _check_jointly(factors: Mapping[str, Any]) -> None:
+    """Raise ValueError for parameters of given readouts that have no effect where these are joint.
+
+    Both take their steps together, so two softmax readouts have the same rate and passes.
+    """
+    given = {name: factor for name, factor in factors.items() if not isinstance(factor, str)}
+    steps = [f for f in given.values() if isinstance(f, SoftmaxReadout)]
+    for name, factor in given.items():
+        read = _READ_JOINTLY[type(factor)]
+        for parameter, default in type(factor)().get_params(deep=False).items():
+            value = getattr(factor, parameter)
+            if parameter not in (*read, *_NOT_OF_THE_MODEL) and value != default:
+                raise ValueError(
+                    f"{parameter}={value!r} of {name} has no effect, as solver is joint and takes"
+                    f" {', '.join(read)}: leave out {parameter}, or choose solver 'separate'"
+                )
+    for parameter in _STEPS:
+        if len({getattr(factor, parameter) for factor in steps}) > 1:
+            raise ValueError(
+                f"{parameter} must be the same for class_readout and word_readout, which solver"
+                f" joint trains together, got {[getattr(factor, parameter) for factor in steps]}"
+            )
 
 
 def _penalty(factor: Any) -> float | None:

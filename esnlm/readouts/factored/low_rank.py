@@ -130,7 +130,7 @@ class LowRankReadout(TwoLevelReadout):
     prior: float = limited(1.0, Number(0, open="low"))
     n_direct: int = limited(0, Count(0))
     n_pairs: int | None = limited(None, Count(0, none=True))
-    direct_rate: float = limited(0.1, Number(0, open="low"))
+    direct_rate: float = limited(0.1, Number(0, open="low"), n_direct=Count())
     buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
 

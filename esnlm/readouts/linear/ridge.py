@@ -60,7 +60,7 @@ class RidgeReadout(StreamingReadout):
         Part of the rows of ``fit`` that "held_out" holds out, the last of each run of
         ``1 / fraction`` rows; the chosen penalty is then solved on all of them.
     gram_rows : int, optional
-        Let only about this many rows into the Gram matrix, whose cost a row is n_units²; sums
+        Let only the first so many rows into the Gram matrix, whose cost a row is n_units²; sums
         by class use every row.
 
     Attributes
@@ -94,7 +94,9 @@ class RidgeReadout(StreamingReadout):
     alphas: Sequence[float] | None = None
     selection: Literal["gcv", "held_out"] | None = limited(None, Choice(("gcv", "held_out", None)))
     floor: float | Literal["auto"] = "auto"
-    validation_fraction: float = limited(0.1, Number(0, 1, open="both"))
+    validation_fraction: float = limited(
+        0.1, Number(0, 1, open="both"), selection=Choice(("held_out",))
+    )
     gram_rows: int | None = limited(None, Count(none=True))
 
     def _start(self) -> None:

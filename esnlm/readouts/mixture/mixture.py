@@ -28,11 +28,12 @@ from esnlm.readouts.mixture.whitening import (
 from esnlm.utils.arrays import Array, Floats, Ints
 from esnlm.utils.sums import Sums
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
-from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters, limited
+from esnlm.utils.validation import PENALTY, Choice, Count, Flag, Number, check_parameters, limited
 
 # Steps of EM that the quasi-Newton correction remembers.
 _MEMORY = 10
 _PREDICTION_BYTES = 1 << 22
+_STOPS = Choice((True,))
 
 
 @dataclass(eq=False, repr=False)
@@ -129,12 +130,12 @@ class MixtureOfExpertsReadout(BufferedReadout):
     gate_alpha: float = limited(0.3, PENALTY)
     max_iter: int = limited(50, Count())
     tol: float = limited(1e-4, Number(0))
-    variance: float = limited(0.25, Number(0, open="low"))
+    variance: float = limited(0.25, Number(0, open="low"), experts=Choice(("linear",)))
     n_conjugate: int = limited(2, Count())
     n_restarts: int = limited(1, Count())
-    early_stopping: bool = True
-    validation_fraction: float = limited(0.1, Number(0, 0.5, open="low"))
-    patience: int = limited(5, Count())
+    early_stopping: bool = limited(True, Flag())
+    validation_fraction: float = limited(0.1, Number(0, 0.5, open="low"), early_stopping=_STOPS)
+    patience: int = limited(5, Count(), early_stopping=_STOPS)
     buffer_size: int = limited(1 << 20, Count())
     n_threads: int | None = None
     random_state: Any = None

@@ -28,6 +28,7 @@ from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_paramet
 # up to which it is preferred: about a minute on two cores.
 _AUTO_BYTES = 1 << 28
 _AUTO_WORK = 1 << 31
+_NEWTON = Choice(("auto", "newton-cg"))
 
 
 @dataclass(eq=False, repr=False)
@@ -91,9 +92,9 @@ class SoftmaxReadout(BufferedReadout):
     solver: Literal["auto", "newton-cg", "incremental"] = limited(
         "auto", Choice(("auto", "newton-cg", "incremental"))
     )
-    tol: float = limited(1e-4, Number(0))
-    max_iter: int = limited(100, Count())
-    n_passes: int = limited(2, Count())
+    tol: float = limited(1e-4, Number(0), solver=_NEWTON)
+    max_iter: int = limited(100, Count(), solver=_NEWTON)
+    n_passes: int = limited(2, Count(), solver=Choice(("auto", "incremental")))
     learning_rate: float = limited(0.05, Number(0, open="low"))
     momentum: float = limited(0.9, Number(0, 1, open="high"))
     buffer_size: int = limited(65536, Count())

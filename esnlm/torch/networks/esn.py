@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from esnlm.models.reservoir import LanguageModel
-from esnlm.models.saving import describe, rebuild
+from esnlm.models.saving import describe, parameters, rebuild
 from esnlm.readouts.softmax.reduced_rank import ReducedRankSoftmaxReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
@@ -20,7 +20,7 @@ from esnlm.torch.networks.network import SHARE, Network, Settings, State
 from esnlm.torch.networks.recurrence import Recurrence, TokenInputs, packed
 from esnlm.utils.arrays import Arrays, Ints64
 from esnlm.utils.state_dict import under_prefix, with_prefix
-from esnlm.utils.validation import Count, check_parameters, limited
+from esnlm.utils.validation import Count, check_parameters, limited, unused_parameters
 
 #: Parameters of `output_layer` -> arrays of the core's readouts; a factor's are transposed.
 _CORE_NAMES = {
@@ -77,10 +77,10 @@ class ReservoirNetwork(Network):
 
     @classmethod
     def of_saved(cls, settings: Settings, weights: Arrays) -> "Network":
+        made: Any = parameters({"class": "Reservoir", "params": settings["reservoir"]})
         if given := under_prefix("reservoir", weights):
-            parameters = {name: rebuild(value) for name, value in settings["reservoir"].items()}
-            settings = settings | {"reservoir": Reservoir(**parameters).load_state_dict(given)}
-        return super().of_saved(settings, weights)
+            made = Reservoir(**made).load_state_dict(given)
+        return super().of_saved(settings | {"reservoir": made}, weights)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         drive = self.inputs.drive(tokens.t())
@@ -100,11 +100,12 @@ class ReservoirNetwork(Network):
     def frozen_weights(self) -> list[Any]:
         return [self.reservoir.W_, self.reservoir.W_in_, self.reservoir.leak_rate_]
 
-    def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        merged = self.RESERVOIR | {name: rebuild(value) for name, value in given.items()}
+    def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
+        merged = self.RESERVOIR | defaults | {name: rebuild(value) for name, value in given.items()}
         if merged.get("random_state") is None:  # drawn as all other weights are
             merged["random_state"] = int(torch.randint(2**31 - 1, ()))
-        return merged
+        unused = unused_parameters(Reservoir, merged).keys() - given.keys()
+        return {name: value for name, value in merged.items() if name not in unused}
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -218,9 +219,9 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         parameters = kept.get_params() | {"input_degree": None}
         return Reservoir(**parameters).set_weights(kept.W_, trained, kept.bias_, kept.leak_rate_)
 
-    def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        parameters = super()._merged(given)
-        return {"degree": max(1, parameters["n_units"] // 2)} | parameters
+    def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
+        n_units = given.get("n_units", self.RESERVOIR["n_units"])
+        return super()._merged(given, degree=max(1, n_units // 2), **defaults)
 
 
 def output_layer(n_units: int, n_tokens: int, rank: int | None, dtype: torch.dtype) -> Any:

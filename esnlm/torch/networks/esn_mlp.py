@@ -234,9 +234,9 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
             return []
         return [*super().frozen_weights(), *([self.inputs.vectors] if self.n_features else [])]
 
-    def _merged(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
         coupled = {} if self.COUPLED.keys().isdisjoint(given) else self.COUPLED
-        return super()._merged(coupled | dict(given))
+        return super()._merged(given, **{**defaults, **coupled})
 
     def _n_inputs(self) -> int:
         return min(self.n_features, self.n_tokens) or self.n_tokens

@@ -15,14 +15,11 @@ from esnlm.utils.validation import (
     check_parameters,
     did_you_mean,
     limited,
+    unused_parameters,
 )
 
-#: Schedules in which these settings have an effect.
-_OF_SCHEDULES = {
-    "warmup": ("warmup-hold-cosine",),
-    "hold": ("warmup-hold-cosine",),
-    "final": ("cosine", "warmup-hold-cosine"),
-}
+_WARMS, _FALLS = Choice(("warmup-hold-cosine",)), Choice(("cosine", "warmup-hold-cosine"))
+_STREAMS, _WINDOWS = Choice(("streams",)), Choice(("windows",))
 
 
 @dataclass(frozen=True)
@@ -41,30 +38,32 @@ class Plan:
     #: With streams: the pieces' lengths are drawn, normal about ``length`` or, one in twenty,
     #: about half of it, in another order in each pass; the learning rate of a step is in
     #: proportion to its length (Merity et al. 2018, section 4.1).
-    vary_length: bool = limited(False, Flag())
+    vary_length: bool = limited(False, Flag(), batching=_STREAMS)
     #: From one window's beginning to the next's; None: ``length``.
-    stride: int | None = limited(None, Count(none=True))
-    last_only: bool = limited(False, Flag())  #: of a window, predict only the token after its last
+    stride: int | None = limited(None, Count(none=True), batching=_WINDOWS)
+    #: Of a window, predict only the token after its last.
+    last_only: bool = limited(False, Flag(), batching=_WINDOWS)
     #: Sequences of ``pool`` batches are sorted by length and cut anew into as many batches, of
     #: about equally many tokens, which saves padding.
-    pool: int = limited(1, Count())
-    n_passes: int = limited(1, Count())
+    pool: int = limited(1, Count(), batching=Choice(("sentences",)))
+    n_passes: int = limited(1, Count(), steps=Choice((None,)))
     #: Steps of the run, which may end inside a pass; None: ``n_passes`` times those of a pass.
     steps: int | None = limited(None, Count(none=True))
     optimizer: str = limited("adamw", Choice(("adamw", "sgd")))
     learning_rate: float = limited(1e-3, Number(0, open="low"))
     weight_decay: float = limited(0.01, Number(0))
-    betas: tuple[float, float] = (0.9, 0.999)  #: of AdamW
+    betas: tuple[float, float] = limited((0.9, 0.999), None, optimizer=Choice(("adamw",)))
     #: With SGD: weights are averaged over the steps once a held-out loss is above the least of
     #: those more than ``patience`` losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). From
     #: then on the averages are scored, and they are the result. None: never.
-    patience: int | None = limited(None, Count(none=True))
+    patience: int | None = limited(None, Count(none=True), optimizer=Choice(("sgd",)))
     #: Of the learning rate; ``cosine`` falls from the first step on.
     schedule: str = limited("constant", Choice(("constant", "cosine", "warmup-hold-cosine")))
     #: Shares of the steps: the rate rises linearly, then stays (Köster et al. 2025: 0.01, 0.10).
-    warmup: float = limited(0.0, Number(0, 1))
-    hold: float = limited(0.0, Number(0, 1))
-    final: float = limited(0.0, Number(0, 1))  #: share of the learning rate at the end of a cosine
+    warmup: float = limited(0.0, Number(0, 1), schedule=_WARMS)
+    hold: float = limited(0.0, Number(0, 1), schedule=_WARMS)
+    #: Share of the learning rate at the end of a cosine.
+    final: float = limited(0.0, Number(0, 1), schedule=_FALLS)
     #: Largest norm of the gradient.
     clip: float | None = limited(None, Number(0, open="low", none=True))
     accumulate: int = limited(1, Count())  #: batches whose gradients make one step
@@ -77,10 +76,6 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_parameters(self)
-        if self.vary_length and self.batching != "streams":
-            raise ValueError(f"vary_length needs the batching streams, got {self.batching}")
-        if self.patience is not None and self.optimizer != "sgd":
-            raise ValueError(f"patience needs the optimizer sgd, got {self.optimizer}")
         if self.warmup + self.hold > 1:
             raise ValueError(f"warmup and hold must add up to 1, got {self.warmup + self.hold}")
 
@@ -138,14 +133,12 @@ def plan_settings(
         if name not in known:
             hint = did_you_mean(name, known)
             raise ValueError(f"{name} is no setting of a plan, which has {', '.join(known)}{hint}")
+    unused = unused_parameters(Plan, plan)
+    plan = {name: value for name, value in plan.items() if name in given or name not in unused}
     try:
         made = Plan(**plan)
     except TypeError as error:
         raise ValueError(f"the plan of training: {error}") from None
     if context and not slides:
         check_readable(made, context)
-    for name, schedules in _OF_SCHEDULES.items():
-        if given.get(name) and made.schedule not in schedules:
-            wanted = " or ".join(schedules)
-            raise ValueError(f"{name} needs the schedule {wanted}, got {made.schedule}")
     return plan
