@@ -36,7 +36,7 @@ def counted(counts: Ints64 | None) -> Arrays:
 
 
 def counts_in(arrays: Arrays, n_tokens: int) -> Ints64 | None:
-    """Counts of tokens that were saved, which version 0.1.0 did not."""
+    """Counts of tokens that were saved, if they were."""
     check_arrays(arrays, {_COUNTS: "i V"}, V=n_tokens)
     return arrays.get(_COUNTS)
 
@@ -89,12 +89,7 @@ def rebuild(value: Any) -> Any:
 
 def parameters(description: Mapping[str, Any]) -> dict[str, Any]:
     """The constructor's arguments in a description of an estimator."""
-    found = {key: rebuild(item) for key, item in description["params"].items()}
-    if description["class"] == "RidgeReadout" and found["alpha"] is not None:
-        # Version 0.1.0 used alpha where selection was None, and never otherwise.
-        unused = ("alphas",) if found["selection"] is None else ("alpha", "selection")
-        found |= dict.fromkeys(unused)
-    return found
+    return {key: rebuild(item) for key, item in description["params"].items()}
 
 
 def class_of(name: str) -> Any:
