@@ -29,7 +29,6 @@ KINDS = {
     "elman": ("readout", "features", "n_units", "seed", "perplexity", "oracle_perplexity"),
     "elman n-grams": ("order", "seed", "perplexity", "cosine", "oracle_perplexity"),
     "compare": ("model", "plan", "n_steps", "held_out_nll", "machine"),
-    "text": ("dataset", "tokenizer", "model", "size", "settings", "nll_per_token"),
     "shakespeare": ("model", "size", "cross_entropy", "window_cross_entropy"),
     "dyck": ("model", "n_units", "seed", "right", "validation_right", "right_by_distance"),
     "trials": ("trial", "state", "nats", "share", "seconds"),
