@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import numpy as np
-from _fault_files import FOLDERS
+from _fault_folders import folders
 from _fault_runner import Case, command_failure
 
 _TEXT = "boys see the dog\nthe dog that sees cats walks\n\n" * 5
@@ -75,5 +75,5 @@ def places(folder: Path) -> dict[str, str]:
     os.mkfifo(paths["FIFO"])
     paths["LOOP"].symlink_to(paths["LOOP"])
     known = {"MODEL": "ridge", "NORMALISED": "normalised", "NGRAMS": "ngrams", "SHARDS": "shards"}
-    paths |= {word: FOLDERS / name for word, name in known.items()}
+    paths |= {word: folders() / name for word, name in known.items()}
     return {word: str(path) for word, path in paths.items()}

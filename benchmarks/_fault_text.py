@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _fault_files import FOLDERS, altered_json
+from _fault_files import altered_json
+from _fault_folders import folders
 from _fault_runner import Case, command_failure
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -97,7 +98,7 @@ def _text(rng: np.random.Generator, folder: Path) -> Case:
     path.write_bytes(data)
     out, split = str(folder / "out"), str(rng.choice(["line", "file", "blank_line"]))
     commands = (
-        ("evaluate", str(FOLDERS / "ngrams"), str(path), "--documents", split),
+        ("evaluate", str(folders() / "ngrams"), str(path), "--documents", split),
         ("prepare", str(path), "--tokenizer", "word", "--out", out),
         ("ngram", str(path), "--out", out),
     )
@@ -149,7 +150,7 @@ def _pairs(rng: np.random.Generator, folder: Path) -> Case:
 
 
 def _judged(path: Path) -> str:
-    return command_failure("blimp", str(FOLDERS / "ngrams"), "--data", str(path))
+    return command_failure("blimp", str(folders() / "ngrams"), "--data", str(path))
 
 
 def _archive(rng: np.random.Generator, folder: Path) -> Case:

@@ -18,6 +18,7 @@ from typing import Any
 import pandas as pd
 from _fault_commands import command_lines
 from _fault_files import mutated_files
+from _fault_folders import folders
 from _fault_processes import kills, limits, two_processes
 from _fault_runner import Campaign, run_campaign
 from _fault_text import untrusted_text
@@ -49,6 +50,7 @@ def main() -> int:
     if unknown := set(args.campaigns) - set(CAMPAIGNS):
         parser.error(f"CAMPAIGN must be among {', '.join(CAMPAIGNS)}, got {unknown.pop()!r}")
     numbers, rows = range(args.first, args.first + args.cases), []
+    folders()  # before there are workers
     for name in args.campaigns or CAMPAIGNS:
         start, failures = time.perf_counter(), 0
         found = run_campaign(CAMPAIGNS[name], numbers, seed=args.seed, n_workers=args.workers)

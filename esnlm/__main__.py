@@ -35,7 +35,6 @@ _COMMANDS = {
     "timescales": "Measure how long the units of a trained LSTM remember.",
     "ablation": "Measure what is left of a word in the state, tokens later.",
     "dyck": "Fixed timescales against learned ones on nested brackets, to a CSV and a plot.",
-    "text": "Reservoirs beside n-grams on Penn Treebank and tiny Shakespeare, to a CSV.",
 }
 _ALL = "--help-all"
 _REFUSED = 2

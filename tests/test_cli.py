@@ -289,8 +289,6 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --features x", "expected F, spectral:F or learned:F, got 'x'"),
         ("train text --out m --features spectral:0", "must be spectral:F of at least 1, got 0"),
         ("shakespeare none --out m", "no such file or folder: none"),
-        ("text --datasets ptb --ptb none --out m", "none holds none of ptb.train.txt"),
-        ("text --tiny-shakespeare text --datasets tiny_shakespeare --out m", "not the published"),
         ("train text --out m --vocab-size 0", "--vocab-size must be larger"),
         ("train text --out m --tokenizer none", "none"),
         ("train text --out m --tokenizer text", "text is not a tokenizer.json"),

@@ -79,7 +79,7 @@ def test_rows_read_back_as_written(path):
     rows = grid(path)
     assert rows == [s | {"size": 5, "square": s["n"] ** 2 / 3} for s in GRID]
     assert read_rows(path) == rows
-    assert path.read_text().splitlines()[0] == "name,n,size,square,checksum"
+    assert path.read_text().splitlines()[0] == "name,n,size,square"
 
 
 @pytest.mark.parametrize("commit", ["340e29229", "619012848", "1995859e7+", "b6c87e2a1"])
@@ -89,32 +89,30 @@ def test_a_commit_stays_text(path, commit):
     assert {row["commit"] for row in rows + read_rows(path)} == {commit}
 
 
-def test_altered_and_repeated_rows_are_named(path):
+def test_a_repeated_row_is_named(path):
     grid(path)
     whole = path.read_text()
     lines = whole.splitlines()
-    for line, message in (
-        (lines[2].replace(",5,", ",6,"), "line 3 of .* was altered: remove it"),
-        (lines[2].replace("a,", "c,", 1), "line 3 of .* was altered: remove it"),
-        (lines[2].replace("0.33", "0.32"), "line 3 of .* was altered: remove it"),
-        (lines[1], "line 3 of .* repeats a run of a line above: remove it"),
-    ):
-        path.write_text("\n".join([*lines[:2], line, *lines[3:]]) + "\n")
-        with pytest.raises(ValueError, match=message):
-            grid(path)
+    path.write_text("\n".join([*lines[:2], lines[1], *lines[3:]]) + "\n")
+    with pytest.raises(ValueError, match=r"line 3 of .* repeats a run of a line above: remove it"):
+        grid(path)
     path.write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
     grid(path)
     assert path.read_text() == whole
 
 
-def test_rows_without_checksums_get_them(path):
-    grid(path, settings=GRID[:4])
-    lines = path.read_text().splitlines()
-    path.write_text("".join(line.rpartition(",")[0] + "\n" for line in lines))
+@pytest.mark.parametrize("torn", ["", "b,1,5,0.3"])
+def test_checksums_of_older_files_are_dropped(path, torn):
+    rows = grid(path, settings=GRID[:4])
+    head, *lines = path.read_text().splitlines()
+    old = [f"{head},checksum", *(f"{line},0123456789ab" for line in lines), torn]
+    path.write_text("\n".join(old))
+    if not torn:
+        assert read_rows(path) == rows
     ran = []
     grid(path, run=lambda setting: ran.append(setting) or square(setting))
     assert ran == GRID[4:]
-    assert path.read_text().splitlines()[:5] == lines
+    assert path.read_text().splitlines()[:5] == [head, *lines]
 
 
 def test_same_file_for_every_number_of_jobs(path, tmp_path):
@@ -188,7 +186,7 @@ def test_broken_line_is_named(path):
     grid(path)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:2], "a,1", *lines[3:]]) + "\n")
-    with pytest.raises(ValueError, match=r"line 3 of .* has 2 fields, expected 5"):
+    with pytest.raises(ValueError, match=r"line 3 of .* has 2 fields, expected 4"):
         grid(path)
 
 
@@ -253,7 +251,7 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("cut", [1, 5, 11])
+@pytest.mark.parametrize("cut", [1, 5, 8])
 def test_a_full_disk_leaves_no_part_of_a_row(path, small_files, cut):
     grid(path, settings=GRID[:2])
     whole = path.read_bytes()

@@ -205,7 +205,6 @@ WRITERS = [
     "blimp model --data pairs.jsonl --plot out",
     "train text --units 5 --out other --log out",
     "elman --sizes 5 --out out",
-    "text --ptb none --sizes 5 --out out",
 ]
 
 

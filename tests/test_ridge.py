@@ -10,7 +10,6 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 from esnlm import RidgeReadout
-from esnlm.models.saving import rebuild
 from esnlm.readouts.base.blocks import exhaust
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
@@ -236,17 +235,3 @@ def test_cross_validation_that_is_asked_for_reads_no_held_out_rows() -> None:
     assert ours.alpha_ == RidgeReadout().fit(X[:150], y[:150]).alpha_
     by_rows = RidgeReadout().fit_blocks(rows, np.arange(5), held_out=held)
     assert not np.allclose(by_rows.path_["scores"], ours.path_["scores"])
-
-
-@pytest.mark.parametrize(
-    ("saved", "now"),
-    [
-        ({"alpha": 1.0, "selection": "gcv", "alphas": None}, {}),
-        ({"alpha": 1.0, "selection": "held_out", "alphas": None}, {}),
-        ({"alpha": 2.0, "selection": None, "alphas": [3.0]}, {"alpha": 2.0}),
-        ({"alpha": None, "selection": "gcv", "alphas": None}, {"selection": "gcv"}),
-    ],
-)
-def test_penalties_that_version_0_1_0_saved_mean_the_same(saved: Any, now: Any) -> None:
-    found = rebuild({"class": "RidgeReadout", "params": saved})
-    assert found.get_params() == RidgeReadout(**now).get_params()

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmark_cases import BENCHMARKS
 from safetensors.numpy import load_file, save_file
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
@@ -20,7 +22,20 @@ from esnlm.text.corpus import LARGEST_ARCHIVE
 from esnlm.text.shards import FORMAT, MANIFEST, Shards
 from esnlm.text.tokenizers import Tokenizer, TokenizerError
 
-FOLDERS = Path(__file__).parent / "folders_of_0_1_0"
+NAMES = (
+    "ridge", "low_rank", "low_rank_direct", "factored_separate_moe", "characters", "ngrams",
+    "network_esn",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> Path:
+    """Folder of a model of each of these kinds, and of shards."""
+    root = tmp_path_factory.mktemp("folders")
+    names = [name for name in NAMES if name != "network_esn" or find_spec("torch")]
+    command = [sys.executable, BENCHMARKS / "_fault_folders.py", root, *names]
+    subprocess.run(command, check=True, capture_output=True)
+    return root
 
 
 def refused(capsys, *arguments: object) -> str:
@@ -39,9 +54,8 @@ def text(tmp_path):
     return path
 
 
-def altered(name: str, place: Path, change) -> Path:
+def altered(source: Path, place: Path, change) -> Path:
     """A folder of a model whose contents were changed and sealed anew."""
-    source = FOLDERS / name
     config = json.loads((source / CONFIG).read_text())
     for key in ("format", "version", "config_sha256", "sha256"):
         del config[key]
@@ -83,11 +97,13 @@ def resealed(place: Path) -> None:
         ("ngrams", "discounts", lambda a: a - 5, "discounts must lie"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(model, name, change, message, tmp_path, text, capsys):
+def test_arrays_that_do_not_fit_are_refused(
+    model, name, change, message, tmp_path, text, capsys, folders
+):
     def changed(config, arrays):
         arrays[name] = np.ascontiguousarray(change(arrays[name]))
 
-    place = altered(model, tmp_path / "model", changed)
+    place = altered(folders / model, tmp_path / "model", changed)
     assert message in refused(capsys, "evaluate", place, text)
 
 
@@ -95,21 +111,23 @@ def test_arrays_that_do_not_fit_are_refused(model, name, change, message, tmp_pa
     "value", [10**12, -1, "x", None, [], {"class": "os", "params": {}}, 2.5, {"x": 1}]
 )
 @pytest.mark.parametrize("key", ["n_tokens", "settings", "reservoir", "readout", "tokenizer"])
-def test_settings_that_make_no_model_are_refused(key, value, tmp_path, text, capsys):
-    place = altered("ridge", tmp_path / "model", lambda config, _: config.update({key: value}))
+def test_settings_that_make_no_model_are_refused(key, value, tmp_path, text, capsys, folders):
+    place = altered(
+        folders / "ridge", tmp_path / "model", lambda config, _: config.update({key: value})
+    )
     refused(capsys, "evaluate", place, text)
 
 
-def test_experts_that_are_not_there_are_refused(tmp_path, text, capsys):
+def test_experts_that_are_not_there_are_refused(tmp_path, text, capsys, folders):
     def change(config, arrays):
         config["readout"]["params"]["class_readout"]["params"]["n_experts"] = 1 << 53
 
-    folder = altered("factored_separate_moe", tmp_path / "m", change)
+    folder = altered(folders / "factored_separate_moe", tmp_path / "m", change)
     assert "expert_coef_ must have shape" in refused(capsys, "evaluate", folder, text)
 
 
-def test_a_text_without_tokens_has_no_scores(tmp_path, text, capsys):
-    place = altered("characters", tmp_path / "m", lambda config, arrays: None)
+def test_a_text_without_tokens_has_no_scores(tmp_path, text, capsys, folders):
+    place = altered(folders / "characters", tmp_path / "m", lambda config, arrays: None)
     layout = json.loads((place / TOKENIZER).read_text())
     layout["pre_tokenizer"] = {
         "type": "Split", "pattern": {"Regex": "never"}, "behavior": "Isolated", "invert": True,
@@ -140,8 +158,8 @@ def test_scores_that_are_no_probabilities_are_refused():
         (b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}}', "has offsets"),
     ],
 )
-def test_headers_of_no_arrays_are_refused(header, message, tmp_path, text, capsys):
-    place = altered("ridge", tmp_path / "model", lambda *_: None)
+def test_headers_of_no_arrays_are_refused(header, message, tmp_path, text, capsys, folders):
+    place = altered(folders / "ridge", tmp_path / "model", lambda *_: None)
     data = (place / WEIGHTS).read_bytes()
     rest = data[8 + int.from_bytes(data[:8], "little") :]
     (place / WEIGHTS).write_bytes(len(header).to_bytes(8, "little") + header + rest)
@@ -160,10 +178,10 @@ def test_json_that_is_nested_deep_is_refused(name, tmp_path, text, capsys):
     assert "nested too deep" in refused(capsys, *read)
 
 
-def test_shards_without_totals_are_refused(tmp_path, capsys):
+def test_shards_without_totals_are_refused(tmp_path, capsys, folders):
     place = tmp_path / "shards"
     place.mkdir()
-    for path in (FOLDERS / "shards").iterdir():
+    for path in (folders / "shards").iterdir():
         (place / path.name).write_bytes(path.read_bytes())
     manifest = json.loads((place / MANIFEST).read_text())
     for key in ("totals", "manifest_sha256", "format", "version"):
@@ -174,10 +192,10 @@ def test_shards_without_totals_are_refused(tmp_path, capsys):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
-def test_a_pipe_as_a_configuration_is_not_waited_for(tmp_path, text, capsys):
+def test_a_pipe_as_a_configuration_is_not_waited_for(tmp_path, text, capsys, folders):
     os.mkfifo(tmp_path / CONFIG)
     assert "a pipe or a device" in refused(capsys, "evaluate", tmp_path, text)
-    pairs = "blimp", FOLDERS / "ngrams", "--data", tmp_path / CONFIG
+    pairs = "blimp", folders / "ngrams", "--data", tmp_path / CONFIG
     assert "a pipe or a device" in refused(capsys, *pairs)
 
 
@@ -196,7 +214,7 @@ PAIR = {"sentence_good": "the dog walks", "sentence_bad": "the dog walk"}
 
 
 @pytest.mark.parametrize("damage", ["lzma", "encrypted", "claims"])
-def test_a_zip_that_cannot_be_unpacked_is_refused(damage, tmp_path, capsys):
+def test_a_zip_that_cannot_be_unpacked_is_refused(damage, tmp_path, capsys, folders):
     path = tmp_path / "pairs.zip"
     method = zipfile.ZIP_LZMA if damage == "lzma" else zipfile.ZIP_STORED
     with zipfile.ZipFile(path, "w", method) as archive:
@@ -211,18 +229,18 @@ def test_a_zip_that_cannot_be_unpacked_is_refused(damage, tmp_path, capsys):
     else:
         data[central + 24 : central + 28] = (2**31).to_bytes(4, "little")
     path.write_bytes(data)
-    line = refused(capsys, "blimp", FOLDERS / "ngrams", "--data", path)
+    line = refused(capsys, "blimp", folders / "ngrams", "--data", path)
     assert str(path) in line
     assert damage != "claims" or str(LARGEST_ARCHIVE) in line
 
 
-def test_a_tar_that_claims_too_much_is_refused(tmp_path, capsys):
+def test_a_tar_that_claims_too_much_is_refused(tmp_path, capsys, folders):
     path = tmp_path / "pairs.tar"
     with tarfile.open(path, "w") as archive:
         member = tarfile.TarInfo("a.jsonl")
         member.size = 2**40
         archive.addfile(member)
-    assert str(LARGEST_ARCHIVE) in refused(capsys, "blimp", FOLDERS / "ngrams", "--data", path)
+    assert str(LARGEST_ARCHIVE) in refused(capsys, "blimp", folders / "ngrams", "--data", path)
 
 
 def layout(**vocab: int) -> dict:
@@ -293,10 +311,10 @@ def test_text_that_a_tokenizer_cannot_read_says_so():
 
 
 @pytest.mark.parametrize("split", ["line", "file", "blank_line"])
-def test_a_line_without_end_is_refused(split, tmp_path, capsys):
+def test_a_line_without_end_is_refused(split, tmp_path, capsys, folders):
     path = tmp_path / "text.txt"
     path.write_text("ab" * (1 << 21))
-    line = refused(capsys, "evaluate", FOLDERS / "ngrams", path, "--documents", split)
+    line = refused(capsys, "evaluate", folders / "ngrams", path, "--documents", split)
     assert "Break it in lines" in line
 
 
@@ -319,15 +337,15 @@ def ran(*arguments: str, shell: str = "", **environment: str) -> subprocess.Comp
 
 
 @pytest.mark.parametrize("shell", [">&-", "2>&-"])
-def test_a_closed_output_is_refused(shell, text):
-    done = ran("evaluate", str(FOLDERS / "ngrams"), str(text), shell=shell)
+def test_a_closed_output_is_refused(shell, text, folders):
+    done = ran("evaluate", str(folders / "ngrams"), str(text), shell=shell)
     assert done.returncode == 2
     (line,) = (done.stdout + done.stderr).splitlines()
     assert "is closed" in line
 
 
-def test_without_compiled_code_a_reservoir_is_refused(text):
-    done = ran("evaluate", str(FOLDERS / "ridge"), str(text), NUMBA_DISABLE_JIT="1")
+def test_without_compiled_code_a_reservoir_is_refused(text, folders):
+    done = ran("evaluate", str(folders / "ridge"), str(text), NUMBA_DISABLE_JIT="1")
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line == "esnlm: error: reservoirs are compiled: unset NUMBA_DISABLE_JIT"

@@ -1,7 +1,6 @@
 """Estimators as JSON: what the configuration of a model folder says of its parts."""
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +12,6 @@ from esnlm.readouts.registry import BY_CLASS
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Arrays, Ints64
-from esnlm.utils.validation import unused_parameters
 
 #: What ``config.json`` says, and arrays by file.
 Contents = tuple[dict[str, Any], dict[str, Arrays]]
@@ -38,7 +36,7 @@ def counted(counts: Ints64 | None) -> Arrays:
 
 
 def counts_in(arrays: Arrays, n_tokens: int) -> Ints64 | None:
-    """Counts of tokens that were saved, which version 0.1.0 did not."""
+    """Counts of tokens that were saved, if they were."""
     check_arrays(arrays, {_COUNTS: "i V"}, V=n_tokens)
     return arrays.get(_COUNTS)
 
@@ -91,15 +89,7 @@ def rebuild(value: Any) -> Any:
 
 def parameters(description: Mapping[str, Any]) -> dict[str, Any]:
     """The constructor's arguments in a description of an estimator."""
-    found = {key: rebuild(item) for key, item in description["params"].items()}
-    if description["class"] == "RidgeReadout" and found["alpha"] is not None:
-        # Version 0.1.0 used alpha where selection was None, and never otherwise.
-        unused = ("alphas",) if found["selection"] is None else ("alpha", "selection")
-        found |= dict.fromkeys(unused)
-    kind = class_of(description["class"])
-    # Version 0.1.0 took parameters that have no effect.
-    without = unused_parameters(kind, found) if is_dataclass(kind) else ()
-    return {name: value for name, value in found.items() if name not in without}
+    return {key: rebuild(item) for key, item in description["params"].items()}
 
 
 def class_of(name: str) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from esnlm.experiments.common.grid import read_rows
 from esnlm.experiments.common.run_record import RECORD, belongs, read_record, record_of
 from esnlm.storage.atomic import owner_of
 from esnlm.storage.model_folder import CONFIG, MODEL, WEIGHTS, read_config, unchecked_config
@@ -29,7 +28,6 @@ KINDS = {
     "elman": ("readout", "features", "n_units", "seed", "perplexity", "oracle_perplexity"),
     "elman n-grams": ("order", "seed", "perplexity", "cosine", "oracle_perplexity"),
     "compare": ("model", "plan", "n_steps", "held_out_nll", "machine"),
-    "text": ("dataset", "tokenizer", "model", "size", "settings", "nll_per_token"),
     "shakespeare": ("model", "size", "cross_entropy", "window_cross_entropy"),
     "dyck": ("model", "n_units", "seed", "right", "validation_right", "right_by_distance"),
     "trials": ("trial", "state", "nats", "share", "seconds"),
@@ -92,7 +90,7 @@ def find(paths: Sequence[Path]) -> Found:
     """Read what lies in folders, their subfolders, and in single files.
 
     Raises ReportError where a path does not exist or holds nothing that a report shows, and
-    where a CSV is empty, cut or altered; ModelFormatError, ShardsError where a folder is not whole.
+    where a CSV is empty or cut; ModelFormatError, ShardsError where a folder is not whole.
     """
     found = Found()
     several = len(paths) > 1
@@ -175,7 +173,7 @@ def read_csv(path: Path) -> pd.DataFrame:
     """The rows of a CSV, every field as it is written.
 
     Raises ReportError where the file is empty or no CSV, ends inside a line, has a line of more or
-    fewer fields than columns, or a row whose checksum differs.
+    fewer fields than columns.
     """
     if (size := path.stat().st_size) > _LARGEST_CSV:
         raise ReportError(f"{path} has {size} bytes, expected at most {_LARGEST_CSV}")
@@ -197,8 +195,4 @@ def read_csv(path: Path) -> pd.DataFrame:
                 f"row {number} of {path} has {len(line)} fields, expected {len(head)}: it was cut,"
                 " or is no CSV of esnlm"
             )
-    table = pd.DataFrame(lines, columns=head, dtype=str)
-    if head[-1] == "checksum":
-        read_rows(path)  # it checks them
-        table = table.drop(columns="checksum")
-    return table
+    return pd.DataFrame(lines, columns=head, dtype=str)

@@ -92,16 +92,6 @@ def _compare(rows: Rows, found: Found) -> tuple[Figure, str]:
     return figure, "held-out loss of each network"
 
 
-def _text(rows: Rows, found: Found) -> tuple[Figure, str]:
-    runs = numbers(rows, "nll_per_token", "size")
-    names = [
-        f"{r['dataset']}, {r['tokenizer']}: {r['model']} {r['size']:g}" for r in _records(runs)
-    ]
-    return plots.dots(names, runs["nll_per_token"].to_list(), "test loss, nats a token"), (
-        "test loss of reservoirs and n-grams; losses compare within a text and its tokens"
-    )
-
-
 def _shakespeare(rows: Rows, found: Found) -> tuple[Figure, str]:
     runs = numbers(rows, "cross_entropy", "n_parameters")
     figure = plots.lines(runs, "n_parameters", "cross_entropy", ["model"],
@@ -158,12 +148,6 @@ STUDIES = {
         _compare,
         ("model", "settings", "seed", "held_out_nll", "held_out_perplexity", "blimp"),
         ("blimp",),
-    ),
-    "text": Study(
-        "Texts of the field",
-        _text,
-        ("dataset", "tokenizer", "model", "size", "nll_per_token", "perplexity"),
-        ("unknown_share",),
     ),
     "shakespeare": Study("Shakespeare by characters", _shakespeare, ("model", "size")),
     "dyck": Study("Nested brackets", _dyck, ("model", "n_units", "seed", "right"), ("right",)),

@@ -32,8 +32,7 @@ from esnlm.text.tokenizers import Tokenizer, TokenizerError
 Progress = Callable[[int, int, int], None]
 
 _PLAN, _TRAINED, _PROGRESS, _SHARDS = "plan.json", "trained.json", "progress.json", "shards"
-# The last two were there in version 0.1.0.
-_OURS = {_PLAN, _TRAINED, _PROGRESS, _SHARDS, "lock", "old"}
+_OURS = {_PLAN, _TRAINED, _PROGRESS, _SHARDS}
 _COUNTED = (
     "tokens", "sentences", "documents", "words", "characters", "unknown", "sentences_left_out",
     "sentences_cut", "tokens_cut",

@@ -124,7 +124,7 @@ class Stateful:
         return made.load_state_dict(arrays)
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        """Forget what was, before these arrays are loaded; they, under the names of today."""
+        """Forget what was, before these arrays are loaded; the arrays to load."""
         return arrays
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Any:

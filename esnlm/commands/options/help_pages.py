@@ -6,7 +6,7 @@ PANELS = {
     "Models": ("train", "search", "compare", "ngram", "generate", "export", "serve"),
     "Scoring": ("evaluate", "blimp", "report"),
     "Studies": (
-        "elman", "controls", "natural", "shakespeare", "text", "dyck", "timescales", "ablation",
+        "elman", "controls", "natural", "shakespeare", "dyck", "timescales", "ablation",
     ),
 }  # fmt: skip
 
@@ -29,7 +29,6 @@ EXAMPLES = {
     "natural": "esnlm natural shards/train --held-out shards/dev --name size --sizes 512 1024"
     " --out reports",
     "shakespeare": "esnlm shakespeare texts/ --characters 1000000 --out shakespeare",
-    "text": "esnlm text --datasets tiny_shakespeare --sizes 500 --out text",
     "dyck": "esnlm dyck --units 64 --out dyck",
     "timescales": "esnlm timescales mts text.txt --plot timescales.png",
     "ablation": "esnlm ablation model text.txt --plot ablation.png",

@@ -12,7 +12,7 @@ from esnlm.evaluation.minimal_pairs.pairs import PHENOMENA, Pair
 from esnlm.evaluation.minimal_pairs.scores import PairScores
 from esnlm.utils.arrays import Bools, Floats, Ints64
 
-#: What a tie counts, by the column of accuracies. Those of 0.1.0 counted half.
+#: What a tie counts, by the column of accuracies.
 TIES = {"accuracy": 0.5, "strict": 0.0, "correct": 1.0}
 COLUMNS = (
     "model", "level", "paradigm", "field", "phenomenon", "n_pairs", "accuracy", "ties", "bos",

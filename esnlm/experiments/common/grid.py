@@ -1,7 +1,6 @@
 """Run a grid of settings into a CSV, a row for each run, and resume an interrupted grid."""
 
 import csv
-import hashlib
 import io
 import multiprocessing
 import os
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = dict[str, Any]
 Run: TypeAlias = Callable[[Row], Mapping[str, Any]]
 
+# Last column of files that older versions wrote.
 _CHECKSUM = "checksum"
 _ONE_THREAD = dict.fromkeys(cluster.THREADS, "1")
 
@@ -46,8 +46,8 @@ def run_grid(
     """Run every setting that the CSV does not hold yet; a row is on disk as soon as a run ends.
 
     A row is the fixed values, the setting, and what ``run(setting)`` returns, cut to ``columns``.
-    Rows are appended whole and synced, each with a checksum; a line that an interruption tore is
-    dropped on the next start, an altered or repeated one is refused. At the end the file is put in
+    Rows are appended whole and synced; a line that an interruption tore is dropped on the next
+    start, a repeated one or one of too few fields is refused. At the end the file is put in
     the order of the settings, rows of other grids last. Runs have one thread each, and the file is
     the same for every number of jobs.
 
@@ -149,10 +149,7 @@ def read_rows(csv_path: str | Path) -> list[Row]:
 
 
 class _Table:
-    """The CSV while a grid runs: locked, repaired, appended to line by line.
-
-    The last field of a row is its checksum.
-    """
+    """The CSV while a grid runs: locked, repaired, appended to line by line."""
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         self.path, self.columns = path, list(columns)
@@ -165,13 +162,11 @@ class _Table:
             if not is_plain(self.path):
                 raise ValueError(f"{self.path} is a device or a pipe: use another folder")
             self.path.touch()
-            self._mend()
+            self._drop_torn_line()
             if self.path.stat().st_size == 0:
-                self._write([*self.columns, _CHECKSUM])
+                self._write(self.columns)
                 if self._is_bare:
                     sync_folder(self.path.parent)
-            elif self.path.read_bytes().splitlines()[0] == ",".join(self.columns).encode():
-                self._replace(_read(self.path))  # version 0.1.0 had no checksums
             try:
                 yield
             except ValueError:
@@ -179,7 +174,7 @@ class _Table:
                     self.path.unlink()
                 raise
 
-    def _mend(self) -> None:
+    def _drop_torn_line(self) -> None:
         """Cut off the line after the last line end, which an interruption tore; of our files."""
         written = self.path.read_bytes()
         heads = [",".join(names).encode() for names in (self.columns, [*self.columns, _CHECKSUM])]
@@ -188,6 +183,8 @@ class _Table:
         if is_ours:
             with self.path.open("ab") as file:
                 file.truncate(written.rfind(b"\n") + 1)
+        if line_end and first == heads[1]:  # lines that follow have no checksum
+            self._replace(_read(self.path))
 
     def checked(self, fixed: Mapping[str, Any], key: Sequence[str]) -> set[tuple[str, ...]]:
         """Keys of the rows; ValueError unless the file has the columns, the fixed values, and no
@@ -216,8 +213,7 @@ class _Table:
         missing = [name for name in self.columns if name not in row]
         if missing:
             raise ValueError(f"the run returned no {', '.join(missing)}, which are columns")
-        values = [_text(row[name]) for name in self.columns]
-        self._write([*values, _checksum(values)])
+        self._write([_text(row[name]) for name in self.columns])
         self._is_bare = False
 
     def order(self, key: Sequence[str], wanted: Iterable[tuple[str, ...]]) -> "pd.DataFrame":
@@ -231,9 +227,7 @@ class _Table:
         return ordered
 
     def _replace(self, rows: "pd.DataFrame") -> None:
-        sums = [_checksum(row) for row in rows.itertuples(index=False)]
-        text = rows.assign(**{_CHECKSUM: sums}).to_csv(index=False, lineterminator="\n")
-        write_whole(self.path, text)
+        write_whole(self.path, rows.to_csv(index=False, lineterminator="\n"))
 
     def _write(self, values: Sequence[str]) -> None:
         """Append a line: the whole of it, or nothing where the disk is full."""
@@ -326,7 +320,7 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _read(path: Path) -> "pd.DataFrame":
-    """The rows of a CSV as text, an empty field as an empty text; refuse altered ones."""
+    """The rows of a CSV as text, an empty field as an empty text; without checksums."""
     import pandas as pd
 
     try:
@@ -341,19 +335,7 @@ def _read(path: Path) -> "pd.DataFrame":
             f"line {number + 2} of {path} has {fields[number]} fields, expected "
             f"{found.shape[1]}: remove it, its run is then repeated"
         )
-    if list(found.columns[-1:]) != [_CHECKSUM]:  # version 0.1.0
-        return found
-    sums = found.pop(_CHECKSUM)
-    for number, row in enumerate(found.itertuples(index=False)):
-        if _checksum(row) != sums[number]:
-            raise ValueError(
-                f"line {number + 2} of {path} was altered: remove it, its run is then repeated"
-            )
-    return found
-
-
-def _checksum(values: Iterable[str]) -> str:
-    return hashlib.sha256("\x1f".join(values).encode()).hexdigest()[:12]
+    return found.drop(columns=found.columns[-1]) if found.columns[-1] == _CHECKSUM else found
 
 
 def _keys(rows: "pd.DataFrame", key: Sequence[str]) -> list[tuple[str, ...]]:

@@ -1,6 +1,5 @@
 """Low-rank readout for large vocabularies: canonical variables, then classes, then words."""
 
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
@@ -9,7 +8,7 @@ import numpy as np
 from esnlm.readouts.two_level.readout import TwoLevelReadout
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
-from esnlm.utils.arrays import Array, Arrays, Floats32, Ints
+from esnlm.utils.arrays import Array, Floats32, Ints
 from esnlm.utils.validation import Count, Number, check_parameters, limited
 
 _RATE, _RATE_POWER = 7.3, -0.84
@@ -194,10 +193,6 @@ class LowRankReadout(TwoLevelReadout):
         self.word_coef_, self.word_intercept_ = learner.words.coef, learner.words.intercept
         self.direct_coef_, self.pair_coef_ = learner.direct.coef, learner.direct.pair_coef
         self.unigram_ = learner.unigrams
-
-    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
-        # Version 0.1.0 had no unigrams.
-        return (name for name in super()._required(arrays, training) if name != "unigram_")
 
     def _use(self, learner: TwoLevelLearner) -> None:
         assert learner.class_solver is not None

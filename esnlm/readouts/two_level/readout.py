@@ -12,7 +12,7 @@ from esnlm.readouts.base.buffer import BUFFER, BufferedReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.utils.arrays import Array, Arrays, Ints
-from esnlm.utils.state_dict import saved, with_prefix
+from esnlm.utils.state_dict import saved
 from esnlm.utils.sums import Sums
 
 
@@ -159,11 +159,6 @@ class TwoLevelReadout(BufferedReadout):
 
     def _names(self, training: bool) -> Mapping[str, str]:
         return BUFFER | dict(self._learned) if training else super()._names(training)
-
-    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        if training and "n_rows" in arrays:  # so `LowRankReadout` saved them in version 0.1.0
-            arrays = with_prefix("joint", arrays) | arrays
-        return super()._before_loading(arrays, training)
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> TwoLevelLearner:
         learner = self._make_learner(int(arrays["n_rows"]), arrays.get("counts"))

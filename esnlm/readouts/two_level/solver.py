@@ -15,7 +15,6 @@ from esnlm.readouts.two_level.cca import canonical_variables
 from esnlm.readouts.two_level.class_softmax import ClassSoftmax
 from esnlm.readouts.two_level.direct_connections import DirectConnections, PairCounts
 from esnlm.readouts.two_level.pilot_sample import LEAST_SCALE, Assignment, PilotSample, Schedule
-from esnlm.readouts.two_level.version_0_1_0 import from_version_0_1_0
 from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
 from esnlm.readouts.two_level.word_softmax import WordSoftmax
 from esnlm.utils.arrays import Array, Floats32, Ints, Ints64
@@ -307,8 +306,6 @@ class TwoLevelLearner(Stateful):
         return out
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        if "n_word_rows" not in arrays:
-            arrays = from_version_0_1_0(arrays, self.schedule.batch, self.pair_counts is not None)
         if "directions" in arrays:
             self.begin(*(arrays[name] for name in ("directions", "shift", "word_class")))
         return arrays

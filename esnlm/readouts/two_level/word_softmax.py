@@ -4,7 +4,7 @@ import numpy as np
 
 from esnlm.readouts.softmax.loss import discount, logits, residuals
 from esnlm.readouts.two_level.word_factors import TASKS, ClassLayout, WordFactors
-from esnlm.utils.arrays import Array, Arrays, Floats32, Ints
+from esnlm.utils.arrays import Array, Floats32, Ints
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import TileMap
 
@@ -80,9 +80,3 @@ class WordSoftmax(WordFactors, Stateful):
         coef -= gradient
         coef /= (1 + rates * decay)[:, None]
         intercept -= rates * R.sum(axis=0)
-
-    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
-        # Version 0.1.0 kept sums of p (1 - p), and took |z|² to be P.
-        if "curvature" not in arrays:
-            return arrays
-        return arrays | {"squares": arrays["curvature"] * self.coef.shape[1] ** 2}

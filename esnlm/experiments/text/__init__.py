@@ -1,1 +1,0 @@
-"""Reservoirs on the words and characters of a text."""
