@@ -72,8 +72,8 @@ def _models() -> dict[str, esnlm.LanguageModel]:
     }
     readouts["ridge_float64"] = esnlm.RidgeReadout()
     features = {
-        "word_features": esnlm.WordFeatures(4, random_state=0),
-        "spectral_features": esnlm.SpectralWordFeatures(4, random_state=0),
+        "word_features": esnlm.WordFeatures(n_features=4, random_state=0),
+        "spectral_features": esnlm.SpectralWordFeatures(n_features=4, random_state=0),
     }
     readouts |= {name: esnlm.RidgeReadout() for name in features}
     return {

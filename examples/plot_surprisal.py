@@ -56,7 +56,7 @@ for sentence in SENTENCES:
     print(sentence)
     print("  exact    ", exact(sentence).round(2))
     for name, model in models.items():
-        print(f"  {name:9}", surprisal(model, counts=sentence).round(2))
+        print(f"  {name:9}", surprisal(model, sentence).round(2))
 
 # %%
 # Word by word
@@ -70,7 +70,7 @@ for axis, sentence in zip(axes, SENTENCES, strict=True):
     bits = exact(sentence)
     axis.bar(place[: len(bits)] - 0.27, np.minimum(bits, 20), 0.25, color="0.3", label="exact")
     for offset, (name, model) in zip((0, 0.27), models.items(), strict=True):
-        axis.bar(place + offset, surprisal(model, counts=sentence), 0.25, label=name)
+        axis.bar(place + offset, surprisal(model, sentence), 0.25, label=name)
     axis.set(xticks=place, xticklabels=words, ylabel="surprisal, bits", ylim=(0, 12))
 axes[0].legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
 figure.suptitle("Surprisal of each word where the verb agrees, and where it does not")

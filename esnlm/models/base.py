@@ -140,7 +140,7 @@ class SequenceModel(BaseEstimator, ABC):
 
         >>> from esnlm import NgramLanguageModel
         >>> model = NgramLanguageModel(order=2).fit(["the boy sees the dog"] * 5)
-        >>> [word for word, _ in model.next_words("the boy", 2)]
+        >>> [word for word, _ in model.next_words("the boy", k=2)]
         ['sees', 'the']
         """
         Count().check("k", k)
