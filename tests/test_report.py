@@ -108,7 +108,7 @@ def test_the_page_is_valid_and_has_every_section(page: str):
     sections = {each.get("id") for each in parsed(page).iter("section")}
     assert sections == {
         "runs", "models", "data", "texts", "training", "groups", "calibration", "pairs",
-        "contributions", "reservoir", "samples", "limits",
+        "contributions", "reservoir", "samples",
     }  # fmt: skip
     for link in parsed(page).iter("a"):
         assert link.get("href").removeprefix("#") in sections

@@ -44,7 +44,7 @@ def test_the_page_is_valid_and_has_every_section_that_applies(page: str):
     sections = {each.get("id") for each in made.iter("section")}
     assert sections == {
         "runs", "models", "data", "texts", "training", "groups", "calibration", "contributions",
-        "reservoir", "samples", "limits", "compare", "missing",
+        "reservoir", "samples", "compare", "missing",
     }  # fmt: skip
     headings = {"".join(each.itertext()) for each in made.iter("h3")}
     assert {"lstm", "esn", "aerc"} <= headings

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esnlm.reporting import about, contributions, limits, losses, pairs, reservoirs, studies
+from esnlm.reporting import about, contributions, losses, pairs, reservoirs, studies
 from esnlm.reporting.found import Found
 from esnlm.reporting.page import Block, Section, Text, rendered, six_digits, table
 from esnlm.reporting.scoring import NGRAMS, Scored, Texts, scored
@@ -69,7 +69,6 @@ def report(title: str, sources: Sources) -> str:
             reservoirs.diagnostics(models),
             reservoirs.samples(models),
             *studies.sections(found),
-            limits.section(found, on_text, tables),
         ]
         made.append(_missing(made))
         made[-1].blocks += about.left_out(found)
