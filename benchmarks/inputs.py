@@ -1,6 +1,6 @@
 """What drives the reservoir: vectors of words found in many ways, under the same readouts.
 
-    python benchmarks/inputs.py SHARDS HELD_OUT --inputs spectral:128 learned:128
+    python benchmarks/inputs.py SHARDS HELD_OUT --inputs spectral:128 network:128
 
 Shards of text to learn from and to judge by (``esnlm prepare``), then inputs with their settings:
 ``one-hot``; ``random:F``; ``spectral:F,window=W``; ``next:F`` and ``previous:F``, spectral features
@@ -9,7 +9,7 @@ as long as a word is surprising; ``ahead:F,first=A,last=B``, from the words A to
 (``near=N``: N of them from the next word); ``direct:F``, principal directions of what a low-rank
 readout of the last three tokens learns of them, without a reservoir (``whiten=true``: of variance
 one); ``network:F``, the same of what the network ``esn+mlp`` that reads them alone learns in a pass
-of its own; ``learned:F`` with parameters of `LearnedWordFeatures`. Readouts: ``lowrank``, that of
+of its own. Readouts: ``lowrank``, that of
 ``esnlm train``; ``mlp``, the network ``esn+mlp`` without pairs, one pass, its word classes of
 spectral features whatever drives the reservoir; ``traces``, the same without attention; ``state``,
 without the last tokens too; ``last_tokens``, without a reservoir; ``esn+i``, which learns its
@@ -38,7 +38,6 @@ from sklearn.utils.extmath import randomized_svd
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir, SpectralWordFeatures
 from esnlm.experiments.common.figures import BLUE, panels, save
-from esnlm.models.learned_features import LearnedWordFeatures
 from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.reservoir.spectral_features import pair_counts
 from esnlm.storage.atomic import write_whole
@@ -182,10 +181,6 @@ def inputs_of(name: str, stream: TokenStream, size: int, args: Any) -> Array | N
     where: dict[str, Any] = {"n_tokens": size, "starts": stream.starts}
     if kind == "random":
         return unit(np.random.default_rng(args.seed).standard_normal((size, n_features)))
-    if kind == "learned":
-        reservoir = drawn(n_features, args)
-        words = LearnedWordFeatures(n_features=n_features, random_state=args.seed, **given)
-        return words.fit(stream.tokens, reservoir=reservoir, **where).embedding_
     if kind == "direct":
         tables = of_direct_connections(stream, size, args)
         return principal(tables, n_features, stream, **given)

@@ -5,7 +5,6 @@ from .experiments.common.plotting import plot_states as plot_states
 from .experiments.common.plotting import plot_surprisal as plot_surprisal
 from .grammars.elman import ElmanGrammar as ElmanGrammar
 from .loading import load_model as load_model
-from .models.learned_features import LearnedWordFeatures as LearnedWordFeatures
 from .models.ngram import NgramLanguageModel as NgramLanguageModel
 from .models.reservoir import LanguageModel as LanguageModel
 from .models.training import Trainer as Trainer

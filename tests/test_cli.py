@@ -286,7 +286,7 @@ def test_a_folder_of_other_things_is_never_replaced(capsys):
         ("train text --out m --units 2.5", "--units: expected an integer, got '2.5'"),
         ("train text --out m --degree 0", "--degree must be"),
         ("train text --out m --features -1", "--features must be at least 0, got -1"),
-        ("train text --out m --features x", "expected F, spectral:F or learned:F, got 'x'"),
+        ("train text --out m --features x", "expected F or spectral:F, got 'x'"),
         ("train text --out m --features spectral:0", "must be spectral:F of at least 1, got 0"),
         ("shakespeare none --out m", "no such file or folder: none"),
         ("train text --out m --vocab-size 0", "--vocab-size must be larger"),

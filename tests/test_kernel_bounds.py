@@ -171,7 +171,6 @@ def readouts() -> Iterator[Any]:
 
 def features() -> Iterator[Any]:
     from esnlm import Reservoir, WordFeatures
-    from esnlm.models.learned_features import LearnedWordFeatures
 
     activations = ("tanh", "relu", "identity")
     for n_units, n_features, activation in product((1, 7, 16, 33), (1, 2, 5), activations):
@@ -181,9 +180,6 @@ def features() -> Iterator[Any]:
         made = WordFeatures(n_features=n_features, n_passes=2, random_state=0)
         tokens = np.random.default_rng(n_units).integers(0, 7, 60)
         yield made.fit(tokens, reservoir=reservoir, n_tokens=7).embedding_
-        if n_units != 16:
-            learned = LearnedWordFeatures(n_features=n_features, random_state=0)
-            yield learned.fit(tokens, reservoir=reservoir, n_tokens=7).embedding_
 
 
 def ngrams() -> Iterator[Any]:

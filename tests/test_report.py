@@ -108,16 +108,17 @@ def test_the_page_is_valid_and_has_every_section(page: str):
     sections = {each.get("id") for each in parsed(page).iter("section")}
     assert sections == {
         "runs", "models", "data", "texts", "training", "groups", "calibration", "pairs",
-        "contributions", "reservoir", "samples", "limits",
+        "contributions", "reservoir", "samples",
     }  # fmt: skip
     for link in parsed(page).iter("a"):
         assert link.get("href").removeprefix("#") in sections
 
 
 def test_the_page_loads_nothing(page: str):
+    page = re.sub(r'<img [^>]* src="data:image/png;base64,[\w+/=]*">', "", page)
     outside = re.findall(r"https?:|//[a-z]|@import|\bsrc=|<link|<img|<iframe|<object", page)
     assert not outside
-    assert set(re.findall(r"url\(([^)])", page)) <= {"#"}
+    assert "url(" not in page
     assert "default-src 'none'" in page
 
 
@@ -224,7 +225,7 @@ def test_studies_have_a_table_and_a_plot(study: str, tmp_path: Path):
     assert main(["report", str(folder), "--out", str(out)]) == 0
     page = out.read_text()
     root = parsed(page)
-    assert list(root.iter("{http://www.w3.org/2000/svg}svg"))
+    assert list(root.iter("img"))
     captions = " ".join(tables(page))
     for path in folder.rglob("*.csv"):
         shown = re.search(rf"\b{path.name}\b", captions) or path.name == "differences.csv"

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from esnlm import LearnedWordFeatures, Reservoir, SpectralWordFeatures  # noqa: E402
+from esnlm import Reservoir, SpectralWordFeatures  # noqa: E402
 from esnlm.loading import load_model  # noqa: E402
 from esnlm.storage.model_folder import ModelFormatError  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
@@ -35,7 +35,7 @@ VARIANTS: list[dict[str, Any]] = [
     {}, {"n_direct": 0}, {"n_direct": 1}, {"n_pairs": 7}, {"n_pairs": 0, "n_blocks": 2},
     {"state": False}, {"two_level": False}, {"n_features": 0}, {"n_blocks": 0, "width": 6},
     {"attention": 4}, {"attention": 5, "n_heads": 1, "state": False}, {"gates": True},
-    {"attention": 1, "n_heads": 2, "n_direct": 0}, {"attention": 0}, {"features": "learned"},
+    {"attention": 1, "n_heads": 2, "n_direct": 0}, {"attention": 0},
 ]  # fmt: skip
 
 
@@ -202,15 +202,6 @@ def test_token_dropout_leaves_whole_vectors_out_and_keeps_the_mean():
     expected = torch.where(left_out, 0.0, 4 / 3)[:, None].expand_as(shares)
     torch.testing.assert_close(shares, expected)
     assert left_out.double().mean().item() == pytest.approx(0.25, abs=0.02)
-
-
-def test_features_may_be_learned_beside_a_readout():
-    made, text = network(features="learned"), stream()
-    words = LearnedWordFeatures(n_features=8, random_state=3)
-    words.fit(text.tokens, starts=text.starts, n_tokens=V, reservoir=made.reservoir)
-    expected = words.embedding_ / words.embedding_[np.unique(text.tokens)].std()
-    np.testing.assert_allclose(made.inputs.vectors.numpy(), expected, rtol=1e-4, atol=1e-5)
-    assert not np.allclose(expected, network().inputs.vectors.numpy())
 
 
 def test_pairs_with_vectors_are_the_most_frequent():

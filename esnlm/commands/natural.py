@@ -106,7 +106,7 @@ class NaturalGrid:
     """The same as shares of the units, such as 0.01 or 2^-7."""
     leaks: tuple[Annotated[Any, read(_leak, "A")], ...] = ("uniform:0:1",)
     """Leak rates: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA."""
-    features: Annotated[tuple[Features, ...], Parameter(metavar="F|spectral:F|learned:F")] = ()
+    features: Annotated[tuple[Features, ...], Parameter(metavar="F|spectral:F")] = ()
     """Dimensions of word features, 0 for one-hot tokens (default: as in train)."""
     seeds: Annotated[int, integer("K", 1)] = 1
     """Run seeds 0 .. K-1."""

@@ -12,10 +12,6 @@ from esnlm.kernels.activations import RELU, TANH
 from esnlm.kernels.cache import kernel
 
 _REORDER = {"reassoc", "contract", "nsz"}
-# What a rectified value of zero is at most, where it is computed from two states.
-_ROUNDED = 1e-5
-# Of the least precision, so that they do not raise that of arrays.
-_ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 @kernel(fastmath=_REORDER)
@@ -123,31 +119,3 @@ def descend(tokens, restart, reservoir, embedding, coef, rate, readout_rate, lar
         for k in range(n_features):
             embedding[token, k] -= rate * feature_gradient[k]
     return total, count
-
-
-@kernel(fastmath=_REORDER)
-def through_units(states, gradient, begins, leak, activation, traces):
-    """Turn gradients (n, n_units) by states into those by the arguments of g, in place.
-
-    Rows are steps of sequences end to end; `begins` (n,) bool marks the first of each, whose state
-    before is zero. A gradient passes its own step's g, as in `backpropagate`; with `traces` those
-    of later states come back along each unit's own leak, too: never through W.
-    """
-    n, n_units = states.shape
-    later = np.zeros(n_units, dtype=states.dtype)
-    for t in range(n - 1, -1, -1):
-        if t + 1 < n and begins[t + 1]:
-            later.fill(0)
-        first = t == 0 or begins[t]
-        for i in range(n_units):
-            a = leak[i]
-            before = _ZERO if first else states[t - 1, i]
-            value = (states[t, i] - (1 - a) * before) / a
-            total = gradient[t, i] + later[i]
-            slope = _ONE
-            if activation == TANH:
-                slope = max(_ZERO, 1 - value * value)
-            elif activation == RELU and value <= _ROUNDED:
-                slope = _ZERO
-            gradient[t, i] = a * slope * total
-            later[i] = (1 - a) * total if traces else _ZERO

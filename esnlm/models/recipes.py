@@ -151,14 +151,14 @@ def leak_rate(text: str) -> Any:
 
 
 def features(text: str) -> tuple[str, int]:
-    """Parse ``F``, ``spectral:F`` or ``learned:F``: the kind of word features, and their number."""
+    """Parse ``F`` or ``spectral:F``: the kind of word features, and their number."""
     kind, colon, count = text.rpartition(":")
     try:
         value = int(count)
     except ValueError:
         kind = "none"
-    if kind not in (("spectral", "learned") if colon else ("",)):
-        raise ValueError(f"expected F, spectral:F or learned:F, got {text!r}")
+    if kind != ("spectral" if colon else ""):
+        raise ValueError(f"expected F or spectral:F, got {text!r}")
     return kind, value
 
 
@@ -174,7 +174,6 @@ def make_reservoir(settings: Mapping[str, Any], seed: int | None) -> Any:
 
 def make_features(kind_and_number: tuple[str, int] | None, seed: int | None) -> Any:
     """Return the word features of a kind and number, or None."""
-    from esnlm.models.learned_features import LearnedWordFeatures
     from esnlm.reservoir.spectral_features import SpectralWordFeatures
     from esnlm.reservoir.word_features import WordFeatures
 
@@ -182,8 +181,8 @@ def make_features(kind_and_number: tuple[str, int] | None, seed: int | None) -> 
     if number < (1 if kind else 0):
         least = f"{kind}:F of at least 1" if kind else "at least 0"
         raise ValueError(f"features must be {least}, got {number}")
-    kinds: dict[str, Any] = {"spectral": SpectralWordFeatures, "learned": LearnedWordFeatures}
-    return kinds.get(kind, WordFeatures)(n_features=number, random_state=seed) if number else None
+    words: Any = SpectralWordFeatures if kind else WordFeatures
+    return words(n_features=number, random_state=seed) if number else None
 
 
 def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:

@@ -21,7 +21,6 @@ CLASSES = {
     "Reservoir": "esnlm.reservoir.reservoir",
     "WordFeatures": "esnlm.reservoir.word_features",
     "SpectralWordFeatures": "esnlm.reservoir.spectral_features",
-    "LearnedWordFeatures": "esnlm.models.learned_features",
     **{name: f"esnlm.readouts.{entry.module}" for name, entry in BY_CLASS.items()},
     **SAVED,
 }

@@ -57,7 +57,7 @@ def _controls(made: Section, values: pd.DataFrame, name: str) -> None:
         bounds = list(zip(*ends, strict=True))
         figure = plots.dots(names, means, f"{label}{', %' if kind else ''}", bounds)
         caption = f"{name}: {label} of each control, mean over its seeds, with 95 % intervals"
-        made.blocks.append(plots.plot(figure, f"contributions-{len(made.blocks)}", caption))
+        made.blocks.append(plots.plot(figure, caption))
         rows = part.assign(left=part["control"].map(_left))
         made.blocks.append(
             table(f"{name}: {label}", rows.to_dict("records"), _VALUE,

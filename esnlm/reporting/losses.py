@@ -82,7 +82,7 @@ def training(found: Found, scored: Sequence[Scored]) -> Section:
     for column, label in (("tokens", "tokens learned"), ("seconds", "seconds of training")):
         figure = plots.curve(logs, shown, column, label)
         caption = f"Held-out loss by {label}"
-        section.blocks.append(plots.plot(figure, f"training-{column}", caption))
+        section.blocks.append(plots.plot(figure, caption))
     if not levels:
         section.blocks.append(
             Text("The n-gram's line needs --held-out and --train, or the record of the run.")
@@ -124,15 +124,14 @@ def _levels(found: Found, scored: Sequence[Scored]) -> dict[str, float]:
 def groups(found: Found, scored: Sequence[Scored]) -> Section:
     """Losses by frequency, position and seen n-gram, and the bins of `esnlm evaluate --bins`."""
     section = Section("groups", "Loss by frequency, position and seen n-gram")
-    for number, each in enumerate(scored):
+    for each in scored:
         for kind, label in _GROUPINGS.items():
             rows = list(each.losses(kind))
             if not rows:
                 continue
             label = label.replace("sentence", each.sequence)
-            name = f"by-{kind.split()[0]}-{number}"
             caption = f"Loss by {label}, with 95 % intervals over sentences"
-            section.blocks.append(plots.plot(plots.by_group(rows, label), name, caption))
+            section.blocks.append(plots.plot(plots.by_group(rows, label), caption))
             section.blocks.append(
                 table(f"Loss by {label}", map(_whole, rows), _LOSS, kinds=_TEXT, share=False,
                       unfolds=True)
@@ -166,8 +165,8 @@ def calibrations(scored: Sequence[Scored]) -> Section:
     best = {name: each.most_probable for name, each in found.items()}
     every = {name: each.all_words for name, each in found.items()}
     parts = [
-        _reliability("the most probable token", best, "reliability-best"),
-        _reliability("every token of the vocabulary", every, "reliability-all", logarithmic=True),
+        _reliability("the most probable token", best),
+        _reliability("every token of the vocabulary", every, logarithmic=True),
     ]
     section.blocks.append(table(caption, rows, columns, kinds=kinds, share=False))
     section.blocks += [block for several in zip(*parts, strict=True) for block in several]
@@ -177,7 +176,6 @@ def calibrations(scored: Sequence[Scored]) -> Section:
 def _reliability(
     what: str,
     found: Mapping[str, Sequence[ReliabilityBin]],
-    name: str,
     *,
     logarithmic: bool = False,
 ) -> tuple[Block, Block]:
@@ -195,4 +193,4 @@ def _reliability(
     }  # fmt: skip
     figure = plots.reliability(found, logarithmic=logarithmic)
     listed = table(f"Reliability of {what}", rows, heads, kinds=_TEXT, share=False, unfolds=True)
-    return plots.plot(figure, name, caption), listed
+    return plots.plot(figure, caption), listed

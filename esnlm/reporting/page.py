@@ -87,10 +87,11 @@ class Samples:
 
 @dataclass(frozen=True)
 class Plot:
-    """An ``svg`` element that `esnlm.reporting.svg.svg` made, and what it shows."""
+    """A PNG in base64, its width in pixels of the page, and what it shows."""
 
     template: ClassVar[str] = "plot"
-    svg: str
+    png: str
+    width: int
     caption: str
 
 
@@ -183,7 +184,6 @@ def rendered(title: str, summary: Sequence[Block], sections: Sequence[Section]) 
         script=script,
         digest=digest,
         version=__version__,
-        safe=Markup,
         widest=_WIDEST,
     )
     return _FORBIDDEN.sub("\ufffd", page)

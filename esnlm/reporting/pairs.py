@@ -72,7 +72,7 @@ def section(tables: Mapping[str, Sequence[Row]]) -> Section:
         [{**row, "model": model} for model, some in tables.items() for row in phenomena(some)]
     )
     caption = "Accuracy by phenomenon, with 95 % intervals over the pairs of each paradigm"
-    made.blocks.append(plots.plot(figure, "phenomena", caption))
+    made.blocks.append(plots.plot(figure, caption))
     whole = [row for row in rows if row["level"] == "overall" or _is_part(row)]
     made.blocks.append(
         table("All pairs, and parts of them", whole, _columns(whole, "phenomenon", "paradigm"),

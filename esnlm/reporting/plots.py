@@ -1,8 +1,12 @@
-"""Plots of a report, each as SVG in its page."""
+"""Plots of a report, each as a picture in its page."""
 
-from collections.abc import Mapping, Sequence
+import io
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axis import Axis
@@ -12,14 +16,25 @@ from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 from esnlm.experiments.common import figures
 from esnlm.experiments.common.plotting import plot_blimp
 from esnlm.reporting.page import Plot
-from esnlm.reporting.svg import svg
 
 _DASHES = ("-", "--", ":", "-.")
+# Dots of a picture, and pixels of the page, in an inch of a figure.
+_DPI, _PIXELS = 144, 83
 
 
-def plot(figure: Figure, name: str, caption: str) -> Plot:
-    """A figure as a block of a page."""
-    return Plot(svg(figure, name, caption), caption)
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Figures made in the block show text as it is: a dollar sign begins no formula."""
+    with matplotlib.rc_context({"text.parse_math": False, "font.size": 10}):
+        yield
+
+
+def plot(figure: Figure, caption: str) -> Plot:
+    """Return a figure as a block of a page: the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+    width = round(_PIXELS * figure.get_size_inches()[0])
+    return Plot(b64encode(buffer.getvalue()).decode(), width, caption)
 
 
 def curve(

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esnlm.reporting import about, contributions, limits, losses, pairs, reservoirs, studies
+from esnlm.reporting import about, contributions, losses, pairs, plots, reservoirs, studies
 from esnlm.reporting.found import Found
 from esnlm.reporting.page import Block, Section, Text, rendered, six_digits, table
 from esnlm.reporting.scoring import NGRAMS, Scored, Texts, scored
-from esnlm.reporting.svg import drawing
 
 #: Section -> what brings it, where it is empty.
 _BROUGHT_BY = {
@@ -55,7 +54,7 @@ def report(title: str, sources: Sources) -> str:
         known = {name: each for name, each in models.items() if each.tokenizer_ is not None}
         for name, rows in pairs.judged(known, sources.blimp).items():
             tables[name if name not in tables else f"{name} (this report)"] = rows
-    with drawing():
+    with plots.drawing():
         made = [
             about.runs(found),
             about.models(found),
@@ -69,7 +68,6 @@ def report(title: str, sources: Sources) -> str:
             reservoirs.diagnostics(models),
             reservoirs.samples(models),
             *studies.sections(found),
-            limits.section(found, on_text, tables),
         ]
         made.append(_missing(made))
         made[-1].blocks += about.left_out(found)

@@ -32,7 +32,7 @@ def diagnostics(models: Mapping[str, Any]) -> Section:
             "Distance of two states that read the same tokens from different beginnings, as a share"
             " of the first distance: how fast the reservoir forgets where it began"
         )
-        section.blocks.append(plots.plot(_forgetting(forgotten), "forgetting", caption))
+        section.blocks.append(plots.plot(_forgetting(forgotten), caption))
         section.blocks.append(
             Text(
                 f"States are those of {_STATES} tokens drawn evenly from the vocabulary, so that"

@@ -29,20 +29,19 @@ def sections(found: Found) -> list[Section]:
     """A section for each kind of study whose CSVs are there."""
     made = []
     for kind, study in STUDIES.items():
-        several = found.of(kind)
         section = Section(kind.replace(" ", "-"), study.title)
-        for number, rows in enumerate(several):
-            section.blocks += _blocks(rows, study, found, f"{section.name}-{number}")
+        for rows in found.of(kind):
+            section.blocks += _blocks(rows, study, found)
         made.append(section)
     return made
 
 
-def _blocks(rows: Rows, study: Study, found: Found, name: str) -> list[Block]:
+def _blocks(rows: Rows, study: Study, found: Found) -> list[Block]:
     made: list[Block] = []
     drawn = study.draw(rows, found) if len(rows.table) else None
     if drawn is not None:
         figure, caption = drawn
-        made.append(plots.plot(figure, name, f"{rows.name}: {caption}"))
+        made.append(plots.plot(figure, f"{rows.name}: {caption}"))
     columns = [*study.first, *(str(c) for c in rows.table if c not in study.first)]
     columns = [c for c in columns if c in rows.table and c not in _NOT_IN_TABLES]
     kinds = dict.fromkeys(_TEXT, "text") | dict.fromkeys(study.shares, "%")

@@ -69,7 +69,7 @@ class TrainOptions:
     """Text to score, to compare with n-grams, and to choose penalties and stops by."""
     features: Features = None
     """Dimensions of word features that drive the reservoir: learned by gradient, with spectral:
-    from bigram counts, with learned: beside a lowrank readout; 0: one-hot tokens."""
+    from bigram counts; 0: one-hot tokens."""
     seed: Seed = 0
     """The same seed, the same model."""
     corpus: CorpusOptions = CorpusOptions()

@@ -120,7 +120,7 @@ def _seed(text: str) -> int:
 
 
 #: (kind, number), see `features`.
-Features = Annotated[Any, read(features, "F|spectral:F|learned:F")]
+Features = Annotated[Any, read(features, "F|spectral:F")]
 Cluster = Annotated[
     str | None,
     read(_cluster, "local:N|ADDRESS|FILE"),

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from esnlm.models.learned_features import LearnedWordFeatures
 from esnlm.readouts.two_level.direct_connections import PairCounts
 from esnlm.reservoir.spectral_features import SpectralWordFeatures
 from esnlm.text.corpus import TokenStream
@@ -22,7 +21,7 @@ from esnlm.torch.networks.network import SHARE, Settings, State, decaying
 from esnlm.torch.networks.recurrence import Drive, frozen
 from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes
 from esnlm.utils.arrays import Array, Ints64
-from esnlm.utils.validation import Choice, Count, Flag, limited
+from esnlm.utils.validation import Count, Flag, limited
 
 # Tokens whose states say how much each unit varies, and tokens counted at once.
 _SURVEYED, _PIECE = 1 << 16, 1 << 22
@@ -62,10 +61,8 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     #: Where a topology, a radius or a degree is given.
     COUPLED: ClassVar[Settings] = {"degree": 16, "topology": "offsets", "spectral_radius": 0.97}
 
-    #: Word features that drive the reservoir, at most one a token; 0: one input a token.
+    #: `SpectralWordFeatures` that drive the reservoir, at most one a token; 0: one input a token.
     n_features: int = limited(128, Count(0))
-    #: What these are: `SpectralWordFeatures` or `LearnedWordFeatures`.
-    features: str = limited("spectral", Choice(("spectral", "learned")))
     width: int = limited(384, Count())  #: of z
     n_hidden: int = limited(1024, Count())  #: hidden units of a residual layer
     n_blocks: int = limited(1, Count(0))
@@ -159,11 +156,9 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     def _word_features(self, stream: TokenStream, seed: int) -> Array:
         """Vectors (V, F) of words, which drive the reservoir, and of which classes are made."""
         n_features = min(self.n_tokens, self.n_features or _COMPARED)
-        learned = self.features == "learned" and self.n_features
-        kind: Any = LearnedWordFeatures if learned else SpectralWordFeatures
-        words = kind(n_features=n_features, random_state=seed)
-        given = {"starts": stream.starts, "n_tokens": self.n_tokens, "reservoir": self.reservoir}
-        return np.asarray(words.fit(stream.tokens, **given).embedding_)
+        words = SpectralWordFeatures(n_features=n_features, random_state=seed)
+        words.fit(stream.tokens, starts=stream.starts, n_tokens=self.n_tokens)
+        return words.embedding_
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Hidden (B, T, width); the state is the reservoir's, the last tokens, and what is kept."""
