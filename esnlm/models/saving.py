@@ -92,10 +92,9 @@ def rebuild(value: Any) -> Any:
 def parameters(description: Mapping[str, Any]) -> dict[str, Any]:
     """The constructor's arguments in a description of an estimator."""
     found = {key: rebuild(item) for key, item in description["params"].items()}
-    if description["class"] == "RidgeReadout" and found["alpha"] is not None:
+    if description["class"] == "RidgeReadout" and None not in (found["alpha"], found["selection"]):
         # Version 0.1.0 used alpha where selection was None, and never otherwise.
-        unused = ("alphas",) if found["selection"] is None else ("alpha", "selection")
-        found |= dict.fromkeys(unused)
+        found |= {"alpha": None, "selection": None}
     kind = class_of(description["class"])
     # Version 0.1.0 took parameters that have no effect.
     without = unused_parameters(kind, found) if is_dataclass(kind) else ()

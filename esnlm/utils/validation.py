@@ -157,7 +157,7 @@ def unused_parameters(
     unused, by_name = {}, {each.name: each for each in fields(kind)}
     for name, each in by_name.items():
         needs = each.metadata.get("needs", {})
-        if name in chosen or (needs and values.get(name, each.default) != each.default):
+        if name in chosen or not np.array_equal(values.get(name, each.default), each.default):
             for other, constraint in needs.items():
                 try:
                     constraint.check(other, values.get(other, by_name[other].default))
