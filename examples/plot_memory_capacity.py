@@ -55,9 +55,11 @@ topologies = (
 )  # fmt: skip
 for topology in topologies:
     reservoir = Reservoir(
-        N_UNITS, spectral_radius=0.95, input_scaling=0.01, degree=10, topology=topology,
-        dtype="float64", random_state=0,
+        N_UNITS, spectral_radius=0.95, input_scaling=0.01, topology=topology, dtype="float64",
+        random_state=0,
     )  # fmt: skip
+    if topology in ("random", "offsets", "small_world"):
+        reservoir.set_params(degree=10)
     print(f"{topology:12} {memory(reservoir).sum():5.1f}")
 
 # %%

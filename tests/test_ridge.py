@@ -204,8 +204,8 @@ def test_a_loaded_readout_says_that_it_cannot_learn_more() -> None:
     [
         ({"alpha": -1.0}, "alpha must not be negative"),
         ({"alphas": []}, "alphas is empty"),
-        ({"alpha": 1.0, "alphas": [1.0]}, "alpha is used as it is, got 1.0 beside"),
-        ({"alpha": 1.0, "selection": "gcv"}, "alpha is used as it is, got 1.0 beside"),
+        ({"alpha": 1.0, "alphas": [1.0]}, "leave out alphas, or change alpha"),
+        ({"alpha": 1.0, "selection": "gcv"}, "leave out selection, or change alpha"),
         ({"selection": "aic"}, "got 'aic'"),
         ({"floor": 2.0}, "floor must lie in"),
         ({"floor": 1.0}, "floor must lie in"),

@@ -265,7 +265,7 @@ def planned(
             inputs = None if dense else count
         reservoir = make_reservoir(chosen, seed)
         reservoir.set_params(degree=count, input_degree=inputs)
-        clone(reservoir).set_params(n_units=_FEW, degree=_FEW).fit(n_inputs=1)
+        clone(reservoir).set_params(n_units=_FEW).fit(n_inputs=1)
         name, number = word_features
         # Held-out text is scored after passes alone.
         plan = TrainingPlan(random_state=seed, score_every=0, **given(grid.training))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.readouts.registry import BY_OPTION
-from esnlm.utils.validation import check_used
 
 _FOLDER = Path(__file__).parent / "recipes"
 #: Names of the recipes that come with the package.
@@ -165,6 +164,7 @@ def features(text: str) -> tuple[str, int]:
 def make_reservoir(settings: Mapping[str, Any], seed: int | None) -> Any:
     """Return the `esnlm.Reservoir` of the settings, without weights."""
     from esnlm.reservoir.reservoir import Reservoir
+    from esnlm.utils.validation import check_used
 
     parameters = {name: settings[name] for name in _RESERVOIR if name in settings}
     reservoir = Reservoir(**parameters, random_state=seed)
@@ -190,6 +190,8 @@ def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:
 
     Raises ValueError for a setting that the readout does not have, or that is given twice.
     """
+    from esnlm.utils.validation import check_used
+
     name = settings["readout"]
     if name not in BY_OPTION:
         raise ValueError(f"readout must be one of {', '.join(BY_OPTION)}, got {name!r}")

@@ -154,13 +154,14 @@ def unused_parameters(
     >>> unused_parameters(Search, {"n_trials": 5})["n_trials"]
     "method must be one of random, got 'exact': leave out n_trials, or change method"
     """
-    unused, by_name = {}, {each.name: each for each in fields(kind)}
-    for name, each in by_name.items():
-        needs = each.metadata.get("needs", {})
-        if name in chosen or (needs and values.get(name, each.default) != each.default):
-            for other, constraint in needs.items():
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(kind)}
+    found, unused = defaults | dict(values), {}
+    for each in fields(kind):
+        name = each.name
+        if name in chosen or not np.array_equal(found[name], defaults[name]):
+            for other, constraint in each.metadata.get("needs", {}).items():
                 try:
-                    constraint.check(other, values.get(other, by_name[other].default))
+                    constraint.check(other, found[other])
                 except ValueError as error:
                     unused[name] = f"{error}: leave out {name}, or change {other}"
     return unused

@@ -78,9 +78,9 @@ class ClassFactoredReadout(TwoLevelReadout):
         ridge solved from one set of moments, softmax in ``n_passes`` passes of steps on
         batches. Of a readout that is given, it takes the penalty (ridge: chosen by
         cross-validation where ``alpha`` is None), learning rate, momentum and passes; of
-        a mixture ``n_experts``; it refuses other parameters. Its words are softmax or ridge.
-        "auto": joint for more than 256 words or 256 MiB of rows, and for passes over a corpus;
-        separate for readouts of other kinds, and otherwise.
+        a mixture ``n_experts``; it refuses others. Its words are softmax or ridge. "auto": joint
+        for more than 256 words or 256 MiB of rows, and for passes over a corpus; separate for
+        readouts of other kinds, and otherwise.
     n_components : int
         Of the joint solver; at most the number of units.
     buffer_size : int

@@ -128,7 +128,7 @@ class LowRankReadout(TwoLevelReadout):
     momentum: float = limited(0.9, Number(0, 1, open="high"))
     prior: float = limited(1.0, Number(0, open="low"))
     n_direct: int = limited(0, Count(0))
-    n_pairs: int | None = limited(None, Count(0, none=True))
+    n_pairs: int | None = limited(None, Count(0, none=True), n_direct=Count(2))
     direct_rate: float = limited(0.1, Number(0, open="low"), n_direct=Count())
     buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
@@ -137,10 +137,6 @@ class LowRankReadout(TwoLevelReadout):
 
     def _start(self) -> None:
         check_parameters(self)
-        if self.n_pairs and self.n_direct < 2:
-            raise ValueError(
-                f"n_pairs needs the last two tokens, n_direct of 2 at least, got {self.n_direct}"
-            )
         super()._start()
 
     def _penalty(self, n_rows: int) -> float:

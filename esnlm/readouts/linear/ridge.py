@@ -29,6 +29,7 @@ _LEAST_VALUE = 1e-130
 _JUDGING_WORK = 1 << 40
 _COST_OF_CLASS = 64
 _FEWEST_JUDGES = 512
+_OPEN = Choice((None,))
 
 
 @dataclass(eq=False, repr=False)
@@ -91,8 +92,10 @@ class RidgeReadout(StreamingReadout):
 
     _: KW_ONLY
     alpha: float | None = limited(None, Number(0, none=True))
-    alphas: Sequence[float] | None = None
-    selection: Literal["gcv", "held_out"] | None = limited(None, Choice(("gcv", "held_out", None)))
+    alphas: Sequence[float] | None = limited(None, None, alpha=_OPEN)
+    selection: Literal["gcv", "held_out"] | None = limited(
+        None, Choice(("gcv", "held_out", None)), alpha=_OPEN
+    )
     floor: float | Literal["auto"] = "auto"
     validation_fraction: float = limited(
         0.1, Number(0, 1, open="both"), selection=Choice(("held_out",))
@@ -101,11 +104,6 @@ class RidgeReadout(StreamingReadout):
 
     def _start(self) -> None:
         check_parameters(self)
-        if self.alpha is not None and (self.selection, self.alphas) != (None, None):
-            raise ValueError(
-                f"alpha is used as it is, got {self.alpha!r} beside selection or alphas: leave out"
-                " alpha, or these two"
-            )
         if self.alphas is not None:
             if np.ndim(self.alphas) != 1:
                 raise ValueError(f"alphas must be a list of penalties or None, got {self.alphas!r}")

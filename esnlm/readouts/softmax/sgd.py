@@ -87,6 +87,9 @@ class IncrementalSolver(Stateful):
         self.offset: Array = np.log(frequencies).astype(np.float32)
         self._velocity = np.zeros_like(self.weights)
         self._offset_velocity = np.zeros_like(self.offset)
+        #: Nats a row of the frequencies alone, and of the latest batches before their steps.
+        self.chance = float(-(frequencies * np.log(frequencies)).sum())
+        self.loss = self.chance
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         check_arrays(arrays, _LAYOUTS)
@@ -111,7 +114,8 @@ class IncrementalSolver(Stateful):
 
     def _step(self, X: Array, codes: Ints, rate: float, ridge: float) -> None:
         shift = self.offset - self.centre @ self.weights
-        gradient, offset_gradient, variances = batch_gradient(X, codes, self.weights, shift)
+        loss, gradient, offset_gradient, variances = batch_gradient(X, codes, self.weights, shift)
+        self.loss += _CURVATURE_MEMORY * (loss / len(X) - self.loss)
         offset_gradient /= len(X)
         gradient /= len(X)
         gradient -= np.outer(self.centre, offset_gradient)
@@ -128,8 +132,9 @@ class IncrementalSolver(Stateful):
 
 def batch_gradient(
     X: Array, codes: Ints, weights: Array, intercept: Array
-) -> tuple[Floats32, Floats32, Floats]:
-    """Gradients of the summed loss in weights (n_units, V) and intercept, sums of p (1 - p)."""
+) -> tuple[float, Floats32, Floats32, Floats]:
+    """Summed loss, its gradients in weights (n_units, V) and intercept, sums of p (1 - p)."""
+    loss = 0.0
     gradient = np.zeros_like(weights)
     offset_gradient = np.zeros(len(intercept), dtype=np.float32)
     squares = np.zeros(len(intercept))
@@ -137,12 +142,13 @@ def batch_gradient(
     rows = rows_within(_LOGIT_BYTES, len(intercept), np.float32)
     for start in range(0, len(X), rows):
         x = np.asarray(X[start : start + rows], dtype=np.float32)
-        _, P, R = residuals(logits(x, weights, intercept), codes[start : start + rows])
+        losses, P, R = residuals(logits(x, weights, intercept), codes[start : start + rows])
+        loss += float(losses.sum())
         gradient += (R.T @ x).T
         offset_gradient += R.sum(axis=0)
         mean += P.sum(axis=0)
         squares += np.einsum("iv,iv->v", P, P)
-    return gradient, offset_gradient, mean - squares
+    return loss, gradient, offset_gradient, mean - squares
 
 
 def batch_rows(n_units: int) -> int:

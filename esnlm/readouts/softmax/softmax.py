@@ -28,6 +28,10 @@ from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_paramet
 # up to which it is preferred: about a minute on two cores.
 _AUTO_BYTES = 1 << 28
 _AUTO_WORK = 1 << 31
+# Shares of the learning rate that are tried until training does not diverge, and how far above
+# the loss of the frequencies alone it has ended where it did.
+_SHARES_OF_RATE = 1.0, 0.3, 0.1, 0.03
+_DIVERGED = 1.1
 _NEWTON = Choice(("auto", "newton-cg"))
 
 
@@ -58,7 +62,8 @@ class SoftmaxReadout(BufferedReadout):
     n_passes : int
         Passes of the incremental solver; the rate falls linearly to zero over them.
     learning_rate, momentum : float
-        Of the incremental solver; see `IncrementalSolver`.
+        Of the incremental solver; see `IncrementalSolver`. ``fit`` begins again with 0.3, 0.1
+        and 0.03 of the rate where training diverged.
     buffer_size : int
         Rows that ``partial_fit`` keeps before it streams; see `BufferedReadout`.
 
@@ -186,9 +191,17 @@ class SoftmaxReadout(BufferedReadout):
             n_rows = _AUTO_WORK // (n_units * len(self.classes_))
             rows = in_memory(blocks, n_rows, _AUTO_BYTES)
         if self.solver == "incremental" or rows is None:
-            self._plan(blocks_rows(blocks), None)
-            self._read_in_passes(interleaved(blocks, n_units), held_out)
-            self._n_seen //= self.n_passes
+            for share in _SHARES_OF_RATE:
+                self.history_ = []
+                self._plan(blocks_rows(blocks), None)
+                rate = share * self.learning_rate
+                self._passes.rates = self._rates()._replace(learning_rate=rate)
+                self._read_in_passes(interleaved(blocks, n_units), held_out)
+                self._n_seen //= self.n_passes
+                # Too large a rate ends far above the loss of the frequencies, where training began.
+                solver = self._incremental
+                if solver is None or solver.loss < _DIVERGED * solver.chance:
+                    break
             return
         sizes = n_units, len(self.classes_)
         weights, intercept, self.history_ = newton_solution(
