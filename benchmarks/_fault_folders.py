@@ -24,12 +24,12 @@ THEN = ["Mary lives .", "boys walk .", "John sees the cats ."]
 STOPPED = {
     "interrupted": "--readout softmax --passes 12 --units 6 --degree 3 --chunk-tokens 40",
     "network_interrupted": (
-        "--model lstm --units 4 --device cpu --epochs 10 --batch-size 8 --learning-rate 0.02"
+        "--model lstm --units 4 --device cpu --passes 10 --batch-size 8 --learning-rate 0.02"
     ),
 }
 _NETWORKS = {
-    "network_lstm": "--model lstm --units 4 --device cpu --epochs 1",
-    "network_esn": "--model esn --units 8 --option rank=3 --device cpu --epochs 1",
+    "network_lstm": "--model lstm --units 4 --device cpu --passes 1",
+    "network_esn": "--model esn --units 8 --option rank=3 --device cpu --passes 1",
 }
 _LAST_STEP = 4
 
@@ -62,7 +62,7 @@ def _models() -> dict[str, esnlm.LanguageModel]:
         "factored_separate_ridge": factored("ridge", "separate", "ridge"),
         "factored_joint_ridge": factored("ridge", "joint"),
         "factored_separate_moe": factored(experts("softmax"), "separate"),
-        "factored_joint_moe": factored(experts("softmax"), "joint"),
+        "factored_joint_moe": factored(moe(n_experts=2), "joint"),
         "low_rank": low_rank(6, n_direct=0),
         "low_rank_direct": low_rank(4, n_direct=2, n_pairs=6),
     }

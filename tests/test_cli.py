@@ -558,7 +558,7 @@ def test_training_ends_with_what_was_got_and_what_comes_next(capsys, monkeypatch
     assert second.endswith(f", of the uniform distribution {n_tokens}")
     assert re.fullmatch(r"\d+:\d\d minutes, peak memory \d+ MiB", third)
     assert "words and punctuation are tokens apart (--tokenizer word" in err
-    assert fourth == "tuned on this text: report the perplexity of another"
+    assert fourth == "plain was used in training: report the perplexity of another text"
     assert err.splitlines()[-1] == "esnlm: next: esnlm evaluate m TEXT"
     assert {"boy", ","} <= set(LanguageModel.load("m").tokenizer_.vocabulary)
     assert main(["train", "plain", "--out", "n", "--units", "20", "--tokenizer", "word"]) == 0

@@ -302,7 +302,7 @@ LanguageModel(Reservoir(10), RidgeReadout())
 LanguageModel(Reservoir(10), "softmax", tokenizer="word")
 LanguageModel(Reservoir(10), LogisticRegression())
 frame = load_model("model").surprisal("the boy")
-words: list[tuple[str | int, float]] = [*NgramLanguageModel(2).next_words("the", 3)]
+words: list[tuple[str | int, float]] = [*NgramLanguageModel(2).next_words("the", k=3)]
 LanguageModel(1, RidgeReadout())
 LanguageModel(Reservoir(10), 2)
 LanguageModel(1, 2)

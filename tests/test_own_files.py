@@ -203,7 +203,7 @@ WRITERS = [
     "evaluate model text --surprisal-csv out",
     "blimp model --data pairs.jsonl --csv out",
     "blimp model --data pairs.jsonl --plot out",
-    "train text --units 5 --out other --log out",
+    "train text --held-out text --units 5 --out other --log out",
     "elman --sizes 5 --out out",
 ]
 

@@ -231,6 +231,15 @@ def test_held_out_rows_stop_the_incremental_solver_at_its_best_pass() -> None:
     assert loss == pytest.approx(min(readout.history_), abs=1e-5)
 
 
+def test_a_rate_at_which_training_diverges_is_lowered() -> None:
+    X, y = pairs(5000)
+    readout = SoftmaxReadout(solver="incremental", learning_rate=10.0).fit(X, y)
+    lower = SoftmaxReadout(solver="incremental", learning_rate=1.0).fit(X, y)
+    np.testing.assert_array_equal(readout.coef_, lower.coef_)  # 0.1 of the rate
+    shares = np.bincount(y) / len(y)
+    assert objective(readout, X, y) < -(shares * np.log(shares)).sum()
+
+
 def test_learning_goes_on_after_a_fit_and_after_loading() -> None:
     X, y = pairs(9000)
     readout = SoftmaxReadout(solver="incremental").fit(X[:3000], y[:3000])

@@ -538,7 +538,10 @@ def test_bad_plans_and_corpora_are_named() -> None:
         ({"clip": float("nan")}, "clip must be a finite number"),
         ({"weight_decay": -1.0}, "weight_decay must not be negative, got -1.0"),
         ({"clip": 0.0}, "clip must be positive"),
-        ({"warmup": 0.6, "hold": 0.6}, "warmup and hold must add up"),
+        (
+            {"schedule": "warmup-hold-cosine", "warmup": 0.6, "hold": 0.6},
+            "warmup and hold must add",
+        ),
         ({"final": 2.0}, "final must lie in"),
         ({"optimizer": "adam"}, "optimizer must be one of adamw, sgd, got 'adam'"),
         ({"patience": 5}, "leave out patience, or change optimizer"),

@@ -509,7 +509,8 @@ def test_command_line_of_runs(tmp_path: Path, monkeypatch, capsys):
     assert "pass --resume to continue it, or --overwrite" in capsys.readouterr().err
     assert main([*argv, "--overwrite"]) == 0
     assert not Path("new.checkpoints").exists()
-    assert main([*argv, "--overwrite", "--log", "text"]) == 2
+    logged = ["--held-out", "text", "--log", "text"]
+    assert main([*argv, "--overwrite", *logged]) == 2
     assert "text exists and is not a log of training" in capsys.readouterr().err
     assert main([*argv, "--overwrite", "--checkpoint-every", "nan"]) == 2
     assert "--checkpoint-every must be at least 0" in capsys.readouterr().err

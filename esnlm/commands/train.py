@@ -123,7 +123,8 @@ def _fit(
     minutes, seconds = divmod(round(time.perf_counter() - since), 60)
     print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
     if held is not None:
-        print("tuned on this text: report the perplexity of another")
+        named = " ".join(options.held_out)
+        print(f"{named} was used in training: report the perplexity of another text")
     finish(then=f"esnlm evaluate {options.out} TEXT")
     return 0
 

@@ -173,6 +173,7 @@ class SequenceModel(BaseEstimator, ABC):
         >>> table["word"].tolist(), table["position"].tolist()
         (['the', 'boy', 'sees', 'the', 'dog'], [1, 2, 3, 4, 5])
         """
+        self._check_fitted()
         return surprisal_table(self, text, counts=counts)
 
     def log_likelihood(self, docs: Any) -> list[Floats]:
@@ -205,8 +206,8 @@ class SequenceModel(BaseEstimator, ABC):
         if score < unigrams - _MARGIN:
             warnings.warn(
                 f"the model has a perplexity of {np.exp(-score):.4g}, and the frequencies of the"
-                f" training text alone {np.exp(-unigrams):.4g}: raise alpha, or take the default"
-                " readout",
+                f" training text alone {np.exp(-unigrams):.4g}: train on more text, or with the"
+                " default readout",
                 stacklevel=3,
             )
 
@@ -248,6 +249,8 @@ class SequenceModel(BaseEstimator, ABC):
     ) -> Iterator[int]:
         """The tokens of `sample`, one by one, as they are drawn."""
         self._check_fitted()
+        if isinstance(n_tokens, str):
+            raise ValueError(f"n_tokens must be an integer: give the text as prompt={n_tokens!r}")
         Count(0).check("n_tokens", n_tokens)
         before = framed_prefix(prompt, self.tokenizer_, self.reset_)
         return self._draw(int(n_tokens), before, choice or Choice())

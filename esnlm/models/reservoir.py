@@ -272,7 +272,9 @@ class LanguageModel(SequenceModel):
             ("features", self.features, "transform", "WordFeatures or None"),
         ):
             if part is not None and not hasattr(part, method):
-                raise ValueError(f"{name} must be {kind}, got {part!r}")
+                is_node = type(part).__module__.startswith("reservoirpy.")
+                hint = ": convert it by Reservoir.from_reservoirpy" if is_node else ""
+                raise ValueError(f"{name} must be {kind}, got {part!r}{hint}")
         self.run_: str | None = None
         check_parameters(self)
         if self.recipe is not None and None not in (self.reservoir, self.readout) and not is_named:
