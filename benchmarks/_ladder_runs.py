@@ -122,7 +122,9 @@ class Runs:
         log = self.folder / f"{name}.csv"
         command = esnlm(kind, str(self.train), *rest, "--out", str(model))
         if kind == "train":
-            command += ["--seed", str(self.seed), "--log", str(log)]
+            command += ["--seed", str(self.seed)]
+        if "--model" in rest:
+            command += ["--log", str(log)]
         took = self._resumed(name, command, limit)
         if took is None:
             return None

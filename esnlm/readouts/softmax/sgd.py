@@ -71,6 +71,9 @@ class IncrementalSolver(Stateful):
         "weights", "offset", "_velocity", "_offset_velocity", "inverse", "centre", "variances",
         "n_steps",
     )  # fmt: skip
+    #: Nats a row of the frequencies alone, and of the latest batches; NaN after loading.
+    chance: float = np.nan
+    loss: float = np.nan
 
     def __init__(
         self, moments: Moments, frequencies: Array, momentum: float = 0.9, ridge: float = 0.0
@@ -87,7 +90,6 @@ class IncrementalSolver(Stateful):
         self.offset: Array = np.log(frequencies).astype(np.float32)
         self._velocity = np.zeros_like(self.weights)
         self._offset_velocity = np.zeros_like(self.offset)
-        #: Nats a row of the frequencies alone, and of the latest batches before their steps.
         self.chance = float(-(frequencies * np.log(frequencies)).sum())
         self.loss = self.chance
 
