@@ -134,8 +134,8 @@ def test_softmax_within_a_factored_readout_keeps_its_penalty(
 def test_train_says_when_the_words_frequencies_alone_are_better(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = ["--alpha", "0", "--passes", "30", "--option", "learning_rate=999", "--features", "0"]
-    settings += ["--spectral-radius", "0.97"]
+    settings = ["--alpha", "0", "--passes", "30", "--option", "learning_rate=999"]
+    settings += ["--features", "0", "--spectral-radius", "0.97"]
     assert train(tmp_path, "--readout", "softmax", "--option", "solver=incremental", *settings) == 0
     assert "worse than the words' frequencies alone" in capsys.readouterr().err
 
