@@ -40,6 +40,7 @@ def bytes_of(folder: str) -> dict[str, bytes]:
         ("grammar", [], {}),
         ("words", [], {}),
         ("characters", ["--tokenizer", "char"], {"tokenizer": "char"}),
+        ("characters", ["--recipe", "characters"], {"recipe": "characters"}),
         ("rachez2012", ["--recipe", "rachez2012"], {"recipe": "rachez2012"}),
     ],
 )

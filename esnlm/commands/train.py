@@ -41,7 +41,7 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
     from esnlm.experiments.common.run_record import RunRecord, check_record, data_files, record_of
     from esnlm.storage.model_folder import check_target
 
-    options = with_recipe(options)
+    options = with_recipe(options, of_text=not (is_url(text) or is_shards(text)))
     _check_log(options, record_of(options.out))
     _check_held_out(options)
     with ExitStack() as stack:
@@ -323,6 +323,6 @@ def _summary(model: "LanguageModel", recipe: str | None) -> str:
     characters = tokenizer is not None and tokenizer.has_characters
     name, why = choose_recipe(model.n_tokens_, characters=characters)
     if recipe is not None:
-        name, why = recipe, f"as asked; what it leaves open from {name}"
+        name, why = recipe, "as asked" + (f"; the rest from {name}" if recipe != name else "")
     print(f"recipe {name} ({why}); --recipe takes another")
     return summary(model, 0 if counts is None else int(counts.sum()))

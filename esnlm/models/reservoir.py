@@ -247,7 +247,7 @@ class LanguageModel(SequenceModel):
         reset = self.reset or self._recipe_settings.get("reset")
         if reset is not None:
             return str(reset)
-        tokenizer = self.tokenizer
+        tokenizer = self._tokenizer
         if isinstance(tokenizer, Tokenizer):
             return "never" if tokenizer.has_characters and tokenizer.bos is None else "sentence"
         return "never" if tokenizer == "char" else "sentence"

@@ -22,8 +22,11 @@ _NO_SETTINGS = {
 }  # fmt: skip
 
 
-def with_recipe(options: TrainOptions) -> TrainOptions:
-    """Return the options, with those of the recipe that they name where they say nothing."""
+def with_recipe(options: TrainOptions, *, of_text: bool = True) -> TrainOptions:
+    """Return the options, with those of the recipe that they name where they say nothing.
+
+    Shards were cut in tokens already: with ``of_text`` false the recipe's tokenizer is left out.
+    """
     if options.recipe is None:
         return options
     recipe = read_recipe(options.recipe, _given(options))
@@ -35,7 +38,8 @@ def with_recipe(options: TrainOptions) -> TrainOptions:
             raise ValueError(
                 f"{options.recipe}: {name} is no option of esnlm train that can be set here{hint}"
             )
-    return filled(options, train_options(recipe))
+    chosen = filled(options, train_options(recipe))
+    return chosen if of_text else replace(chosen, corpus=options.corpus)
 
 
 def setting_names() -> frozenset[str]:
