@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -93,11 +94,14 @@ KINDS = {
     "token_gated": "model",
     "ngrams": "ngrams",
     "shards": "shards",
-    "network_lstm": "network",
-    "network_esn": "model",
     "interrupted": "checkpoint",
-    "network_interrupted": "network checkpoint",
 }
+if find_spec("torch"):
+    KINDS |= {
+        "network_lstm": "network",
+        "network_esn": "model",
+        "network_interrupted": "network checkpoint",
+    }
 
 
 @cache
