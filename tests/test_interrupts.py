@@ -15,6 +15,9 @@ import pytest
 from esnlm import LanguageModel, Reservoir, RidgeReadout, SoftmaxReadout
 from esnlm.utils import threads
 
+# Ctrl-C can come after a file was opened and before its `with`: Python then closes it late, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+
 V = 30
 TOKENS = np.random.default_rng(0).integers(0, V, 30_000)
 
