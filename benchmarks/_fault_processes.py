@@ -16,7 +16,7 @@ from _fault_commands import places
 from _fault_runner import Case, address_space
 
 from esnlm.__main__ import main
-from esnlm.experiments.common.run_record import RECORD
+from esnlm.runs.run_record import RECORD
 
 # Compiled modules, which are written once, are no changes that a command makes.
 sys.dont_write_bytecode = True

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from esnlm.experiments.common.figures import band, legend, note, panels, save, style
+from esnlm.plots.figures import band, legend, note, panels, save, style
 from esnlm.utils.markdown import markdown_table
 
 Row = dict[str, Any]

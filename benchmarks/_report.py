@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from esnlm.experiments.common.provenance import code_version
-from esnlm.experiments.common.run_record import machine
+from esnlm.runs.provenance import code_version
+from esnlm.runs.run_record import machine
 from esnlm.storage.atomic import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent

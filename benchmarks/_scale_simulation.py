@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from matplotlib.ticker import NullLocator
 
-from esnlm.experiments.common.figures import GREY, panels, save, style
+from esnlm.plots.figures import GREY, panels, save, style
 from esnlm.utils.sums import in_pairs
 
 

@@ -23,9 +23,9 @@ from _report import options, report, row
 from numpy.typing import NDArray
 
 from esnlm.evaluation.metrics import perplexity
-from esnlm.experiments.elman.presets import Settings
-from esnlm.experiments.elman.run import fit_readout, held_out_fits, make_readouts
-from esnlm.experiments.elman.states import drive, make_corpora
+from esnlm.studies.elman.presets import Settings
+from esnlm.studies.elman.run import fit_readout, held_out_fits, make_readouts
+from esnlm.studies.elman.states import drive, make_corpora
 
 N_UNITS, FEATURES = 100, 6
 CONTROLS: dict[str, Settings] = {

@@ -16,8 +16,8 @@ from typing import Any
 
 from _report import options, report, row, seconds
 
-from esnlm.experiments.common.grid import read_rows
-from esnlm.experiments.elman.tables import targets
+from esnlm.runs.grid import read_rows
+from esnlm.studies.elman.tables import targets
 
 QUICK = ["--sizes", "25", "100", "--seeds", "1"]
 

@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 from _report import ROOT, commit, options
 
-from esnlm.experiments.common.grid import Row, run_grid
-from esnlm.experiments.elman.presets import Settings
-from esnlm.experiments.elman.run import STOPPED, held_out_fits, make_readouts
-from esnlm.experiments.elman.states import drive, make_corpora
+from esnlm.runs.grid import Row, run_grid
+from esnlm.studies.elman.presets import Settings
+from esnlm.studies.elman.run import STOPPED, held_out_fits, make_readouts
+from esnlm.studies.elman.states import drive, make_corpora
 
 #: Readouts and the sizes that they are judged at.
 JUDGED = (("softmax", 100), ("moe", 25), ("mlp", 200))

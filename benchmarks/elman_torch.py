@@ -24,8 +24,8 @@ from torch.nn import functional
 
 from esnlm import Reservoir
 from esnlm.evaluation.metrics import perplexity
-from esnlm.experiments.elman.presets import Settings
-from esnlm.experiments.elman.states import make_corpora
+from esnlm.studies.elman.presets import Settings
+from esnlm.studies.elman.states import make_corpora
 
 UNITS = {"LSTM": 64, "GRU": 64, "transformer": 64, "net on a reservoir": 400}
 DROPOUT, BATCH, RATE = 0.2, 32, 3e-3

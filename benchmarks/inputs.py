@@ -37,12 +37,12 @@ from _report import ROOT, commit, machine, options
 from sklearn.utils.extmath import randomized_svd
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir, SpectralWordFeatures
-from esnlm.experiments.common.figures import BLUE, panels, save
-from esnlm.models.training import Trainer, TrainingPlan
-from esnlm.reservoir.spectral_features import pair_counts
+from esnlm.features.spectral import pair_counts
+from esnlm.plots.figures import BLUE, panels, save
 from esnlm.storage.atomic import write_whole
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shards import Shards
+from esnlm.training.trainer import Trainer, TrainingPlan
 from esnlm.utils.arrays import Array
 
 PATH = ROOT / "reports" / "inputs" / "inputs.csv"

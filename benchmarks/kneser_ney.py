@@ -20,10 +20,10 @@ import numpy as np
 from _report import median_seconds, report, row
 from numpy.typing import NDArray
 
-from esnlm.experiments.common.subprocess_run import peak_rss_mib
 from esnlm.grammars.elman import ElmanGrammar
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey
+from esnlm.runs.subprocess_run import peak_rss_mib
 from esnlm.text.shards import Shards
 
 #: T. Mikolov et al. (2011), Extensions of recurrent neural network language model: 5-gram, KN.

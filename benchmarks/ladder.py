@@ -30,7 +30,7 @@ from _ladder_runs import SIZES, Runs, Trained, esnlm, first_row, scores_of, vali
 from _measured import measured
 from _report import commit, machine
 
-from esnlm.experiments.common.grid import read_rows, run_grid
+from esnlm.runs.grid import read_rows, run_grid
 from esnlm.storage.atomic import write_whole
 from esnlm.text.shards import Shards
 

@@ -31,11 +31,11 @@ from esnlm import (  # noqa: E402
     SoftmaxReadout,
     SpectralWordFeatures,
 )
-from esnlm.models.training import Trainer, TrainingPlan  # noqa: E402
 from esnlm.ngrams.kneser_ney import KneserNey  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
 from esnlm.text.shards import Shards  # noqa: E402
 from esnlm.text.shuffling import evenly_spaced  # noqa: E402
+from esnlm.training.trainer import Trainer, TrainingPlan  # noqa: E402
 
 JUDGED = 100_000
 N_FEATURES = 128

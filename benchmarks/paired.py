@@ -29,10 +29,10 @@ from esnlm.evaluation.measures import Evaluation
 from esnlm.evaluation.minimal_pairs.pairs import Pair, read_pairs
 from esnlm.evaluation.minimal_pairs.scores import PairScores, score_pairs
 from esnlm.evaluation.token_groups import Judged
-from esnlm.experiments.controls.comparison import judged_pairs, judged_tokens
 from esnlm.loading import load_model
 from esnlm.storage.atomic import folder_aside, write_whole
 from esnlm.storage.tensor_file import Arrays, read_tensors, write_tensors
+from esnlm.studies.controls.comparison import judged_pairs, judged_tokens
 from esnlm.text.shards import Shards
 
 _FILE = "log_probabilities.safetensors"

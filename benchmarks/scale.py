@@ -33,13 +33,13 @@ import numpy as np
 from _report import report, row
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir, RidgeReadout, SpectralWordFeatures
-from esnlm.experiments.common.workers import Workers, workers
-from esnlm.models.parts_training import PartsTrainer
-from esnlm.models.training import Trainer, TrainingPlan
+from esnlm.runs.workers import Workers, workers
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shard_parts import PartedCorpus
 from esnlm.text.shards import Shards
 from esnlm.text.shuffling import evenly_spaced
+from esnlm.training.parts_trainer import PartsTrainer
+from esnlm.training.trainer import Trainer, TrainingPlan
 from esnlm.utils.sums import Sums, reduce_here
 
 

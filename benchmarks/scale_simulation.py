@@ -22,10 +22,10 @@ from _scale_simulation import Network, Work, added_up, in_rounds, plot
 from scale import model_of
 
 from esnlm import LowRankReadout, RidgeReadout
-from esnlm.experiments.common.workers import workers
-from esnlm.models.parts_training import PartsTrainer
+from esnlm.runs.workers import workers
 from esnlm.text.shard_parts import PartedCorpus
 from esnlm.text.shards import Shards
+from esnlm.training.parts_trainer import PartsTrainer
 from esnlm.utils.sums import in_pairs
 
 _MACHINES = (1, 2, 4, 10, 20, 50, 100)

@@ -35,7 +35,7 @@ from esnlm import LanguageModel, Reservoir, SoftmaxReadout, TokenGatedReadout  #
 from esnlm.datasets import load_tiny_shakespeare  # noqa: E402
 from esnlm.evaluation.interpolation import InterpolatedModel  # noqa: E402
 from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
-from esnlm.models.training import Trainer  # noqa: E402
+from esnlm.training.trainer import Trainer  # noqa: E402
 
 ORDERS = (3, 4, 5, 7)
 NGRAM_ORDERS = (5, 6, 7, 8, 9)

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from _report import options, report, row
 
-from esnlm.models.resumable_run import StoppedError
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shards import Shards
 from esnlm.torch.networks.esn import EchoStateNetworkWithEmbedding
 from esnlm.torch.networks.network import Network
 from esnlm.torch.training.plan import Plan
 from esnlm.torch.training.trainer import NetworkTrainer
+from esnlm.training.resumable_run import StoppedError
 
 PLANS: dict[str, dict[str, Any]] = {
     "float32": {},

@@ -7,18 +7,17 @@ from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
-from esnlm.commands.options.help_pages import ESSENTIALS, EXAMPLES, PANELS, panel_of
-from esnlm.commands.options.parsing import Flags, app
+from esnlm.options.help_pages import ESSENTIALS, EXAMPLES, PANELS, panel_of
+from esnlm.options.parsing import Flags, app
 from esnlm.utils.blas import use_widest_kernels
 from esnlm.utils.messages import log, run_command, show_messages
 from esnlm.utils.version import __version__
 
-# Command -> what it does; it is the function of its name in the module of its name.
+# Command -> what it does; `esnlm.commands` has a module of its name, with a function of it.
 _COMMANDS = {
     "prepare": "Turn text into token shards.",
     "train": "Fit a model to text.",
     "search": "Search the settings of a model, judged on held-out text.",
-    "compare": "Train networks of several kinds side by side.",
     "ngram": "Count the n-grams of text: the baseline.",
     "evaluate": "Score text with a model.",
     "blimp": "Judge minimal pairs with a model.",
@@ -26,15 +25,35 @@ _COMMANDS = {
     "serve": "Show in a browser what models say of a sentence.",
     "report": "One HTML page of a model, a run or a grid.",
     "export": "Write a model for other libraries.",
-    "controls": "A reservoir without coupling, memory or direct connections, to CSVs, tables and a"
-    " plot.",
-    "natural": "Reservoirs of many sizes, connectivities and leak rates on shards, to a CSV and a"
-    " plot.",
-    "elman": "Grammar experiments: sizes x readouts x features x seeds, to a CSV and plots.",
-    "shakespeare": "Reservoirs of several sizes on Shakespeare's characters, to a CSV and a plot.",
-    "timescales": "Measure how long the units of a trained LSTM remember.",
-    "ablation": "Measure what is left of a word in the state, tokens later.",
-    "dyck": "Fixed timescales against learned ones on nested brackets, to a CSV and a plot.",
+}
+# Command -> its module in `esnlm.studies`, and what it does.
+_STUDIES = {
+    "compare": ("networks.command", "Train networks of several kinds side by side."),
+    "controls": (
+        "controls.command",
+        "A reservoir without coupling, memory or direct connections, to CSVs, tables and a plot.",
+    ),
+    "natural": (
+        "natural.command",
+        "Reservoirs of many sizes, connectivities and leak rates on shards, to a CSV and a plot.",
+    ),
+    "elman": (
+        "elman.command",
+        "Grammar experiments: sizes x readouts x features x seeds, to a CSV and plots.",
+    ),
+    "shakespeare": (
+        "shakespeare.command",
+        "Reservoirs of several sizes on Shakespeare's characters, to a CSV and a plot.",
+    ),
+    "timescales": ("timescales.command", "Measure how long the units of a trained LSTM remember."),
+    "ablation": (
+        "timescales.ablation_command",
+        "Measure what is left of a word in the state, tokens later.",
+    ),
+    "dyck": (
+        "dyck.command",
+        "Fixed timescales against learned ones on nested brackets, to a CSV and a plot.",
+    ),
 }
 _ALL = "--help-all"
 _REFUSED = 2
@@ -99,10 +118,11 @@ def _app(words: Sequence[str]) -> App:
     )
     shortens = _ALL not in words
     panels = {name: Group(name, sort_key=place) for place, name in enumerate(PANELS)}
-    for place, (name, summary) in enumerate(_COMMANDS.items()):
-        path = f"esnlm.commands.{name}:{name}"
+    found = {name: (f"esnlm.commands.{name}", summary) for name, summary in _COMMANDS.items()}
+    found |= {name: (f"esnlm.studies.{at}", summary) for name, (at, summary) in _STUDIES.items()}
+    for place, (name, (module, summary)) in enumerate(found.items()):
         commands.command(
-            path,
+            f"{module}:{name}",
             name=name,
             help=summary,
             help_format="markdown",
@@ -118,7 +138,7 @@ def _formatter(name: str, words: Sequence[str]) -> Any:
     """Return what prints the help of a command; imported when help is asked for."""
     if name not in ESSENTIALS or not {"--help", "-h"} & {*words}:
         return "default"
-    from esnlm.commands.options.short_help import ShortHelp
+    from esnlm.options.short_help import ShortHelp
 
     return ShortHelp(name)
 

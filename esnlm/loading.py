@@ -4,8 +4,8 @@ from pathlib import Path
 
 from esnlm.models.arpa import read_arpa
 from esnlm.models.base import SequenceModel
+from esnlm.models.language_model import LanguageModel
 from esnlm.models.ngram import KIND, NgramLanguageModel
-from esnlm.models.reservoir import LanguageModel
 from esnlm.storage.atomic import put_back
 from esnlm.storage.model_folder import unchecked_config
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
-from esnlm.experiments.timescales.ablation import Decay, ablation_windows, word_ablation
+from esnlm.studies.timescales.ablation import Decay, ablation_windows, word_ablation
 from esnlm.text.corpus import TokenStream
 
 TEXT = ["the boy sees the dog and the girl sees the cat", "a girl walks and the boy sees a dog"]
@@ -215,7 +215,7 @@ class TestLSTM:
 
 
 def test_the_plot_has_a_title_and_a_tick_at_each_lag(tmp_path, monkeypatch):
-    from esnlm.experiments.timescales import plots
+    from esnlm.studies.timescales import plots
 
     figures = []
     monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure))

@@ -11,8 +11,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from esnlm import NgramLanguageModel, Tokenizer, load_model
 from esnlm.__main__ import main
-from esnlm.experiments.common.grid import read_rows
 from esnlm.models.arpa import read_arpa, write_arpa
+from esnlm.runs.grid import read_rows
 from esnlm.text.corpus import CorpusError
 from esnlm.text.named_tokenizers import byte_pairs
 from esnlm.text.tokenizers import END_OF_TEXT

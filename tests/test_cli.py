@@ -16,10 +16,10 @@ import pytest
 
 from esnlm import __version__
 from esnlm.__main__ import _COMMANDS, _app, main
-from esnlm.commands.options.help_pages import EXAMPLES, PANELS
-from esnlm.commands.options.model import ReadoutOptions, ReservoirOptions, model_settings
+from esnlm.models.language_model import LanguageModel
 from esnlm.models.recipes import default_settings, make_readout, make_reservoir
-from esnlm.models.reservoir import LanguageModel
+from esnlm.options.help_pages import EXAMPLES, PANELS
+from esnlm.options.model import ReadoutOptions, ReservoirOptions, model_settings
 from esnlm.storage.model_folder import check_target
 
 TEXT = "the boy sees the dog\nthe dog sees the boy\n\nthe boy walks\n" * 20
@@ -547,7 +547,7 @@ def test_every_command_has_a_panel_and_an_example_that_is_right(capsys):
 
 
 def test_training_ends_with_what_was_got_and_what_comes_next(capsys, monkeypatch):
-    monkeypatch.setattr("esnlm.commands.options.common.is_terminal", lambda: True)
+    monkeypatch.setattr("esnlm.options.common.is_terminal", lambda: True)
     Path("plain").write_text("the boy, who sees. the dog! no?\n" * 30)
     assert main(["train", "plain", "--out", "m", "--units", "20", "--held-out", "plain"]) == 0
     out, err = capsys.readouterr()
@@ -628,7 +628,7 @@ def test_an_interrupted_run_names_the_command_that_goes_on(capsys, monkeypatch):
     Path("long").write_text(TEXT * 300)
     command = ["train", "long", "--out", "m", "--units", "30", "--checkpoint-every", "0"]
     command += ["--chunk-tokens", "500"]
-    monkeypatch.setattr("esnlm.commands.training_run.stopping", lambda: nullcontext(lambda: True))
+    monkeypatch.setattr("esnlm.options.training_run.stopping", lambda: nullcontext(lambda: True))
     assert main(command) == 130
     wanted = f"continues from there: {shlex.join(['esnlm', *command])} --resume"
     assert capsys.readouterr().err.splitlines()[-1].endswith(wanted)

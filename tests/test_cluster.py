@@ -14,8 +14,8 @@ pytest.importorskip("distributed")
 
 from distributed import Client, LocalCluster
 
-from esnlm.experiments.common import cluster
-from esnlm.experiments.common.grid import Row, run_grid, run_grid_apart
+from esnlm.runs import cluster
+from esnlm.runs.grid import Row, run_grid, run_grid_apart
 
 GRID = [{"name": name, "n": n} for name in ("a", "b") for n in (3, 1, 2)]
 SHARED: Any = {"key": ["name", "n"], "columns": ["name", "n", "square"]}
@@ -23,7 +23,7 @@ SCRIPT = """
 import sys, time
 from functools import partial
 from test_cluster import GRID, SHARED, slow
-from esnlm.experiments.common.grid import run_grid
+from esnlm.runs.grid import run_grid
 
 if __name__ == "__main__":
     try:

@@ -10,15 +10,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from esnlm.__main__ import main  # noqa: E402
-from esnlm.experiments.common.grid import read_rows  # noqa: E402
-from esnlm.experiments.common.subprocess_run import Lifeline  # noqa: E402
-from esnlm.experiments.networks.compare import (  # noqa: E402
+from esnlm.runs.grid import read_rows  # noqa: E402
+from esnlm.runs.subprocess_run import Lifeline  # noqa: E402
+from esnlm.studies.networks.plots import (  # noqa: E402
     differing_trainings,
     grid,
     lines_of,
     table,
 )
-from esnlm.experiments.networks.run import measure  # noqa: E402
+from esnlm.studies.networks.run import measure  # noqa: E402
 from esnlm.text.boundaries import framed  # noqa: E402
 from esnlm.text.corpus import TokenStream, join_sequences  # noqa: E402
 from esnlm.text.tokenizers import Tokenizer  # noqa: E402

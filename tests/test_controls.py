@@ -11,20 +11,20 @@ import pytest
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.__main__ import main
-from esnlm.commands.controls import COLUMNS
 from esnlm.evaluation.bootstrap import resampled_means, resampled_sums
 from esnlm.evaluation.minimal_pairs.pairs import Pair
-from esnlm.experiments.common import subprocess_run
-from esnlm.experiments.common.grid import read_rows
-from esnlm.experiments.controls.comparison import (
+from esnlm.runs import subprocess_run
+from esnlm.runs.grid import read_rows
+from esnlm.studies.controls.command import COLUMNS
+from esnlm.studies.controls.comparison import (
     difference_rows,
     judged_pairs,
     judged_tokens,
     value_rows,
 )
-from esnlm.experiments.controls.report import figure, tables
-from esnlm.experiments.controls.run import log_probabilities
-from esnlm.experiments.controls.settings import CONTROLS
+from esnlm.studies.controls.plots import figure, tables
+from esnlm.studies.controls.run import log_probabilities
+from esnlm.studies.controls.settings import CONTROLS
 from esnlm.text.shards import Shards
 
 WORDS = ["the", "a", "boy", "girl", "dog", "sees", "hears", "walks", "who", "that"]

@@ -12,8 +12,8 @@ from sklearn.base import clone
 from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
 from esnlm.readouts.base.last_tokens import NO_TOKEN, append_tokens, last_tokens
-from esnlm.readouts.two_level.direct_connections import PairCounts
-from esnlm.readouts.two_level.solver import TwoLevelLearner, TwoLevelSettings
+from esnlm.readouts.class_based.direct_connections import PairCounts
+from esnlm.readouts.class_based.solver import TwoLevelLearner, TwoLevelSettings
 
 V = 12
 

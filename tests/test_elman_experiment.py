@@ -10,14 +10,14 @@ import pytest
 
 from esnlm import Reservoir, RidgeReadout
 from esnlm.__main__ import main
-from esnlm.commands import elman
-from esnlm.experiments.common.grid import read_rows
-from esnlm.experiments.elman.experts import contexts_of, describe_experts, gate_information
-from esnlm.experiments.elman.plots import plot_cosine, plot_perplexity, principal_components
-from esnlm.experiments.elman.presets import PRESETS, Settings, preset
-from esnlm.experiments.elman.run import run_readout
-from esnlm.experiments.elman.states import drive, make_corpora, make_grammar
-from esnlm.experiments.elman.tables import targets, write_summary
+from esnlm.runs.grid import read_rows
+from esnlm.studies.elman import command as elman
+from esnlm.studies.elman.experts import contexts_of, describe_experts, gate_information
+from esnlm.studies.elman.plots import plot_cosine, plot_perplexity, principal_components
+from esnlm.studies.elman.presets import PRESETS, Settings, preset
+from esnlm.studies.elman.run import run_readout
+from esnlm.studies.elman.states import drive, make_corpora, make_grammar
+from esnlm.studies.elman.tables import targets, write_summary
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRACT = [
@@ -206,10 +206,10 @@ def test_settings_of_another_grid_are_refused(small, capsys):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("esnlm.experiments.elman.run.__version__", "9.9.9"),
-        ("esnlm.experiments.elman.run.PATIENCE", 7),
-        ("esnlm.experiments.elman.run.HELD_OUT", 0.2),
-        ("esnlm.experiments.elman.run.RidgeReadout", lambda: RidgeReadout(floor=1e-9)),
+        ("esnlm.studies.elman.run.__version__", "9.9.9"),
+        ("esnlm.studies.elman.run.PATIENCE", 7),
+        ("esnlm.studies.elman.run.HELD_OUT", 0.2),
+        ("esnlm.studies.elman.run.RidgeReadout", lambda: RidgeReadout(floor=1e-9)),
     ],
 )
 def test_rows_of_other_defaults_are_refused(small, monkeypatch, name, value, capsys):

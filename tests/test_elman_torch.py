@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from esnlm import Reservoir  # noqa: E402
-from esnlm.experiments.elman.presets import Settings  # noqa: E402
+from esnlm.studies.elman.presets import Settings  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

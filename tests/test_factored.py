@@ -20,14 +20,14 @@ from esnlm import (
 )
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
-from esnlm.readouts.two_level.word_clusters import (
+from esnlm.readouts.class_based.word_clusters import (
     frequency_classes,
     frequent_words_and_clusters,
     given_classes,
     state_clusters,
 )
-from esnlm.readouts.two_level.word_factors import ClassLayout, WordFactors, shared_ridge
-from esnlm.readouts.two_level.word_softmax import WordSoftmax
+from esnlm.readouts.class_based.word_factors import ClassLayout, WordFactors, shared_ridge
+from esnlm.readouts.class_based.word_softmax import WordSoftmax
 from esnlm.utils.threads import tile_map
 
 CLASSES = np.array([0, 1, 2, 0, 1, 2, 0, 1, 3])
@@ -504,7 +504,7 @@ def test_outputs_are_normalised_class_by_class(floor, monkeypatch):
     words = random.integers(0, 40, 500)
     single = factors.log_probability_of(X, words)
     np.testing.assert_allclose(single, logs[np.arange(500), words], atol=1e-12)
-    monkeypatch.setattr("esnlm.readouts.two_level.word_factors._CHUNK_BYTES", 40 * 8 * 3)
+    monkeypatch.setattr("esnlm.readouts.class_based.word_factors._CHUNK_BYTES", 40 * 8 * 3)
     for n_threads in ("1", "2"):
         monkeypatch.setenv("ESNLM_NUM_THREADS", n_threads)
         again = factors.log_probabilities(X, np.zeros((500, 7)))

@@ -285,7 +285,7 @@ def test_models_of_one_table_of_pairs_are_told_apart(tmp_path):
 
 
 def test_signs_of_components_do_not_depend_on_those_of_the_states():
-    from esnlm.experiments.common.plotting import principal_components
+    from esnlm.plots.plotting import principal_components
 
     states = np.random.default_rng(0).normal(size=(50, 7))
     points, _ = principal_components(states)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tqdm.auto import tqdm
 
-from esnlm.experiments.common.grid import _told, read_rows, run_grid
+from esnlm.runs.grid import _told, read_rows, run_grid
 from esnlm.storage.atomic import write_whole
 
 COLUMNS = ["name", "n", "size", "square"]
@@ -23,7 +23,7 @@ SCRIPT = """
 import os, sys, time
 os.environ["TQDM_DISABLE"] = "1"
 from pathlib import Path
-from esnlm.experiments.common.grid import run_grid
+from esnlm.runs.grid import run_grid
 
 def run(setting):
     time.sleep(0.15)

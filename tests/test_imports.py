@@ -15,21 +15,30 @@ PACKAGE = Path(__file__).resolve().parent.parent / "esnlm"
 LAYERS = (
     ("__main__",),
     ("commands",),
-    ("loading", "experiments", "app", "reporting"),
-    ("evaluation", "torch", "interop"),
-    ("models", "datasets"),
-    ("text", "reservoir", "grammars", "readouts"),
+    ("studies", "search", "reporting", "app"),
+    ("options",),
+    ("loading", "runs", "plots", "evaluation", "interop", "torch"),
+    ("models", "training", "datasets"),
+    ("text", "reservoir", "features", "grammars", "readouts"),
     ("kernels", "utils", "storage", "ngrams"),
 )
 LEVEL = {
     subpackage: level for level, subpackages in enumerate(LAYERS) for subpackage in subpackages
 }
 #: Imports between subpackages of one layer.
-SIDEWAYS = {("ngrams", "utils"), ("reporting", "experiments")}
+SIDEWAYS = {
+    ("reporting", "studies"),
+    ("search", "studies"),
+    ("loading", "torch"),
+    ("training", "models"),
+    ("features", "reservoir"),
+    ("ngrams", "utils"),
+}
 #: Folders of `esnlm.readouts`, from the top.
 READOUT_LAYERS = (
-    ("factored",),
-    ("two_level", "token_gated", "mixture"),
+    ("sklearn",),
+    ("class_based",),
+    ("token_gated", "mixture"),
     ("softmax", "linear"),
     ("base",),
 )
@@ -41,14 +50,14 @@ READOUT_LEVEL = {
 
 #: What only a few subpackages may import, and these.
 RESERVED = {
-    "torch": {"torch", "interop", "experiments", "commands"},
+    "torch": {"torch", "interop", "studies", "options"},
     "transformers": {"torch", "interop"},
     "lm_eval": {"interop"},
-    "dask": {"experiments", "commands"},
-    "distributed": {"experiments", "commands"},
+    "dask": {"runs"},
+    "distributed": {"runs"},
     "jinja2": {"reporting"},
-    "matplotlib": {"experiments", "reporting", "commands"},
-    "optuna": {"experiments"},
+    "matplotlib": {"plots", "studies", "search", "reporting"},
+    "optuna": {"search"},
     "fastapi": {"app"},
     "uvicorn": {"app"},
 }
@@ -101,8 +110,8 @@ def subpackages() -> dict[str, set[str]]:
 
 def test_every_subpackage_has_a_layer_and_they_are_few():
     assert set(subpackages()) == set(LEVEL)
-    assert len(LAYERS) <= 7
-    assert len(LEVEL) + 1 <= 20
+    assert len(LAYERS) <= 8
+    assert len(LEVEL) <= 25
     folders = {p.name for p in (PACKAGE / "readouts").iterdir() if p.is_dir()} - {"__pycache__"}
     assert folders == set(READOUT_LEVEL)
 
@@ -116,7 +125,7 @@ def test_imports_run_down_the_layers(path: Path):
             assert allowed is None or here in allowed, f"{here} imports {name}"
             continue
         if name == "esnlm":
-            assert here in ("commands", "experiments"), f"{here} imports the public names"
+            assert here in ("options", "studies", "runs"), f"{here} imports the public names"
             continue
         subpackage = name.split(".")[1]
         down = (
@@ -135,6 +144,17 @@ def test_imports_run_down_the_readouts(path: Path):
             subpackage = name.split(".")[2]
             down = READOUT_LEVEL[here] < READOUT_LEVEL[subpackage] or here == subpackage
             assert down, f"{here} imports {name}, which does not stand below it"
+
+
+def test_no_command_imports_another():
+    studies = {path.parent for path in (PACKAGE / "studies").rglob("*command.py")}
+    assert len(studies) > 5
+    for path in modules():
+        for name in imported(path):
+            if name.startswith("esnlm.commands."):
+                pytest.fail(f"{name_of(path)} imports {name}")
+            if name.startswith("esnlm.studies.") and name.endswith("command"):
+                assert path.parent.name == name.split(".")[2], f"{name_of(path)} imports {name}"
 
 
 def test_there_is_no_circle():

@@ -15,7 +15,7 @@ import pytest
 from esnlm import LanguageModel, Reservoir, RidgeReadout, SoftmaxReadout
 from esnlm.utils import threads
 
-# Ctrl-C can come after a file was opened and before its `with`: Python then closes it late, and says so.
+# Ctrl-C can come between the opening of a file and its `with`: Python then warns as it closes it.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 
 V = 30

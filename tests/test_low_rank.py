@@ -8,15 +8,15 @@ from sklearn.cross_decomposition import CCA
 from esnlm import LowRankReadout, SoftmaxReadout
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.two_level.cca import canonical_directions, word_vectors
-from esnlm.readouts.two_level.class_softmax import ClassSoftmax
-from esnlm.readouts.two_level.unigrams import (
+from esnlm.readouts.class_based.cca import canonical_directions, word_vectors
+from esnlm.readouts.class_based.class_softmax import ClassSoftmax
+from esnlm.readouts.class_based.unigrams import (
     discounted_unigrams,
     discounts,
     interpolate,
     with_likeliest_share,
 )
-from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
+from esnlm.readouts.class_based.word_clusters import frequent_words_and_clusters
 from esnlm.utils.threads import tile_map
 
 N_UNITS, N_WORDS, RANK = 30, 60, 4
@@ -54,8 +54,8 @@ def loss(readout, held) -> float:
 
 
 def test_directions_are_canonical_correlation_analysis(monkeypatch):
-    monkeypatch.setattr("esnlm.readouts.two_level.cca._DOUBT", 0.0)
-    monkeypatch.setattr("esnlm.readouts.two_level.cca._DAMPING", 1e-9)
+    monkeypatch.setattr("esnlm.readouts.class_based.cca._DOUBT", 0.0)
+    monkeypatch.setattr("esnlm.readouts.class_based.cca._DAMPING", 1e-9)
     X, y = rows(4000)
     y = y % 4
     moments = Moments(N_UNITS, 4).add(X.astype(np.float64), y)
@@ -82,7 +82,7 @@ def test_few_directions_of_many_units_tell_as_much_as_the_exact_ones(data, monke
     X, y = data
     moments = Moments(N_UNITS, N_WORDS).add(X.astype(np.float64), y)
     exact, expected = canonical_directions(moments, 1)
-    monkeypatch.setattr("esnlm.readouts.two_level.cca._EXACT", 0)
+    monkeypatch.setattr("esnlm.readouts.class_based.cca._EXACT", 0)
     found, correlations = canonical_directions(moments, 1)
     assert not np.array_equal(found, exact)
     np.testing.assert_allclose(found, exact, atol=0.01)
@@ -162,8 +162,8 @@ def test_numbers_of_classes_are_multiples_of_the_root_of_the_vocabulary(fitted, 
 
 
 def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
-    monkeypatch.setattr("esnlm.readouts.two_level.solver._WORTH_THREADS", 0)
-    monkeypatch.setattr("esnlm.readouts.two_level.class_softmax._TILE", 100)
+    monkeypatch.setattr("esnlm.readouts.class_based.solver._WORTH_THREADS", 0)
+    monkeypatch.setattr("esnlm.readouts.class_based.class_softmax._TILE", 100)
     random = np.random.default_rng(0)
     X, words = random.standard_normal((3000, 6)).astype(np.float32), random.integers(0, 40, 3000)
     made = []
@@ -263,7 +263,7 @@ def test_experts_on_classes_learn_what_one_softmax_cannot():
 
 def test_rare_words_may_share_their_sums(monkeypatch, held):
     X, y = rows(6000)
-    monkeypatch.setattr("esnlm.readouts.two_level.pilot_sample._SUM_BYTES", 8 * N_UNITS * 20)
+    monkeypatch.setattr("esnlm.readouts.class_based.pilot_sample._SUM_BYTES", 8 * N_UNITS * 20)
     readout = begun(
         LowRankReadout(n_components=8, n_frequent=10, n_classes=5, random_state=0), X, y
     )

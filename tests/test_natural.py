@@ -13,13 +13,13 @@ import pytest
 
 from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.__main__ import _app, main
-from esnlm.commands.natural import COLUMNS, planned
-from esnlm.experiments.common.figures import GREY
-from esnlm.experiments.common.grid import read_rows
-from esnlm.experiments.common.minimal_pairs import PHENOMENA
-from esnlm.experiments.common.provenance import code_version
-from esnlm.experiments.natural.plots import published, sweep_figure, why_not_published
-from esnlm.experiments.natural.run import parameter_counts
+from esnlm.plots.figures import GREY
+from esnlm.runs.grid import read_rows
+from esnlm.runs.provenance import code_version
+from esnlm.studies.minimal_pairs import PHENOMENA
+from esnlm.studies.natural.plots import published, sweep_figure, why_not_published
+from esnlm.studies.shards_grid import COLUMNS, planned
+from esnlm.studies.shards_run import parameter_counts
 from esnlm.text.tokenizers import Tokenizer
 
 TEXT = "the boy sees the dog\nthe dogs see the boy\n\nthe girl walks with the boy\n" * 200
@@ -193,18 +193,18 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(corpus, undisturbed, tmp_path
 
 
 def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch):
-    from esnlm.experiments.common.subprocess_run import Lifeline
-    from esnlm.experiments.natural import run as natural_runs
+    from esnlm.runs.subprocess_run import Lifeline
+    from esnlm.studies.natural import run as natural_runs
 
     given = {}
     monkeypatch.setattr(
-        "esnlm.experiments.common.subprocess_run.run_apart",
+        "esnlm.runs.subprocess_run.run_apart",
         lambda module, setting, *rest: given.update(setting),
     )
     with pytest.raises(TypeError):  # the run that was caught measured nothing
         main(command(corpus, tmp_path, "--sizes", "8"))
     first = natural_runs.measure(given, Lifeline())
-    monkeypatch.setattr(natural_runs, "Trainer", None)
+    monkeypatch.setattr("esnlm.studies.shards_run.Trainer", None)
     again = natural_runs.measure(given, Lifeline())
     for measured in (first, again):
         del measured["score_seconds"], measured["peak_rss_mib"]
@@ -372,7 +372,7 @@ def test_models_of_other_tokens_stand_without_the_published_curve(monkeypatch):
         for axis in figure.axes:
             colours = {line.get_color() for line in axis.get_lines() if line.get_label() != why_not}
             assert GREY not in colours
-    monkeypatch.setattr("esnlm.experiments.natural.plots.is_gpt2", lambda tokenizer: True)
+    monkeypatch.setattr("esnlm.studies.natural.plots.is_gpt2", lambda tokenizer: True)
     assert why_not_published(words) == ""
 
 

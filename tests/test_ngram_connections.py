@@ -7,13 +7,13 @@ from scipy.special import logsumexp
 from esnlm import LanguageModel, NgramLanguageModel, Reservoir, TokenGatedReadout
 from esnlm.__main__ import main
 from esnlm.loading import load_model
-from esnlm.models.resumable_run import StoppedError
-from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.readouts.base.last_tokens import last_tokens
 from esnlm.readouts.token_gated.ngram_connections import NgramConnections
 from esnlm.readouts.token_gated.ngram_tables import WindowCounts
 from esnlm.storage.checkpoints import Checkpoints
+from esnlm.training.resumable_run import StoppedError
+from esnlm.training.trainer import Trainer, TrainingPlan
 
 V = 6
 

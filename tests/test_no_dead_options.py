@@ -10,10 +10,10 @@ import pytest
 
 from esnlm import ElmanGrammar
 from esnlm.__main__ import main
-from esnlm.commands.options.common import option_name
-from esnlm.commands.options.recipes import _app
-from esnlm.commands.options.train import NetworkOptions
 from esnlm.loading import load_model
+from esnlm.options.common import option_name
+from esnlm.options.recipes import _app
+from esnlm.options.train import NetworkOptions
 from esnlm.storage.tensor_file import read_tensors
 
 NETWORK = {option_name(field.name) for field in fields(NetworkOptions)}

@@ -7,10 +7,10 @@ import pytest
 
 from esnlm import LanguageModel, LowRankReadout, NgramLanguageModel, Reservoir, SoftmaxReadout
 from esnlm.__main__ import main
-from esnlm.models.baselines import baselines
 from esnlm.models.penalty import chosen_penalty
-from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.storage.tensor_file import write_tensors
+from esnlm.training.baselines import baselines
+from esnlm.training.trainer import Trainer, TrainingPlan
 from esnlm.utils.validation import DivergenceError
 
 WORDS = [f"w{k}" for k in range(40)]

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from esnlm.__main__ import main
-from esnlm.commands.options.common import given
-from esnlm.commands.options.recipes import train_options, with_recipe
-from esnlm.commands.options.train import TrainOptions
-from esnlm.commands.train import make_model
 from esnlm.models.saving import describe
+from esnlm.options.common import given
+from esnlm.options.recipes import train_options, with_recipe
+from esnlm.options.train import TrainOptions
 from esnlm.text.tokenizers import Tokenizer
 
 TEXT = "the boy sees the dog\nthe dogs see the boy who walks\n\nMary walks\n" * 20
@@ -30,7 +29,7 @@ def resolved(name: str, **settings: Any) -> TrainOptions:
 
 def parts(options: TrainOptions) -> list[Any]:
     tokenizer = Tokenizer.train_words([TEXT])
-    model = make_model(options, len(tokenizer), tokenizer, str(options.corpus.reset))
+    model = options.make_model(len(tokenizer), tokenizer, str(options.corpus.reset))
     return [describe(each) for each in (model.reservoir, model.readout, model.features) if each] + [
         model.reset_
     ]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from esnlm import __version__
-from esnlm.experiments.common import provenance
+from esnlm.runs import provenance
 
 
 def checkout(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

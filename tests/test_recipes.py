@@ -25,7 +25,7 @@ def test_every_file_and_subpackage_that_the_page_names_is_there() -> None:
         re.findall(r"`((?:esnlm|tests|reports)/[\w/]+(?:\.py)?|[a-z_]+/[a-z_/]+\.py)`", PAGE)
     )
     assert len(named) > 15
-    for name in named - {"esnlm/commands/NAME.py", "esnlm/experiments/NAME", "reports/NAME"}:
+    for name in named - {"esnlm/commands/NAME.py", "esnlm/studies/NAME", "reports/NAME"}:
         assert (ROOT / name).exists() or (ROOT / "esnlm" / name).exists(), name
     table = PAGE.partition("| layer |")[2].partition("\n\n")[0]
     subpackages = {

@@ -13,8 +13,8 @@ from esnlm import RidgeReadout
 from esnlm.readouts.base.blocks import exhaust
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
+from esnlm.readouts.class_based.word_factors import ClassLayout, shared_ridge
 from esnlm.readouts.linear.ridge import _Spectrum
-from esnlm.readouts.two_level.word_factors import ClassLayout, shared_ridge
 
 
 def pairs(n: int = 150, n_units: int = 12, n_classes: int = 5) -> tuple[np.ndarray, np.ndarray]:

@@ -38,15 +38,15 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.__main__ import main
-from esnlm.models import parts_training
-from esnlm.models.parts_training import PartsTrainer
-from esnlm.models.resumable_run import StoppedError
-from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.readouts.base.moments import Moments
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.text.prepare import prepare
 from esnlm.text.shard_parts import PartedCorpus
 from esnlm.text.shards import Shards, ShardsError
+from esnlm.training import parts_trainer as parts_training
+from esnlm.training.parts_trainer import PartsTrainer
+from esnlm.training.resumable_run import StoppedError
+from esnlm.training.trainer import Trainer, TrainingPlan
 from esnlm.utils.sums import in_pairs, reduce_here, runs
 
 PLAN = TrainingPlan(chunk_tokens=400, random_state=3)
@@ -114,7 +114,7 @@ _WEIGHTS = "weights.safetensors"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     pytest.importorskip("distributed")
-    from esnlm.experiments.common.cluster import local_cluster
+    from esnlm.runs.cluster import local_cluster
 
     with local_cluster(1, {"OMP_NUM_THREADS": "1", "ESNLM_NUM_THREADS": "1"}) as made:
         yield made
@@ -232,7 +232,7 @@ def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> N
 
 @pytest.mark.parametrize("readout", ["factored ridge", "low rank", "softmax experts"])
 def test_the_bytes_do_not_depend_on_workers(shards: Path, cluster: Any, readout: str) -> None:
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     expected = trained(shards, readout)
     assert trained(shards, readout, 6) != expected
@@ -270,7 +270,7 @@ def began_here() -> list[str]:
 
 @pytest.mark.parametrize("n", [5, 37])
 def test_parts_are_added_as_soon_as_their_neighbours_are_there(cluster: Any, n: int) -> None:
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     cluster.scale(1)
     cluster.wait_for_workers(1)
@@ -306,7 +306,7 @@ def test_runs_are_added_as_their_items_are(n: int, most: int) -> None:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc's malloc")
 def test_workers_keep_the_memory_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     # Dask leaves its own there when a cluster starts, which go before what is configured.
     for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
@@ -328,7 +328,7 @@ def faults_of_arrays() -> int:
 def test_sums_come_by_the_scheduler_where_no_worker_answers(
     shards: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     with workers(cluster.scheduler_address) as reduce:
         assert reduce._is_near
@@ -353,7 +353,7 @@ def keeping(given: dict[str, Any], item: int) -> int:
 
 
 def test_what_is_given_travels_as_it_was(cluster: Any) -> None:
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     cluster.scale(3)
     cluster.wait_for_workers(3)
@@ -372,7 +372,7 @@ def slowly(given: Any, parts: Any) -> Any:
 def test_killed_workers_change_nothing(
     shards: Path, cluster: Any, n_runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     dice = random.Random(n_runs)
     for number in range(n_runs):
@@ -402,7 +402,7 @@ def test_killed_workers_change_nothing(
 def test_states_stay_on_the_workers(
     shards: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     def refuse(self: Any) -> None:
         raise AssertionError("states on the client")
@@ -417,7 +417,7 @@ def test_states_stay_on_the_workers(
 def test_shards_that_a_worker_lacks_or_has_otherwise_are_named(
     shards: Path, cluster: Any, tmp_path: Path
 ) -> None:
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     place = tmp_path / "shards"
     place.symlink_to(shards)
@@ -449,7 +449,7 @@ def writing(given: str, item: int) -> int:
 
 
 def test_workers_need_no_room_on_their_disks(shards: Path, cluster: Any, tmp_path: Path) -> None:
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     expected = trained(shards)
     cluster.scale(2)
@@ -466,8 +466,8 @@ def test_workers_need_no_room_on_their_disks(shards: Path, cluster: Any, tmp_pat
 def test_workers_of_another_version_are_refused(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from esnlm.experiments.common import cluster as module
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs import cluster as module
+    from esnlm.runs.workers import workers
 
     monkeypatch.setattr(module, "__version__", "9.9")
     with (
@@ -478,7 +478,7 @@ def test_workers_of_another_version_are_refused(
 
 
 def test_a_worker_that_came_later_is_of_the_same_version() -> None:
-    from esnlm.experiments.common.workers import _worked
+    from esnlm.runs.workers import _worked
 
     with pytest.raises(
         ValueError, match=r"a worker has esnlm .*, expected 9\.9 \(moments part 3\)"
@@ -490,9 +490,9 @@ def test_a_lost_scheduler_is_an_error_of_one_line(
     shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distributed = pytest.importorskip("distributed")
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
-    monkeypatch.setattr("esnlm.experiments.common.cluster._PATIENCE", 3)
+    monkeypatch.setattr("esnlm.runs.cluster._PATIENCE", 3)
     with (
         distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as made,
         workers(made.scheduler_address) as reduce,
@@ -521,7 +521,7 @@ def test_shards_at_a_url_are_those_of_the_folder(
     shards: Path, server: str, cluster: Any, tmp_path: Path
 ) -> None:
     pytest.importorskip("aiohttp")
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     expected = trained(shards, n_parts=3)
     assert trained(server, n_parts=3) == expected

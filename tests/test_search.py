@@ -21,17 +21,17 @@ import pytest
 
 from esnlm import ElmanGrammar, LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
-from esnlm.commands import search_trials
-from esnlm.commands.options.search import SearchOptions
-from esnlm.experiments.search.objective import (
+from esnlm.options.search import SearchOptions
+from esnlm.search import trial_models
+from esnlm.search.objective import (
     RUNGS,
     Corpora,
     elman_corpora,
     loss_after_fit,
     split,
 )
-from esnlm.experiments.search.settings_file import read_space, written
-from esnlm.experiments.search.space import Space
+from esnlm.search.settings_file import read_space, written
+from esnlm.search.space import Space
 from esnlm.storage.atomic import locked
 from esnlm.text.boundaries import joined
 from esnlm.text.corpus import TextCorpus, TokenStream
@@ -39,14 +39,14 @@ from esnlm.text.tokenizers import Tokenizer
 
 optuna = pytest.importorskip("optuna")
 
-from esnlm.experiments.search.importance import importances  # noqa: E402
-from esnlm.experiments.search.study import (  # noqa: E402
+from esnlm.search.importance import importances  # noqa: E402
+from esnlm.search.study import (  # noqa: E402
     JOURNAL,
     Search,
     SearchPlan,
     make_sampler,
 )
-from esnlm.experiments.search.trial import make_pruner  # noqa: E402
+from esnlm.search.trial import make_pruner  # noqa: E402
 
 WORDS = ["the", "boy", "sees", "a", "dog", "boys", "see", "dogs", "and", "walk", "Mary", "who", "."]
 NAMES = {"units", "spectral-radius", "leak-rate", "readout", "alpha", "option", "direct", "lower"}
@@ -369,14 +369,14 @@ def test_a_first_trial_begins_where_it_is_told_to():
 
 
 def test_an_interrupt_says_how_to_go_on(monkeypatch, capsys):
-    calls, fitted = itertools.count(), search_trials.TrialModels.__call__
+    calls, fitted = itertools.count(), trial_models.TrialModels.__call__
 
     def interrupted(self: Any, settings: Any, report: Any = None) -> float:
         if next(calls) == 1:
             raise KeyboardInterrupt
         return fitted(self, settings, report)
 
-    monkeypatch.setattr(search_trials.TrialModels, "__call__", interrupted)
+    monkeypatch.setattr(trial_models.TrialModels, "__call__", interrupted)
     assert main(command("--trials", "2")) == 130
     assert "the same command with --resume continues" in capsys.readouterr().err
     assert len(rows_of("out")) == 1
@@ -658,17 +658,17 @@ def test_a_worker_reads_the_text_by_its_paths_and_refuses_another(monkeypatch, t
     Path("space.toml").write_text('tokenizer = "words.json"\nunits = {choices = [8, 9]}')
     space = read_space(Path("space.toml"), NAMES | {"tokenizer"})
     options = SearchOptions(out=Path("out"), held_out=("text",))
-    here = search_trials.TrialModels(space, ("text",), options)
+    here = trial_models.TrialModels(space, ("text",), options)
     packed, whole = here.packed, Path("text").read_text()
     assert len(packed) < 5000
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    there = search_trials._trials_here(packed)
-    assert there is search_trials._trials_here(packed)
+    there = trial_models._trials_here(packed)
+    assert there is trial_models._trials_here(packed)
     assert there({"units": 8}) == here({"units": 8})
     Path(there.text[0]).write_text(whole + "the boy walk\n")
-    search_trials._trials_here.cache_clear()
+    trial_models._trials_here.cache_clear()
     with pytest.raises(ValueError, match="the corpus is another one here than where the search"):
-        search_trials._trials_here(packed)
+        trial_models._trials_here(packed)
 
 
 def test_workers_find_what_one_process_finds(capsys):
@@ -699,7 +699,7 @@ def dying_once(folder: str, settings: Mapping[str, Any], report: Any) -> float:
 
 def test_trials_of_a_worker_that_dies_are_done_again(monkeypatch):
     pytest.importorskip("distributed")
-    from esnlm.experiments.common.workers import workers
+    from esnlm.runs.workers import workers
 
     monkeypatch.setattr(os, "fsync", lambda _: None)
     plan = SearchPlan("random", "median", 0, 6)
@@ -715,7 +715,7 @@ def test_trials_of_a_worker_that_dies_are_done_again(monkeypatch):
 
 def test_a_scheduler_is_named_by_its_address_or_its_file(monkeypatch, capsys):
     distributed = pytest.importorskip("distributed")
-    from esnlm.experiments.common import workers
+    from esnlm.runs import workers
 
     monkeypatch.setattr(workers, "_limit_blas", lambda: None)  # the worker is in this process
     assert main(command("--trials", "2", out="alone")) == 0
@@ -727,7 +727,7 @@ def test_a_scheduler_is_named_by_its_address_or_its_file(monkeypatch, capsys):
         assert main(command(*again)) == 0
     assert rows_of("out") == rows_of("alone")
     capsys.readouterr()
-    monkeypatch.setattr("esnlm.experiments.common.cluster._PATIENCE", 1)
+    monkeypatch.setattr("esnlm.runs.cluster._PATIENCE", 1)
     assert main(command("--cluster", "tcp://127.0.0.1:1", out="new")) == 2
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in capsys.readouterr().err
     assert not Path("new").exists()

@@ -7,7 +7,7 @@ import pytest
 
 from esnlm.__main__ import main
 from esnlm.evaluation.metrics import ngram_overlap
-from esnlm.experiments.shakespeare.works import (
+from esnlm.studies.shakespeare.works import (
     KIN,
     Opening,
     Work,
@@ -137,7 +137,7 @@ def study_options(tmp_path, *more: str):
 
 
 def test_sizes_come_near_the_parameters_asked_for():
-    from esnlm.commands.shakespeare import ShakespeareOptions, study
+    from esnlm.studies.shakespeare.command import ShakespeareOptions, study
 
     rows = study(ShakespeareOptions(), 52)
     sizes = [row["size"] for row in rows if row["model"] == "windows"]
@@ -149,12 +149,12 @@ def test_sizes_come_near_the_parameters_asked_for():
 
 def test_windows_and_the_carried_state_agree(tmp_path):
     from esnlm import LanguageModel
-    from esnlm.experiments.shakespeare.windows import (
+    from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout
+    from esnlm.studies.shakespeare.windows import (
         by_windows,
         drawn_by_windows,
         published_reservoir,
     )
-    from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout
     from esnlm.text.tokenizers import Tokenizer
 
     text = spoken(random.Random(2), "Ann:\nOpening", 60)
@@ -185,14 +185,12 @@ def test_windows_and_the_carried_state_agree(tmp_path):
 
 
 def test_the_command_writes_rows_once_and_a_plot(tmp_path, plays, monkeypatch):
-    from esnlm.commands import shakespeare as command
-    from esnlm.experiments.common.grid import read_rows
+    from esnlm.runs.grid import read_rows
+    from esnlm.studies.shakespeare import command
 
     modern, folio, table, _ = plays
     works = matched_works(modern, folio, table)
-    monkeypatch.setattr(
-        "esnlm.experiments.shakespeare.works.shakespeare_works", lambda places: works
-    )
+    monkeypatch.setattr("esnlm.studies.shakespeare.works.shakespeare_works", lambda places: works)
     monkeypatch.setattr(command, "PARTS", 3)
     models = ["real text", "kneser-ney", "windows", "carried", "gated", "direct"]
     more = ["--models", *models, "--units", "40", "--orders", "3", "--characters", "200"]

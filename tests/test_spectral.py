@@ -8,7 +8,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout, SpectralWordFeatures
-from esnlm.reservoir.spectral_features import pair_counts
+from esnlm.features.spectral import pair_counts
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_pairs_are_counted_as_by_hand_whatever_the_pieces(tokens, monkeypatch):
         if t + 1 not in STARTS:
             expected[u, v] += 1
     np.testing.assert_array_equal(pair_counts(tokens, 41, STARTS).toarray(), expected)
-    monkeypatch.setattr("esnlm.reservoir.spectral_features._PIECE", 7)
+    monkeypatch.setattr("esnlm.features.spectral._PIECE", 7)
     np.testing.assert_array_equal(pair_counts(tokens, 41, STARTS).toarray(), expected)
 
 
@@ -37,7 +37,7 @@ def test_pairs_further_apart_are_those_of_one_sequence(tokens, distance, monkeyp
         if not np.isin(np.arange(t - distance + 1, t + 1), STARTS).any():
             expected[tokens[t - distance], tokens[t]] += 1
     for piece in (1 << 22, 7):
-        monkeypatch.setattr("esnlm.reservoir.spectral_features._PIECE", piece)
+        monkeypatch.setattr("esnlm.features.spectral._PIECE", piece)
         found = pair_counts(tokens, 41, STARTS, distance)
         np.testing.assert_array_equal(found.toarray(), expected)
 
@@ -53,7 +53,7 @@ def test_a_window_counts_all_words_in_it(tokens):
 
 
 def test_features_are_the_leading_singular_directions(tokens, monkeypatch):
-    monkeypatch.setattr("esnlm.reservoir.spectral_features._ITERATIONS", 30)
+    monkeypatch.setattr("esnlm.features.spectral._ITERATIONS", 30)
     counts = pair_counts(tokens, 40, STARTS).toarray()
     before, after = counts.sum(axis=1) + 1, counts.sum(axis=0) + 1
     scaled = np.sqrt(counts) / (before[:, None] * after) ** 0.25

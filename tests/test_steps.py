@@ -9,13 +9,13 @@ from sklearn.linear_model import LogisticRegression
 from test_readouts import READOUTS, pairs
 
 from esnlm import ClassFactoredReadout, LanguageModel, Reservoir, SoftmaxReadout
-from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.readouts.base.last_tokens import NO_TOKEN, last_tokens
-from esnlm.readouts.two_level.direct_connections import DirectConnections
-from esnlm.readouts.two_level.word_factors import ClassLayout
-from esnlm.readouts.two_level.word_softmax import WordSoftmax
+from esnlm.readouts.class_based.direct_connections import DirectConnections
+from esnlm.readouts.class_based.word_factors import ClassLayout
+from esnlm.readouts.class_based.word_softmax import WordSoftmax
 from esnlm.text.corpus import join_sequences
 from esnlm.text.shuffling import ChunkOrder
+from esnlm.training.trainer import Trainer, TrainingPlan
 from esnlm.utils.threads import tile_map
 
 
@@ -119,7 +119,7 @@ def test_each_pass_has_a_shuffle_of_its_own(monkeypatch: pytest.MonkeyPatch):
             super().__init__(*given)
             orders.append(self._first.tolist())
 
-    monkeypatch.setattr("esnlm.models.training.ChunkOrder", Noted)
+    monkeypatch.setattr("esnlm.training.trainer.ChunkOrder", Noted)
     sequences = [np.array([0, i]) for i in range(1, 60)]
     stream = join_sequences([sequences], n_tokens=60, reset=True)
     for _ in range(2):

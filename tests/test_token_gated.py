@@ -6,13 +6,13 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import LanguageModel, Reservoir
-from esnlm.models.resumable_run import StoppedError
-from esnlm.models.training import Trainer, TrainingPlan
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
 from esnlm.readouts.token_gated.token_code import n_code_units, token_of, with_token_code
 from esnlm.readouts.token_gated.token_gated import TokenGatedReadout
 from esnlm.reservoir.recurrence import CyclicRecurrence
 from esnlm.storage.checkpoints import Checkpoints
+from esnlm.training.resumable_run import StoppedError
+from esnlm.training.trainer import Trainer, TrainingPlan
 
 N_TOKENS = 5
 

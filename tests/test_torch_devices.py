@@ -21,7 +21,6 @@ from test_torch_training import PLANS, V, corpus  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils._pytree import tree_leaves  # noqa: E402
 
-from esnlm.models.resumable_run import StoppedError  # noqa: E402
 from esnlm.storage.checkpoints import Checkpoints  # noqa: E402
 from esnlm.torch.device import on_device, share_of_memory  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
@@ -30,6 +29,7 @@ from esnlm.torch.networks.registry import network_class  # noqa: E402
 from esnlm.torch.scoring import log_probabilities  # noqa: E402
 from esnlm.torch.training.state import restore_training  # noqa: E402
 from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
+from esnlm.training.resumable_run import StoppedError  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

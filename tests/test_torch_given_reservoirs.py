@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 
 from esnlm import Reservoir  # noqa: E402
 from esnlm.loading import load_model  # noqa: E402
-from esnlm.models.resumable_run import StoppedError  # noqa: E402
 from esnlm.storage.checkpoints import CheckpointError, Checkpoints  # noqa: E402
 from esnlm.storage.model_folder import WEIGHTS, ModelFormatError  # noqa: E402
 from esnlm.storage.tensor_file import read_tensors  # noqa: E402
@@ -19,6 +18,7 @@ from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
 from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP  # noqa: E402
 from esnlm.torch.training.plan import Plan  # noqa: E402
 from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
+from esnlm.training.resumable_run import StoppedError  # noqa: E402
 from esnlm.utils.state_dict import under_prefix  # noqa: E402
 
 pytestmark = pytest.mark.torch

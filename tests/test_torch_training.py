@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from esnlm.models.resumable_run import StoppedError  # noqa: E402
-from esnlm.models.training_log import TrainingLog  # noqa: E402
 from esnlm.storage.checkpoints import CheckpointError, Checkpoints  # noqa: E402
 from esnlm.text.corpus import CorpusError, TokenStream  # noqa: E402
 from esnlm.torch.networks.esn import EchoStateNetwork, EchoStateNetworkWithEmbedding  # noqa: E402
@@ -30,6 +28,8 @@ from esnlm.torch.scoring import log_probabilities  # noqa: E402
 from esnlm.torch.training.batches import batches_of  # noqa: E402
 from esnlm.torch.training.plan import Plan  # noqa: E402
 from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer  # noqa: E402
+from esnlm.training.resumable_run import StoppedError  # noqa: E402
+from esnlm.training.training_log import TrainingLog  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

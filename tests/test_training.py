@@ -25,14 +25,14 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.__main__ import main
-from esnlm.models.resumable_run import StoppedError
-from esnlm.models.training import Trainer, TrainingPlan
-from esnlm.models.training_log import TrainingLog
 from esnlm.storage import checkpoints as checkpoints_module
 from esnlm.storage.checkpoints import CheckpointError, Checkpoints
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced, target_counts
+from esnlm.training.resumable_run import StoppedError
+from esnlm.training.trainer import Trainer, TrainingPlan
+from esnlm.training.training_log import TrainingLog
 
 V = 12
 PLAN = TrainingPlan(chunk_tokens=300, score_every=900, random_state=3)
@@ -446,7 +446,7 @@ import resource, sys
 import numpy as np
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.text.corpus import TokenStream
-from esnlm.models.training import Trainer, TrainingPlan
+from esnlm.training.trainer import Trainer, TrainingPlan
 
 tokens = np.load(sys.argv[1], mmap_mode="r")
 stream = TokenStream(tokens, np.arange(0, len(tokens), 20), np.array([0, len(tokens)]))

@@ -14,8 +14,8 @@ from esnlm.evaluation.measures import Scored
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.evaluation.minimal_pairs.scores import score_pairs
 from esnlm.models.base import SequenceModel
+from esnlm.models.language_model import LanguageModel
 from esnlm.models.ngram import NgramLanguageModel
-from esnlm.models.reservoir import LanguageModel
 from esnlm.models.sampling import text_pieces
 from esnlm.models.surprisal import surprisal_rows
 from esnlm.text.boundaries import framed, framed_prefix, needed

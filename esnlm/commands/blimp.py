@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands import scored_elsewhere
-from esnlm.commands.options.common import (
+from esnlm.options.common import (
     Device,
     File,
     Model,
@@ -16,8 +15,8 @@ from esnlm.commands.options.common import (
     group,
     n_unknown,
 )
-from esnlm.commands.options.corpus import is_shards
-from esnlm.commands.options.values import Cluster, Weight
+from esnlm.options.corpus import is_shards
+from esnlm.options.values import Weight
 from esnlm.storage.results import results, write_rows
 from esnlm.utils.messages import log
 
@@ -55,7 +54,6 @@ class BlimpOptions(ResultOptions):
     """Score the end of each sentence too, as KenLM does."""
     reduction: Literal["sum", "mean"] = "sum"
     """Of the log-probabilities of a sentence's tokens."""
-    cluster: Cluster = None
 
 
 def blimp(model: Model, /, *, options: BlimpOptions) -> int:
@@ -64,7 +62,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     from esnlm.evaluation.minimal_pairs.pairs import read_pairs
     from esnlm.evaluation.minimal_pairs.scores import score_pairs
     from esnlm.evaluation.minimal_pairs.subsets import subsets
-    from esnlm.experiments.common.minimal_pairs import plot_accuracies
+    from esnlm.studies.minimal_pairs import plot_accuracies
 
     if options.weight is not None and options.interpolate is None:
         raise ValueError("--weight needs --interpolate MODEL2")
@@ -91,11 +89,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
                 " so some pairs look alike to it"
             )
         how = {name: getattr(options, name) for name in ("bos", "eos", "reduction")}
-        paths = scored_elsewhere.members(model, options.interpolate)
-        weight = None if options.interpolate is None else _weight(options)
-        given = scored_elsewhere.judges(paths, weight, options.device)
-        with scored_elsewhere.batches(options.cluster, given) as elsewhere:
-            scores = score_pairs(judge, pairs, **how, verbose=True, elsewhere=elsewhere)
+        scores = score_pairs(judge, pairs, **how, verbose=True)
         if not all(member.any() for member in parts.values()):
             log.warning("no pair has all its words in --words-of: is it text of that language?")
         rows = table.tabulate(pairs, scores, name, parts)

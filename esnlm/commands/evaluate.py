@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands import scored_elsewhere
-from esnlm.commands.options.common import (
+from esnlm.options.common import (
     Device,
     Documents,
     File,
@@ -19,8 +18,8 @@ from esnlm.commands.options.common import (
     finish,
     group,
 )
-from esnlm.commands.options.corpus import LayoutOptions, split_of
-from esnlm.commands.options.values import Cluster, Weight
+from esnlm.options.corpus import LayoutOptions, split_of
+from esnlm.options.values import Weight
 from esnlm.storage.results import check_no_rows, csv_aside, results, write_rows
 from esnlm.utils.messages import log
 
@@ -55,7 +54,6 @@ class EvaluateOptions(ResultOptions, LayoutOptions):
     """Also write the rows of --bins here."""
     documents: Documents = None
     device: Device = None
-    cluster: Cluster = None
 
 
 Scorable = Annotated[
@@ -94,12 +92,6 @@ def evaluate(
             bins = _Bins(evaluation, options.bins) if options.bins else None
             if bins is not None:
                 watchers.append(bins.add)
-            if options.cluster is not None:
-                paths = scored_elsewhere.members(model, options.interpolate)
-                given = scored_elsewhere.judges(paths, evaluation.weight, options.device)
-                how = evaluation.split, evaluation.layout
-                shared = scored_elsewhere.texts(options.cluster, given, *how, text)
-                evaluation.elsewhere = stack.enter_context(shared)
             rows = evaluation.rows(text, *watchers)
         for name, value in ((name, row[name]) for row in rows for name in COLUMNS):
             if value != "":
@@ -157,7 +149,7 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     from esnlm.evaluation.measures import Evaluation
     from esnlm.loading import load_model
 
-    paths = scored_elsewhere.members(model, options.interpolate)
+    paths = [model] if options.interpolate is None else [model, options.interpolate]
     models = [load_model(path, device=options.device) for path in paths]
     split = split_of(models[0], options.documents)
     names, layout = [str(path) for path in paths], options.layout()

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Model, finish
+from esnlm.options.common import Model, finish
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 
@@ -61,7 +61,7 @@ def export(
 
 def _record(model: Path) -> dict[str, Any] | None:
     """What training wrote beside the model, if it is of this model."""
-    from esnlm.experiments.common.run_record import belongs, read_record, record_of
+    from esnlm.runs.run_record import belongs, read_record, record_of
 
     path = record_of(model)
     found = read_record(path) if path.is_file() else None

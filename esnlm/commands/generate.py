@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Device, Model, n_unknown
-from esnlm.commands.options.values import Seed, integer, real
+from esnlm.options.common import Device, Model, n_unknown
+from esnlm.options.values import Seed, integer, real
 from esnlm.utils.messages import log
 
 # More than a day of drawing at ten thousand a second.

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-from esnlm.commands.options.common import NewModel, finish, given, group
-from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_url
-from esnlm.commands.options.shared import SharedOptions, open_corpus, sharing
-from esnlm.commands.options.values import integer
+from esnlm.options.common import NewModel, finish, given, group
+from esnlm.options.corpus import Corpus, CorpusOptions, is_url
+from esnlm.options.shared import SharedOptions, open_corpus, sharing
+from esnlm.options.values import integer
 from esnlm.storage.atomic import locked
 from esnlm.utils.progress import phase
 

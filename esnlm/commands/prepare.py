@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Texts, finish, group
-from esnlm.commands.options.corpus import LayoutOptions, named_tokenizer
-from esnlm.commands.options.values import integer
+from esnlm.options.common import Texts, finish, group
+from esnlm.options.corpus import LayoutOptions, named_tokenizer
+from esnlm.options.values import integer
 from esnlm.utils.messages import log
 from esnlm.utils.progress import progress_bar
 

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Device, Documents, File, group
-from esnlm.commands.options.corpus import split_of
-from esnlm.commands.options.values import integer
-from esnlm.experiments.common.run_record import record_of
+from esnlm.options.common import Device, Documents, File, group
+from esnlm.options.corpus import split_of
+from esnlm.options.values import integer
+from esnlm.runs.run_record import record_of
 from esnlm.storage.results import results
 
 Folders = Annotated[

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from esnlm.commands.options.common import finish, given, option_name
-from esnlm.commands.options.corpus import CorpusOptions, is_shards
-from esnlm.commands.options.grid import results_folder
-from esnlm.commands.options.recipes import setting_names, train_options, words
-from esnlm.commands.options.search import SearchOptions
-from esnlm.commands.search_trials import TrialModels, held_out_share, shared_out, tested
-from esnlm.commands.train import check_model_options
+from esnlm.options.common import finish, given, option_name
+from esnlm.options.corpus import CorpusOptions, is_shards
+from esnlm.options.grid import results_folder
+from esnlm.options.recipes import setting_names, train_options, words
+from esnlm.options.search import SearchOptions
+from esnlm.search.trial_models import TrialModels, held_out_share, shared_out, tested
 from esnlm.storage.results import write_rows
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
-    from esnlm.experiments.search.space import Settings, Space
-    from esnlm.experiments.search.study import Best, Search
-    from esnlm.experiments.search.trial import Over
+    from esnlm.search.space import Settings, Space
+    from esnlm.search.study import Best, Search
+    from esnlm.search.trial import Over
 
 _FILES = ("trials.csv", "best.toml", "importance.csv", "importance.png", "test.csv")
 _TEST_COLUMNS = ("settings", "seed", "nats", "perplexity", "floor", "trial", "version")
@@ -40,8 +39,8 @@ def search(space: _SPACE, text: _TEXT = (), /, *, options: SearchOptions) -> int
     """Run trials, write what they found, say which setting mattered; the exit status."""
     if find_spec("optuna") is None:
         raise ValueError("esnlm search needs optuna: pip install 'esnlm[search]'")
-    from esnlm.experiments.search.settings_file import read_space
-    from esnlm.experiments.search.study import Search, SearchPlan, check_plan
+    from esnlm.search.settings_file import read_space
+    from esnlm.search.study import Search, SearchPlan, check_plan
 
     plan = SearchPlan(options.sampler, options.pruner, options.seed, options.at_once)
     found = read_space(space, setting_names())
@@ -80,7 +79,7 @@ def _check_settings(space: "Space") -> None:
                 f"{name.replace('_', '-')} is of networks trained by gradient: esnlm search tries"
                 " settings of the core's reservoirs and readouts"
             )
-        check_model_options(options)
+        options.check_model()
 
 
 def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:
@@ -103,7 +102,7 @@ def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:
 
 def _make_room(options: SearchOptions) -> None:
     """Refuse a folder that holds something else, or a search that is not to be touched."""
-    from esnlm.experiments.search.study import JOURNAL
+    from esnlm.search.study import JOURNAL
 
     if options.overwrite and (options.out / JOURNAL).exists():
         for name in (JOURNAL, *_FILES):
@@ -134,7 +133,7 @@ def _tell(study: "Search", done: Any) -> None:
 
 def _write(study: "Search", options: SearchOptions) -> None:
     """Write the rows of the trials, and the best settings so far."""
-    from esnlm.experiments.search.settings_file import written
+    from esnlm.search.settings_file import written
     from esnlm.storage.atomic import write_whole
 
     write_rows(options.out / "trials.csv", study.columns(), study.rows())
@@ -156,7 +155,7 @@ def _corpus_settings(corpus: CorpusOptions) -> "Settings":
 
 def _conclude(study: "Search", trials: TrialModels, options: SearchOptions, over: "Over") -> None:
     """Say what was found and what mattered, and draw it."""
-    from esnlm.experiments.search.importance import COLUMNS, importances, plot_importances
+    from esnlm.search.importance import COLUMNS, importances, plot_importances
 
     rows, best = study.rows(), study.best
     n_failed, n_pruned = (
@@ -194,7 +193,7 @@ def _test(
     over: "Over",
 ) -> None:
     """Train the best settings and the defaults with other seeds, and score the test text once."""
-    from esnlm.experiments.common.provenance import code_version
+    from esnlm.runs.provenance import code_version
 
     rows: list[dict[str, Any]] = []
     version = code_version()

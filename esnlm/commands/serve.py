@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from esnlm.commands.options.common import Device
-from esnlm.commands.options.values import number
+from esnlm.options.common import Device
+from esnlm.options.values import number
 from esnlm.utils.messages import log
 
 Served = Annotated[

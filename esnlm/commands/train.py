@@ -8,37 +8,28 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from esnlm.commands.options.common import finish, given, option_name, summary
-from esnlm.commands.options.corpus import Corpus, CorpusOptions, is_shards, is_url
-from esnlm.commands.options.model import model_settings
-from esnlm.commands.options.recipes import with_recipe
-from esnlm.commands.options.shared import open_corpus, sharing
-from esnlm.commands.options.train import TrainOptions
-from esnlm.commands.train_network import train_network
-from esnlm.commands.training_run import PassOptions, Running
-from esnlm.models.recipes import (
-    choose_recipe,
-    default_settings,
-    is_penalty_open,
-    make_features,
-    make_readout,
-    make_reservoir,
-)
+from esnlm.models.recipes import choose_recipe
+from esnlm.options.common import finish, given, option_name, summary
+from esnlm.options.corpus import Corpus, CorpusOptions, is_shards, is_url
+from esnlm.options.network import train_network
+from esnlm.options.recipes import with_recipe
+from esnlm.options.shared import open_corpus, sharing
+from esnlm.options.train import TrainOptions
+from esnlm.options.training_run import Running
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 from esnlm.utils.progress import phase
 
 if TYPE_CHECKING:
-    from esnlm.experiments.common.run_record import RunRecord
-    from esnlm.models.reservoir import LanguageModel
-    from esnlm.models.training import TrainingPlan
+    from esnlm.models.language_model import LanguageModel
+    from esnlm.runs.run_record import RunRecord
     from esnlm.text.corpus import TokenStream
-    from esnlm.text.tokenizers import Tokenizer
+    from esnlm.training.trainer import TrainingPlan
 
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:
     """Fit and save; the exit status."""
-    from esnlm.experiments.common.run_record import RunRecord, check_record, data_files, record_of
+    from esnlm.runs.run_record import RunRecord, check_record, data_files, record_of
     from esnlm.storage.model_folder import check_target
 
     options = with_recipe(options, of_text=not (is_url(text) or is_shards(text)))
@@ -108,10 +99,10 @@ def _fit(
     text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
 ) -> int:
     """The core's reservoir and readout."""
-    from esnlm.experiments.common.subprocess_run import peak_rss_mib
+    from esnlm.runs.subprocess_run import peak_rss_mib
 
     since = time.perf_counter()
-    check_model_options(options)
+    options.check_model()
     in_parts = given(options.shared) or is_url(text)
     fit = _fit_in_parts if in_parts else _fit_alone
     status, loss, held, stream, n_tokens = fit(text, corpus, options, record)
@@ -134,12 +125,12 @@ def _fit_alone(
 ) -> _Outcome:
     """In this process: at once, or in passes."""
     running = None
-    if trains_in_passes(text, options):
+    if options.in_passes(text):
         running = Running(options.out, options.passes, overwrite=options.overwrite)
-    plan = make_plan(options)
+    plan = options.plan()
     with record.phase("read text"), phase("reading the text"):
         tokenizer = corpus.make_tokenizer(text)
-        model = make_model(options, len(tokenizer), tokenizer, corpus.reset)
+        model = options.make_model(len(tokenizer), tokenizer, corpus.reset)
         model.verbose = True
         stream = model._read_corpus(corpus.read(text, tokenizer))
         named = options.held_out
@@ -151,14 +142,14 @@ def _fit_alone(
                 "No step was taken yet; --alpha A leaves out the trials that choose a penalty"
             ),
         ):
-            choose_penalty(model, stream, held, options)
+            options.choose_penalty(model, stream, held)
         status, loss, held = _in_passes(model, stream, held, running, plan, record, options.recipe)
         return _Outcome(status, loss, held, stream, model.n_tokens_)
     with _nothing_kept(
         "With --checkpoint-every MINUTES training is in passes, and --resume continues it"
     ):
         with record.phase("choose penalty"):
-            choose_penalty(model, stream, held, options)
+            options.choose_penalty(model, stream, held)
         with record.phase("fit"):
             model.fit(stream, held_out=held)
     with record.phase("save"):
@@ -184,13 +175,13 @@ def _fit_in_parts(
     text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
 ) -> _Outcome:
     """In parts that a cluster shares, or this process takes one after the other."""
-    from esnlm.models.baselines import MOST_TOKENS
-    from esnlm.models.parts_training import PartsTrainer
+    from esnlm.training.baselines import MOST_TOKENS
+    from esnlm.training.parts_trainer import PartsTrainer
 
     running = Running(options.out, options.passes, overwrite=options.overwrite)
     with record.phase("read text"), phase("reading the text"):
         parted = open_corpus(text, options.shared)
-        model = make_model(options, len(parted.tokenizer), parted.tokenizer, corpus.reset)
+        model = options.make_model(len(parted.tokenizer), parted.tokenizer, corpus.reset)
         model._use_tokenizer(parted.tokenizer)
         named = options.held_out
         held = model.tokenize(corpus.read(named, parted.tokenizer)) if named else None
@@ -201,72 +192,13 @@ def _fit_in_parts(
 
     with sharing(options.shared.cluster) as reduce:
         trainer = PartsTrainer(
-            model, parted, held, make_plan(options), n_parts=options.shared.parts, reduce=reduce
+            model, parted, held, options.plan(), n_parts=options.shared.parts, reduce=reduce
         )
         record.add({"parts": len(trainer.parts), "corpus": parted.described()})
         with record.phase("train in parts"):
             status = running.run(trainer, save)
     stream = parted.stream(MOST_TOKENS)
     return _Outcome(status, trainer.last_score, trainer.held_out, stream, model.n_tokens_)
-
-
-def trains_in_passes(text: tuple[str, ...], options: TrainOptions) -> bool:
-    """Whether the text is read in passes, a chunk at a time, rather than fitted at once."""
-    return is_shards(text) or options.passes != PassOptions()
-
-
-def check_model_options(options: TrainOptions) -> None:
-    """Refuse what makes no parts of a model, before any text is read."""
-    settings = model_settings(options.reservoir, options.readout, options.features)
-    make_reservoir({"n_units": 1} | settings, options.seed)
-    make_features(options.features, options.seed)
-    if options.readout.readout is not None:
-        make_readout(settings, options.seed)
-
-
-def make_model(
-    options: TrainOptions, n_tokens: int, tokenizer: "Tokenizer | None", reset: str
-) -> "LanguageModel":
-    """Return the model of the options for a vocabulary of ``n_tokens``, before it reads anything.
-
-    What the options leave open comes from the recipe, as in `LanguageModel`.
-    """
-    from esnlm import LanguageModel
-
-    characters, seed = tokenizer is not None and tokenizer.has_characters, options.seed
-    chosen = model_settings(options.reservoir, options.readout, options.features)
-    settings = default_settings(chosen, n_tokens, characters=characters)
-    return LanguageModel(
-        make_reservoir(settings, seed),
-        make_readout(settings, seed),
-        tokenizer=tokenizer,
-        features=make_features(settings["features"], seed),
-        reset=reset,
-        n_tokens=n_tokens if tokenizer is None else None,
-        random_state=seed,
-    )
-
-
-def make_plan(options: TrainOptions) -> "TrainingPlan":
-    """The plan of training in passes."""
-    from esnlm.models.training import TrainingPlan
-
-    names = "chunk_tokens", "score_every", "held_out_tokens"
-    chosen = {name: value for name, value in given(options.passes).items() if name in names}
-    return TrainingPlan(random_state=options.seed, **chosen)
-
-
-def choose_penalty(
-    model: "LanguageModel",
-    stream: "TokenStream",
-    held: "TokenStream | None",
-    options: TrainOptions,
-) -> None:
-    """Choose the penalty by held-out text, where no option sets it."""
-    from esnlm.models.penalty import settle_penalty
-
-    if is_penalty_open(model_settings(options.reservoir, options.readout, options.features)):
-        settle_penalty(model, stream, held)
 
 
 def _in_passes(
@@ -279,7 +211,7 @@ def _in_passes(
     recipe: str | None,
 ) -> tuple[int, float | None, "TokenStream | None"]:
     """The exit status, the last held-out loss, and the held-out tokens that it is of."""
-    from esnlm.models.training import Trainer
+    from esnlm.training.trainer import Trainer
 
     def save() -> str:
         model.save(running.out)
@@ -299,7 +231,7 @@ def _compare(
     record: "RunRecord",
 ) -> None:
     """Say how the model compares with n-grams of the same text."""
-    from esnlm.models.baselines import ORDER, baselines
+    from esnlm.training.baselines import ORDER, baselines
 
     with phase(f"counting {ORDER}-grams"):
         unigrams, ngrams = baselines(stream, held_out, n_tokens)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from esnlm.models.base import SequenceModel
-from esnlm.models.reservoir import LanguageModel
+from esnlm.models.language_model import LanguageModel
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.utils.arrays import Array, Floats, Ints64

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
@@ -36,7 +36,7 @@ class Evaluation:
     ``split``: what a document of a text is, and ``layout`` how its files are laid out; see
     `esnlm.text.corpus.TextCorpus`. ``weight``: with two models, share of the first in the
     interpolation, which is a third row. ``verbose`` shows progress on standard error if it is a
-    terminal. ``elsewhere`` gives the `parts` of each path that others scored.
+    terminal.
     """
 
     models: Sequence[Any]
@@ -46,7 +46,6 @@ class Evaluation:
     weight: float | None = None
     layout: TextLayout = AS_WRITTEN
     verbose: bool = False
-    elsewhere: Callable[[str], Iterable[Scored]] | None = None
 
     def __post_init__(self) -> None:
         if self.weight is not None:
@@ -84,7 +83,7 @@ class Evaluation:
         with progress_bar(
             self.verbose, unit="tok", unit_scale=True, leave=False, desc="scoring"
         ) as bar:
-            for part in (self.elsewhere or self.parts)(path):
+            for part in self.parts(path):
                 predicted = part.stream.tokens[part.predicted]
                 sums.update(
                     n_tokens=len(predicted),

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from esnlm.interop.huggingface_parts import Described, describe_readout, describe_reservoir
 from esnlm.interop.model_card import UNKNOWN, model_card
 from esnlm.models.base import SequenceModel
-from esnlm.models.reservoir import LanguageModel
+from esnlm.models.language_model import LanguageModel
 from esnlm.storage.atomic import folder_aside
 from esnlm.text.tokenizers import Tokenizer, adding_nothing
 from esnlm.utils.state_dict import with_prefix

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from esnlm.readouts.class_based.word_factors import ClassLayout
 from esnlm.readouts.linear.simplex import least_output
-from esnlm.readouts.two_level.word_factors import ClassLayout
 from esnlm.utils.arrays import Array
 from esnlm.utils.state_dict import Arrays, with_prefix
 

@@ -15,7 +15,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
-from esnlm.models.reservoir import LanguageModel
+from esnlm.models.language_model import LanguageModel
 from esnlm.models.sampling import Choice
 from esnlm.text.boundaries import needed
 from esnlm.text.corpus import TokenStream, join_sequences

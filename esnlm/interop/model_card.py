@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from esnlm.models.reservoir import LanguageModel
+from esnlm.models.language_model import LanguageModel
 from esnlm.utils.markdown import markdown_table
 from esnlm.utils.version import __version__
 

@@ -174,8 +174,8 @@ def make_reservoir(settings: Mapping[str, Any], seed: int | None) -> Any:
 
 def make_features(kind_and_number: tuple[str, int] | None, seed: int | None) -> Any:
     """Return the word features of a kind and number, or None."""
-    from esnlm.reservoir.spectral_features import SpectralWordFeatures
-    from esnlm.reservoir.word_features import WordFeatures
+    from esnlm.features.online import WordFeatures
+    from esnlm.features.spectral import SpectralWordFeatures
 
     kind, number = kind_and_number or ("", 0)
     if number < (1 if kind else 0):
@@ -228,7 +228,7 @@ def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:
 
 def _factors(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return readouts for the classes and for the words in them."""
-    from esnlm.readouts.factored.factored import joint_softmax
+    from esnlm.readouts.class_based.factored import joint_softmax
     from esnlm.readouts.linear.ridge import RidgeReadout
     from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 

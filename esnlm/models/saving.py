@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from esnlm.readouts.base.classifier_arrays import SAVED
 from esnlm.readouts.registry import BY_CLASS
+from esnlm.readouts.sklearn.classifier_arrays import SAVED
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.utils.array_shapes import check_arrays
 from esnlm.utils.arrays import Arrays, Ints64
@@ -19,8 +19,8 @@ Contents = tuple[dict[str, Any], dict[str, Arrays]]
 #: The modules of the classes that a model folder may name.
 CLASSES = {
     "Reservoir": "esnlm.reservoir.reservoir",
-    "WordFeatures": "esnlm.reservoir.word_features",
-    "SpectralWordFeatures": "esnlm.reservoir.spectral_features",
+    "WordFeatures": "esnlm.features.online",
+    "SpectralWordFeatures": "esnlm.features.spectral",
     **{name: f"esnlm.readouts.{entry.module}" for name, entry in BY_CLASS.items()},
     **SAVED,
 }

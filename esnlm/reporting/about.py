@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from esnlm.experiments.common.minimal_pairs import digest
-from esnlm.experiments.common.run_record import data_files
 from esnlm.reporting.found import NOT_SHOWN, Found
 from esnlm.reporting.page import Block, Facts, Section, Text, table
+from esnlm.runs.run_record import data_files
+from esnlm.studies.minimal_pairs import digest
 from esnlm.text.shards import MANIFEST, Shards
 
 #: Columns of CSVs that say how their rows were made.

@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from esnlm.experiments.controls.settings import CONTROLS
 from esnlm.reporting import plots
 from esnlm.reporting.found import Found
 from esnlm.reporting.losses import numbers
 from esnlm.reporting.page import Section, Text, six_digits, table
 from esnlm.reporting.scoring import NGRAMS, Scored
+from esnlm.studies.controls.settings import CONTROLS
 
 _VALUE = {
     "control": "control", "left": "what is left", "topology": "topology", "n_units": "units",

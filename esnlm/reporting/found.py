@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from esnlm.experiments.common.run_record import RECORD, belongs, read_record, record_of
+from esnlm.runs.run_record import RECORD, belongs, read_record, record_of
 from esnlm.storage.atomic import owner_of
 from esnlm.storage.model_folder import CONFIG, MODEL, WEIGHTS, read_config, unchecked_config
 from esnlm.text.shards import MANIFEST, Shards

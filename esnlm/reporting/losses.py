@@ -7,11 +7,11 @@ import pandas as pd
 
 from esnlm.evaluation.calibration import ReliabilityBin
 from esnlm.evaluation.measures import COLUMNS
-from esnlm.models.baselines import ORDER
 from esnlm.reporting import plots
 from esnlm.reporting.found import Found, Rows
 from esnlm.reporting.page import Block, Section, Text, six_digits, table
 from esnlm.reporting.scoring import UNIGRAMS, Scored
+from esnlm.training.baselines import ORDER
 
 _LOSS = {
     "model": "model", "group": "group", "n_tokens": "tokens", "nats": "nats a token",

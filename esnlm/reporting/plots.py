@@ -13,8 +13,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from esnlm.experiments.common import figures
-from esnlm.experiments.common.plotting import plot_blimp
+from esnlm.plots import figures
+from esnlm.plots.plotting import plot_blimp
 from esnlm.reporting.page import Plot
 
 _DASHES = ("-", "--", ":", "-.")

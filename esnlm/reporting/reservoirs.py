@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from esnlm.experiments.common import figures
-from esnlm.models.reservoir import LanguageModel
+from esnlm.models.language_model import LanguageModel
+from esnlm.plots import figures
 from esnlm.reporting import plots
 from esnlm.reporting.page import Facts, Samples, Section, Text, six_digits
 from esnlm.utils.arrays import Floats

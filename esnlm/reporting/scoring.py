@@ -16,13 +16,13 @@ from esnlm.evaluation.token_groups import (
     by_seen,
     judged_tokens,
 )
-from esnlm.models.baselines import ORDER
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.ngrams.seen import longest_seen
 from esnlm.text.corpus import TextCorpus, TokenStream
 from esnlm.text.shards import Shards
 from esnlm.text.shuffling import evenly_spaced, target_counts
+from esnlm.training.baselines import ORDER
 from esnlm.utils.arrays import Bools, Floats, Ints64
 from esnlm.utils.interpolation import interpolated, likeliest_weight
 from esnlm.utils.memory import check_memory

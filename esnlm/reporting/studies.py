@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from esnlm.experiments.common import figures
+from esnlm.plots import figures
 from esnlm.reporting import plots
 from esnlm.reporting.found import Found, Rows
 from esnlm.reporting.losses import numbers
@@ -74,8 +74,8 @@ def _elman(rows: Rows, found: Found) -> tuple[Figure, str]:
 
 
 def _natural(rows: Rows, found: Found) -> tuple[Figure, str]:
-    from esnlm.experiments.common.grid import typed_rows
-    from esnlm.experiments.natural.plots import PLACES, sweep_figure
+    from esnlm.runs.grid import typed_rows
+    from esnlm.studies.natural.plots import PLACES, sweep_figure
 
     stem = rows.path.stem
     kind = stem if stem in PLACES else "size"

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from esnlm.models.base import SequenceModel
-from esnlm.models.reservoir import LanguageModel
+from esnlm.models.language_model import LanguageModel
 from esnlm.models.saving import Contents
 from esnlm.storage.model_folder import WEIGHTS, ModelFormatError, read_config
 from esnlm.text.boundaries import RESETS

@@ -1,8 +1,7 @@
 """Log-probabilities of sentences, and which sentence of each minimal pair a model prefers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,6 @@ REDUCTIONS = ("sum", "mean")
 #: seven digits, and its last depends on what is scored beside a sentence.
 TIE = 1e-6
 _BATCH = 4096
-#: From all batches of sequences of ids to their scores, batch by batch.
-Elsewhere = Callable[[Sequence[Sequence[tuple[int, ...]]]], Iterable[list[float]]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,6 @@ def score_pairs(
     bos: bool | None = None,
     reduction: str = "sum",
     verbose: bool = False,
-    elsewhere: Elsewhere | None = None,
 ) -> PairScores:
     """Score both sentences of every pair; see `sentence_log_likelihoods` for the options.
 
@@ -69,7 +65,7 @@ def score_pairs(
     """
     sentences = [sentence for pair in pairs for sentence in (pair.good, pair.bad)]
     options: Any = {"eos": eos, "bos": bos, "reduction": reduction, "verbose": verbose}
-    scores = sentence_log_likelihoods(model, sentences, elsewhere=elsewhere, **options)
+    scores = sentence_log_likelihoods(model, sentences, **options)
     if np.isnan(scores).any():
         worst = sentences[int(np.argmax(np.isnan(scores)))]
         raise FloatingPointError(f"the model's score of {worst!r} is not a number")
@@ -84,7 +80,6 @@ def sentence_log_likelihoods(
     bos: bool | None = None,
     reduction: str = "sum",
     verbose: bool = False,
-    elsewhere: Elsewhere | None = None,
 ) -> Floats:
     """Natural-log probability (n,) of each of n sentences (of one line), read from a zero state.
 
@@ -96,7 +91,7 @@ def sentence_log_likelihoods(
     With ``bos`` BOS is read first, whereby the first token is scored; None: as the model was
     trained, with BOS unless it has none or never resets its state. ``reduction`` is "sum", or
     "mean" over the tokens scored, 0 where there is none. ``verbose`` shows progress on standard
-    error if it is a terminal. ``elsewhere`` gives what others make of `batch_scores`.
+    error if it is a terminal.
     """
     Choice(REDUCTIONS).check("reduction", reduction)
     for place, sentence in enumerate(sentences):
@@ -110,27 +105,24 @@ def sentence_log_likelihoods(
     before = [_boundary(tokenizer.bos_id, "BOS")] if _reads_bos(model, bos) else []
     after = [_boundary(tokenizer.eos_id, "EOS")] if eos else []
     framed = [(*before, *ids.tolist(), *after) for ids in tokenizer.encode_batches(sentences)]
-    sums = _sums(model, framed, verbose, elsewhere)
+    sums = _sums(model, framed, verbose)
     n_scored = np.maximum([len(ids) - 1 for ids in framed], 1)
     return sums if reduction == "sum" else sums / n_scored
 
 
-def _sums(
-    model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool, elsewhere: Elsewhere | None
-) -> Floats:
+def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Floats:
     """Summed log-probability (n,) of ``ids[1:]`` for each sequence of ids."""
     # In lexicographic order: a model may read the beginning that neighbours share once.
     distinct = sorted({ids for ids in sequences if len(ids) > 1})
     sums = dict.fromkeys(sequences, 0.0)
     batches = [distinct[first : first + _BATCH] for first in range(0, len(distinct), _BATCH)]
     shown = {"unit": "sentence", "unit_scale": _BATCH, "leave": False, "desc": "scoring"}
-    scored = map(partial(batch_scores, model), batches) if elsewhere is None else elsewhere(batches)
-    for batch, scores in zip(progress_bar(verbose, batches, **shown), scored, strict=True):
-        sums |= dict(zip(batch, scores, strict=True))
+    for batch in progress_bar(verbose, batches, **shown):
+        sums |= dict(zip(batch, _batch_scores(model, batch), strict=True))
     return np.array([sums[ids] for ids in sequences], dtype=np.float64)
 
 
-def batch_scores(model: Any, batch: Sequence[tuple[int, ...]]) -> list[float]:
+def _batch_scores(model: Any, batch: Sequence[tuple[int, ...]]) -> list[float]:
     """Summed log-probabilities of ``ids[1:]`` of each of a batch of sequences of ids."""
     docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
     if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset

@@ -9,7 +9,7 @@ import scipy.sparse
 import torch
 from torch import Tensor, nn
 
-from esnlm.models.reservoir import LanguageModel
+from esnlm.models.language_model import LanguageModel
 from esnlm.models.saving import describe, parameters, rebuild
 from esnlm.readouts.softmax.reduced_rank import ReducedRankSoftmaxReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from esnlm.readouts.two_level.direct_connections import PairCounts
-from esnlm.reservoir.spectral_features import SpectralWordFeatures
+from esnlm.features.spectral import SpectralWordFeatures
+from esnlm.readouts.class_based.direct_connections import PairCounts
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.torch.device import on_device

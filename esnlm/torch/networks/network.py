@@ -16,7 +16,7 @@ from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count, Number, check_parameters
 
 if TYPE_CHECKING:
-    from esnlm.models.reservoir import LanguageModel
+    from esnlm.models.language_model import LanguageModel
     from esnlm.text.corpus import TokenStream
     from esnlm.text.tokenizers import Tokenizer
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from esnlm.readouts.two_level.word_clusters import frequent_words_and_clusters
-from esnlm.readouts.two_level.word_factors import ClassLayout
+from esnlm.readouts.class_based.word_clusters import frequent_words_and_clusters
+from esnlm.readouts.class_based.word_factors import ClassLayout
 from esnlm.torch.device import full_precision
 from esnlm.utils.arrays import Array
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from esnlm.models.resumable_run import ResumableRun, stream_digest
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import evenly_spaced
@@ -27,12 +26,13 @@ from esnlm.torch.training.optimizer import Optimizer
 from esnlm.torch.training.plan import Plan, check_readable
 from esnlm.torch.training.prefetch import Ahead, Ready
 from esnlm.torch.training.state import weights_digest
+from esnlm.training.resumable_run import ResumableRun, stream_digest
 from esnlm.utils.arrays import Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays
 from esnlm.utils.version import __version__
 
-#: Columns of a training log beside those of `esnlm.models.training_log.COLUMNS`.
+#: Columns of a training log beside those of `esnlm.training.training_log.COLUMNS`.
 COLUMNS = (
     "training_nll", "learning_rate", "tokens_per_second", "peak_memory_bytes",
     "trainable_parameters", "total_parameters", "nonzero_parameters",

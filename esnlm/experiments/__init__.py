@@ -1,1 +1,0 @@
-"""Experiments: a grid of settings to rows of a CSV, and their plots."""

@@ -1,1 +1,0 @@
-"""Parts shared by all studies: grids of runs, provenance, figures, tables."""

@@ -1,0 +1,1 @@
+"""Word features: vectors of words that drive a reservoir."""

@@ -1,0 +1,118 @@
+"""Options that commands share, and groups of options as dataclasses."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
+
+from cyclopts import Group, Parameter
+
+from esnlm.options.values import integer
+from esnlm.utils.messages import is_terminal, log
+
+if TYPE_CHECKING:
+    from esnlm.text.tokenizers import Tokenizer
+
+T = TypeVar("T")
+
+File = Annotated[Path, Parameter(metavar="FILE")]
+Folder = Annotated[Path, Parameter(metavar="DIR")]
+Model = Annotated[Path, Parameter("MODEL", help="A folder that train or ngram wrote.")]
+Texts = Annotated[
+    tuple[str, ...], Parameter("TEXT", help="UTF-8 text files, plain or .gz, or folders.")
+]
+NewModel = Annotated[Path, Parameter(metavar="MODEL", help="The folder to write.")]
+Documents = Annotated[
+    Literal["blank_line", "line", "file"] | None,
+    Parameter(
+        help="What a document is (default: file where line ends are tokens, else blank_line)."
+    ),
+]
+Device = Annotated[
+    str | None,
+    Parameter(
+        metavar="NAME",
+        help="Compute with torch on auto, cpu, cuda or cuda:N, also a reservoir with a softmax"
+        " (default: networks on auto, all else without torch).",
+    ),
+]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def group(title: str = "", text: str = "") -> Callable[[type[T]], type[T]]:
+    """A frozen dataclass whose fields are options, under a title in the help of their command.
+
+    The string below a field is its help.
+    """
+    shown: dict[str, Any] = {"group": Group(title, help=text)} if title else {}
+
+    def decorate(cls: type[T]) -> type[T]:
+        return Parameter(name="*", **shown)(dataclass(frozen=True, kw_only=True)(cls))
+
+    return decorate
+
+
+@group()
+class ResultOptions:
+    """What becomes of results that are there."""
+
+    overwrite: bool = False
+    """Replace results that are there (default: add rows to a CSV, refuse all else)."""
+
+
+@group("Training in passes")
+class ChunkOptions:
+    """Tokens of training text that are read at once, and of held-out text that are scored."""
+
+    held_out_tokens: Annotated[int | None, integer("T")] = None
+    """Held-out tokens that are scored, taken evenly (default: 32768)."""
+    chunk_tokens: Annotated[int | None, integer("T")] = None
+    """Tokens of a chunk (default: 65536)."""
+
+
+def given(options: Any) -> dict[str, Any]:
+    """Fields of a group that have a value, by name."""
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    return {name: value for name, value in values.items() if value not in (None, ())}
+
+
+def option_name(field: str) -> str:
+    """``batch_size`` -> ``--batch-size``."""
+    return f"--{field.replace('_', '-')}"
+
+
+def finish(*files: Path | None, then: str = "") -> None:
+    """Print which files were written; tell a person at a terminal which command may come next."""
+    written = [str(path) for path in files if path is not None and path.exists()]
+    if written:
+        print(f"wrote {', '.join(written)}")
+    if then and is_terminal():
+        log.info(f"next: {then}")
+
+
+def summary(model: Any, n_read: int) -> str:
+    """Return a line on a trained model, which read ``n_read`` tokens in a pass.
+
+    >>> from types import SimpleNamespace
+    >>> summary(SimpleNamespace(n_tokens_=8000, n_parameters_=2_100_000), 1_460_000)
+    'vocabulary 8 000; trained on 1.46 M tokens; 2100000 trained parameters'
+    """
+    vocabulary = f"vocabulary {model.n_tokens_:,}".replace(",", " ")
+    trained = f"trained on {_rounded(n_read)} tokens"
+    return f"{vocabulary}; {trained}; {model.n_parameters_} trained parameters"
+
+
+def _rounded(n: int) -> str:
+    """Write a number with three digits and a unit: 1 460 000 -> 1.46 M."""
+    for unit, size in (("M", 1_000_000), ("k", 1000)):
+        if n >= size:
+            return f"{n / size:.3g} {unit}" if n < 1000 * size else f"{n // size} {unit}"
+    return str(n)
+
+
+def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int, int]:
+    """Count the tokens of texts that a tokenizer does not know, and all tokens."""
+    if tokenizer is None or tokenizer.unk_id is None:
+        return 0, 0
+    ids = list(tokenizer.encode_batches(texts))
+    return sum(int((each == tokenizer.unk_id).sum()) for each in ids), sum(map(len, ids))

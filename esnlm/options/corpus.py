@@ -1,0 +1,237 @@
+"""Options that name a corpus, text or shards, and what they hold."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from cyclopts import Parameter
+
+from esnlm.options.common import Documents, group
+from esnlm.options.values import integer
+from esnlm.storage.atomic import put_back
+from esnlm.utils.messages import log
+
+if TYPE_CHECKING:
+    from esnlm.text.layout import TextLayout
+    from esnlm.text.tokenizers import Tokenizer
+
+# Names of tokenizers that are trained on the text, before a colon and a size.
+_TRAINED = ("auto", "word", "wordpunct", "char", "bpe")
+Corpus = Annotated[
+    tuple[str, ...],
+    Parameter(
+        "SHARDS|TEXT",
+        help="A text to train on, such as book.txt. UTF-8 files, plain or .gz, or folders of them;"
+        " or a folder that prepare wrote.",
+    ),
+]
+HeldOut = Annotated[tuple[str, ...], Parameter(metavar="SHARDS|TEXT")]
+
+
+@group()
+class LayoutOptions:
+    """How text files are laid out, and what of that is undone."""
+
+    encoding: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """Of text files, such as utf-16, cp1252 or latin-1 (default: utf-8)."""
+    strip_gutenberg: bool = False
+    """Leave out what Project Gutenberg puts before and after a book."""
+    unwrap: bool = False
+    """Join the lines of each paragraph: text is wrapped at a column, with blank lines between
+    paragraphs."""
+
+    def layout(self) -> "TextLayout":
+        """The layout of the files."""
+        from esnlm.text.layout import TextLayout
+
+        return TextLayout(
+            encoding=self.encoding or "utf-8",
+            strip_gutenberg=self.strip_gutenberg,
+            unwrap=self.unwrap,
+        )
+
+
+@group()
+class CorpusOptions(LayoutOptions):
+    """Tokens and documents of a corpus that is text."""
+
+    tokenizer: Annotated[
+        str | None, Parameter(metavar="auto|word|wordpunct|char|bpe:N|gpt2|FILE")
+    ] = None
+    """Of text: word is what stands between spaces, wordpunct parts words and marks, auto (default)
+    does so where punctuation hangs on the words; characters; sub-words; GPT-2's; or a
+    tokenizer.json, or the shards or model that hold one."""
+    vocab_size: Annotated[int | None, integer("V")] = None
+    """Keep the most frequent tokens (default: all)."""
+    lower: bool = False
+    """Lower-case the text."""
+    documents: Documents = None
+    reset: Annotated[Any, Parameter(choices=("sentence", "document", "never"))] = None
+    """Where the state returns to zero (default: never for characters of text, else sentence; shards
+    hold sentences)."""
+
+    def settled(self, names: Sequence[str]) -> Self:
+        """The options with ``reset`` chosen; refuse those that shards leave no choice about."""
+        layout = self.layout()
+        if is_url(names) or is_shards(names):
+            of_text = self.tokenizer or self.lower or self.vocab_size is not None or self.documents
+            if of_text or layout.changed():
+                raise ValueError(
+                    "--tokenizer, --vocab-size, --encoding, --strip-gutenberg, --unwrap, --lower"
+                    " and --documents are of text: shards were cut in tokens by prepare"
+                )
+            if self.reset not in (None, "sentence"):
+                raise ValueError(
+                    f"shards hold sentences: --reset must be sentence, got {self.reset}"
+                )
+        characters = (self.tokenizer or "").partition(":")[0] == "char"
+        reset = self.reset or ("never" if characters else "sentence")
+        return replace(self, reset=reset)
+
+    def check_files(self, names: Sequence[str], held_out: Sequence[str] = ()) -> None:
+        """Refuse a file given twice; warn of what looks as if an option had been forgotten."""
+        from esnlm.text.corpus import TextCorpus
+        from esnlm.text.inspection import inspected, shared_sources
+        from esnlm.text.shards import Shards
+
+        if is_shards(names):
+            if held_out and is_shards(held_out):
+                both = (Shards(place[0], verify=False) for place in (names, held_out))
+                for warning in shared_sources(*both):
+                    log.warning(warning)
+            return
+        held = TextCorpus(held_out) if held_out and not is_shards(held_out) else None
+        for warning in inspected(TextCorpus(names, layout=self.layout()), held):
+            log.warning(warning)
+
+    def read(self, names: Sequence[str], tokenizer: "Tokenizer") -> Any:
+        """A stream of shards, or documents of text."""
+        from esnlm.text.corpus import TextCorpus
+        from esnlm.text.shards import Shards
+
+        if not is_shards(names):
+            split = self.documents or _usual_split(tokenizer, self.reset)
+            return TextCorpus(names, split, self.layout())
+        shards = Shards(names[0])
+        if shards.tokenizer.to_json() != tokenizer.to_json():
+            raise ValueError(f"the tokenizer of {names[0]} is not the one of the training text")
+        return shards.stream()
+
+    def make_tokenizer(self, names: Sequence[str]) -> "Tokenizer":
+        """The tokenizer of shards, that of a file, or one trained on the text."""
+        from esnlm.text.corpus import TextCorpus
+        from esnlm.text.named_tokenizers import trained
+        from esnlm.text.shards import Shards
+
+        if is_shards(names):
+            return Shards(names[0], verify=False).tokenizer
+        name = self.tokenizer or "auto"
+        _check_name(name)
+        if self.documents and self.reset == "sentence":
+            raise ValueError(
+                "--documents has no effect, as sentences are read one by one: leave it out, or give"
+                " --reset document or never"
+            )
+        if (self.lower or self.vocab_size is not None) and not is_trained(name):
+            raise ValueError(
+                f"--lower and --vocab-size need a tokenizer that is trained on the text, not {name}"
+            )
+        found = named_tokenizer(name)
+        if not isinstance(found, str):
+            return found
+        kind, colon, _ = found.partition(":")
+        if self.vocab_size is not None:
+            if colon:
+                raise ValueError(f"--tokenizer {found} has a size: leave out --vocab-size")
+            found += f":{self.vocab_size}"
+        lines = TextCorpus(names, "file" if kind == "char" else "line", self.layout())
+        boundaries = kind != "char" or self.reset != "never"
+        tokenizer = trained(found, lines, lower=self.lower, boundaries=boundaries)
+        if kind == "auto" and tokenizer.parts_punctuation:
+            log.info(
+                "words and punctuation are tokens apart (--tokenizer word: what stands between"
+                " spaces)"
+            )
+        return tokenizer
+
+
+def is_trained(name: str) -> bool:
+    """Whether the name stands for a tokenizer that is trained on the text."""
+    return name.partition(":")[0] in _TRAINED
+
+
+def _check_name(name: str) -> None:
+    """Raise ValueError where nothing has the name of a tokenizer."""
+    if is_trained(name) or name == "gpt2" or Path(name).exists():
+        return
+    from esnlm.utils.validation import did_you_mean
+
+    hint = did_you_mean(name.partition(":")[0], [*_TRAINED, "gpt2"])
+    raise ValueError(
+        f"no such tokenizer or file: {name}{hint} (expected {', '.join(_TRAINED)}, gpt2 or a"
+        " tokenizer.json)"
+    )
+
+
+def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
+    """GPT-2's tokenizer, that of a file or folder, or the name of one to be trained on the text.
+
+    ``vocab``: where GPT-2's files lie, if not in the cache.
+    """
+    from esnlm.text.named_tokenizers import gpt2, parsed
+    from esnlm.text.tokenizers import Tokenizer
+
+    if name == "gpt2":
+        from esnlm.datasets import gpt2_files
+
+        try:
+            return gpt2(gpt2_files() if vocab is None else vocab)
+        except OSError as error:
+            advice = "as in esnlm prepare --tokenizer gpt2 --vocab FOLDER"
+            raise OSError(f"{error}, {advice}") from error
+    if vocab is not None:
+        raise ValueError("--vocab goes with --tokenizer gpt2")
+    if is_trained(name):
+        parsed(name)
+        return name
+    _check_name(name)
+    path = Path(name)
+    return Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
+
+
+def is_url(names: Sequence[str]) -> bool:
+    """Whether the corpus is one that fsspec reads: shards, at a URL."""
+    return len(names) == 1 and "://" in names[0]
+
+
+def is_shards(names: Sequence[str]) -> bool:
+    """Whether the corpus is a folder of shards; more than one, or text beside it, is refused."""
+    for name in names:
+        put_back(Path(name))
+    found = [name for name in names if name and (Path(name) / "manifest.json").is_file()]
+    if found and len(found) < len(names):
+        raise ValueError(f"{found[0]} is a folder of shards, the rest is text: give one of them")
+    if len(found) > 1:
+        raise ValueError(f"expected one folder of shards, got {len(found)}")
+    return bool(found)
+
+
+def model_and_stream(folder: Path, text: Sequence[str], documents: str | None) -> tuple[Any, Any]:
+    """The model of a folder, and the tokens of text as it reads them."""
+    from esnlm.loading import load_model
+    from esnlm.text.corpus import TextCorpus
+
+    model = load_model(folder)
+    return model, model.tokenize(TextCorpus(text, split_of(model, documents)))
+
+
+def split_of(model: Any, documents: str | None) -> str:
+    """What a document is in text for the model, by the option or as is usual."""
+    if model.tokenizer_ is None:
+        raise ValueError("the model was trained on integers and has no tokenizer to read text with")
+    return documents or _usual_split(model.tokenizer_, model.reset_)
+
+
+def _usual_split(tokenizer: "Tokenizer", reset: str) -> str:
+    return "file" if tokenizer.keeps_newlines and reset == "never" else "blank_line"

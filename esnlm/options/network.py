@@ -1,0 +1,183 @@
+"""Options of a network trained by gradient, and its training by ``esnlm train --model NAME``."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from esnlm.options.common import given, group, option_name, summary
+from esnlm.options.corpus import CorpusOptions, is_shards
+from esnlm.options.training_run import Running
+from esnlm.options.values import Pairs, integer, nested, real
+from esnlm.torch.optional import require_torch
+
+if TYPE_CHECKING:
+    from esnlm.options.train import TrainOptions
+    from esnlm.torch.training.plan import Plan
+
+#: Options that a network's constructor may have; the others are of the plan of its training.
+_SETTINGS = ("rank", "dropout")
+
+
+@group(
+    "Training by gradient",
+    "With --model NAME a network of the extra esnlm[torch] is trained: esn, esn+i, esn+mlp,"
+    " lstm, gpt2, mts-lstm, aerc, laerc, transformer and others, in the settings of its paper"
+    " unless options say otherwise. --option NAME=VALUE sets any other parameter of the"
+    " network, and reservoir options are those of esn, esn+i and esn+mlp. Several processes:"
+    " torchrun --nproc-per-node=N -m -- esnlm train ...",
+)
+class NetworkOptions:
+    """A network and its training; what is not given is the network's own."""
+
+    model: Annotated[Any, Parameter(metavar="NAME")] = None
+    """The network; without it the core's reservoir and readout."""
+    device: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """auto (default), cpu, cuda or cuda:N."""
+    rank: Annotated[int | None, integer("R")] = None
+    """Of the output matrix (esn: 512)."""
+    dropout: Annotated[float | None, real("P")] = None
+    """Share of units left out in training."""
+    batch_size: Annotated[int | None, integer("B")] = None
+    """Sentences of a step (default: 32)."""
+    learning_rate: Annotated[float | None, real("RATE")] = None
+    """Of AdamW (default: 0.001)."""
+    weight_decay: Annotated[float | None, real("D")] = None
+    """Of AdamW (default: 0.01)."""
+    schedule: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """constant, cosine or warmup-hold-cosine."""
+    clip: Annotated[float | None, real("NORM")] = None
+    """Largest norm of a gradient (default: any)."""
+    accumulate: Annotated[int | None, integer("K")] = None
+    """Batches whose gradients make a step."""
+    bf16: bool | None = None
+    """Compute in bfloat16; states in float32."""
+    batching: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """sentences, streams or windows of the text."""
+    length: Annotated[int | None, integer("T")] = None
+    """Most tokens of a sentence, stream or window."""
+    pool: Annotated[int | None, integer("K")] = None
+    """Sort sentences by length within K batches, which saves padding."""
+    plan: Pairs = ()
+    """Any other setting of the training plan."""
+
+
+def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: "TrainOptions") -> int:
+    """Train and save; the exit status. ``corpus``: the options of the text, settled."""
+    require_torch(f"--model {options.network.model}")
+    from esnlm.torch.device import chosen_device
+    from esnlm.torch.training.distributed import joined, local_rank
+
+    of_the_core = given(options.readout) | given(options.shared)
+    of_the_core |= {"features": options.features, "chunk_tokens": options.passes.chunk_tokens}
+    for name, value in of_the_core.items():
+        if value is not None and name not in ("option", "passes"):  # networks have their own
+            if name == "readout":
+                raise ValueError("networks have their own readout: drop --readout, or --model")
+            raise ValueError(
+                f"{option_name(name)} is no option of networks: drop it, or --model"
+                f" {options.network.model}"
+            )
+    device = chosen_device(options.network.device or "auto", local_rank())
+    _settings_of(options)
+    with joined(device) as processes:
+        return _train(text, corpus, options, device, processes)
+
+
+def _train(
+    text: tuple[str, ...],
+    corpus: CorpusOptions,
+    options: "TrainOptions",
+    device: Any,
+    processes: Any,
+) -> int:
+    import torch
+
+    from esnlm.torch.language_model import TorchLanguageModel
+    from esnlm.torch.networks.registry import network_class
+    from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
+
+    running = Running(
+        options.out, options.passes, COLUMNS, overwrite=options.overwrite, speaks=processes.first
+    )
+    home = network_class(options.network.model)
+    batching = options.network.batching or home.RECIPE.get("batching", "sentences")
+    if batching != "sentences" and not is_shards(text):
+        if options.corpus.reset not in (None, "never"):
+            raise ValueError(f"--batching {batching} reads the corpus as one text: --reset never")
+        corpus = replace(corpus, reset="never")
+    tokenizer = corpus.make_tokenizer(text)
+    settings = _settings_of(options)
+    plan = _plan(options, settings, one_text=corpus.reset == "never")
+    torch.manual_seed(options.seed)
+    network = home(len(tokenizer), **settings).to(device)
+    reset = "never" if plan.batching != "sentences" else corpus.reset
+    model = TorchLanguageModel(network, tokenizer, reset)
+    stream = _stream(corpus.read(text, tokenizer), model)
+    held = None
+    if options.held_out:
+        held = _stream(corpus.read(options.held_out, tokenizer), model)
+    plan = _scored_every(plan, options.passes.score_every, stream, processes.size)
+    trainer = NetworkTrainer(network, stream, held, plan, processes)
+
+    def save() -> str:
+        model.run_ = trainer.digest()
+        model.save(options.out)
+        return summary(model, stream.n_predicted)
+
+    return running.run(trainer, save)
+
+
+def _settings_of(options: "TrainOptions") -> dict[str, Any]:
+    """Constructor arguments of the network that the options name."""
+    from esnlm.torch.networks.registry import check_settings, network_class
+
+    name = options.network.model
+    known = network_class(name).arguments()
+    reservoir = given(options.reservoir)
+    chosen = given(options.network)
+    found: dict[str, Any] = {each: chosen[each] for each in _SETTINGS if each in chosen}
+    if "reservoir" in known:
+        found["reservoir"] = reservoir | {"random_state": options.seed}
+    else:
+        found |= {each: reservoir.pop(each) for each in ("n_units",) if each in reservoir}
+        for each in reservoir:
+            raise ValueError(f"{option_name(each)} is no option of {name}")
+    found = nested(options.readout.option, "--option", found)
+    check_settings(name, found)
+    return found
+
+
+def _plan(options: "TrainOptions", settings: dict[str, Any], *, one_text: bool) -> "Plan":
+    from esnlm.torch.training.plan import Plan, plan_settings
+
+    apart = ("model", "device", "plan", *_SETTINGS)
+    chosen = {name: v for name, v in given(options.network).items() if name not in apart}
+    if options.readout.passes is not None:
+        chosen["n_passes"] = options.readout.passes
+    if options.passes.held_out_tokens is not None:
+        chosen["held_out_tokens"] = options.passes.held_out_tokens
+    chosen |= dict(options.network.plan)
+    found = plan_settings(options.network.model, settings, chosen, one_text=one_text)
+    return Plan(**({"random_state": options.seed} | found))
+
+
+def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: int) -> "Plan":
+    """The plan with a held-out loss after about this number of tokens."""
+    from esnlm.torch.training.batches import batches_of
+
+    if tokens is None:
+        return plan
+    batches = batches_of(stream, plan, n_processes)
+    steps = tokens * batches.n_batches / (batches.n_predicted * plan.accumulate)
+    return replace(plan, score_every=max(1, round(steps)) if tokens > 0 else tokens)
+
+
+def _stream(docs: Any, model: Any) -> Any:
+    """Documents as the model reads them; shards as one text where its state never returns."""
+    from esnlm.text.corpus import TokenStream
+
+    stream = model.tokenize(docs)
+    if model.reset_ == "never" and stream.starts is not None:
+        return TokenStream(stream.tokens, None, stream.bounds)
+    return stream

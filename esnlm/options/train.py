@@ -1,0 +1,105 @@
+"""Options of ``esnlm train``: reservoir and readout, or a network trained by gradient."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from esnlm.models.recipes import (
+    default_settings,
+    is_penalty_open,
+    make_features,
+    make_readout,
+    make_reservoir,
+)
+from esnlm.options.common import NewModel, given, group
+from esnlm.options.corpus import CorpusOptions, HeldOut, is_shards
+from esnlm.options.model import ReadoutOptions, ReservoirOptions, model_settings
+from esnlm.options.network import NetworkOptions
+from esnlm.options.shared import SharedOptions
+from esnlm.options.training_run import PassOptions
+from esnlm.options.values import Features, Seed
+
+if TYPE_CHECKING:
+    from esnlm.models.language_model import LanguageModel
+    from esnlm.text.corpus import TokenStream
+    from esnlm.text.tokenizers import Tokenizer
+    from esnlm.training.trainer import TrainingPlan
+
+
+@group()
+class TrainOptions:
+    """Options of ``esnlm train``."""
+
+    out: NewModel
+    recipe: Annotated[str | None, Parameter(metavar="NAME|FILE")] = None
+    """words, characters, grammar, rachez2012, ueda2025, koster2025, or a file such as the best.toml
+    of esnlm search; options beside it win (default: chosen by the vocabulary)."""
+    overwrite: bool = False
+    """Replace a model or checkpoints that are there."""
+    held_out: HeldOut = ()
+    """Text to score, to compare with n-grams, and to choose penalties and stops by."""
+    features: Features = None
+    """Dimensions of word features that drive the reservoir: learned by gradient, with spectral:
+    from bigram counts; 0: one-hot tokens."""
+    seed: Seed = 0
+    """The same seed, the same model."""
+    corpus: CorpusOptions = CorpusOptions()
+    reservoir: ReservoirOptions = ReservoirOptions()
+    readout: ReadoutOptions = ReadoutOptions()
+    passes: PassOptions = PassOptions()
+    shared: SharedOptions = SharedOptions()
+    network: NetworkOptions = NetworkOptions()
+
+    def settings(self) -> dict[str, Any]:
+        """Return the options that were set as settings of `esnlm.models.recipes`."""
+        return model_settings(self.reservoir, self.readout, self.features)
+
+    def check_model(self) -> None:
+        """Raise ValueError for settings that make no model, before any text is read."""
+        settings = self.settings()
+        make_reservoir({"n_units": 1} | settings, self.seed)
+        make_features(self.features, self.seed)
+        if self.readout.readout is not None:
+            make_readout(settings, self.seed)
+
+    def make_model(
+        self, n_tokens: int, tokenizer: "Tokenizer | None", reset: str
+    ) -> "LanguageModel":
+        """Return the unfitted model for a vocabulary of ``n_tokens``.
+
+        What the options leave open comes from the recipe, as in `LanguageModel`.
+        """
+        from esnlm import LanguageModel
+
+        characters, seed = tokenizer is not None and tokenizer.has_characters, self.seed
+        settings = default_settings(self.settings(), n_tokens, characters=characters)
+        return LanguageModel(
+            make_reservoir(settings, seed),
+            make_readout(settings, seed),
+            tokenizer=tokenizer,
+            features=make_features(settings["features"], seed),
+            reset=reset,
+            n_tokens=n_tokens if tokenizer is None else None,
+            random_state=seed,
+        )
+
+    def choose_penalty(
+        self, model: "LanguageModel", stream: "TokenStream", held_out: "TokenStream | None"
+    ) -> None:
+        """Choose the penalty by held-out text, where no option sets it."""
+        from esnlm.models.penalty import settle_penalty
+
+        if is_penalty_open(self.settings()):
+            settle_penalty(model, stream, held_out)
+
+    def plan(self) -> "TrainingPlan":
+        """Return the plan of training in passes."""
+        from esnlm.training.trainer import TrainingPlan
+
+        names = "chunk_tokens", "score_every", "held_out_tokens"
+        chosen = {name: value for name, value in given(self.passes).items() if name in names}
+        return TrainingPlan(random_state=self.seed, **chosen)
+
+    def in_passes(self, text: tuple[str, ...]) -> bool:
+        """Return whether the text is read in passes, rather than fitted at once."""
+        return is_shards(text) or self.passes != PassOptions()

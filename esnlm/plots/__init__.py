@@ -1,0 +1,1 @@
+"""Figures: axes, colours, bands, and the plots that several studies share."""

@@ -1,0 +1,408 @@
+"""Class-factored readout: P(w|x) = P(class(w)|x) P(w|class(w), x) (Rachez eq. 35)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from sklearn.base import clone
+
+from esnlm.readouts.base.blocks import Blocks
+from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.readout import StreamingReadout
+from esnlm.readouts.class_based import word_clusters
+from esnlm.readouts.class_based.cca import canonical_directions, word_vectors
+from esnlm.readouts.class_based.pilot_sample import LARGEST_BATCH
+from esnlm.readouts.class_based.readout import TwoLevelReadout
+from esnlm.readouts.class_based.separate import SeparateFactors, fits_memory
+from esnlm.readouts.class_based.solver import TwoLevelLearner, TwoLevelSettings
+from esnlm.readouts.class_based.word_factors import ClassLayout, WordFactors
+from esnlm.readouts.linear.ridge import RidgeReadout
+from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
+from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.utils.arrays import Array, Arrays, Ints
+from esnlm.utils.state_dict import saved
+from esnlm.utils.validation import Choice, Count, check_parameters, limited
+
+_KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpertsReadout}
+# Parameters of factors that are given by name alone, where they are learned jointly.
+_JOINT_SOFTMAX = SoftmaxReadout(alpha=10.0, n_passes=1, learning_rate=0.2)
+_JOINT_EXPERTS = 4
+# Parameters of given factors that learning them jointly reads, and those that no model depends on.
+_STEPS = "learning_rate", "momentum", "n_passes"
+_READ_JOINTLY = {
+    SoftmaxReadout: ("alpha", *_STEPS),
+    RidgeReadout: ("alpha",),
+    MixtureOfExpertsReadout: ("n_experts",),
+}
+_NOT_OF_THE_MODEL = "buffer_size", "n_threads", "random_state", "verbose"
+# Vocabularies of more words have classes of their own for the frequent ones.
+_MANY_WORDS = 256
+# Classes for each √V where frequent words have their own, and the share of such classes.
+_CLASSES_WITH_WORDS, _SINGLE_WORDS = 4.5, 2 / 3
+_JOINT_NEEDS = "directions_", "shift_", "word_class_", "coef_", "intercept_"
+_RIDGE_CLASSES = "class_coef_", "class_intercept_", "class_floor_"
+_JOINT = (*_JOINT_NEEDS, "floor_", *_RIDGE_CLASSES, "class_weights_", "gate_")
+_NOT_TRAINED = "shift_", "word_class_", "floor_", "class_floor_", "n_features_in_", "classes_"
+
+
+@dataclass(eq=False, repr=False)
+class ClassFactoredReadout(TwoLevelReadout):
+    """Two small readouts in place of a large one: a word's class, then the word in its class.
+
+    The supervised mixture of experts of Rachez & Hagiwara (2014, §3.3.2), after Morin & Bengio
+    (2005): with about √V classes of about √V words, a row trains one classifier of √V outputs
+    for its class and one for the word among its class, so a row costs √V times less than over
+    V words.
+
+    Parameters
+    ----------
+    n_classes : int, optional
+        Number of classes of the words that are seen in training (at most; at least one). None:
+        the nearest to √V. Words that are not seen have further classes where there are more
+        than 256 words, or with "words".
+    clustering : "auto", "clusters", "words", "frequency", mapping or sequence
+        How words are put into classes. "clusters": spherical k-means on the mean of the states
+        that each word follows, in classes of bounded size. "words": two thirds of the classes
+        are a frequent word each, the others clusters; ``n_classes`` is then 4.5 √V where it is
+        None. "frequency": bins of equal mass, frequent words first, none of more than three
+        times the mean size. "auto": "clusters", and "words" for more than 256 words. A mapping
+        of every label to its class, or the classes in the order of ``classes_``: those, and
+        ``n_classes`` is refused.
+    class_readout, word_readout : "softmax", "ridge", "moe" or a readout
+        Predicts the class, and the word within it; a readout is cloned.
+    solver : "auto", "separate" or "joint"
+        "separate": a readout for the class, and one for the words of each class, on its rows.
+        "joint": all factors on ``n_components`` linear maps of the state, see `TwoLevelLearner`:
+        ridge solved from one set of moments, softmax in ``n_passes`` passes of steps on
+        batches. Of a readout that is given, it takes the penalty (ridge: chosen by
+        cross-validation where ``alpha`` is None), learning rate, momentum and passes; of
+        a mixture ``n_experts``; it refuses others. Its words are softmax or ridge. "auto": joint
+        for more than 256 words or 256 MiB of rows, and for passes over a corpus; separate for
+        readouts of other kinds, and otherwise.
+    n_components : int
+        Of the joint solver; at most the number of units.
+    buffer_size : int
+        Rows that ``partial_fit`` keeps before it learns from them and forgets them (at most
+        256 MiB). Classes are made from these rows.
+    random_state : int, RandomState instance or None
+        Starts the clustering.
+
+    Attributes
+    ----------
+    word_class_ : ndarray (V,)
+        Class of each word.
+    n_classes_used_ : int
+    class_factor_ : readout for the class ("separate"; None when there is one class only)
+    word_factors_ : dict of class -> readout ("separate"; classes of one word have none)
+    directions_, shift_ : ndarrays (n_units, P), (P,) ("joint")
+        The linear maps of a state, and the mean state along them.
+    class_weights_, gate_ : ndarrays (P + 1, K * C), (P + 1, K) ("joint", softmax and mixture)
+        Intercepts last; without a gate for one expert.
+    class_coef_, class_intercept_, class_floor_ : ndarrays (C, P), (C,), (C,) ("joint", ridge)
+    coef_, intercept_, floor_ : ndarrays (V, P), (V,), (V,) ("joint")
+        Words in the order of their classes; only ridge has floors.
+    joint_ : TwoLevelLearner ("joint")
+    history_ : list of float
+        Mean held-out loss after each pass ("joint", where there are held-out rows).
+
+    Examples
+    --------
+    >>> random = np.random.default_rng(0)
+    >>> X = random.standard_normal((500, 4))
+    >>> y = 2 * (X[:, 0] > 0) + (X[:, 1] > 0)
+    >>> readout = ClassFactoredReadout(clustering=[0, 0, 1, 1]).fit(X, y)
+    >>> readout.predict([[2.0, 2.0, 0.0, 0.0], [-2.0, 2.0, 0.0, 0.0]])
+    array([3, 1])
+    >>> round(float(readout.predict_proba(X[:1]).sum()), 6)
+    1.0
+    """
+
+    _layouts: ClassVar[dict[str, str]] = {
+        "word_class_": "i V", "directions_": "f N P", "shift_": "f P",
+        "coef_": "f V P", "intercept_": "f V", "floor_": "f V",
+        "class_weights_": "f P+1 M", "gate_": "f P+1 K",
+        "class_coef_": "f C P", "class_intercept_": "f C", "class_floor_": "f C",
+    }  # fmt: skip
+
+    _: KW_ONLY
+    n_classes: int | None = limited(None, Count(none=True))
+    clustering: Any = "auto"
+    class_readout: Any = "softmax"
+    word_readout: Any = "softmax"
+    solver: Literal["auto", "separate", "joint"] = limited(
+        "auto", Choice(("auto", "separate", "joint"))
+    )
+    n_components: int = limited(512, Count(), solver=Choice(("auto", "joint")))
+    buffer_size: int = limited(65536, Count())
+    random_state: int | np.random.RandomState | None = None
+
+    @property
+    def n_parameters_(self) -> int:
+        """Number of trained parameters of all factors."""
+        arrays = self.state_dict()
+        if self._separate is None:
+            trained = arrays.keys() - {*_NOT_TRAINED, "classes_json"}
+            return sum(arrays[name].size for name in trained)
+        nested = [self.class_factor_, *self.word_factors_.values()]
+        return sum(f.n_parameters_ for f in nested if f is not None)
+
+    @property
+    def joint_(self) -> TwoLevelLearner | None:
+        """The learner of all factors, None where they are separate."""
+        return self._learner
+
+    @property
+    def class_factor_(self) -> Any:
+        """The separate readout for the class, None where there is none."""
+        return None if self._separate is None else self._separate.class_factor
+
+    @property
+    def word_factors_(self) -> dict[int, Any]:
+        """The separate readouts for the words of a class, by class."""
+        return {} if self._separate is None else self._separate.word_factors
+
+    @property
+    def _scores_are_cheap(self) -> bool:  # type: ignore[override]
+        """Whether a score between passes needs no solving: of softmax factors and mixtures."""
+        return not any(isinstance(f, RidgeReadout) for f in (self._classes, self._words))
+
+    def _start(self) -> None:
+        check_parameters(self)
+        if self.n_classes is not None and not isinstance(self.clustering, str):
+            raise ValueError(
+                f"n_classes={self.n_classes} has no effect, as clustering names the class of every"
+                " word: leave out n_classes, or clustering"
+            )
+        self._classes = _factor("class_readout", self.class_readout, self.random_state)
+        self._words = _factor("word_readout", self.word_readout, self.random_state)
+        self._separate: SeparateFactors | None = None
+        super()._start()
+        if self.solver == "joint" and not self._may_be_joint:
+            raise ValueError(
+                "solver 'joint' takes words by softmax or ridge, and classes by these or a mixture"
+                f" of softmax experts, got {type(self._words).__name__} for words and"
+                f" {type(self._classes).__name__} for classes: choose 'separate'"
+            )
+
+    @property
+    def _may_be_joint(self) -> bool:
+        classes, words = self._classes, self._words
+        # Of these classes alone: those derived from them normalise states, or have another rank.
+        if self.solver == "separate" or type(words) not in (RidgeReadout, SoftmaxReadout):
+            return False
+        if isinstance(classes, MixtureOfExpertsReadout):
+            return classes.experts == "softmax"
+        return type(classes) in (RidgeReadout, SoftmaxReadout)
+
+    def _plan(self, n_rows: int, counts: Array | None) -> None:
+        if self._may_be_joint:
+            _check_jointly({"class_readout": self.class_readout, "word_readout": self.word_readout})
+        super()._plan(n_rows, counts)
+
+    def _settings(self, n_rows: int) -> TwoLevelSettings:
+        classes = _JOINT_SOFTMAX if self.class_readout == "softmax" else self._classes
+        words = _JOINT_SOFTMAX if self.word_readout == "softmax" else self._words
+        n_experts = int(isinstance(classes, SoftmaxReadout))
+        if isinstance(classes, MixtureOfExpertsReadout):
+            named = isinstance(self.class_readout, str)
+            n_experts = _JOINT_EXPERTS if named else classes.n_experts
+            classes = words if isinstance(words, SoftmaxReadout) else _JOINT_SOFTMAX
+        given = [f for f in (self.class_readout, self.word_readout) if not isinstance(f, str)]
+        steps = next((f for f in given if isinstance(f, SoftmaxReadout)), _JOINT_SOFTMAX)
+        return TwoLevelSettings(
+            self.n_components,
+            n_experts=n_experts,
+            softmax_words=isinstance(words, SoftmaxReadout),
+            alpha=_penalty(classes),
+            word_alpha=_penalty(words),
+            rate=partial(_rate, float(steps.learning_rate)),
+            momentum=steps.momentum,
+            n_passes=steps.n_passes,
+            seed=self._seed(),
+        )
+
+    @property
+    def _kind_of_classes(self) -> str:
+        """The kind of clustering; "given" where the caller gave classes."""
+        if not isinstance(self.clustering, str):
+            return "given"
+        if self.clustering not in ("auto", "clusters", "words", "frequency"):
+            raise ValueError(
+                "clustering must be 'auto', 'clusters', 'words', 'frequency' or a class for every"
+                f" word, got {self.clustering!r}"
+            )
+        if self.clustering != "auto":
+            return self.clustering
+        return "words" if len(self.classes_) > _MANY_WORDS else "clusters"
+
+    def _number_of_classes(self, factor: float) -> int:
+        """A multiple of √V (Morin & Bengio 2005) unless it is given."""
+        n_words = len(self.classes_)
+        return min(n_words, self.n_classes or max(1, round(factor * float(np.sqrt(n_words)))))
+
+    def _assign(self, counts: Array, vectors: Array) -> Ints:
+        kind = self._kind_of_classes
+        if kind == "given":
+            return word_clusters.given_classes(self.clustering, self.classes_)
+        n_classes = self._number_of_classes(_CLASSES_WITH_WORDS if kind == "words" else 1.0)
+        if kind == "frequency":
+            return word_clusters.frequency_classes(counts, n_classes)
+        n_single = min(round(_SINGLE_WORDS * n_classes), n_classes - 1) if kind == "words" else 0
+        n_clusters = n_classes - n_single
+        return word_clusters.frequent_words_and_clusters(
+            counts, vectors, n_single, n_clusters, self._seed()
+        )
+
+    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        if self.solver == "joint" or (
+            self._may_be_joint and (len(self.classes_) > _MANY_WORDS or not fits_memory(blocks))
+        ):
+            super()._solve(blocks, held_out)
+            return
+        moments = Moments(self.n_features_in_, len(self.classes_))
+        for X, codes in blocks:
+            moments.add(X, codes)
+        kind = self._kind_of_classes
+        if kind == "clusters":
+            n_classes = self._number_of_classes(1.0)
+            word_class = word_clusters.state_clusters(moments, n_classes, self._seed())
+        else:
+            vectors: Array = np.zeros((moments.n_classes, 1))
+            if kind == "words":
+                directions, _ = canonical_directions(moments, word_clusters.CLUSTERED_DIRECTIONS)
+                vectors = word_vectors(moments, directions)
+            word_class = self._assign(moments.counts, vectors)
+        self._begin_separate(word_class).fit(blocks, held_out)
+
+    def _begin_separate(self, word_class: Ints) -> SeparateFactors:
+        self._separate = SeparateFactors(word_class, self._classes, self._words)
+        self._show()
+        return self._separate
+
+    def _show(self) -> None:
+        self.word_class_ = self._trained.layout.word_class
+        self.n_classes_used_ = self._trained.layout.n_classes
+        if self._separate is not None:
+            return
+        learner = self._trained
+        self.directions_, self.shift_ = learner.directions, learner.shift
+        if learner.class_solver is not None:
+            self.class_weights_ = learner.class_solver.weights
+            self.gate_ = learner.class_solver.gate if learner.class_solver.n_experts > 1 else None
+        elif (classes := getattr(learner, "classes", None)) is not None:
+            self.class_coef_, self.class_intercept_ = classes.coef, classes.intercept
+            self.class_floor_ = classes.floor
+        if (words := getattr(learner, "words", None)) is not None:
+            self.coef_, self.intercept_, self.floor_ = words.coef, words.intercept, words.floor
+
+    def _use(self, learner: TwoLevelLearner) -> None:
+        floor = getattr(self, "floor_", None)
+        learner.words = WordFactors(learner.layout, self.coef_, self.intercept_, floor)
+        if learner.class_solver is None:
+            classes = ClassLayout(np.zeros(learner.layout.n_classes, dtype=np.intp))
+            ridge = self.class_coef_, self.class_intercept_, self.class_floor_
+            learner.classes = WordFactors(classes, *ridge)
+            return
+        learner.class_solver.weights = self.class_weights_
+        gate = getattr(self, "gate_", None)
+        if gate is not None:
+            learner.class_solver.gate = gate
+
+    @property
+    def _trained(self) -> Any:
+        return super()._trained if self._separate is None else self._separate
+
+    def state_dict(self, *, training: bool = False) -> Arrays:
+        """What predictions need, or with ``training`` what further rows are added to.
+
+        Separate factors have the arrays of their readouts as "class." and, of words, "word0.".
+        """
+        arrays = super().state_dict(training=training)
+        if self._separate is not None:
+            arrays |= self._separate.state_dict(training=training)
+        return arrays
+
+    def _names(self, training: bool) -> Mapping[str, str]:
+        joint = not training and self._separate is None
+        return dict(super()._names(training)) | (saved(*_JOINT) if joint else {})
+
+    def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
+        if training or self._separate is not None:
+            return super()._required(arrays, training)
+        kind = _RIDGE_CLASSES if isinstance(self._classes, RidgeReadout) else ("class_weights_",)
+        return (*super()._required(arrays, training), *_JOINT_NEEDS, *kind)
+
+    def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        self._separate = None
+        arrays = super()._before_loading(arrays, training)
+        name = "word_class" if training else "word_class_"
+        if name in arrays and "directions_" not in arrays:
+            separate = self._begin_separate(arrays[name].astype(np.intp))
+            if not training:
+                self.n_features_in_ = int(arrays["n_features_in_"])
+            separate.n_units = self.n_features_in_
+            separate.load_state_dict(arrays, training=training)
+        return arrays
+
+    def _loaded(self, training: bool) -> None:
+        if self._separate is None:
+            super()._loaded(training)
+
+
+def joint_softmax(alpha: float | None = None, n_passes: int | None = None) -> SoftmaxReadout:
+    """A factor that is learned jointly as the one named "softmax", but for penalty or passes.
+
+    >>> joint_softmax(n_passes=3)
+    SoftmaxReadout(alpha=10.0, learning_rate=0.2, n_passes=3)
+    """
+    factor = clone(_JOINT_SOFTMAX)
+    given = {"alpha": alpha, "n_passes": n_passes}
+    return factor.set_params(**{name: v for name, v in given.items() if v is not None})
+
+
+def _factor(name: str, readout: Any, random_state: Any) -> Any:
+    """A readout for a factor: the caller's, or the default one of its name, started alike."""
+    if isinstance(readout, StreamingReadout):
+        return readout
+    if isinstance(readout, str) and readout in _KINDS:
+        factor = _KINDS[readout]()
+        seeded = "random_state" in factor.get_params()
+        return factor.set_params(random_state=random_state) if seeded else factor
+    raise ValueError(f"{name} must be 'softmax', 'ridge', 'moe' or a readout, got {readout!r}")
+
+
+def _check_jointly(factors: Mapping[str, Any]) -> None:
+    """Raise ValueError for parameters of given readouts that have no effect where these are joint.
+
+    Both take their steps together, so two softmax readouts have the same rate and passes.
+    """
+    given = {name: factor for name, factor in factors.items() if not isinstance(factor, str)}
+    steps = [f for f in given.values() if isinstance(f, SoftmaxReadout)]
+    for name, factor in given.items():
+        read = _READ_JOINTLY[type(factor)]
+        for parameter, default in type(factor)().get_params(deep=False).items():
+            value = getattr(factor, parameter)
+            if parameter not in (*read, *_NOT_OF_THE_MODEL) and value != default:
+                raise ValueError(
+                    f"{parameter}={value!r} of {name} has no effect, as solver is joint and takes"
+                    f" {', '.join(read)}: leave out {parameter}, or choose solver 'separate'"
+                )
+    for parameter in _STEPS:
+        if len({getattr(factor, parameter) for factor in steps}) > 1:
+            raise ValueError(
+                f"{parameter} must be the same for class_readout and word_readout, which solver"
+                f" joint trains together, got {[getattr(factor, parameter) for factor in steps]}"
+            )
+
+
+def _penalty(factor: Any) -> float | None:
+    """The penalty of a factor; None where cross-validation chooses that of ridge."""
+    return None if factor.alpha is None else float(factor.alpha)
+
+
+def _rate(base: float, share: float, n_rows: int, n_components: int, n_steps: int) -> float:
+    """See `TwoLevelSettings`: less for the noise of few rows."""
+    size = min(1.0, n_rows / n_components, float(np.sqrt(n_rows / LARGEST_BATCH)))
+    return share * (base * size)

@@ -1,1 +1,0 @@
-"""Readouts that predict a word's class, then the word in it."""

@@ -1,1 +1,0 @@
-"""Classes and words in them, learned together on components of the state."""

@@ -1,0 +1,211 @@
+"""Connections to a Dask cluster (extra ``scale``), and runs of a grid as its tasks."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from esnlm.runs.subprocess_run import interrupts_blocked
+from esnlm.utils.messages import log
+from esnlm.utils.threads import available_cores
+from esnlm.utils.version import __version__
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# Seconds that a scheduler and its first worker have to answer.
+_PATIENCE = 30
+# Bytes of an array up to which a worker keeps its memory for the next one, and of what it keeps at
+# most. Left to Dask's settings all memory is new, which takes as long as to add up what is in it.
+_KEPT = {"MALLOC_MMAP_THRESHOLD_": 1 << 25, "MALLOC_TRIM_THRESHOLD_": 1 << 28}
+#: Variables by which libraries learn their number of threads.
+THREADS = tuple(f"{name}_NUM_THREADS" for name in ("OPENBLAS", "OMP", "MKL", "NUMBA", "ESNLM"))
+
+
+class LostWorkersError(ChildProcessError):
+    """Workers died again and again under the same task."""
+
+
+def checked(cluster: str) -> str:
+    """``local:N``, a scheduler's address or its file, as given; ValueError for anything else."""
+    kind, _, rest = cluster.partition(":")
+    if kind == "local":
+        if not rest.isdigit() or int(rest) < 1:
+            raise ValueError(f"expected local:N with N of at least 1, got {cluster!r}")
+    elif "://" not in cluster and not Path(cluster).is_file():
+        raise ValueError(
+            f"expected local:N, the address of a Dask scheduler (tcp://HOST:PORT) or its file,"
+            f" got {cluster!r}"
+        )
+    return cluster
+
+
+def results(
+    cluster: str, tasks: Mapping[str, Any], run: Callable[[Any], Any]
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Names of tasks as they end, each with a function that returns its result or raises.
+
+    ``run`` is called with each value of ``tasks`` on some worker, again on another one if that one
+    dies. What is left is cancelled where the caller stops early.
+    """
+    from distributed import as_completed
+
+    with connected(cluster, starts_processes=True) as client:
+        suffix = uuid4().hex[:8]  # a scheduler may hold results of earlier grids
+        futures = {
+            client.submit(run, task, key=f"{name} {suffix}", pure=False): name
+            for name, task in tasks.items()
+        }
+
+        try:
+            for future in as_completed(futures):
+                yield futures[future], partial(result_of, future.result)
+        finally:
+            client.cancel([future for future in futures if not future.done()])
+
+
+def result_of(get: Callable[[], Any]) -> Any:
+    """What a future gives; errors of the cluster in words."""
+    from distributed import CancelledError
+    from distributed.scheduler import KilledWorker
+
+    try:
+        return get()
+    except KilledWorker as error:
+        raise LostWorkersError(f"workers died again and again: {error}") from None
+    except CancelledError as error:
+        raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
+
+
+def local_cluster(n_workers: int, environment: Mapping[str, str], **options: Any) -> Any:
+    """Worker processes of this machine, of one thread each, with a scheduler and a dashboard."""
+    import dask
+    from distributed import LocalCluster
+
+    class OfThisMachine(LocalCluster):
+        def _update_worker_status(self, op: str, msg: Any) -> None:
+            # The message that a killed worker was removed may arrive after the list of workers is
+            # updated: distributed's own method then fails, and leaves the cluster open.
+            if op != "remove" or msg in self.scheduler_info["workers"]:
+                super()._update_worker_status(op, msg)
+
+    with dask.config.set({f"distributed.nanny.pre-spawn-environ.{k}": n for k, n in _KEPT.items()}):
+        return OfThisMachine(
+            n_workers=n_workers, threads_per_worker=1, memory_limit=0, dashboard_address=":0",
+            env=dict(environment), **options,
+        )  # fmt: skip
+
+
+@contextmanager
+def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
+    """A client of the cluster, whose workers have this version of the package."""
+    if find_spec("distributed") is None:
+        raise ValueError("a cluster needs Dask: pip install 'esnlm[scale]'")
+    import dask
+    from distributed import Client
+
+    kind, _, rest = checked(cluster).partition(":")
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    # A model is in a task.
+    settings: dict[str, Any] = {"distributed.admin.large-graph-warning-threshold": "1TB"}
+    # Samples of the Python stack, a hundred a second: compiled code shows nothing there.
+    settings["distributed.worker.profile.enabled"] = False
+    if starts_processes:
+        settings["distributed.worker.daemon"] = False
+    with dask.config.set(settings):
+        if kind == "local":
+            share = str(max(1, available_cores() // int(rest)))
+            with (
+                _started(
+                    lambda: local_cluster(
+                        int(rest), dict.fromkeys(THREADS, share), silence_logs=logging.ERROR
+                    )
+                ) as made,
+                Client(made) as client,
+            ):  # fmt: skip
+                log.info(f"dashboard: {client.dashboard_link}")
+                yield client
+            return
+        given = {"address": cluster} if "://" in cluster else {"scheduler_file": cluster}
+        try:
+            client = Client(**given, timeout=_PATIENCE)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"no Dask scheduler answers at {cluster}: {error}") from None
+        with client:
+            _check_workers(client, cluster, starts_processes=starts_processes)
+            yield client
+
+
+@contextmanager
+def _started(make: Callable[[], Any]) -> Iterator[Any]:
+    """A cluster whose processes never see an interrupt: it is this process's to handle."""
+    with interrupts_blocked():
+        made = make()
+    with made:
+        yield made
+
+
+def _check_workers(client: "Client", cluster: str, *, starts_processes: bool) -> None:
+    for worker, found in _answers(client, cluster).items():
+        if isinstance(found, OSError):
+            raise ValueError(f"the worker {worker} does not answer: {found}")
+        if isinstance(found, BaseException):
+            raise ValueError(f"the worker {worker} cannot import esnlm: {found}")
+        version, daemonic, kernels = found
+        if version != __version__:
+            raise ValueError(f"the worker {worker} has esnlm {version}, expected {__version__}")
+        if daemonic and starts_processes:
+            raise ValueError(
+                f"the worker {worker} cannot start processes: start workers with --no-nanny, or"
+                " with DASK_DISTRIBUTED__WORKER__DAEMON=False in their environment"
+            )
+        if kernels != (ours := _kernels()):
+            log.warning(
+                f"the worker {worker} multiplies matrices with {kernels}, this process with {ours}:"
+                " the last bits of a result are those of the machine that made it"
+            )
+
+
+def _answers(client: "Client", cluster: str) -> dict[str, Any]:
+    """What each worker says of itself; a worker that is leaving is not asked for long."""
+    until = monotonic() + _PATIENCE
+    while True:
+        try:
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError:
+            raise ValueError(f"the scheduler at {cluster} has no worker") from None
+        answers: dict[str, Any] = client.run(_described, on_error="return")
+        lost = any(isinstance(found, OSError) for found in answers.values())
+        if (answers and not lost) or monotonic() > until:
+            return answers
+        sleep(0.1)
+
+
+def _described() -> tuple[str, bool, str]:
+    """The version of the package here, whether no process may be started, and the BLAS."""
+    import multiprocessing
+
+    from esnlm.utils.version import __version__ as found
+
+    return found, bool(multiprocessing.current_process().daemon), _kernels()
+
+
+def _kernels() -> str:
+    """The BLAS libraries that are loaded, and the processors that their kernels are for."""
+    import scipy.linalg.blas  # noqa: F401
+    from threadpoolctl import threadpool_info
+
+    loaded = [each for each in threadpool_info() if each["user_api"] == "blas"]
+    names = ("internal_api", "version", "architecture")
+    return ", ".join(sorted({" ".join(str(each.get(name)) for name in names) for each in loaded}))
+
+
+def one_thread() -> None:
+    """Let this worker compute with one thread a run."""
+    os.environ.update(dict.fromkeys(THREADS, "1"))

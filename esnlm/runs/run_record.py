@@ -1,0 +1,126 @@
+"""The record of a run beside its model: command, commit, machine, seconds and memory by phase."""
+
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from esnlm.runs.provenance import code_version
+from esnlm.runs.subprocess_run import peak_rss_mib
+from esnlm.storage.atomic import write_whole
+from esnlm.storage.model_folder import CONFIG, ModelFormatError
+from esnlm.storage.reading import read_bytes
+from esnlm.storage.sealed_json import sealed, unsealed
+from esnlm.storage.tensor_file import file_digest
+from esnlm.text.corpus import TextCorpus
+from esnlm.text.shards import MANIFEST, TOKENS, Shards
+
+#: What follows the name of a model in that of its record.
+RECORD = ".run.json"
+_FORMAT = "esnlm-run"
+
+
+class RunRecord:
+    """Phases of a run as they end, and facts about it.
+
+    >>> record = RunRecord(["esnlm", "train", "a book.txt"], seed=0)
+    >>> with record.phase("fit"):
+    ...     pass
+    >>> record.content["command"], [each["phase"] for each in record.content["phases"]]
+    ("esnlm train 'a book.txt'", ['fit'])
+    """
+
+    def __init__(self, command: list[str] | None = None, **facts: Any) -> None:
+        words = ["esnlm", *sys.argv[1:]] if command is None else command
+        self.content: dict[str, Any] = {
+            "format": _FORMAT,
+            "command": shlex.join(words),
+            "commit": code_version(),
+            "machine": machine(),
+            "python": platform.python_version(),
+            **facts,
+            "phases": [],
+        }
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time the block: seconds, processor seconds, and the peak of memory until its end."""
+        began, used = time.perf_counter(), time.process_time()
+        yield
+        self.content["phases"].append(
+            {
+                "phase": name,
+                "seconds": round(time.perf_counter() - began, 3),
+                "cpu_seconds": round(time.process_time() - used, 3),
+                "peak_rss_mib": peak_rss_mib(),
+            }
+        )
+
+    def add(self, facts: Mapping[str, Any]) -> None:
+        """Facts that are known only later."""
+        self.content |= facts
+
+    def save(self, model: Path) -> None:
+        """Write the record beside the folder of the model that the run made."""
+        self.add({"model": file_digest(model / CONFIG)})
+        write_whole(record_of(model), sealed(self.content))
+
+
+def belongs(record: Mapping[str, Any], model: Path) -> bool:
+    """Whether a record is of the model that lies in a folder now, not of one before it."""
+    return bool(record.get("model") == file_digest(model / CONFIG))
+
+
+def record_of(model: Path) -> Path:
+    """Where the record of a model's run lies."""
+    return model.with_name(model.name + RECORD)
+
+
+def check_record(model: Path) -> None:
+    """Raise FileExistsError where another file has the name of a model's record."""
+    path = record_of(model)
+    if path.exists() and unsealed(path) is None:
+        raise FileExistsError(f"{path} exists and is no record of a run: choose another folder")
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """What `RunRecord.save` wrote; ModelFormatError where it was cut or altered."""
+    content = unsealed(path)
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        read_bytes(path)
+        raise ModelFormatError(f"{path} is no whole record of a run: it was cut or altered")
+    return content
+
+
+def data_files(paths: Sequence[str]) -> list[dict[str, Any]]:
+    """Name, size and SHA-256 of each text file; of shards, of their tokens."""
+    rows = []
+    for path in paths:
+        if (Path(path) / MANIFEST).is_file():
+            about = Shards(path, verify=False).manifest["files"][TOKENS]
+            rows.append({"file": f"{Path(path).name}/{TOKENS}", **about})
+            continue
+        for file, name in TextCorpus(path).files():
+            size = file.stat().st_size
+            rows.append({"file": name, "bytes": size, "sha256": file_digest(file)})
+    return rows
+
+
+def machine() -> str:
+    """Processor model, cores that this process may use, and memory."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        model = platform.processor() or platform.machine()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    try:
+        gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    except (AttributeError, ValueError, OSError):
+        return f"{model}, {cores} cores"
+    return f"{model}, {cores} cores, {gib:.0f} GiB"

@@ -1,0 +1,208 @@
+"""The workers of a Dask cluster (extra ``scale``), who work on parts and add up what they find."""
+
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache, cached_property, partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from esnlm.runs.cluster import connected, result_of
+from esnlm.utils.progress import phase
+from esnlm.utils.sums import in_pairs, reduce_here, runs
+from esnlm.utils.version import __version__
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+T = TypeVar("T")
+# Seconds that a worker has to answer a process that would ask it itself.
+_PATIENCE = 2
+# Tasks for a thread, at most: each costs milliseconds, and is done again where its worker dies.
+_TASKS = 8
+
+
+class Workers:
+    """The workers of a cluster as a `Reduce` of `esnlm.utils.sums`.
+
+    A function and what it is given travel once to each worker, items with their tasks, sums from
+    worker to worker, and the last one to this process. Items that are added first make one task
+    where there are many for each thread. A task whose worker dies is done again on another one.
+    The dashboard shows tasks called ``name`` and ``reduce``.
+    """
+
+    def __init__(self, client: "Client") -> None:
+        self.client = client
+
+    def map(
+        self, name: str, function: Callable[[Any, Any], T], given: Any, items: Sequence[Any]
+    ) -> Iterator[T]:
+        """``function(given, item)`` of each item, in their order; later ones wait on workers."""
+        named = {f"part {n}": item for n, item in enumerate(items, start=1)}
+        shared, tasks = self._submitted(name, function, given, named, len(items))
+        try:
+            while tasks:
+                found = result_of(tasks[0].result)
+                tasks.pop(0).release()
+                yield found
+        finally:
+            for future in (shared, *tasks):
+                future.release()
+
+    def _submitted(
+        self,
+        name: str,
+        function: Callable[[Any, Any], Any],
+        given: Any,
+        items: Mapping[str, Any],
+        n_parts: int,
+    ) -> tuple[Any, list[Any]]:
+        """What every task is given, and the tasks of the items, named by their parts."""
+        import cloudpickle
+
+        of = f"{n_parts}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
+        submit = partial(self.client.submit, pure=False)
+        # In a task, not scattered: it is there again where the workers that held it died.
+        shared = submit(_Shared, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
+        tasks = list[Any]()
+        for (parts, item), where in zip(items.items(), self._places(len(items)), strict=True):
+            # In their order: otherwise sums of parts whose neighbours come late would wait.
+            where |= {"key": f"{name}-{parts} of {of}", "priority": -len(tasks)}
+            tasks.append(submit(_worked, __version__, f"{name} {parts}", shared, item, **where))
+        return shared, tasks
+
+    def _threads(self) -> list[str]:
+        """The address of its worker for each thread of the cluster."""
+        try:
+            known = self.client.nthreads()
+        except OSError as error:
+            raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
+        return [place for place, n in known.items() for _ in range(n)]
+
+    def _places(self, n_items: int) -> Iterator[dict[str, Any]]:
+        """Where tasks should run, if they can: neighbours, which are added first, on one thread.
+
+        Left to itself the scheduler gives few tasks to whoever holds what is shared.
+        """
+        threads = self._threads()
+        for number in range(n_items):
+            if not threads:  # all of them are starting anew
+                yield {}
+                continue
+            place = threads[number * len(threads) // n_items]
+            yield {"workers": [place], "allow_other_workers": True}
+
+    @cached_property
+    def _is_near(self) -> bool:
+        """Whether workers answer this process, which spares sums the way through the scheduler.
+
+        They need not, where this process is outside of their network.
+        """
+
+        async def answers(address: str) -> None:
+            pool = self.client.rpc
+            pool.reuse(address, await pool.connect(address, timeout=_PATIENCE))
+
+        try:
+            self.client.sync(answers, next(iter(self.client.nthreads())))
+        except (OSError, StopIteration):
+            return False
+        return True
+
+    def __call__(
+        self,
+        name: str,
+        function: Callable[[Any, Any], T],
+        given: Any,
+        items: Sequence[Any],
+        done: Callable[[Any], None] = lambda item: None,
+    ) -> T:
+        """``function(given, item)`` of each item, added in pairs as `in_pairs` says."""
+        from distributed import as_completed
+
+        most = _TASKS * len(self._threads()) or len(items)
+        groups = {_parts(run): [items[i] for i in run] for run in runs(len(items), most)}
+        of_group = partial(reduce_here, name, function)
+        shared, tasks = self._submitted(name, of_group, given, groups, len(items))
+        run, n_adds = uuid4().hex, count(1)
+
+        def add(a: Any, b: Any) -> Any:
+            # Before parts that wait, lest their sums be held all at once.
+            key = f"reduce-{name} {next(n_adds)}-{run}"
+            return self.client.submit(_added, a, b, key=key, pure=False, priority=1)
+
+        total = in_pairs(len(tasks), tasks.__getitem__, add)
+        waiting = dict(zip(tasks, groups.values(), strict=True))
+        tasks.clear()
+        try:
+            for future in as_completed(list(waiting)):
+                if future.status != "finished":
+                    result_of(future.result)
+                for item in waiting.pop(future):
+                    done(item)
+            found: T = result_of(partial(self.client.gather, total, direct=self._is_near))
+            return found
+        finally:
+            for future in (total, shared, *waiting):
+                future.release()
+
+
+def _parts(run: range) -> str:
+    return f"part {run[0] + 1}" if len(run) == 1 else f"parts {run[0] + 1} to {run[-1] + 1}"
+
+
+class _Shared:
+    """A function and what it is given, which go from worker to worker as the client packed them.
+
+    A worker's own copy may change while another worker asks for it: functions keep there what they
+    need again.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+
+    def __reduce__(self) -> tuple[type, tuple[bytes]]:
+        return _Shared, (self.packed,)
+
+    @cached_property
+    def unpacked(self) -> tuple[Callable[[Any, Any], Any], Any]:
+        return pickle.loads(self.packed)
+
+
+def _worked(version: str, name: str, shared: _Shared, item: Any) -> Any:
+    if version != __version__:  # a worker that came after the others were asked
+        raise ValueError(f"a worker has esnlm {__version__}, expected {version} ({name})")
+
+    _limit_blas()
+    function, given = shared.unpacked
+    try:
+        return function(given, item)
+    except (ValueError, OSError) as error:
+        from distributed import get_worker
+
+        raise ValueError(f"{error} ({name}, on the worker {get_worker().address})") from error
+
+
+@cache
+def _limit_blas() -> None:
+    """Multiply matrices with one thread, for as long as the process lives.
+
+    A limit that ended with a task would end for those beside it.
+    """
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1, "blas")
+
+
+def _added(a: Any, b: Any) -> Any:
+    return a + b
+
+
+@contextmanager
+def workers(cluster: str) -> Iterator[Workers]:
+    """The workers of a cluster, which may have any number of threads and start no process."""
+    with ExitStack() as stack:
+        with phase("starting workers"):
+            client = stack.enter_context(connected(cluster, starts_processes=False))
+        yield Workers(client)

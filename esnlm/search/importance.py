@@ -1,0 +1,131 @@
+"""What mattered in a search: Optuna's importances, as rows and a picture."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from matplotlib.ticker import NullFormatter
+from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+from optuna.trial import FrozenTrial, TrialState
+
+from esnlm.plots.figures import BLUE, GREY, ORANGE, note, panels, save
+from esnlm.search.space import Free, Range, Tables
+from esnlm.search.trial import quiet
+
+COLUMNS = ("parameter", "importance", "among", "trials")
+_PANELS = 5
+_FEWEST = 4
+_LONG = 8
+
+
+def importances(
+    trials: Sequence[FrozenTrial], free: Mapping[str, Free], seed: int = 0
+) -> list[dict[str, Any]]:
+    """Rows of parameters, those first that mattered most; none of fewer than four trials.
+
+    ``importance`` is the share of the variance of the complete trials' losses that a parameter
+    explains by itself, by Optuna's fANOVA (Hutter et al. 2014); losses count up to `_edge`. The
+    shares of all trials sum to one. A parameter that goes with one value of another, as
+    ``readout.softmax.alpha`` does, is judged ``among`` the trials of that value, beside all others.
+    ``trials``: how many of these there are.
+    """
+    done = _complete(trials)
+    rows = _rows(done, [n for n in free if all(n in t.params for t in done)], "", seed)
+    for table, entry in free.items():
+        for value in entry.ends if isinstance(entry, Tables) else ():
+            some = [trial for trial in done if trial.params.get(table) == value]
+            names = [n for n in free if some and all(n in trial.params for trial in some)]
+            own = [n for n in names if n.startswith(f"{table}.{value}.")]
+            found = _rows(some, names, f"{table} = {value}", seed) if own else []
+            rows += [row for row in found if row["parameter"] in own]
+    return rows
+
+
+def _rows(
+    done: Sequence[FrozenTrial], names: list[str], among: str, seed: int
+) -> list[dict[str, Any]]:
+    varied = [name for name in names if len({trial.params[name] for trial in done}) > 1]
+    if len(done) < _FEWEST or not varied or len({trial.value for trial in done}) < 2:
+        return []
+    edge = _edge(done)
+    with quiet():
+        study = optuna.create_study()
+    study.add_trials(done)
+    judge = FanovaImportanceEvaluator(seed=seed)
+    shares = get_param_importances(
+        study,
+        evaluator=judge,
+        params=names,
+        target=lambda trial: min(float(trial.value or 0.0), edge),
+    )
+    return [
+        {
+            "parameter": name,
+            "importance": round(float(share), 4),
+            "among": among,
+            "trials": len(done),
+        }
+        for name, share in shares.items()
+    ]
+
+
+def _complete(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    return [trial for trial in trials if trial.state == TrialState.COMPLETE]
+
+
+def _edge(done: Sequence[FrozenTrial]) -> float:
+    """Above it a loss is only bad: the median, and twice as far from the least again."""
+    losses = np.array([trial.value for trial in done], dtype=float)
+    middle = float(np.median(losses))
+    return min(float(losses.max()), middle + 2 * (middle - float(losses.min())) + 1e-9)
+
+
+def plot_importances(
+    rows: Sequence[dict[str, Any]],
+    trials: Sequence[FrozenTrial],
+    free: Mapping[str, Free],
+    path: Path,
+) -> None:
+    """Draw bars of the importances, and for the first five the loss of each trial by its value.
+
+    Losses above `_edge` are drawn there, as triangles.
+    """
+    done = _complete(trials)
+    shown = [row["parameter"] for row in rows[:_PANELS]]
+    figure, (bars, *axes) = panels(1 + len(shown))
+    names = [row["parameter"] for row in rows][::-1]
+    bars.barh(names, [row["importance"] for row in rows][::-1], color=BLUE, height=0.6)
+    bars.grid(visible=False)
+    bars.set_title(f"importance, {len(done)} complete trials", loc="left")
+    losses = np.array([trial.value for trial in done], dtype=float)
+    high = _edge(done)
+    if losses.max() > high and axes:
+        axes[0].set_title("triangles: larger losses", loc="left")
+    best = done[int(np.argmin(losses))]
+    for axis, name in zip(axes, shown, strict=True):
+        having = [trial for trial in done if name in trial.params]
+        values = [trial.params[name] for trial in having]
+        entry, place = free[name], {}
+        if not isinstance(entry, Range):
+            place = {value: number for number, value in enumerate(entry.ends)}
+            labels = [str(value) for value in place]
+            turn = 20 if max(map(len, labels)) > _LONG else 0
+            axis.set_xticks(range(len(place)), labels, rotation=turn)
+            axis.set_xlim(-0.5, len(place) - 0.5)
+        elif entry.log:
+            axis.set_xscale("log")
+            axis.set_xlim(entry.low / 1.2, entry.high * 1.2)
+            axis.xaxis.set_minor_formatter(NullFormatter())
+        x = np.array([place.get(value, value) for value in values])
+        y = np.array([trial.value for trial in having], dtype=float)
+        for shape, among in (("o", y <= high), ("^", y > high)):
+            y_shown = np.minimum(y, high)[among]
+            axis.plot(x[among], y_shown, shape, color=GREY, alpha=0.5, markersize=4)
+        if name in best.params:
+            value = place.get(best.params[name], best.params[name])
+            axis.plot([value], [losses.min()], "D", color=ORANGE, markersize=7)
+            note(axis, "best", (value, losses.min()), (7, -3), color=ORANGE)
+        axis.set(xlabel=name, ylabel="held-out nats a token")
+    save(figure, path)

@@ -1,0 +1,1 @@
+"""Studies: one folder each, with its command, its runs and its plots."""

@@ -1,0 +1,143 @@
+"""Tables in Markdown and a figure of what each control loses."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from esnlm.plots.figures import GREY, legend, panels, style
+from esnlm.studies.controls.comparison import MEAN
+from esnlm.studies.controls.settings import CONTROLS
+from esnlm.utils.markdown import markdown_table
+
+#: Measure -> factor, digits and name of what tables and plots show.
+_SHOWN = {"nats": (1.0, 3, "nats a token"), "accuracy": (100.0, 1, "points of BLiMP")}
+#: What tells comparisons apart, or controls, which are against nothing.
+_KEY = ("control", "against", "topology", "n_units")
+_PANELS = (("nats", "position"), ("nats", "frequency"), ("accuracy", "phenomenon"))
+
+
+def tables(values: Sequence[Mapping[str, Any]], differences: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: each control, what it is compared with, and differences by group.
+
+    Means over seeds with their interval over sentences or pairs; where there are several seeds,
+    the least and the largest of theirs.
+    """
+    lines = ["# Controls", ""]
+    lines += [f"- **{name}**: {control.says}" for name, control in CONTROLS.items()]
+    whole, less = _pooled(values), _pooled(differences)
+    kinds = [kind for kind in _SHOWN if kind in set(whole["measure"])]
+    head = ["control", "topology", "units", *("nats a token", "BLiMP %")[: len(kinds)]]
+    lines += ["", "## All tokens and pairs", ""]
+    lines += _table(whole[whole["by"] == "all"], head, "measure", kinds)
+    if less.empty:
+        return "\n".join(lines) + "\n"
+    lines += ["", "## Differences: a control less what it is compared with", ""]
+    head = ["control", "less", "topology", "units"]
+    shown = [_SHOWN[kind][2] for kind in kinds]
+    lines += _table(less[less["by"] == "all"], [*head, *shown], "measure", kinds)
+    for kind, by in (panel for panel in _PANELS if panel[0] in kinds):
+        part = less[(less["measure"] == kind) & (less["by"] == by)]
+        sizes = dict(zip(part["group"], part["n"], strict=True))
+        lines += ["", f"## By {by}, {_SHOWN[kind][2]}", ""]
+        names = [f"{group} ({size})" for group, size in sizes.items()]
+        lines += _table(part, [*head, *names], "group", list(sizes))
+    return "\n".join(lines) + "\n"
+
+
+def _table(
+    rows: pd.DataFrame, head: Sequence[str], across: str, wanted: Sequence[str]
+) -> list[str]:
+    """A line for each comparison or control, a column for each wanted value of ``across``."""
+    key = [name for name in _KEY if name in rows]
+    body = []
+    for names, several in rows.groupby(key, sort=False):
+        cells = {row[across]: _cell(row) for row in several.to_dict("records")}
+        body.append([*names, *(cells.get(name, "") for name in wanted)])
+    return markdown_table(head, body)
+
+
+def figure(differences: Sequence[Mapping[str, Any]]) -> Figure:
+    """Differences to the full model: overall, by position, by frequency and by phenomenon.
+
+    Means over seeds with their intervals; small marks are seeds. Overall shows every comparison,
+    the others those of the first topology with the full model.
+    """
+    table = pd.DataFrame(differences)
+    pooled = _pooled(differences)
+    first = pooled[pooled["topology"] == pooled["topology"].iloc[0]]
+    first = first[first["against"] == "full"]
+    shown = [panel for panel in _PANELS if panel[0] in set(pooled["measure"])]
+    made, axes = panels(1 + len(shown), size=(8.0, 8.4))
+    _draw_whole(axes[0], table, pooled)
+    for axis, (kind, by) in zip(axes[1:], shown, strict=True):
+        part = first[(first["measure"] == kind) & (first["by"] == by)]
+        names = list(dict.fromkeys(part["group"]))
+        scale, _, unit = _SHOWN[kind]
+        for number, (control, rows) in enumerate(part.groupby("control", sort=False)):
+            places = [names.index(group) + 0.12 * (number - 1.5) for group in rows["group"]]
+            bars = [rows["difference"] - rows["lower"], rows["upper"] - rows["difference"]]
+            axis.errorbar(
+                places, scale * rows["difference"], yerr=[scale * bar for bar in bars],
+                label=f"{control} - full", capsize=2, linestyle="none", markersize=4,
+                **style(number),
+            )  # fmt: skip
+        axis.axhline(0, color=GREY, linewidth=0.8)
+        turned: Any = {"rotation": 90} if by == "phenomenon" else {}
+        axis.set_xticks(
+            range(len(names)), [str(name).replace("_", " ") for name in names], **turned
+        )
+        axis.set_ylabel(f"difference, {unit}")
+        where = {"position": "position in the sentence", "frequency": "occurrences in training"}
+        axis.set_xlabel(where.get(by, ""))
+    legend(made, axes[1], n_columns=2)
+    return made
+
+
+def _draw_whole(axis: Any, table: pd.DataFrame, pooled: pd.DataFrame) -> None:
+    """Every comparison's difference in nats, a line each."""
+    key = ["control", "against", "topology"]
+    rows = pooled[(pooled["measure"] == "nats") & (pooled["by"] == "all")]
+    several = rows["topology"].nunique() > 1
+    names = []
+    for place, (_, row) in enumerate(rows.iterrows()):
+        names.append(f"{row['control']} - {row['against']}" + several * f", {row['topology']}")
+        bars = [[row["difference"] - row["lower"]], [row["upper"] - row["difference"]]]
+        axis.errorbar([row["difference"]], [place], xerr=bars, capsize=3, **style(0))
+        same = (table[key] == row[key]).all(axis=1) & (table["measure"] == "nats")
+        seeds = table[same & (table["by"] == "all") & (table["seed"] != MEAN)]
+        axis.plot(seeds["difference"], [place] * len(seeds), "|", color=GREY, markersize=10)
+    axis.set_yticks(range(len(names)), names, fontsize=8)
+    axis.invert_yaxis()
+    axis.axvline(0, color=GREY, linewidth=0.8)
+    axis.set_xlabel("difference in held-out loss, nats a token")
+
+
+def _pooled(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows of means over seeds, or of the one seed, with the range over seeds."""
+    table = pd.DataFrame(rows)
+    if table.empty:
+        return table
+    found = []
+    names = [*_KEY, "measure", "by", "group"]
+    for _, several in table.groupby([n for n in names if n in table], sort=False):
+        seeds = several[several["seed"] != MEAN]
+        column = "difference" if "difference" in table else "value"
+        whole = several[several["seed"] == MEAN] if len(seeds) > 1 else seeds
+        for row in whole.to_dict("records"):
+            several_seeds = {"least": seeds[column].min(), "largest": seeds[column].max()}
+            found.append(row | several_seeds | {"n_seeds": len(seeds)})
+    return pd.DataFrame(found)
+
+
+def _cell(row: Mapping[Any, Any]) -> str:
+    """``0.012 [0.010, 0.014]``, and the range over seeds where there are several."""
+    scale, digits, _ = _SHOWN[row["measure"]]
+
+    def shown(name: str) -> str:
+        return f"{round(scale * row[name], digits) + 0.0:.{digits}f}"  # no minus before zero
+
+    column = "difference" if "difference" in row else "value"
+    interval = f"{shown(column)} [{shown('lower')}, {shown('upper')}]"
+    return interval if row["n_seeds"] < 2 else f"{interval}; {shown('least')} to {shown('largest')}"

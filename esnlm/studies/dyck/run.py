@@ -1,0 +1,196 @@
+"""Train and judge one model of the Dyck experiment."""
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from sklearn.utils import gen_batches
+
+from esnlm.grammars.dyck import BRACKETS, PAIRS, DyckGrammar, allowed_closers, bracket_distances
+from esnlm.readouts.linear.ridge import RidgeReadout
+from esnlm.reservoir.reservoir import Reservoir
+from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma
+from esnlm.runs.grid import Row
+from esnlm.utils.arrays import Array, Bools, Ints64
+from esnlm.utils.progress import progress_bar
+
+_DATA_SEED = 0
+#: Bins of length and of the largest distance, as in the authors' figure 2.
+_N_BINS = 9
+_AT_ONCE = 500
+QUANTILES = np.linspace(0.025, 0.975, 39)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Settings shared by all runs: sizes of the corpora, longest sequence, shape of the law."""
+
+    train: int
+    validation: int
+    test: int
+    max_length: int
+    alpha: float
+
+    @lru_cache(maxsize=1)  # noqa: B019
+    def corpora(self) -> list[list[str]]:
+        """Shuffled distinct sequences for training, validation and test."""
+        counts = (self.train, self.validation, self.test)
+        _check_enough(sum(counts), self.max_length)
+        grammar = DyckGrammar(max_length=self.max_length)
+        drawn = grammar.sample(sum(counts), _DATA_SEED, distinct=True)
+        order = np.random.default_rng(_DATA_SEED).permutation(len(drawn))
+        return [[drawn[i] for i in part] for part in np.split(order, np.cumsum(counts)[:-1])]
+
+
+def _check_enough(n_sequences: int, max_length: int) -> None:
+    """Refuse to draw more than half of all sequences: the last ones would take for ever."""
+    total = 0
+    for n in range(1, max_length // 2 + 1):
+        total += math.comb(2 * n, n) // (n + 1) * 2**n
+        if total >= 2 * n_sequences:
+            return
+    raise ValueError(
+        f"max_length must be more than {max_length}, which allows {total} sequences, too few for"
+        f" {n_sequences} that differ"
+    )
+
+
+def run_model(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
+    """Train and judge the model of a setting: a row of ``dyck.csv``."""
+    kind = _reservoir if setting["model"] == "esn" else _lstm
+    found = kind(setup, training, device, setting)
+    train, _, test = setup.corpora()
+    right, times = found.pop("right"), found.pop("timescales")
+    alpha, distance = closest_inverse_gamma(times)
+    lengths = np.array([len(sequence) for sequence in test])
+    distances = np.array([bracket_distances(sequence).max() for sequence in test])
+    return {
+        **found,
+        "right": float(right.mean()),
+        "n_train_tokens": sum(map(len, train)),
+        "n_test_tokens": int(lengths.sum()),
+        "ks_alpha": ks_inverse_gamma(times, setup.alpha),
+        "closest_alpha": alpha,
+        "ks_closest_alpha": distance,
+        "right_by_length": shares(right, lengths, 2, setup.max_length),
+        "right_by_distance": shares(right, distances, 1, setup.max_length - 1),
+        "timescale_quantiles": json.dumps(np.quantile(times, QUANTILES).round(4).tolist()),
+    }
+
+
+def shares(right: Bools, sizes: Array, low: float, high: float) -> str:
+    """JSON of ``[low, high, n_sequences, n_right]`` for nine bins of equal width.
+
+    >>> shares(np.array([True, False]), np.array([2, 20]), 2, 20)
+    '[[2.0, 4.0, 1, 1], ... [18.0, 20.0, 1, 0]]'
+    """
+    counts, edges = np.histogram(sizes, _N_BINS, (low, high))
+    rights, _ = np.histogram(sizes[right], _N_BINS, (low, high))
+    bounds = edges.round(3).tolist()
+    rows = zip(bounds[:-1], bounds[1:], counts.tolist(), rights.tolist(), strict=True)
+    return json.dumps([list(row) for row in rows])
+
+
+def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
+    """The baseline or the multi-timescale model."""
+    import torch
+
+    from esnlm.torch.device import chosen_device
+    from esnlm.torch.networks import dyck_lstm
+
+    place = chosen_device(device)
+    train_set, validation, test = (dyck_lstm.Brackets.of(part, place) for part in setup.corpora())
+    torch.manual_seed(setting["seed"])
+    alpha = setup.alpha if setting["model"] == "mts" else None
+    network = dyck_lstm.DyckLSTM(setting["n_units"], alpha).to(place)
+    losses: list[tuple[float, float]] = []
+    start = time.perf_counter()
+    with progress_bar(True, total=training["n_passes"], unit="pass", leave=False) as bar:
+
+        def report(number: int, loss: float, held_out: float) -> None:
+            losses.append((loss, held_out))
+            bar.set_postfix_str(f"loss {loss:.5f}, held-out {held_out:.5f}", refresh=False)
+            bar.update()
+
+        dyck_lstm.train(network, train_set, validation, **training, report=report)
+    fitted = time.perf_counter()
+    right = dyck_lstm.right_sequences(network, test)
+    scored = time.perf_counter()
+    return {
+        "right": right,
+        "validation_right": float(dyck_lstm.right_sequences(network, validation).mean()),
+        "train_loss": losses[-1][0],
+        "validation_loss": losses[-1][1],
+        "passes_run": len(losses),
+        "n_parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
+        "timescales": dyck_lstm.measured_timescales(network, test),
+        "fit_seconds": fitted - start,
+        "score_seconds": scored - fitted,
+        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
+    }
+
+
+def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
+    """Ridge regression on a reservoir's states, each sequence from the zero state."""
+    reservoir = Reservoir(
+        setting["n_units"],
+        leak_rate=("inverse_gamma", setup.alpha),
+        degree=min(32, setting["n_units"]),
+        random_state=setting["seed"],
+    ).fit(n_inputs=len(BRACKETS))
+    readout = RidgeReadout()
+    train, validation, test = setup.corpora()
+    classes = np.arange(1 + len(PAIRS))
+    start = time.perf_counter()
+    for part in gen_batches(len(train), _AT_ONCE):
+        readout.partial_fit(*_states(reservoir, train[part]), classes=classes)
+    fitted = time.perf_counter()
+    right = _reservoir_right(reservoir, readout, test)
+    scored = time.perf_counter()
+    leak = reservoir.leak_rate_.astype(np.float64)
+    return dict.fromkeys(("train_loss", "validation_loss")) | {
+        "right": right,
+        "validation_right": float(_reservoir_right(reservoir, readout, validation).mean()),
+        "passes_run": 1,
+        "n_parameters": (setting["n_units"] + 1) * len(classes),
+        "timescales": -1 / np.log1p(-np.minimum(leak, 1 - 1e-12)),
+        "fit_seconds": fitted - start,
+        "score_seconds": scored - fitted,
+        "device": "cpu",
+    }
+
+
+def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[Array, Array]:
+    """States (T, n_units) after each bracket, and the closers that may come next (T,)."""
+    states = [
+        reservoir.transform(np.array([BRACKETS.index(bracket) for bracket in sequence]))
+        for sequence in sequences
+    ]
+    return np.concatenate(states), np.concatenate([closing(sequence) for sequence in sequences])
+
+
+def closing(sequence: Sequence[str]) -> Ints64:
+    """The closer that may come next after each bracket, (T,): 0 for none, else 1 + its kind.
+
+    >>> closing("([])").tolist()
+    [1, 2, 1, 0]
+    """
+    allowed = allowed_closers(sequence)
+    return np.where(allowed.any(axis=1), 1 + allowed.argmax(axis=1), 0)
+
+
+def _reservoir_right(
+    reservoir: Reservoir, readout: RidgeReadout, sequences: Sequence[str]
+) -> Bools:
+    found = []
+    for part in gen_batches(len(sequences), _AT_ONCE):
+        states, expected = _states(reservoir, sequences[part])
+        wrong = readout.predict(states) != expected
+        ends = np.cumsum([len(sequence) for sequence in sequences[part]])
+        found += [not steps.any() for steps in np.split(wrong, ends[:-1])]
+    return np.array(found)

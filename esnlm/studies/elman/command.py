@@ -1,0 +1,227 @@
+"""``esnlm elman``: reservoir sizes x readouts x word features x seeds on Elman's grammar.
+
+Two corpora of 5 500 sentences; settings that were found on held-out sentences of the first, or
+those of Rachez & Hagiwara, section 4 (``--preset rachez2012``).
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from esnlm.options.common import Folder, finish, given, group
+from esnlm.options.grid import Sizes, names, results_folder
+from esnlm.options.values import Cluster, LeakRate, integer, number, positive, real
+from esnlm.runs.grid import Row, run_grid
+from esnlm.studies.elman import READOUTS
+from esnlm.studies.elman.presets import FEATURES, PRESETS, Settings, preset
+from esnlm.utils.memory import check_memory
+
+NGRAM_ORDERS = (1, 2, 3, 4, 5)
+
+_KEY = ("readout", "features", "n_units", "seed")
+_CORPORA = ("train_sentences", "test_sentences", "grammar", "version")
+_SCORES = (
+    "perplexity", "cosine", "oracle_perplexity", "n_train_tokens", "n_test_tokens", "n_parameters",
+)  # fmt: skip
+_SETTINGS = tuple(field.name for field in fields(Settings))
+COLUMNS = (
+    *_KEY, *_SCORES, "fit_seconds", "score_seconds", "drive_seconds", "alpha", "train_perplexity",
+    "train_cosine", "train_oracle_perplexity", "preset", *_SETTINGS, "version",
+)  # fmt: skip
+NGRAM_COLUMNS = ("order", "seed", *_SCORES, *_CORPORA)
+_AtLeastZero = number("R", "be at least 0 and finite", lambda value: 0 <= value < math.inf)
+# Slowest readout first: only the order of starting depends on it.
+_PACE = ("moe", "mlp", "factored", "softmax", "ridge")
+
+
+@group("Grammar")
+class GrammarOptions:
+    """Arguments of `esnlm.ElmanGrammar`; what is not given is the paper's."""
+
+    lengths: Annotated[tuple[str, ...], Parameter(metavar="L:W")] = ()
+    """Sentence lengths and their weights, such as 3:150 4:350; 'free' keeps the lengths of the
+    grammar (default: those of the paper)."""
+    min_length: Annotated[int | None, integer("L")] = None
+    """Shortest sentence, in words."""
+    max_length: Annotated[int | None, integer("L")] = None
+    """Longest sentence, in words."""
+    plural_probability: Annotated[float | None, Parameter("--plural"), real("P")] = None
+    """Probability of a plural noun."""
+    object_probability: Annotated[float | None, Parameter("--object"), real("P")] = None
+    """Probability of an object where it is optional."""
+    noun_phrase: Annotated[
+        tuple[float, float, float] | None, Parameter(metavar="PROPER NOUN RELATIVE")
+    ] = None
+    """Probabilities of a name, a noun, and a noun with a relative clause."""
+    no_gaps: bool = False
+    """Verbs of object relatives have objects of their own, as their kinds demand."""
+
+    def as_json(self) -> str:
+        """Keyword arguments of `ElmanGrammar`."""
+        chosen = given(self)
+        if chosen.pop("no_gaps", False):
+            chosen["gaps"] = False
+        if self.noun_phrase is not None:
+            names = ("proper", "noun", "relative")
+            chosen["noun_phrase"] = dict(zip(names, self.noun_phrase, strict=True))
+        if chosen.pop("lengths", ()):
+            chosen["length_quotas"] = _quotas(self.lengths)
+        return json.dumps(chosen, sort_keys=True)
+
+
+@group()
+class ElmanOptions:
+    """Options of ``esnlm elman``."""
+
+    out: Folder = Path("elman")
+    """Folder of the CSVs and plots."""
+    preset: Literal[tuple(PRESETS)] = "found"  # type: ignore[valid-type]
+    """Settings that are not given: found on training text, or those of a paper."""
+    sizes: Sizes = (10, 25, 50, 100, 200)
+    """Reservoir sizes."""
+    readouts: Annotated[tuple[str, ...], names(READOUTS)] = READOUTS
+    """Readouts of the grid."""
+    features: tuple[Annotated[int, integer("F", 0)], ...] = ()
+    """Dimensions of the word features; 0 drives the reservoir with one-hot words (default: 0 6; of
+    rachez2012 0 2 5)."""
+    seeds: Annotated[int, integer("K", 1)] = 3
+    """Run seeds 0 .. K-1."""
+    experts: Annotated[int, integer("K", 1)] = 10
+    """Experts of the mixture."""
+    spectral_radius: Annotated[float | None, _AtLeastZero] = None
+    """Spectral radius of the recurrent weights; 0: units apart (default: the preset's)."""
+    input_scaling: Annotated[float | None, positive("S")] = None
+    """Deviation of the input weights (default: the preset's)."""
+    degree: Annotated[int, integer("D", 1)] = 32
+    """Mean recurrent in-degree of a unit."""
+    leak_rate: LeakRate = None
+    """Leak rate A, uniform:LOW:HIGH or inverse_gamma:ALPHA (default: the preset's)."""
+    reset: Literal["sentence", "never"] | None = None
+    """Where the state is reset (default: the preset's)."""
+    word_features: Literal["spectral", "gradient"] | None = None
+    """Word features in closed form, or learned by gradient (default: the preset's)."""
+    jobs: Annotated[int | None, integer("N", 1)] = None
+    """Processes (default: the available cores)."""
+    cluster: Cluster = None
+    # Fewer leave none to choose penalties on.
+    train_sentences: Annotated[int, integer("N", 10)] = 5500
+    """Sentences to train on."""
+    test_sentences: Annotated[int, integer("N", 1)] = 5500
+    """Sentences to score."""
+    no_plots: bool = False
+    """Write the CSVs alone."""
+    grammar: GrammarOptions = GrammarOptions()
+
+
+def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
+    """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
+    from esnlm.studies.elman.states import make_grammar, make_reservoir
+
+    given = {name: getattr(options, name, None) for name in _SETTINGS}
+    given |= {"grammar": options.grammar.as_json()}
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = preset(options.preset, **given)
+    options = replace(options, features=options.features or FEATURES[options.preset])
+    n_words, most = len(make_grammar(settings.grammar).vocabulary), max(options.features)
+    if settings.word_features == "spectral" and most > n_words:
+        raise ValueError(
+            f"--features must be at most the {n_words} words of the grammar where they are"
+            f" spectral, got {most}"
+        )
+    make_reservoir(settings, 1, 0).fit(n_inputs=1)  # refuses what it cannot be
+    largest = max(options.sizes)  # every readout has two Gram matrices
+    check_memory(f"a readout of {largest} units", 16 * largest**2, "lower --sizes")
+    with results_folder(options.out):
+        rows, ngrams = run_experiment(settings, options)
+        if not options.no_plots:
+            from esnlm.studies.elman.experts import write_experts
+            from esnlm.studies.elman.plots import plot_cosine, plot_perplexity, plot_states
+            from esnlm.studies.elman.tables import write_summary
+
+            n_units = min(options.sizes, key=lambda size: abs(size - 100))
+            # The fewest features, where there are any: the paper has two.
+            features = min(filter(None, options.features), default=0)
+            plot_perplexity(rows, ngrams, options.out / "elman.png")
+            plot_cosine(rows, ngrams, options.out / "elman_cosine.png")
+            plot_states(settings, n_units, features or 2, options.out / "elman_states.png")
+            if "moe" in options.readouts:
+                write_experts(settings, n_units, features, options.out)
+            write_summary(rows, ngrams, options.out / "summary.md")
+    print(f"{len(rows)} runs in {options.out / 'elman.csv'}")
+    print(_best(rows))
+    kinds = ("*.csv",) if options.no_plots else ("*.csv", "*.png", "summary.md")
+    finish(*(path for kind in kinds for path in sorted(options.out.glob(kind))))
+    return 0
+
+
+def _best(rows: Sequence[Row]) -> str:
+    """The setting that is nearest to the oracle, by means over seeds, in words."""
+    import pandas as pd
+
+    table: Any = pd.DataFrame(rows)
+    table["ratio"] = table["perplexity"].astype(float) / table["oracle_perplexity"].astype(float)
+    means = table.groupby(["readout", "features", "n_units"])[["perplexity", "ratio"]].mean()
+    readout, features, n_units = means["ratio"].idxmin()
+    perplexity, ratio = means.loc[(readout, features, n_units)]
+    inputs = f"{features} word features" if features else "one-hot words"
+    return (
+        f"best: {readout} on {n_units} units driven by {inputs}: perplexity {perplexity:.4g},"
+        f" {ratio:.3f} times the oracle's"
+    )
+
+
+def run_experiment(settings: Settings, options: ElmanOptions) -> tuple[list[Row], list[Row]]:
+    """Rows of ``elman.csv`` and of ``ngrams.csv``."""
+    from esnlm.studies.elman.run import run_ngram, run_readout, version
+
+    def cost(setting: Row) -> tuple[Any, ...]:
+        """Large reservoirs first, and readouts on the same states one after the other."""
+        same_states = setting["n_units"], setting["features"], setting["seed"]
+        return (*same_states, -_PACE.index(setting["readout"]))
+
+    shared = asdict(settings) | {"preset": options.preset, "version": version()}
+    seeds = range(options.seeds)
+    ngrams = run_grid(
+        [{"order": order, "seed": seed} for seed in seeds for order in NGRAM_ORDERS],
+        partial(run_ngram, settings),
+        options.out / "ngrams.csv",
+        key=("order", "seed"),
+        columns=NGRAM_COLUMNS,
+        fixed={name: shared[name] for name in _CORPORA},
+        jobs=1,
+    )
+    grid = product(*map(dict.fromkeys, (options.readouts, options.features, options.sizes)), seeds)
+    rows = run_grid(
+        [dict(zip(_KEY, values, strict=True)) for values in grid],
+        partial(run_readout, settings),
+        options.out / "elman.csv",
+        key=_KEY,
+        columns=COLUMNS,
+        fixed=shared,
+        cost=cost,
+        jobs=options.jobs,
+        cluster=options.cluster,
+    )
+    return rows, ngrams
+
+
+def _quotas(lengths: Sequence[str]) -> dict[str, float] | None:
+    if list(lengths) == ["free"]:
+        return None
+    quotas = {}
+    for item in lengths:
+        length, _, weight = item.partition(":")
+        try:
+            quotas[str(int(length))] = float(weight)
+        except ValueError:
+            raise ValueError(
+                f"--lengths takes LENGTH:WEIGHT, such as 3:150, or 'free'; got {item!r}"
+            ) from None
+    return quotas

@@ -1,0 +1,173 @@
+"""Fit and score one readout or n-gram model on Elman's grammar."""
+
+import hashlib
+import inspect
+import json
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.neural_network import MLPClassifier
+
+from esnlm.evaluation.metrics import cosine_similarity, perplexity
+from esnlm.features.online import WordFeatures
+from esnlm.features.spectral import SpectralWordFeatures
+from esnlm.grammars.elman import ElmanGrammar
+from esnlm.ngrams.kneser_ney import KneserNey
+from esnlm.readouts.base.blocks import ArrayBlocks
+from esnlm.readouts.base.readout import StreamingReadout
+from esnlm.readouts.class_based.factored import ClassFactoredReadout
+from esnlm.readouts.linear.ridge import RidgeReadout
+from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
+from esnlm.readouts.sklearn.classifier import ClassifierReadout
+from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.reservoir.reservoir import Reservoir
+from esnlm.studies.elman import READOUTS
+from esnlm.studies.elman.presets import Settings
+from esnlm.studies.elman.states import HELD_OUT, Corpora, drive, make_corpora
+from esnlm.utils.arrays import Array, Floats, Tokens
+from esnlm.utils.validation import Choice
+from esnlm.utils.version import __version__
+
+#: Readouts that stop by those sentences, and are not trained on them.
+STOPPED = ("moe", "mlp")
+#: Of the network: most passes over the rows, and how many without a gain lower its rate.
+PASSES, PATIENCE = 60, 3
+
+
+_PARTS = Reservoir, WordFeatures, SpectralWordFeatures, KneserNey, ElmanGrammar
+
+
+def version() -> str:
+    """The package's version and a digest of the defaults that rows depend on but do not name."""
+    signatures = map(inspect.signature, _PARTS)
+    parts = {
+        "held_out": HELD_OUT,
+        "parts": [{n: repr(p.default) for n, p in s.parameters.items()} for s in signatures],
+        "readouts": [make_readouts(name, Settings(), 0) for name in READOUTS],
+    }
+    text = json.dumps(
+        parts, default=lambda r: [type(r).__name__, r.get_params(deep=False)], sort_keys=True
+    )
+    return f"{__version__}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
+    """Unfitted readouts of a name in `READOUTS`, one for each penalty to choose from."""
+    Choice(READOUTS).check("readout", name)
+    softmax = [SoftmaxReadout(alpha=alpha) for alpha in settings.penalties]
+    network = MLPClassifier(
+        settings.hidden,
+        alpha=settings.hidden_alpha,
+        learning_rate_init=3e-3,
+        max_iter=PASSES,
+        random_state=seed,
+    )
+    kinds: dict[str, list[Any]] = {
+        "ridge": [RidgeReadout()],
+        "softmax": softmax,
+        "moe": [MixtureOfExpertsReadout(n_experts=settings.experts, random_state=seed)],
+        "factored": [
+            ClassFactoredReadout(class_readout=part, word_readout=part, random_state=seed)
+            for part in softmax
+        ],
+        "mlp": [ClassifierReadout(classifier=network, patience=PATIENCE)],
+    }
+    return kinds[name]
+
+
+def fit_readout(
+    name: str, settings: Settings, seed: int, states: Array, corpora: Corpora
+) -> StreamingReadout:
+    """Fit the readout of this name on the training corpus.
+
+    Among several penalties the one that gives the last tenth of the training sentences the
+    highest likelihood is fitted again on all of them. Mixture and network are not trained on
+    those sentences: they decide when it stops.
+    """
+    candidates = make_readouts(name, settings, seed)
+    best = 0
+    if name in STOPPED or len(candidates) > 1:
+        fits, nats = held_out_fits(candidates, name in STOPPED, states, corpora)
+        best = int(np.argmin(nats))
+        if name in STOPPED:
+            return fits[best]
+    classes = np.arange(len(corpora.grammar.vocabulary))
+    return candidates[best].fit_blocks(ArrayBlocks(states, corpora.train[1:]), classes)
+
+
+def held_out_fits(
+    candidates: Sequence[StreamingReadout], stop: bool, states: Array, corpora: Corpora
+) -> tuple[list[StreamingReadout], list[float]]:
+    """Readouts fitted without the last tenth of the training sentences, and its nats a token."""
+    targets, cut = corpora.train[1:], corpora.held_out - 1
+    classes = np.arange(len(corpora.grammar.vocabulary))
+    part = ArrayBlocks(states[:cut], targets[:cut])
+    held_out = ArrayBlocks(states[cut:], targets[cut:])
+    judges = held_out if stop else None
+    fits = [clone(each).fit_blocks(part, classes, held_out=judges) for each in candidates]
+    nats = [-float(fit.predict_log_proba_of(held_out.X, held_out.y).mean()) for fit in fits]
+    return fits, nats
+
+
+def run_readout(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score one readout: a row of ``elman.csv``.
+
+    ``fit_seconds`` is the time of word features, training states and readout, ``score_seconds``
+    that of test states and predictions. Shared work counts for each readout.
+    """
+    seed = setting["seed"]
+    corpora = make_corpora(settings, seed)
+    driven = drive(settings, setting["n_units"], setting["features"], seed)
+    driven_at = time.perf_counter()
+    readout = fit_readout(setting["readout"], settings, seed, driven.train, corpora)
+    fitted_at = time.perf_counter()
+    row = _test_scores(readout.predict_proba(driven.test), corpora)
+    scored_at = time.perf_counter()
+    trained = _scores(readout.predict_proba(driven.train), corpora.train[1:], corpora.train_oracle)
+    embedding = 0 if driven.embedding is None else driven.embedding.size
+    part: Any = getattr(readout, "word_readout", getattr(readout, "classifier", readout))
+    return {
+        **row,
+        **{f"train_{name}": value for name, value in trained.items()},
+        "n_parameters": readout.n_parameters_ + embedding,
+        # Ridge's own choice, or that of the softmax parts, or of the network.
+        "alpha": float(getattr(part, "alpha_", part.alpha)),
+        "drive_seconds": round(driven.train_seconds, 3),
+        "fit_seconds": round(driven.train_seconds + fitted_at - driven_at, 3),
+        "score_seconds": round(driven.test_seconds + scored_at - fitted_at, 3),
+    }
+
+
+def run_ngram(settings: Settings, setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit and score one interpolated Kneser-Ney model: a row of ``ngrams.csv``."""
+    corpora = make_corpora(settings, setting["seed"])
+    order, tokens = setting["order"], corpora.test
+    model = KneserNey(order=order, n_tokens=len(corpora.grammar.vocabulary)).fit(corpora.train)
+
+    @cache
+    def distribution(context: tuple[int, ...]) -> Floats:
+        return model.next_token_distribution(np.array(context, dtype=tokens.dtype))
+
+    contexts = [tuple(tokens[max(0, end + 1 - order) : end]) for end in range(1, len(tokens))]
+    predicted = np.stack([distribution(context) for context in contexts])
+    return _test_scores(predicted, corpora) | {"n_parameters": model.n_parameters_}
+
+
+def _test_scores(predicted: Array, corpora: Corpora) -> dict[str, Any]:
+    n_tokens = {"n_train_tokens": len(corpora.train) - 1, "n_test_tokens": len(corpora.test) - 1}
+    return n_tokens | _scores(predicted, corpora.test[1:], corpora.test_oracle)
+
+
+def _scores(predicted: Array, targets: Tokens, oracle: Floats) -> dict[str, float]:
+    """Perplexity and cosine of predictions (T, V), and the perplexity of the oracle."""
+    at = np.arange(len(targets))
+    with np.errstate(divide="ignore"):
+        return {
+            "perplexity": perplexity(np.log(predicted[at, targets], dtype=np.float64)),
+            "cosine": cosine_similarity(predicted, oracle),
+            "oracle_perplexity": perplexity(np.log(oracle[at, targets])),
+        }

@@ -1,0 +1,136 @@
+"""``esnlm compare``: networks trained on one corpus, side by side."""
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from esnlm.options.common import Folder, finish, group
+from esnlm.options.corpus import Corpus, CorpusOptions, HeldOut
+from esnlm.options.grid import Sizes, results_folder
+from esnlm.options.values import Cluster, integer, nested, pair, separate
+from esnlm.runs.grid import read_rows, run_grid_apart
+from esnlm.storage.atomic import write_whole
+from esnlm.torch.optional import require_torch
+
+
+@group()
+class CompareOptions:
+    """Options of ``esnlm compare``."""
+
+    corpus: CorpusOptions = CorpusOptions()
+    held_out: HeldOut
+    """Text to score."""
+    blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    """Minimal pairs that the networks judge."""
+    out: Folder = Path("compare")
+    """Folder of the CSV, the table and the plot."""
+    models: Annotated[tuple[str, ...], Parameter(metavar="NAME:SETTING=VALUE,...")]
+    """Networks, as --model of train has them, in every size of --sizes unless settings decide it:
+    lstm laerc:reservoir_gradient=true aerc:n_units=75,n_hidden=13
+    esn:reservoir.n_units=1024,rank=64"""
+    #: Nearest to Köster & Uchida's five sizes where published settings are.
+    sizes: Sizes = (15_000, 30_000, 45_000, 103_000, 155_000)
+    """Trained parameters, which settings are chosen for."""
+    default_size: bool = False
+    """Each network in its own default settings, in the place of --sizes."""
+    plan: Annotated[tuple[str, ...], Parameter(metavar="NAME=VALUE")] = ()
+    """Training of all networks where it is to differ from each one's recipe: n_passes=1
+    batch_size=256 learning_rate=1e-3"""
+    seeds: Annotated[int, integer("K", 1)] = 1
+    """Runs of each, from seeds 0 to K - 1."""
+    device: Annotated[str, Parameter(metavar="NAME")] = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    cluster: Cluster = None
+
+
+def compare(text: Corpus, /, *, options: CompareOptions) -> int:
+    """Run what ``compare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
+    require_torch("esnlm compare")
+    import joblib
+
+    from esnlm.studies import minimal_pairs
+    from esnlm.studies.networks import plots as study
+    from esnlm.text.boundaries import joined
+    from esnlm.torch.device import chosen_device
+
+    chosen_device(options.device)
+    corpus = options.corpus.settled(text)
+    entries = [_entry(model) for model in options.models]
+    plan = _settings(options.plan, "--plan")
+    sizes = [] if options.default_size else options.sizes
+    one_text = corpus.reset == "never"
+    path = options.out / "compare.csv"
+    # Workers on other machines see the folder of results.
+    place = options.out if options.cluster else None
+    with results_folder(options.out), tempfile.TemporaryDirectory(dir=place) as folder:
+        tokenizer = corpus.make_tokenizer(text)
+        rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
+        corpus.check_files(text, options.held_out)
+        streams = {
+            name: joined(corpus.read(names, tokenizer), tokenizer, corpus.reset, len(tokenizer))
+            for name, names in (("train", text), ("held_out", options.held_out))
+        }
+        judged = minimal_pairs.digest(options.blimp)
+        given = {
+            "corpus_file": f"{folder}/corpus",
+            "reset": corpus.reset,
+            "blimp": None if options.blimp is None else str(options.blimp),
+            "device": options.device,
+        }
+        joblib.dump((*streams.values(), tokenizer), given["corpus_file"])
+        done = run_grid_apart(
+            rows,
+            "esnlm.studies.networks.run",
+            path,
+            key=study.KEY,
+            columns=study.COLUMNS,
+            given=lambda row: given | {"checkpoints": str(study.checkpoints(row, options.out))},
+            cluster=options.cluster,
+            made={"command": f"esnlm {shlex.join(sys.argv[1:])}"},
+            fixed={
+                "corpus": study.digest_of(streams),
+                "vocabulary": len(tokenizer),
+                "pairs": None if judged is None else judged[:12],
+            },
+        )
+        # All rows of the file, also those of earlier commands.
+        kept = read_rows(path)
+        write_whole(options.out / "compare.md", study.table(kept))
+        study.plot(kept, options.out / "compare.png")
+    for row in done:
+        size = f"{row['n_parameters']} parameters"
+        judgement = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"
+        print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token{judgement}")
+    finish(path, options.out / "compare.md", options.out / "compare.png")
+    return 0
+
+
+def _entry(text: str) -> tuple[str, dict[str, Any]]:
+    from esnlm import Reservoir
+    from esnlm.torch.networks.registry import network_class
+
+    name, colon, settings = text.partition(":")
+    network_class(name)
+    chosen = _settings(separate(settings), f"--models {name}") if colon else {}
+    reservoir, known = chosen.get("reservoir", {}), Reservoir._get_param_names()
+    if not isinstance(reservoir, dict):
+        raise ValueError(
+            f"reservoir is set by its parts, as in reservoir.n_units=9, got {reservoir}"
+        )
+    for each in reservoir:
+        if each not in known:
+            raise ValueError(f"{each} is no setting of a reservoir, which has {', '.join(known)}")
+    return name, chosen
+
+
+def _settings(pairs: Sequence[str], option: str) -> dict[str, Any]:
+    try:
+        values = [pair(text) for text in pairs]
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
+    return nested(values, option)

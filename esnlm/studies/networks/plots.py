@@ -1,0 +1,163 @@
+"""Compare networks trained on one corpus: a CSV with a row for each run, a table and a plot."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import EngFormatter
+
+from esnlm.plots.figures import band, panels, save, style
+from esnlm.runs.grid import Row
+from esnlm.studies import minimal_pairs
+from esnlm.text.corpus import TokenStream
+from esnlm.utils.markdown import markdown_table
+
+KEY = ("model", "settings", "plan", "seed")
+COLUMNS = (
+    *KEY, "size", "corpus", "vocabulary", "pairs", "n_parameters", "n_parameters_total",
+    "n_parameters_nonzero", "n_train_tokens", "n_held_out_tokens", "n_steps", "held_out_nll",
+    "held_out_perplexity", *minimal_pairs.COLUMNS, "train_seconds", "tokens_per_second",
+    "score_seconds", "peak_memory_mib", "peak_rss_mib", "machine", "command", "commit",
+)  # fmt: skip
+
+
+def grid(
+    entries: Iterable[tuple[str, Mapping[str, Any]]],
+    sizes: Sequence[int],
+    plan: Mapping[str, Any],
+    seeds: int,
+    n_tokens: int,
+    *,
+    one_text: bool = False,
+) -> list[Row]:
+    """The runs: each entry in settings of about these numbers of trained parameters.
+
+    An entry is the name of a network and those of its settings that are given. It is taken as
+    given without sizes, or where its settings leave no size to choose. Training is each
+    network's recipe with ``plan`` over it; ``one_text`` says that the corpus has no sentence
+    boundaries. Settings and plans are checked.
+
+    >>> (row,) = grid([("aerc", {})], [15_000], {"n_passes": 1}, seeds=1, n_tokens=60)
+    >>> row["settings"], row["size"]
+    ('{"n_hidden": 13, "n_units": 75}', 15000)
+    """
+    from esnlm.torch.networks.registry import check_settings, is_sized, settings_of_size
+    from esnlm.torch.training.plan import plan_settings
+
+    rows = []
+    for model, given in entries:
+        check_settings(model, given)
+        chosen: list[tuple[int | None, Mapping[str, Any]]] = [(None, given)]
+        if sizes and not is_sized(model, given):
+            of_size = partial(settings_of_size, model, n_tokens=n_tokens, given=given)
+            chosen = [(size, of_size(size)) for size in sizes]
+        for size, settings in chosen:
+            training = plan_settings(model, settings, plan, one_text=one_text)
+            texts = [json.dumps(dict(each), sort_keys=True) for each in (settings, training)]
+            row = {"model": model, "settings": texts[0], "plan": texts[1], "size": size}
+            rows += [row | {"seed": seed} for seed in range(seeds)]
+    return rows
+
+
+def checkpoints(setting: Row, out: Path) -> Path:
+    """The folder of a run's checkpoints."""
+    name = hashlib.sha256(json.dumps([setting[key] for key in KEY]).encode()).hexdigest()[:12]
+    return out / "running" / f"{setting['model']}-{name}"
+
+
+def digest_of(streams: Mapping[str, TokenStream]) -> str:
+    """Twelve digits of the SHA-256 of both texts' tokens, which the runs of one CSV share."""
+    digest = hashlib.sha256()
+    for name in sorted(streams):
+        for array in (streams[name].tokens, streams[name].starts):
+            digest.update(b"|" if array is None else np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:12]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows in Markdown, by model and trained parameters."""
+    lines = [
+        {
+            "model": row["model"],
+            "settings": ", ".join(_options(json.loads(row["settings"]))) or "default",
+            "training": training,
+            "seed": row["seed"],
+            "trained parameters": f"{row['n_parameters']:,}",
+            "all parameters": f"{row['n_parameters_total']:,}",
+            "steps": f"{row['n_steps']:,}",
+            "held-out nats a token": f"{row['held_out_nll']:.4f}",
+            "perplexity": f"{row['held_out_perplexity']:.3f}",
+            "BLiMP, %": "" if row["blimp"] is None else f"{100 * row['blimp']:.1f}",
+            "training s": f"{row['train_seconds']:.0f}",
+            "tokens/s": f"{row['tokens_per_second']:,.0f}",
+            "machine": row["machine"],
+        }
+        for row, training in sorted(
+            zip(rows, differing_trainings(rows), strict=True),
+            key=lambda pair: [pair[0][name] for name in ("model", "n_parameters", "seed")],
+        )
+    ]
+    return "\n".join([*markdown_table(lines[0], (line.values() for line in lines)), ""])
+
+
+def differing_trainings(rows: Sequence[Row]) -> list[str]:
+    """The options of each row's training that are not the same in all rows of its model."""
+    plans = [json.loads(row["plan"]) for row in rows]
+    models = [row["model"] for row in rows]
+    alike: dict[str, set[str]] = {}
+    for model, plan in zip(models, plans, strict=True):
+        options = {*map(repr, plan.items())}
+        alike[model] = alike.get(model, options) & options
+    return [
+        ", ".join(_options({k: v for k, v in plan.items() if repr((k, v)) not in alike[model]}))
+        for model, plan in zip(models, plans, strict=True)
+    ]
+
+
+def _options(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Settings as ``name:setting=value``."""
+    found = []
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found += _options(value, f"{prefix}{name}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value)
+            found.append(f"{prefix}{name}={text}")
+    return found
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Held-out loss against trained parameters and against seconds of training, as a PNG."""
+    table = pd.DataFrame(rows).assign(training=differing_trainings(rows))
+    figure, axes = panels(2)
+    for axis, column in zip(axes, ("n_parameters", "train_seconds"), strict=True):
+        series = table.groupby(["model", "training"], sort=False)
+        for number, ((model, training), group) in enumerate(series):
+            label = f"{model}: {training}" if training else str(model)
+            for line in lines_of(group, column):
+                band(axis, line, column, "held_out_nll", **style(number), label=label)
+                label = f"_{label}"  # the first of them in the legend
+        # On less a logarithmic axis has no room for its labels.
+        if table[column].max() >= 10 * table[column].min():
+            axis.set_xscale("log")
+        axis.set_ylabel("held-out loss, nats a token")
+    axes[0].xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes[0].set_xlabel("trained parameters")
+    axes[1].set_xlabel("seconds of training")
+    save(figure, path, legend_of=axes[0], n_columns=min(series.ngroups, 2))
+
+
+def lines_of(rows: pd.DataFrame, column: str) -> list[pd.DataFrame]:
+    """Rows with the means of ``column`` over the seeds of a setting, as the lines to draw.
+
+    Settings that share a place are points of their own: nothing orders them.
+    """
+    place = rows.groupby("settings")[column].transform("mean")
+    placed = rows.assign(**{column: place})
+    settings = [points for _, points in placed.groupby("settings", sort=False)]
+    return [placed] if place.nunique() == len(settings) else settings

@@ -1,0 +1,160 @@
+"""``esnlm shakespeare``: Köster & Uchida's single-reservoir study on Shakespeare's characters.
+
+Six parts by whole works, five to train on and one to test. Reservoirs of five sizes in the
+published setting and in ours, Kneser-Ney n-grams, and what real text would score: a CSV, a plot.
+"""
+
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from esnlm.options.common import Folder, finish, group
+from esnlm.options.grid import names, offsets, results_folder
+from esnlm.options.values import Cluster, LeakRate, Seed, integer, number, positive
+from esnlm.runs.grid import Row, run_grid_apart
+from esnlm.storage.results import write_rows
+
+MODELS = ("real text", "kneser-ney", "windows, dense", "windows", "carried", "gated", "direct")
+PARTS = 6
+_KEY = ("model", "size", "settings")
+COLUMNS = (
+    *_KEY, "vocabulary", "n_parameters", "n_parameters_total", "n_train_characters",
+    "n_test_characters", "cross_entropy", "window_cross_entropy", "carried_cross_entropy",
+    "state_difference", "generated_characters", "overlap_7_train", "overlap_8_train",
+    "overlap_7_test", "overlap_8_test", "fit_seconds", "seconds_per_character", "peak_rss_mib",
+    "cores", "commit",
+)  # fmt: skip
+_SPARSE_DEGREE = 32
+
+
+def _not_negative(value: float) -> bool:
+    return 0 <= value < math.inf
+
+
+@group()
+class ShakespeareOptions:
+    """Options of ``esnlm shakespeare``."""
+
+    out: Folder = Path("shakespeare")
+    """Folder of the CSVs and plots."""
+    models: Annotated[tuple[str, ...], names(MODELS)] = (
+        "real text", "kneser-ney", "windows", "carried",
+    )  # fmt: skip
+    """Models to run."""
+    parameters: tuple[Annotated[int, integer("P", 1000)], ...] = (
+        15_000, 25_000, 50_000, 100_000, 155_000,
+    )  # fmt: skip
+    """Trained parameters, by which the units of the reservoirs are chosen."""
+    units: tuple[Annotated[int, integer("N", 32)], ...] = ()
+    """Units of the reservoirs, in the place of --parameters."""
+    orders: tuple[Annotated[int, integer("N", 1)], ...] = (5, 7)
+    """Longest n-grams."""
+    passes: Annotated[int, integer("P", 1)] = 1
+    """Passes over the training text."""
+    alpha: Annotated[float, positive("A")] = 3.0
+    """L2 penalty."""
+    spectral_radius: Annotated[float, number("R", "be finite and not negative", _not_negative)] = (
+        0.7
+    )
+    """Of carried, gated and direct."""
+    input_scaling: Annotated[float, positive("S")] = 2.0
+    """Of carried, gated and direct."""
+    degree: Annotated[int, integer("D", 1)] = 16
+    """Of carried, gated and direct."""
+    leak_rate: LeakRate = None
+    """Of carried, gated and direct: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA
+    (default: 1)."""
+    direct: Annotated[int, integer("K", 1)] = 8
+    """Last characters whose n-grams direct also reads, past the reservoir."""
+    seed: Seed = 0
+    """Of the weights of carried, gated and direct."""
+    characters: Annotated[int, integer("N", 100)] = 10_000
+    """To generate for the overlap."""
+    cluster: Cluster = None
+
+
+Plays = Annotated[
+    tuple[str, ...],
+    Parameter(
+        "TEXT",
+        help="shakespeare.txt and shakespeare-first-folio.txt, plain or .gz, or the folder that"
+        " holds both.",
+    ),
+]
+
+
+def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOptions()) -> int:
+    """Run what ``shakespeare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
+    from esnlm.studies.shakespeare.plots import plot_study
+    from esnlm.studies.shakespeare.works import equal_parts, joined_text, shakespeare_works
+    from esnlm.text.tokenizers import Tokenizer
+
+    parts = equal_parts(shakespeare_works(texts), PARTS)
+    train = joined_text(work for part in parts[:-1] for work in part)
+    vocabulary = len(Tokenizer.train_characters([train]))
+    path = options.out / "shakespeare.csv"
+
+    def given(setting: Row) -> Row:
+        name = f"{setting['model'].replace(', ', '-').replace(' ', '-')}-{setting['size']}"
+        return places | {
+            "characters": options.characters,
+            "checkpoints": str(options.out / "running" / name),
+            "sample": str(options.out / "samples" / f"{name}.txt"),
+        }
+
+    # Workers on other machines see the folder of results.
+    place = options.out if options.cluster else None
+    with results_folder(options.out), tempfile.TemporaryDirectory(dir=place) as folder:
+        (options.out / "samples").mkdir(exist_ok=True)
+        works = [
+            {
+                "title": work.title,
+                "part": "test" if number == PARTS else number,
+                "characters": len(work.modern),
+                "characters_folio": len(work.folio) or None,
+            }
+            for number, part in enumerate(parts, start=1)
+            for work in part
+        ]
+        write_rows(options.out / "works.csv", list(works[0]), works)
+        places = {"train": f"{folder}/train.txt", "test": f"{folder}/test.txt"}
+        Path(places["train"]).write_text(train, encoding="utf-8")
+        Path(places["test"]).write_text(joined_text(parts[-1]), encoding="utf-8")
+        module = "esnlm.studies.shakespeare.run"
+        runs = study(options, vocabulary)
+        shared: Any = {"key": _KEY, "columns": COLUMNS, "given": given}
+        rows = run_grid_apart(runs, module, path, **shared, cluster=options.cluster)
+    for row in rows:
+        loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
+        print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")
+    plot_study(path, options.out / "shakespeare.png")
+    finish(path, options.out / "works.csv", options.out / "shakespeare.png")
+    return 0
+
+
+def study(options: ShakespeareOptions, vocabulary: int) -> list[Row]:
+    """The runs of the options, for a vocabulary of this number of characters."""
+    sizes = options.units or [round(count / vocabulary) - 1 for count in options.parameters]
+    readout = {"alpha": options.alpha, "n_passes": options.passes}
+    ours = offsets(options)
+    if options.leak_rate is not None:
+        ours["leak_rate"] = options.leak_rate
+    if options.seed:
+        ours["random_state"] = options.seed
+    reservoirs: dict[str, dict[str, Any]] = {
+        "windows, dense": {},
+        "windows": {"degree": _SPARSE_DEGREE},
+    } | dict.fromkeys(("carried", "gated", "direct"), ours)
+    others = {"real text": [options.characters], "kneser-ney": options.orders}
+    made: list[Row] = []
+    for model in options.models:
+        parts = {} if model in others else {"reservoir": reservoirs[model], "readout": readout}
+        if model == "direct":
+            parts["readout"] = readout | {"n_direct": options.direct}
+        shared = {"model": model, "settings": json.dumps(parts)}
+        made += [shared | {"size": size} for size in others.get(model, sizes)]
+    return made

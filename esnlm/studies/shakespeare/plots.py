@@ -1,0 +1,81 @@
+"""The plot of the Shakespeare study: loss, overlap and times against trained parameters."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from esnlm.plots.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    note,
+    panels,
+    save,
+)
+from esnlm.runs.grid import read_rows
+
+#: Köster & Uchida, section III.1: test cross-entropy of their largest models, about 155 000
+#: trained parameters, on another split of another Shakespeare text.
+PUBLISHED = {
+    "reservoir": (155_000, 1.81, "v"),
+    "attention readout": (155_000, 1.73, "P"),
+    "transformer": (155_000, 1.67, "*"),
+}
+_STYLES = {
+    "windows, dense": (SKY, "D", "windows of 32, dense W"),
+    "windows": (BLUE, "o", "windows of 32, sparse W"),
+    "carried": (ORANGE, "s", "carried state"),
+    "gated": (GREEN, "^", "carried state, a readout for each last character"),
+    "direct": (PINK, "P", "the same, and n-grams of the last characters"),
+    "kneser-ney": ("#888888", "x", "Kneser-Ney (order beside it)"),
+}
+
+
+def plot_study(csv_path: Path, path: Path) -> None:
+    """Draw the rows of the CSV into a PNG of three panels."""
+    table = pd.DataFrame(read_rows(csv_path)).sort_values("n_parameters")
+    figure, (loss, overlap, times) = panels(3, across=1, size=(6.4, 12.5))
+    _draw(loss, table, "cross_entropy")
+    for name, (count, value, marker) in PUBLISHED.items():
+        label = f"published: {name}, {value}"
+        loss.plot(count, value, marker, color="black", markersize=8, label=label)
+    loss.set_title("loss", loc="left", fontsize=10)
+    loss.set_ylabel("test cross-entropy, nats a character")
+    _draw(overlap, table, "overlap_7_train", linestyle="-")
+    _draw(overlap, table, "overlap_8_train", linestyle="--", markerfacecolor="white")
+    real = table[table["model"] == "real text"]
+    for n, line in ((7, "-"), (8, "--")):
+        for value in real[f"overlap_{n}_train"]:
+            overlap.axhline(value, color=GREY, linestyle=line, linewidth=1)
+            at = {"xycoords": ("axes fraction", "data"), "color": GREY}
+            note(overlap, f"test text, {n}-grams", (0.02, value), (0, 3), **at)
+    overlap.set_ylabel("share of distinct n-grams in the training text")
+    overlap.set_title("overlap: 7-grams filled, 8-grams open", loc="left", fontsize=10)
+    _draw(times, table, "fit_seconds", linestyle="-")
+    _draw(times, table, "seconds_per_character", linestyle="--", markerfacecolor="white")
+    times.set(yscale="log", ylabel="seconds")
+    title = "training filled; one generated character open"
+    times.set_title(title, loc="left", fontsize=10)
+    for axis in (loss, overlap, times):
+        axis.set(xscale="log", xlabel="trained parameters")
+    save(figure, path, legend_of=loss, n_columns=1)
+
+
+def _draw(axis: Axes, table: pd.DataFrame, column: str, **style: Any) -> None:
+    known = table.dropna(subset=column)
+    for model, (colour, marker, name) in _STYLES.items():
+        rows = known[known["model"] == model]
+        if rows.empty:
+            continue
+        # The size of n-grams is their order, and no line joins them.
+        joined = {"linestyle": "none"} if model == "kneser-ney" else {}
+        given = {"color": colour, "marker": marker, "label": name} | style | joined
+        axis.plot(rows["n_parameters"], rows[column], **given)
+        if joined and column == "cross_entropy":
+            for place in rows[["n_parameters", column, "size"]].itertuples(index=False):
+                axis.annotate(str(place[2]), place[:2], xytext=(5, 4), textcoords="offset points")

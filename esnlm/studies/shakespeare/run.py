@@ -1,0 +1,174 @@
+"""Train, score and sample one model of the Shakespeare study."""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from esnlm import LanguageModel, Reservoir, SoftmaxReadout
+from esnlm.evaluation.metrics import ngram_overlap
+from esnlm.models.ngram import NgramLanguageModel
+from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout
+from esnlm.readouts.token_gated.token_code import with_token_code
+from esnlm.readouts.token_gated.token_gated import TokenGatedReadout
+from esnlm.runs.subprocess_run import Lifeline, peak_rss_mib
+from esnlm.storage.checkpoints import Checkpoints
+from esnlm.studies.shakespeare import windows
+from esnlm.text.tokenizers import Tokenizer
+from esnlm.training.resumable_run import StoppedError
+from esnlm.training.trainer import Trainer
+from esnlm.utils.threads import available_cores
+
+#: n-grams whose overlap is measured.
+ORDERS = (7, 8)
+_PIECES = 4
+_PROMPT = 256
+_SAVE_EVERY = 300.0
+#: Distance of the test characters that are also scored from their windows.
+WINDOW_STRIDE = 16
+
+Texts = Mapping[str, str]
+
+
+def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
+    """The measured columns of one row.
+
+    ``setting``: ``model``, ``size`` (units, or the order of n-grams), ``settings`` (JSON),
+    number of ``characters`` to generate, the files ``train`` and ``test``, the folder
+    ``checkpoints``, and the file ``sample`` for the generated text.
+    """
+    texts = {part: Path(setting[part]).read_text(encoding="utf-8") for part in ("train", "test")}
+    return {
+        **dict.fromkeys(OPTIONAL),
+        **_KINDS.get(setting["model"], _reservoir)(setting, texts, lifeline),
+        "n_train_characters": len(texts["train"]),
+        "n_test_characters": len(texts["test"]),
+        "generated_characters": setting["characters"],
+        "peak_rss_mib": peak_rss_mib(),
+        "cores": available_cores(),
+    }
+
+
+#: Columns that not every kind of row has.
+OPTIONAL = (
+    "vocabulary", "n_parameters", "n_parameters_total", "cross_entropy", "window_cross_entropy",
+    "carried_cross_entropy", "state_difference", "fit_seconds", "seconds_per_character",
+)  # fmt: skip
+
+
+def overlaps(generated: str, texts: Texts) -> dict[str, float]:
+    """Shares of the distinct 7- and 8-grams of a text that occur in each of the others.
+
+    >>> overlaps("to be or not", {"train": "to be or nothing"})
+    {'overlap_7_train': 1.0, 'overlap_8_train': 1.0}
+    """
+    return {
+        f"overlap_{n}_{part}": ngram_overlap(generated, text, n)
+        for n in ORDERS
+        for part, text in texts.items()
+    }
+
+
+def _real(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
+    """Overlaps of pieces of the test text, which generated text should come near."""
+    length, test = setting["characters"], texts["test"]
+    found = []
+    for start in np.linspace(0, len(test) - length, _PIECES).astype(int):
+        rest = test[:start] + "\n" + test[start + length :]
+        piece = test[start : start + length]
+        found.append(overlaps(piece, {"train": texts["train"], "test": rest}))
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+
+
+def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
+    start = time.perf_counter()
+    model = NgramLanguageModel(order=setting["size"], tokenizer="char", reset="never")
+    model.fit([texts["train"]])
+    return {
+        "vocabulary": model.n_tokens_,
+        "fit_seconds": time.perf_counter() - start,
+        "cross_entropy": -model.score([texts["test"]]),
+        **dict.fromkeys(("n_parameters", "n_parameters_total"), model.ngrams_.n_parameters_),
+        **_generated(setting, texts, model),
+    }
+
+
+def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
+    """A model whose state is carried through the whole text, or the published setting.
+
+    There a state begins anew 32 characters before each prediction. After those it has forgotten
+    its beginning; `windows.by_windows` measures how much it differs. So the readout learns from the
+    carried state, and is judged by windows.
+    """
+    options, in_windows = json.loads(setting["settings"]), setting["model"].startswith("windows")
+    tokenizer = Tokenizer.train_characters([texts["train"]])
+    n_units = setting["size"]
+    reservoir, readout = _parts(setting["model"], n_units, len(tokenizer), options)
+    model = LanguageModel(reservoir, readout, tokenizer=tokenizer, reset="never", random_state=0)
+    checkpoints = Checkpoints(Path(setting["checkpoints"]))
+    start = time.perf_counter()
+    trainer = Trainer(model, model._read_corpus([texts["train"]]))
+    with lifeline.gently() as stop, suppress(StoppedError):
+        trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
+    found = {"fit_seconds": max(time.perf_counter() - start, trainer.seconds)}
+    if in_windows:
+        found |= _scores_by_windows(model, texts["test"])
+        n_inputs = windows.EMBEDDING * (n_units + len(tokenizer))
+    else:
+        found["cross_entropy"] = -model.score([texts["test"]])
+        n_inputs = model.reservoir_.W_in_.size
+    found |= _generated(setting, texts, model, windows.drawn_by_windows if in_windows else None)
+    checkpoints.remove()
+    return found | {
+        "vocabulary": model.n_tokens_,
+        "n_parameters": model.n_parameters_,
+        "n_parameters_total": model.n_parameters_ + model.reservoir_.W_.nnz + n_inputs,
+    }
+
+
+def _parts(model: str, n_units: int, n_tokens: int, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The reservoir, drawn, and the readout of a kind of row."""
+    given, chosen = options["reservoir"], options["readout"]
+    if model.startswith("windows"):
+        reservoir = windows.published_reservoir(n_units, n_tokens, **given)
+        return reservoir, NormalisedSoftmaxReadout(solver="incremental", **chosen)
+    # A law of leak rates is a list in JSON.
+    given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+    reservoir = Reservoir(n_units, **{"random_state": 0} | given).fit(n_inputs=n_tokens)
+    if model == "carried":
+        return reservoir, SoftmaxReadout(solver="incremental", **chosen)
+    if model == "gated":
+        reservoir = with_token_code(reservoir)
+    return reservoir, TokenGatedReadout(n_gates=n_tokens, **chosen)
+
+
+def _scores_by_windows(model: LanguageModel, text: str) -> dict[str, float]:
+    test = model.tokenize([text])
+    ends = np.arange(windows.WINDOW, len(test.tokens), WINDOW_STRIDE)
+    logs, difference = windows.by_windows(model, test.tokens, ends)
+    carried = model.log_likelihood(test)[0]
+    return {
+        "cross_entropy": -float(carried.mean()),
+        "window_cross_entropy": -float(logs.mean()),
+        "state_difference": difference,
+        "carried_cross_entropy": -float(carried[ends - 1].mean()),
+    }
+
+
+def _generated(
+    setting: Mapping[str, Any], texts: Texts, model: Any, draw: Any = None
+) -> dict[str, Any]:
+    """Text drawn by the function ``draw``, or by the model: its pace and overlaps."""
+    prompt, n = texts["train"][-_PROMPT:], setting["characters"]
+    start = time.perf_counter()
+    text = draw(model, prompt, n, 0) if draw else model.sample(n, prompt=prompt, random_state=0)
+    seconds = (time.perf_counter() - start) / n
+    Path(setting["sample"]).write_text(text, encoding="utf-8")
+    return {"seconds_per_character": seconds} | overlaps(text, texts)
+
+
+_KINDS = {"real text": _real, "kneser-ney": _ngrams}

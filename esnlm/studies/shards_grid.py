@@ -1,0 +1,197 @@
+"""A grid of reservoirs that are trained on shards: its options, its columns, its settings."""
+
+import hashlib
+import json
+import math
+import shutil
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from esnlm.models.recipes import default_settings, make_features, make_readout, make_reservoir
+from esnlm.options import model
+from esnlm.options.common import ChunkOptions, given, group
+from esnlm.options.grid import Sizes
+from esnlm.options.values import Features, integer, leak_rate, read, real
+from esnlm.runs.grid import Row, read_rows
+from esnlm.storage.atomic import locked
+from esnlm.studies import minimal_pairs
+from esnlm.utils.version import __version__
+
+KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
+_WEIGHTS = (
+    "topology", "spectral_radius", "input_scaling", "input_degree", "bias_scaling", "activation",
+)  # fmt: skip
+_OPTIONS = "factors", "direct", "alpha", "passes", "experts", "classes"
+COLUMNS = (
+    "n_units", "degree", "connectivity", "leak", "min_leak", "features", "readout", "options",
+    "seed", "words", "nll_per_token", "perplexity", *minimal_pairs.COLUMNS, "n_train_tokens",
+    "n_held_out_tokens", "n_parameters", "n_parameters_total", "n_parameters_nonzero",
+    "fit_seconds", "tokens_per_second", "score_seconds", "peak_rss_mib", *_WEIGHTS, "version",
+    "commit",
+)  # fmt: skip
+
+_FEW = 4
+
+
+Shards = Annotated[str, Parameter("SHARDS", help="Training text, a folder that prepare wrote.")]
+
+
+def _connectivity(text: str) -> float:
+    """``0.01`` or ``2^-7``."""
+    base, power, exponent = text.partition("^")
+    try:
+        value = float(base) ** float(exponent) if power else float(base)
+    except (ValueError, ArithmeticError):
+        value = math.nan
+    if not 0 < value <= 1:
+        raise ValueError(f"expected a share in (0, 1], such as 0.01 or 2^-7, got {text!r}")
+    return value
+
+
+def _leak(text: str) -> str:
+    """A law of leak rates as one text, however its numbers are spelt."""
+    law = leak_rate(text)
+    if isinstance(law, float):
+        return f"{law:g}"
+    return ":".join([law[0], *map("{:g}".format, law[1:])])
+
+
+def _input_degree(text: str) -> Any:
+    if text in ("degree", "all"):
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"expected degree, all or a count, got {text!r}")
+    return int(text)
+
+
+@group("Grid")
+class GridWeights(model.WeightOptions):
+    """Weights of all reservoirs of the grid."""
+
+    spectral_radius: Annotated[float, real("R")] = 0.99
+    """Of the recurrent weights."""
+
+
+@group("Grid")
+class ShardsGrid:
+    """What the runs differ in."""
+
+    sizes: Sizes = (1024,)
+    """Units."""
+    degrees: tuple[Annotated[int, integer("D", 1)], ...] = ()
+    """Connections into a unit (default: 32)."""
+    connectivities: tuple[Annotated[float, read(_connectivity, "G")], ...] = ()
+    """The same as shares of the units, such as 0.01 or 2^-7."""
+    leaks: tuple[Annotated[Any, read(_leak, "A")], ...] = ("uniform:0:1",)
+    """Leak rates: a number in (0, 1], uniform:LOW:HIGH or inverse_gamma:ALPHA."""
+    features: Annotated[tuple[Features, ...], Parameter(metavar="F|spectral:F")] = ()
+    """Dimensions of word features, 0 for one-hot tokens (default: as in train)."""
+    seeds: Annotated[int, integer("K", 1)] = 1
+    """Run seeds 0 .. K-1."""
+    input_degree: Annotated[Any, read(_input_degree, "K|degree|all")] = None
+    """Units that an input drives (default: degree, as many as connections into a unit, or all where
+    word features are the inputs)."""
+    weights: GridWeights = GridWeights()
+    readout: model.ReadoutOptions = model.ReadoutOptions()
+    training: ChunkOptions = ChunkOptions()
+
+
+def _columns(reservoir: Row, settings: Row) -> Row:
+    law = reservoir["leak_rate"]
+    options = {name: settings[name] for name in _OPTIONS if name in settings} | settings["option"]
+    return {
+        "n_units": reservoir["n_units"],
+        "degree": reservoir["degree"],
+        "connectivity": reservoir["degree"] / reservoir["n_units"],
+        "min_leak": law if isinstance(law, float) else law[1] if law[0] == "uniform" else None,
+        "readout": settings["readout"],
+        "options": " ".join(f"{name}={value}" for name, value in options.items()),
+        **{name: reservoir[name] for name in _WEIGHTS},
+    }
+
+
+def forget(path: Path) -> None:
+    """Remove the checkpoints of runs whose rows are written."""
+    for row in read_rows(path):
+        folder = run_folder(path, row["version"])
+        if folder.parent.is_dir():
+            with locked(folder, wait=True):
+                shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # a run has not ended
+        (path.parent / "running").rmdir()
+
+
+def run_folder(path: Path, version: str) -> Path:
+    return path.parent / "running" / f"{path.stem}-{version}"
+
+
+def planned(
+    train: str, held_out: str, blimp: Path | None, grid: ShardsGrid
+) -> tuple[list[Row], dict[str, Row]]:
+    """Every setting of the grid, and what its run is given by the setting's version.
+
+    That are descriptions of the parts that `rebuild` makes again, and the plan of training.
+    Settings that cannot be made are refused.
+    """
+    from sklearn.base import clone
+
+    from esnlm.models.saving import describe
+    from esnlm.text.shards import Shards
+    from esnlm.training.trainer import TrainingPlan
+
+    both = [Shards(folder, verify=False) for folder in (train, held_out)]
+    tokenizer = both[0].tokenizer
+    if tokenizer.to_json() != both[1].tokenizer.to_json():
+        raise ValueError(f"the tokenizer of {held_out} is not the one of the training text")
+    texts = [shards.manifest["files"] for shards in both]
+    common = {"esnlm": __version__, "texts": texts, "pairs": minimal_pairs.digest(blimp)}
+    words = both[0].manifest["totals"]["words"]
+    settings, runs = [], {}
+    if grid.degrees and grid.connectivities:
+        raise ValueError("--connectivities is not allowed with --degrees")
+    for size, degree, leak, kind, seed in product(
+        dict.fromkeys(grid.sizes),
+        dict.fromkeys(grid.connectivities or grid.degrees or [32]),
+        dict.fromkeys(grid.leaks),
+        dict.fromkeys(grid.features or [None]),
+        range(grid.seeds),
+    ):
+        count = max(1, round(degree * size)) if grid.connectivities else int(degree)
+        options = model.ReservoirOptions(
+            n_units=size, leak_rate=leak_rate(leak), **given(grid.weights)
+        )
+        chosen = {"topology": "offsets", "input_scaling": 1.0} | model.model_settings(
+            options, grid.readout, kind
+        )
+        chosen = default_settings(chosen, len(tokenizer), characters=tokenizer.has_characters)
+        word_features: Any = chosen["features"]
+        inputs = grid.input_degree
+        if inputs in (None, "degree", "all"):
+            dense = inputs == "all" or (inputs is None and word_features[1])
+            inputs = None if dense else count
+        reservoir = make_reservoir(chosen, seed)
+        reservoir.set_params(degree=count, input_degree=inputs)
+        clone(reservoir).set_params(n_units=_FEW).fit(n_inputs=1)
+        name, number = word_features
+        # Held-out text is scored after passes alone.
+        plan = TrainingPlan(random_state=seed, score_every=0, **given(grid.training))
+        parts = {
+            "reservoir": describe(reservoir),
+            "readout": describe(make_readout(chosen, seed)),
+            "features": describe(make_features(word_features, seed)),
+            "plan": asdict(plan),
+        }
+        digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()
+        version = f"{__version__}-{digest[:12]}"
+        runs[version] = parts
+        settings.append(
+            _columns(reservoir.get_params(), chosen)
+            | {"leak": leak, "features": f"{name}:{number}" if name else number}
+            | {"seed": seed, "words": words, "version": version}
+        )
+    return settings, runs

@@ -1,0 +1,116 @@
+"""A model of a grid on shards, trained or resumed in the folder of its run.
+
+The folder holds the work until the row of the run is written: checkpoints during training, then the
+model and the cost of training. A run that is started again resumes from them.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from esnlm.models.language_model import LanguageModel
+from esnlm.models.saving import rebuild
+from esnlm.runs.subprocess_run import Lifeline, peak_rss_mib
+from esnlm.storage.atomic import locked, write_whole
+from esnlm.storage.checkpoints import Checkpoints
+from esnlm.text.shards import Shards
+from esnlm.training.resumable_run import StoppedError
+from esnlm.training.trainer import Trainer, TrainingPlan
+
+_FITTED = "fitted.json"
+_PEAK = "peak_rss_mib"
+
+
+@contextmanager
+def trained(
+    setting: Mapping[str, Any], lifeline: Lifeline
+) -> Iterator[tuple[LanguageModel, dict[str, Any]]]:
+    """The model of a run, trained or read from its folder, and the cost of its training.
+
+    ``setting`` names the shards ``train`` and ``held_out``, the pairs ``blimp`` or None, the
+    ``folder`` of the run, which is held inside the block, the folder ``keep`` for a copy of its
+    model or None, descriptions of ``reservoir``, ``readout`` and ``features``, the ``plan`` of
+    training and ``save_every``, the seconds between two checkpoints.
+    """
+    folder = Path(setting["folder"])
+    # An earlier run whose parent was killed may still be saving its checkpoint.
+    with locked(folder, wait=True):
+        folder.mkdir(exist_ok=True)
+        try:
+            with lifeline.gently() as asked:
+                cost = _fitted(setting, folder, asked)
+        except ValueError:
+            with suppress(OSError):  # it has a checkpoint
+                folder.rmdir()
+            raise
+        yield LanguageModel.load(folder / "model"), cost
+
+
+def measured(model: LanguageModel, cost: Mapping[str, Any]) -> dict[str, Any]:
+    """The cost of a run, with the peak of its memory as of now, and the model's parameters."""
+    peak = max(cost["peak_rss_mib"], peak_rss_mib())
+    return dict(cost) | parameter_counts(model) | {"peak_rss_mib": peak}
+
+
+def parameter_counts(model: LanguageModel) -> dict[str, int]:
+    """Counts of trained parameters, of all, and of those that are not zero (as Ueda et al. count).
+
+    Parameters are the recurrent and input weights, leak rates, biases if any, and the trained
+    readout and word features.
+    """
+    reservoir, trained = model.reservoir_, model.n_parameters_
+    weights = (reservoir.W_, reservoir.W_in_)
+    units = len(reservoir.leak_rate_)
+    biases = int(np.count_nonzero(reservoir.bias_))
+    frozen = sum(int(np.prod(matrix.shape)) for matrix in weights) + units
+    set_ones = sum(_nonzero(matrix) for matrix in weights) + units
+    return {
+        "n_parameters": trained,
+        "n_parameters_total": trained + frozen + (units if biases else 0),
+        "n_parameters_nonzero": trained + set_ones + biases,
+    }
+
+
+def _nonzero(matrix: Any) -> int:
+    return int(matrix.count_nonzero() if hasattr(matrix, "nnz") else np.count_nonzero(matrix))
+
+
+def _fitted(setting: Mapping[str, Any], folder: Path, asked: Any) -> dict[str, Any]:
+    """Train, or resume training, unless that is done; return the cost of training."""
+    done = folder / _FITTED
+    if done.is_file():
+        return dict(json.loads(done.read_text()))
+    train, held_out = Shards(setting["train"]), Shards(setting["held_out"])
+    parts = {name: rebuild(setting[name]) for name in ("reservoir", "readout", "features")}
+    plan = TrainingPlan(**setting["plan"])
+    model = LanguageModel(**parts, tokenizer=train.tokenizer, random_state=plan.random_state)
+    stream = model._read_corpus(train.stream())
+    trainer = Trainer(model, stream, held_out=model.tokenize(held_out.stream()), plan=plan)
+    checkpoints = Checkpoints(folder / "checkpoints")
+    try:
+        trainer.run(
+            checkpoints, resume=True, save_every=setting["save_every"], stop=asked, verbose=True
+        )
+    except StoppedError:
+        write_whole(folder / _PEAK, str(_peak(folder)))
+        raise SystemExit(130) from None
+    trainer.model.save(folder / "model")
+    cost = {
+        "n_train_tokens": trainer.n_rows,
+        "fit_seconds": round(trainer.seconds, 3),
+        "tokens_per_second": round(trainer.tokens / trainer.seconds, 1),
+        "peak_rss_mib": _peak(folder),
+    }
+    write_whole(done, json.dumps(cost))
+    checkpoints.remove()
+    return cost
+
+
+def _peak(folder: Path) -> int:
+    """Peak memory in MiB of this process and of earlier ones of the same run."""
+    file = folder / _PEAK
+    return max(int(file.read_text()) if file.is_file() else 0, peak_rss_mib())

@@ -1,0 +1,1 @@
+"""Training: passes over a text, checkpoints, logs, penalties, parts of a text side by side."""
