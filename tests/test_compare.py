@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from esnlm.__main__ import main  # noqa: E402
 from esnlm.runs.grid import read_rows  # noqa: E402
 from esnlm.runs.subprocess_run import Lifeline  # noqa: E402
-from esnlm.studies.networks.plots import (  # noqa: E402
+from esnlm.studies.networks.compare import (  # noqa: E402
     differing_trainings,
     grid,
     lines_of,

@@ -15,7 +15,6 @@ from esnlm.options.common import (
     group,
     n_unknown,
 )
-from esnlm.options.corpus import is_shards
 from esnlm.options.values import Weight
 from esnlm.storage.results import results, write_rows
 from esnlm.utils.messages import log
@@ -125,10 +124,11 @@ def _weight(options: BlimpOptions) -> float:
 def _training_words(names: Sequence[str]) -> "TrainingWords | None":
     """The words of training text or of shards, if there are any."""
     from esnlm.evaluation.minimal_pairs.subsets import words_of_shards, words_of_text
+    from esnlm.text.source import open_source
 
     if not names:
         return None
-    return words_of_shards(names[0]) if is_shards(names) else words_of_text(names)
+    return words_of_shards(names[0]) if open_source(names).is_shards else words_of_text(names)
 
 
 def _show(rows: Sequence[Mapping[str, Any]], others: Mapping[str, Mapping[str, float]]) -> None:

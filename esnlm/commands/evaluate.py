@@ -120,7 +120,7 @@ def _warn_of_unknown(rows: Sequence[dict[str, Any]]) -> None:
 
 def _check(text: Sequence[str], options: EvaluateOptions) -> None:
     """Refuse options that do nothing without another, or to shards."""
-    from esnlm.evaluation.measures import is_shards
+    from esnlm.text.source import holds_shards
 
     for is_given, name, needs, needed in (
         (options.weight is not None, "--weight", options.interpolate, "--interpolate MODEL2"),
@@ -137,7 +137,7 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
     if options.weight is not None and options.held_out:
         raise ValueError("--weight is given, so --held-out has nothing to choose: leave one out")
     of_text = options.documents or options.layout().changed()
-    if of_text and all(map(is_shards, [*text, *options.held_out, *options.bins])):
+    if of_text and all(map(holds_shards, [*text, *options.held_out, *options.bins])):
         raise ValueError(
             "--encoding, --strip-gutenberg, --unwrap and --documents are of text: shards were cut"
             " in tokens by prepare"
@@ -168,13 +168,13 @@ def _surprisal(
     text: Sequence[str], options: EvaluateOptions, evaluation: "Evaluation", writer: Any
 ) -> Callable[[str, Any], None]:
     """A function that writes the surprisals of each part."""
-    from esnlm.evaluation.measures import is_shards
     from esnlm.models.surprisal import surprisal_rows
     from esnlm.text.corpus import TextCorpus
     from esnlm.text.inspection import spaced
+    from esnlm.text.source import holds_shards
 
     for each in text:
-        if is_shards(each):
+        if holds_shards(each):
             raise ValueError(f"{each} holds tokens, not text: give --surprisal-csv the text itself")
     model, unit = evaluation.models[0], options.unit or "word"
     name = evaluation.names[-1]

@@ -3,8 +3,8 @@
 from typing import Annotated, Literal
 
 from esnlm.options.common import NewModel, finish, given, group
-from esnlm.options.corpus import Corpus, CorpusOptions, is_url
-from esnlm.options.shared import SharedOptions, open_corpus, sharing
+from esnlm.options.corpus import Corpus, CorpusOptions
+from esnlm.options.shared import SharedOptions, read_in_parts, sharing
 from esnlm.options.values import integer
 from esnlm.storage.atomic import locked
 from esnlm.utils.progress import phase
@@ -28,22 +28,24 @@ def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
     """Count and save; the exit status."""
     from esnlm.models.ngram import NgramLanguageModel
     from esnlm.storage.model_folder import check_target
+    from esnlm.text.source import open_source
 
+    source = open_source(text)
     with locked(options.out):
         check_target(options.out, overwrite=options.overwrite)
-        chosen, parted = options.settled(text), None
-        if given(options.shared) or is_url(text):
-            parted = open_corpus(text, options.shared)
+        chosen, parted = options.with_defaults(source), None
+        if given(options.shared) or source.is_url:
+            parted = read_in_parts(source, options.shared)
         else:
-            chosen.check_files(text)
-        tokenizer = chosen.make_tokenizer(text) if parted is None else parted.tokenizer
+            chosen.check(source)
+        tokenizer = chosen.make_tokenizer(source)
         order, discounts = options.order, options.discounts
         model = NgramLanguageModel(
             order=order, tokenizer=tokenizer, reset=chosen.reset, discounts=discounts
         )
         if parted is None:
             with phase("counting n-grams"):
-                model.fit(chosen.read(text, tokenizer))
+                model.fit(chosen.read(source, tokenizer))
         else:
             with sharing(options.shared.cluster) as reduce, phase("counting n-grams"):
                 model.fit_parts(parted, n_parts=options.shared.parts, reduce=reduce)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import CycloptsError, Parameter
 
 from esnlm.options.common import finish, given, option_name
-from esnlm.options.corpus import CorpusOptions, is_shards
+from esnlm.options.corpus import CorpusOptions
 from esnlm.options.grid import results_folder
 from esnlm.options.recipes import setting_names, train_options, words
 from esnlm.options.search import SearchOptions
@@ -83,6 +83,8 @@ def _check_settings(space: "Space") -> None:
 
 
 def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:
+    from esnlm.text.source import open_source
+
     if options.resume and options.overwrite:
         raise ValueError("--resume continues a search, --overwrite replaces it: give one of them")
     share = held_out_share(options.held_out)
@@ -97,7 +99,7 @@ def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:
         raise ValueError("a text or shards must be given, or --task elman")
     if options.test_seeds is not None and not options.test:
         raise ValueError("--test-seeds needs --test TEXT")
-    is_shards(text)
+    open_source(text)
 
 
 def _make_room(options: SearchOptions) -> None:

@@ -6,16 +6,16 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from esnlm.models.recipes import choose_recipe
 from esnlm.options.common import finish, given, option_name, summary
-from esnlm.options.corpus import Corpus, CorpusOptions, is_shards, is_url
+from esnlm.options.corpus import Corpus, CorpusOptions
 from esnlm.options.network import train_network
 from esnlm.options.recipes import with_recipe
-from esnlm.options.shared import open_corpus, sharing
+from esnlm.options.shared import read_in_parts, sharing
 from esnlm.options.train import TrainOptions
-from esnlm.options.training_run import Running
+from esnlm.options.training_run import TrainingRun
 from esnlm.storage.atomic import locked
 from esnlm.utils.messages import log
 from esnlm.utils.progress import phase
@@ -24,38 +24,46 @@ if TYPE_CHECKING:
     from esnlm.models.language_model import LanguageModel
     from esnlm.runs.run_record import RunRecord
     from esnlm.text.corpus import TokenStream
-    from esnlm.training.trainer import TrainingPlan
+    from esnlm.text.shard_parts import PartedCorpus
+    from esnlm.text.source import Source
+
+# What would have saved the work of an interrupted run.
+_PASSES = "With --checkpoint-every MINUTES training is in passes, and --resume continues it"
+_PENALTY = "No step was taken yet; --alpha A leaves out the trials that choose a penalty"
 
 
 def train(text: Corpus, /, *, options: TrainOptions) -> int:
     """Fit and save; the exit status."""
     from esnlm.runs.run_record import RunRecord, check_record, data_files, record_of
     from esnlm.storage.model_folder import check_target
+    from esnlm.text.source import open_source
 
-    options = with_recipe(options, of_text=not (is_url(text) or is_shards(text)))
+    source = open_source(text)
+    held_out = open_source(options.held_out) if options.held_out else None
+    options = with_recipe(options, of_text=not source.is_shards)
     _check_log(options, record_of(options.out))
     _check_held_out(options)
+    is_main = os.environ.get("RANK", "0") == "0"  # of several processes the first one writes
     with ExitStack() as stack:
-        if os.environ.get("RANK", "0") == "0":  # of several processes the first one writes
+        if is_main:
             stack.enter_context(locked(options.out))
             if options.passes.log is not None:
                 stack.enter_context(locked(options.passes.log))
         check_target(options.out, overwrite=options.overwrite or options.passes.resume)
         check_record(options.out)
-        corpus = options.corpus.settled(text)
-        if not is_url(text):
-            corpus.check_files(text, options.held_out)
+        corpus = options.corpus.with_defaults(source)
+        corpus.check(source, held_out)
         record = RunRecord(seed=options.seed)
         if options.network.model is not None:
             with record.phase("train"):
-                status = train_network(text, corpus, options)
+                status = train_network(source, held_out, corpus, options)
         else:
             for name in given(options.network):
                 raise ValueError(f"{option_name(name)} needs --model NAME")
-            status = _fit(text, corpus, options, record)
-        if status == 0 and os.environ.get("RANK", "0") == "0":
+            status = _train_readout(source, held_out, corpus, options, record)
+        if status == 0 and is_main:
             named = {"held-out text": options.held_out}
-            if not is_url(text):
+            if not source.is_url:
                 named["training text"] = text
             record.add({"data": {name: data_files(each) for name, each in named.items() if each}})
             record.save(options.out)
@@ -85,142 +93,133 @@ def _check_held_out(options: TrainOptions) -> None:
             )
 
 
-class _Outcome(NamedTuple):
-    """The exit status of training, its last held-out loss, and the texts that it compares with."""
-
-    status: int
-    loss: float | None
-    held: "TokenStream | None"
-    stream: "TokenStream | None"
-    n_tokens: int
-
-
-def _fit(
-    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
+def _train_readout(
+    source: "Source",
+    held_out: "Source | None",
+    corpus: CorpusOptions,
+    options: TrainOptions,
+    record: "RunRecord",
 ) -> int:
-    """The core's reservoir and readout."""
+    """Train a readout of the core: at once, in passes, or in parts that a cluster may share."""
     from esnlm.runs.subprocess_run import peak_rss_mib
 
     since = time.perf_counter()
     options.check_model()
-    in_parts = given(options.shared) or is_url(text)
-    fit = _fit_in_parts if in_parts else _fit_alone
-    status, loss, held, stream, n_tokens = fit(text, corpus, options, record)
-    if status:
-        return status
-    if held is not None and loss is not None and stream is not None:
+    run = None
+    in_parts = source.is_url or bool(given(options.shared))
+    if in_parts or options.in_passes(source):
+        run = TrainingRun(options.out, options.passes, overwrite=options.overwrite)
+    stream: TokenStream | None = None
+    parts: PartedCorpus | None = None
+    with record.phase("read text"), phase("reading the text"):
+        if in_parts:
+            parts = read_in_parts(source, options.shared)
+        tokenizer = corpus.make_tokenizer(source)
+        model = options.make_model(len(tokenizer), tokenizer, corpus.reset)
+        model.verbose = True
+        if parts is not None:
+            model._use_tokenizer(tokenizer)
+        else:
+            stream = model._read_corpus(corpus.read(source, tokenizer))
+        judge = None if held_out is None else model.tokenize(corpus.read(held_out, tokenizer))
+    if stream is not None:
+        advice = _PASSES if run is None else _PENALTY
+        with record.phase("choose penalty"), _nothing_saved(advice):
+            options.choose_penalty(model, stream, judge)
+    if run is not None:
+        trained = _run_trainer(run, model, stream, parts, judge, options, record)
+        if trained.status:
+            return trained.status
+        loss, judge = trained.loss, trained.held_out
+    else:
+        assert stream is not None
+        loss = _fit_at_once(model, stream, judge, options, record)
+    if parts is not None and judge is not None:
+        from esnlm.training.baselines import MOST_TOKENS
+
+        stream = parts.stream(MOST_TOKENS)
+    if judge is not None and loss is not None and stream is not None:
         with record.phase("score baselines"):
-            _compare(loss, stream, held, n_tokens, record)
+            _compare(loss, stream, judge, model.n_tokens_, record)
     minutes, seconds = divmod(round(time.perf_counter() - since), 60)
     print(f"{minutes}:{seconds:02} minutes, peak memory {peak_rss_mib()} MiB")
-    if held is not None:
+    if judge is not None:
         named = " ".join(options.held_out)
         print(f"{named} was used in training: report the perplexity of another text")
     finish(then=f"esnlm evaluate {options.out} TEXT")
     return 0
 
 
-def _fit_alone(
-    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
-) -> _Outcome:
-    """In this process: at once, or in passes."""
-    running = None
-    if options.in_passes(text):
-        running = Running(options.out, options.passes, overwrite=options.overwrite)
-    plan = options.plan()
-    with record.phase("read text"), phase("reading the text"):
-        tokenizer = corpus.make_tokenizer(text)
-        model = options.make_model(len(tokenizer), tokenizer, corpus.reset)
-        model.verbose = True
-        stream = model._read_corpus(corpus.read(text, tokenizer))
-        named = options.held_out
-        held = model.tokenize(corpus.read(named, tokenizer)) if named else None
-    if running is not None:
-        with (
-            record.phase("choose penalty"),
-            _nothing_kept(
-                "No step was taken yet; --alpha A leaves out the trials that choose a penalty"
-            ),
-        ):
-            options.choose_penalty(model, stream, held)
-        status, loss, held = _in_passes(model, stream, held, running, plan, record, options.recipe)
-        return _Outcome(status, loss, held, stream, model.n_tokens_)
-    with _nothing_kept(
-        "With --checkpoint-every MINUTES training is in passes, and --resume continues it"
-    ):
-        with record.phase("choose penalty"):
-            options.choose_penalty(model, stream, held)
-        with record.phase("fit"):
-            model.fit(stream, held_out=held)
+def _fit_at_once(
+    model: "LanguageModel",
+    stream: "TokenStream",
+    held_out: "TokenStream | None",
+    options: TrainOptions,
+    record: "RunRecord",
+) -> float | None:
+    """Fit and save the model; return its held-out loss in nats a token."""
+    import numpy as np
+
+    with record.phase("fit"), _nothing_saved(_PASSES):
+        model.fit(stream, held_out=held_out)
     with record.phase("save"):
         model.save(options.out)
     print(f"{options.out}: {_summary(model, options.recipe)}")
-    import numpy as np
-
     with record.phase("score"):
-        loss = None if held is None else -float(np.concatenate(model.log_likelihood(held)).mean())
-    return _Outcome(0, loss, held, stream, model.n_tokens_)
+        if held_out is None:
+            return None
+        return -float(np.concatenate(model.log_likelihood(held_out)).mean())
 
 
-@contextmanager
-def _nothing_kept(advice: str) -> Iterator[None]:
-    """Tell whoever interrupts the block that nothing of it is kept, and what would help."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"interrupted: nothing is saved. {advice}") from None
+class _Trained(NamedTuple):
+    """The exit status of a training run, its last held-out loss, and the tokens that it is of."""
+
+    status: int
+    loss: float | None
+    held_out: "TokenStream | None"
 
 
-def _fit_in_parts(
-    text: tuple[str, ...], corpus: CorpusOptions, options: TrainOptions, record: "RunRecord"
-) -> _Outcome:
-    """In parts that a cluster shares, or this process takes one after the other."""
-    from esnlm.training.baselines import MOST_TOKENS
+def _run_trainer(
+    run: TrainingRun,
+    model: "LanguageModel",
+    stream: "TokenStream | None",
+    parts: "PartedCorpus | None",
+    held_out: "TokenStream | None",
+    options: TrainOptions,
+    record: "RunRecord",
+) -> _Trained:
+    """Train in passes over a stream, or over the parts of shards, and save."""
     from esnlm.training.parts_trainer import PartsTrainer
-
-    running = Running(options.out, options.passes, overwrite=options.overwrite)
-    with record.phase("read text"), phase("reading the text"):
-        parted = open_corpus(text, options.shared)
-        model = options.make_model(len(parted.tokenizer), parted.tokenizer, corpus.reset)
-        model._use_tokenizer(parted.tokenizer)
-        named = options.held_out
-        held = model.tokenize(corpus.read(named, parted.tokenizer)) if named else None
+    from esnlm.training.trainer import Trainer
 
     def save() -> str:
         model.save(options.out)
         return _summary(model, options.recipe)
 
+    trainer: Any
     with sharing(options.shared.cluster) as reduce:
-        trainer = PartsTrainer(
-            model, parted, held, options.plan(), n_parts=options.shared.parts, reduce=reduce
-        )
-        record.add({"parts": len(trainer.parts), "corpus": parted.described()})
-        with record.phase("train in parts"):
-            status = running.run(trainer, save)
-    stream = parted.stream(MOST_TOKENS)
-    return _Outcome(status, trainer.last_score, trainer.held_out, stream, model.n_tokens_)
+        if parts is None:
+            assert stream is not None
+            how = "train in passes"
+            trainer = Trainer(model, stream, held_out=held_out, plan=options.plan())
+        else:
+            how, n_parts = "train in parts", options.shared.parts
+            trainer = PartsTrainer(
+                model, parts, held_out, options.plan(), n_parts=n_parts, reduce=reduce
+            )
+            record.add({"parts": len(trainer.parts), "corpus": parts.described()})
+        with record.phase(how):
+            status = run.run(trainer, save)
+    return _Trained(status, trainer.last_score, trainer.held_out)
 
 
-def _in_passes(
-    model: "LanguageModel",
-    stream: "TokenStream",
-    held: "TokenStream | None",
-    running: Running,
-    plan: "TrainingPlan",
-    record: "RunRecord",
-    recipe: str | None,
-) -> tuple[int, float | None, "TokenStream | None"]:
-    """The exit status, the last held-out loss, and the held-out tokens that it is of."""
-    from esnlm.training.trainer import Trainer
-
-    def save() -> str:
-        model.save(running.out)
-        return _summary(model, recipe)
-
-    trainer = Trainer(model, stream, held_out=held, plan=plan)
-    with record.phase("train in passes"):
-        status = running.run(trainer, save)
-    return status, trainer.last_score, trainer.held_out
+@contextmanager
+def _nothing_saved(advice: str) -> Iterator[None]:
+    """Tell whoever interrupts the block that nothing of it is saved, and what would help."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"interrupted: nothing is saved. {advice}") from None
 
 
 def _compare(

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,8 @@ import numpy as np
 from esnlm.models.surprisal import Scored
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.layout import AS_WRITTEN, TextLayout
-from esnlm.text.shards import MANIFEST, Shards
+from esnlm.text.shards import Shards
+from esnlm.text.source import holds_shards
 from esnlm.text.tokenizers import in_batches
 from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.interpolation import interpolated, likeliest_weight
@@ -95,7 +95,7 @@ class Evaluation:
                 for watch in watchers:
                     watch(path, part)
                 bar.update(len(part.stream.tokens))
-        if is_shards(path):
+        if holds_shards(path):
             counts = Shards(path, verify=False).manifest["totals"]
             sums["n_words"] = counts["words"]
             sums["n_characters"] = counts["characters"] + counts["sentences"]  # with line ends
@@ -146,7 +146,7 @@ class Evaluation:
     def _streams(self, path: str) -> Iterator[tuple[list[str], TokenStream]]:
         """Parts of a text or of shards, which have no documents."""
         model = self.models[0]
-        if is_shards(path):
+        if holds_shards(path):
             return (([], stream) for stream in _shard_streams(model, Shards(path)))
         corpus = TextCorpus(path, self.split, self.layout)
         return ((docs, model.tokenize(docs)) for docs in in_batches(corpus))
@@ -167,11 +167,6 @@ class Evaluation:
             row = self.names[place], path, *counts, *scores, weight
             rows.append(dict(zip(COLUMNS, row, strict=True)))
         return rows
-
-
-def is_shards(path: str | Path) -> bool:
-    """Whether a path names a folder that `esnlm prepare` wrote, rather than text."""
-    return (Path(path) / MANIFEST).is_file()
 
 
 def _shard_streams(model: Any, shards: Shards) -> Iterator[TokenStream]:

@@ -9,11 +9,11 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Documents, group
 from esnlm.options.values import integer
-from esnlm.storage.atomic import put_back
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.text.layout import TextLayout
+    from esnlm.text.source import Source
     from esnlm.text.tokenizers import Tokenizer
 
 # Names of tokenizers that are trained on the text, before a colon and a size.
@@ -71,12 +71,11 @@ class CorpusOptions(LayoutOptions):
     """Where the state returns to zero (default: never for characters of text, else sentence; shards
     hold sentences)."""
 
-    def settled(self, names: Sequence[str]) -> Self:
-        """The options with ``reset`` chosen; refuse those that shards leave no choice about."""
-        layout = self.layout()
-        if is_url(names) or is_shards(names):
+    def with_defaults(self, source: "Source") -> Self:
+        """Return the options with ``reset`` chosen; refuse those that shards leave no choice of."""
+        if source.is_shards:
             of_text = self.tokenizer or self.lower or self.vocab_size is not None or self.documents
-            if of_text or layout.changed():
+            if of_text or self.layout().changed():
                 raise ValueError(
                     "--tokenizer, --vocab-size, --encoding, --strip-gutenberg, --unwrap, --lower"
                     " and --documents are of text: shards were cut in tokens by prepare"
@@ -89,43 +88,24 @@ class CorpusOptions(LayoutOptions):
         reset = self.reset or ("never" if characters else "sentence")
         return replace(self, reset=reset)
 
-    def check_files(self, names: Sequence[str], held_out: Sequence[str] = ()) -> None:
+    def check(self, source: "Source", held_out: "Source | None" = None) -> None:
         """Refuse a file given twice; warn of what looks as if an option had been forgotten."""
-        from esnlm.text.corpus import TextCorpus
-        from esnlm.text.inspection import inspected, shared_sources
-        from esnlm.text.shards import Shards
-
-        if is_shards(names):
-            if held_out and is_shards(held_out):
-                both = (Shards(place[0], verify=False) for place in (names, held_out))
-                for warning in shared_sources(*both):
-                    log.warning(warning)
-            return
-        held = TextCorpus(held_out) if held_out and not is_shards(held_out) else None
-        for warning in inspected(TextCorpus(names, layout=self.layout()), held):
+        for warning in source.warnings(held_out, self.layout()):
             log.warning(warning)
 
-    def read(self, names: Sequence[str], tokenizer: "Tokenizer") -> Any:
-        """A stream of shards, or documents of text."""
-        from esnlm.text.corpus import TextCorpus
-        from esnlm.text.shards import Shards
+    def read(self, source: "Source", tokenizer: "Tokenizer") -> Any:
+        """Return the stream of shards, or the documents of text."""
+        if source.is_shards:
+            return source.stream(tokenizer)
+        split = self.documents or _usual_split(tokenizer, self.reset)
+        return source.documents(split, self.layout())
 
-        if not is_shards(names):
-            split = self.documents or _usual_split(tokenizer, self.reset)
-            return TextCorpus(names, split, self.layout())
-        shards = Shards(names[0])
-        if shards.tokenizer.to_json() != tokenizer.to_json():
-            raise ValueError(f"the tokenizer of {names[0]} is not the one of the training text")
-        return shards.stream()
-
-    def make_tokenizer(self, names: Sequence[str]) -> "Tokenizer":
-        """The tokenizer of shards, that of a file, or one trained on the text."""
-        from esnlm.text.corpus import TextCorpus
+    def make_tokenizer(self, source: "Source") -> "Tokenizer":
+        """Return the tokenizer of shards, that of a file, or one trained on the text."""
         from esnlm.text.named_tokenizers import trained
-        from esnlm.text.shards import Shards
 
-        if is_shards(names):
-            return Shards(names[0], verify=False).tokenizer
+        if source.tokenizer is not None:
+            return source.tokenizer
         name = self.tokenizer or "auto"
         _check_name(name)
         if self.documents and self.reset == "sentence":
@@ -145,7 +125,7 @@ class CorpusOptions(LayoutOptions):
             if colon:
                 raise ValueError(f"--tokenizer {found} has a size: leave out --vocab-size")
             found += f":{self.vocab_size}"
-        lines = TextCorpus(names, "file" if kind == "char" else "line", self.layout())
+        lines = source.documents("file" if kind == "char" else "line", self.layout())
         boundaries = kind != "char" or self.reset != "never"
         tokenizer = trained(found, lines, lower=self.lower, boundaries=boundaries)
         if kind == "auto" and tokenizer.parts_punctuation:
@@ -198,23 +178,6 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
     _check_name(name)
     path = Path(name)
     return Tokenizer.from_file(path / "tokenizer.json" if path.is_dir() else path)
-
-
-def is_url(names: Sequence[str]) -> bool:
-    """Whether the corpus is one that fsspec reads: shards, at a URL."""
-    return len(names) == 1 and "://" in names[0]
-
-
-def is_shards(names: Sequence[str]) -> bool:
-    """Whether the corpus is a folder of shards; more than one, or text beside it, is refused."""
-    for name in names:
-        put_back(Path(name))
-    found = [name for name in names if name and (Path(name) / "manifest.json").is_file()]
-    if found and len(found) < len(names):
-        raise ValueError(f"{found[0]} is a folder of shards, the rest is text: give one of them")
-    if len(found) > 1:
-        raise ValueError(f"expected one folder of shards, got {len(found)}")
-    return bool(found)
 
 
 def model_and_stream(folder: Path, text: Sequence[str], documents: str | None) -> tuple[Any, Any]:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.options.common import given, group, option_name, summary
-from esnlm.options.corpus import CorpusOptions, is_shards
-from esnlm.options.training_run import Running
+from esnlm.options.corpus import CorpusOptions
+from esnlm.options.training_run import TrainingRun
 from esnlm.options.values import Pairs, integer, nested, real
 from esnlm.torch.optional import require_torch
 
 if TYPE_CHECKING:
     from esnlm.options.train import TrainOptions
+    from esnlm.text.source import Source
     from esnlm.torch.training.plan import Plan
 
 #: Options that a network's constructor may have; the others are of the plan of its training.
@@ -62,8 +63,10 @@ class NetworkOptions:
     """Any other setting of the training plan."""
 
 
-def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: "TrainOptions") -> int:
-    """Train and save; the exit status. ``corpus``: the options of the text, settled."""
+def train_network(
+    source: "Source", held_out: "Source | None", corpus: CorpusOptions, options: "TrainOptions"
+) -> int:
+    """Train and save; return the exit status. ``corpus`` has its defaults."""
     require_torch(f"--model {options.network.model}")
     from esnlm.torch.device import chosen_device
     from esnlm.torch.training.distributed import joined, local_rank
@@ -81,11 +84,12 @@ def train_network(text: tuple[str, ...], corpus: CorpusOptions, options: "TrainO
     device = chosen_device(options.network.device or "auto", local_rank())
     _settings_of(options)
     with joined(device) as processes:
-        return _train(text, corpus, options, device, processes)
+        return _train(source, held_out, corpus, options, device, processes)
 
 
 def _train(
-    text: tuple[str, ...],
+    source: "Source",
+    held_out: "Source | None",
     corpus: CorpusOptions,
     options: "TrainOptions",
     device: Any,
@@ -97,26 +101,24 @@ def _train(
     from esnlm.torch.networks.registry import network_class
     from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
 
-    running = Running(
-        options.out, options.passes, COLUMNS, overwrite=options.overwrite, speaks=processes.first
+    running = TrainingRun(
+        options.out, options.passes, COLUMNS, overwrite=options.overwrite, is_main=processes.first
     )
     home = network_class(options.network.model)
     batching = options.network.batching or home.RECIPE.get("batching", "sentences")
-    if batching != "sentences" and not is_shards(text):
+    if batching != "sentences" and not source.is_shards:
         if options.corpus.reset not in (None, "never"):
             raise ValueError(f"--batching {batching} reads the corpus as one text: --reset never")
         corpus = replace(corpus, reset="never")
-    tokenizer = corpus.make_tokenizer(text)
+    tokenizer = corpus.make_tokenizer(source)
     settings = _settings_of(options)
     plan = _plan(options, settings, one_text=corpus.reset == "never")
     torch.manual_seed(options.seed)
     network = home(len(tokenizer), **settings).to(device)
     reset = "never" if plan.batching != "sentences" else corpus.reset
     model = TorchLanguageModel(network, tokenizer, reset)
-    stream = _stream(corpus.read(text, tokenizer), model)
-    held = None
-    if options.held_out:
-        held = _stream(corpus.read(options.held_out, tokenizer), model)
+    stream = _stream(corpus.read(source, tokenizer), model)
+    held = None if held_out is None else _stream(corpus.read(held_out, tokenizer), model)
     plan = _scored_every(plan, options.passes.score_every, stream, processes.size)
     trainer = NetworkTrainer(network, stream, held, plan, processes)
 

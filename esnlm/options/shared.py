@@ -1,16 +1,15 @@
 """The corpus of ``--parts`` and ``--cluster``, and who works on its parts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from esnlm.options.common import given, group, option_name
-from esnlm.options.corpus import is_shards, is_url
 from esnlm.options.values import Cluster, integer
 
 if TYPE_CHECKING:
     from esnlm.text.shard_parts import PartedCorpus
+    from esnlm.text.source import Source
     from esnlm.utils.sums import Reduce
 
 
@@ -30,21 +29,14 @@ class SharedOptions:
     most)."""
 
 
-def open_corpus(text: Sequence[str], shared: SharedOptions) -> "PartedCorpus":
-    """The shards; those of a folder with every byte checked."""
-    from esnlm.text.shard_parts import PartedCorpus
-    from esnlm.text.shards import Shards
-
-    if is_url(text):
-        return PartedCorpus(text[0])
-    if not is_shards(text):
+def read_in_parts(source: "Source", shared: SharedOptions) -> "PartedCorpus":
+    """Return the shards in parts; refuse text."""
+    if not source.is_shards:
         asked = " and ".join(option_name(name) for name in given(shared))
         raise ValueError(
             f"{asked} need shards, which others can read in parts: esnlm prepare TEXT --out SHARDS"
         )
-    place = Path(text[0]).absolute()
-    Shards(place)
-    return PartedCorpus(place)
+    return source.parts
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from esnlm.models.recipes import (
     make_reservoir,
 )
 from esnlm.options.common import NewModel, given, group
-from esnlm.options.corpus import CorpusOptions, HeldOut, is_shards
+from esnlm.options.corpus import CorpusOptions, HeldOut
 from esnlm.options.model import ReadoutOptions, ReservoirOptions, model_settings
 from esnlm.options.network import NetworkOptions
 from esnlm.options.shared import SharedOptions
@@ -22,6 +22,7 @@ from esnlm.options.values import Features, Seed
 if TYPE_CHECKING:
     from esnlm.models.language_model import LanguageModel
     from esnlm.text.corpus import TokenStream
+    from esnlm.text.source import Source
     from esnlm.text.tokenizers import Tokenizer
     from esnlm.training.trainer import TrainingPlan
 
@@ -100,6 +101,6 @@ class TrainOptions:
         chosen = {name: value for name, value in given(self.passes).items() if name in names}
         return TrainingPlan(random_state=self.seed, **chosen)
 
-    def in_passes(self, text: tuple[str, ...]) -> bool:
+    def in_passes(self, source: "Source") -> bool:
         """Return whether the text is read in passes, rather than fitted at once."""
-        return is_shards(text) or self.passes != PassOptions()
+        return source.is_shards or self.passes != PassOptions()

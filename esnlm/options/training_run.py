@@ -34,10 +34,10 @@ class PassOptions(ChunkOptions):
 
 
 @dataclass
-class Running:
+class TrainingRun:
     """A training run's folder of checkpoints, log and pace of saving.
 
-    ``further``: more columns of the log; ``speaks``: whether this process, of several, writes
+    ``further``: more columns of the log; ``is_main``: whether this process, of several, writes
     files and messages. Raises FileExistsError where a checkpoint exists, and the options ask
     neither to resume from it nor to replace it.
     """
@@ -47,7 +47,7 @@ class Running:
     further: Sequence[str] = ()
     _: KW_ONLY
     overwrite: bool
-    speaks: bool = True
+    is_main: bool = True
 
     def __post_init__(self) -> None:
         from esnlm.storage.checkpoints import Checkpoints
@@ -56,7 +56,7 @@ class Running:
         self.log = TrainingLog(self.options.log, further=self.further, overwrite=self.overwrite)
         self.log.check()
         self.checkpoints = Checkpoints(Path(f"{self.out}.checkpoints"))
-        if self.speaks and self.checkpoints.exists() and not self.options.resume:
+        if self.is_main and self.checkpoints.exists() and not self.options.resume:
             if not self.overwrite:
                 raise FileExistsError(
                     f"{self.checkpoints.folder} holds a checkpoint of a run that did not end: pass"
@@ -70,11 +70,11 @@ class Running:
 
         resume, minutes = self.options.resume, self.options.checkpoint_every
         if resume and not self.checkpoints.exists() and self._is_done(trainer):
-            if self.speaks:
+            if self.is_main:
                 self.checkpoints.remove()  # what is left of them where their removal was killed
                 print(f"{self.out} is whole: there is nothing to resume")
             return 0
-        if resume and self.speaks and not self.checkpoints.exists():
+        if resume and self.is_main and not self.checkpoints.exists():
             log.info("there is no checkpoint to resume from: training begins anew")
         with stopping() as stop:
             try:
@@ -87,16 +87,16 @@ class Running:
                     verbose=True,
                 )
             except StoppedError:
-                if self.speaks:
+                if self.is_main:
                     log.info(
                         f"interrupted after step {trainer.step}: the same command with --resume"
                         f" continues from there: {this_command('--resume')}"
                     )
                 return _INTERRUPTED
-            if self.speaks:
+            if self.is_main:
                 summary = save()
                 self.checkpoints.remove()
-        if self.speaks:
+        if self.is_main:
             score = trainer.last_score
             ended = "" if score is None else f", held-out loss {score:.4f} nats a token"
             print(f"{self.out}: {summary}{ended}")

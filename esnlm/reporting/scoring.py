@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.evaluation.calibration import Calibration, calibration
-from esnlm.evaluation.measures import Evaluation, is_shards
+from esnlm.evaluation.measures import Evaluation
 from esnlm.evaluation.measures import Scored as Part
 from esnlm.evaluation.token_groups import (
     Judged,
@@ -19,9 +19,9 @@ from esnlm.evaluation.token_groups import (
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.ngrams.seen import longest_seen
-from esnlm.text.corpus import TextCorpus, TokenStream
-from esnlm.text.shards import Shards
+from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced, target_counts
+from esnlm.text.source import open_source
 from esnlm.training.baselines import ORDER
 from esnlm.utils.arrays import Bools, Floats, Ints64
 from esnlm.utils.interpolation import interpolated, likeliest_weight
@@ -167,15 +167,13 @@ def _places(stream: TokenStream, marks: Bools) -> tuple[Ints64, Ints64]:
 
 
 def _read(model: Any, paths: Sequence[str], split: str) -> TokenStream:
-    """Training text, or shards, as the model reads it."""
-    if not any(map(is_shards, paths)):
-        return model.tokenize(TextCorpus(paths, split))
-    if len(paths) > 1:
-        raise ValueError(f"expected one folder of shards as training text, got {len(paths)} names")
-    shards = Shards(paths[0])
-    if model.tokenizer_ is None or shards.tokenizer.to_json() != model.tokenizer_.to_json():
+    """Return training text, or shards, as the model reads it."""
+    source = open_source(paths)
+    if not source.is_shards:
+        return model.tokenize(source.documents(split))
+    if model.tokenizer_ is None or source.shards.tokenizer.to_json() != model.tokenizer_.to_json():
         raise ValueError(f"the tokenizer of the shards in {paths[0]} is not the model's")
-    return shards.stream()
+    return source.shards.stream()
 
 
 def _counted(model: Any, train: TokenStream) -> NgramLanguageModel:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from esnlm.search.objective import Corpora, Report
     from esnlm.search.space import Settings, Space
     from esnlm.search.trial import Over
+    from esnlm.text.source import Source
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -29,7 +30,10 @@ class TrialModels:
     """Settings -> held-out loss, of models made and fitted as ``esnlm train`` does."""
 
     def __init__(self, space: "Space", text: tuple[str, ...], options: SearchOptions) -> None:
+        from esnlm.text.source import open_source
+
         self.space, self.text, self.options = space, text, options
+        self.source = open_source(text)
         base = train_options(space.fixed())
         self.base = replace(base, corpus=filled(options.corpus, base.corpus), seed=options.seed)
         self._corpora: dict[str, Corpora] = {}
@@ -50,13 +54,13 @@ class TrialModels:
         model = chosen.make_model(corpora.n_tokens, corpora.tokenizer, reset)
         model._read_corpus(corpora.train)
         chosen.choose_penalty(model, corpora.train, corpora.held_out)
-        plan = chosen.plan() if chosen.in_passes(self.text) else None
+        plan = chosen.plan() if chosen.in_passes(self.source) else None
         return model, corpora, loss_after_fit(model, corpora, plan, report)
 
     def reset_of(self, options: TrainOptions) -> str:
         if self.options.task == "elman":
             return options.corpus.reset or "sentence"
-        return str(options.corpus.settled(self.text).reset)
+        return str(options.corpus.with_defaults(self.source).reset)
 
     def corpora(self, reset: str) -> "Corpora":
         """The texts as tokens, once for each place where the state returns to zero."""
@@ -80,21 +84,22 @@ class TrialModels:
         from esnlm.search.objective import Corpora, split
         from esnlm.text.boundaries import joined
         from esnlm.text.shuffling import evenly_spaced
+        from esnlm.text.source import open_source
 
         corpus = replace(self.base.corpus, reset=reset)
-        tokenizer = corpus.make_tokenizer(self.text)
+        tokenizer = corpus.make_tokenizer(self.source)
         n_tokens = len(tokenizer)
 
-        def stream(names: tuple[str, ...]) -> Any:
-            return joined(corpus.read(names, tokenizer), tokenizer, reset, n_tokens)
+        def stream(source: "Source") -> Any:
+            return joined(corpus.read(source, tokenizer), tokenizer, reset, n_tokens)
 
-        train, share = stream(self.text), held_out_share(self.options.held_out)
+        train, share = stream(self.source), held_out_share(self.options.held_out)
         if share is None:
-            held = stream(self.options.held_out)
+            held = stream(open_source(self.options.held_out))
         else:
             train, held = split(train, share, self.options.seed)
         n_judged = self.base.plan().held_out_tokens
-        test = stream(self.options.test) if self.options.test else None
+        test = stream(open_source(self.options.test)) if self.options.test else None
         return Corpora(train, evenly_spaced(held, n_judged), test, n_tokens, tokenizer)
 
     def floors(self) -> tuple[float, float] | None:

@@ -140,9 +140,14 @@ def put_in_place(new: Path, target: Path) -> None:
 def put_back(folder: Path) -> None:
     """Put back a folder that a killed process was about to replace, where there is one."""
     folder = Path(os.path.realpath(folder))
-    if not folder.exists() and _beside(folder, "old").is_dir():
+    if is_aside(folder):
         with locked(folder):  # it sweeps
             pass
+
+
+def is_aside(folder: Path, file: str = "") -> bool:
+    """Return whether a killed process moved the folder, which has this file, and did not end."""
+    return not folder.exists() and (_beside(folder, "old") / file).exists()
 
 
 def sync_folder(folder: Path) -> None:

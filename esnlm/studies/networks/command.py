@@ -54,12 +54,14 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     import joblib
 
     from esnlm.studies import minimal_pairs
-    from esnlm.studies.networks import plots as study
+    from esnlm.studies.networks import compare as study
     from esnlm.text.boundaries import joined
+    from esnlm.text.source import open_source
     from esnlm.torch.device import chosen_device
 
     chosen_device(options.device)
-    corpus = options.corpus.settled(text)
+    source, held_out = open_source(text), open_source(options.held_out)
+    corpus = options.corpus.with_defaults(source)
     entries = [_entry(model) for model in options.models]
     plan = _settings(options.plan, "--plan")
     sizes = [] if options.default_size else options.sizes
@@ -68,12 +70,12 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     # Workers on other machines see the folder of results.
     place = options.out if options.cluster else None
     with results_folder(options.out), tempfile.TemporaryDirectory(dir=place) as folder:
-        tokenizer = corpus.make_tokenizer(text)
+        tokenizer = corpus.make_tokenizer(source)
         rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
-        corpus.check_files(text, options.held_out)
+        corpus.check(source, held_out)
         streams = {
-            name: joined(corpus.read(names, tokenizer), tokenizer, corpus.reset, len(tokenizer))
-            for name, names in (("train", text), ("held_out", options.held_out))
+            name: joined(corpus.read(each, tokenizer), tokenizer, corpus.reset, len(tokenizer))
+            for name, each in (("train", source), ("held_out", held_out))
         }
         judged = minimal_pairs.digest(options.blimp)
         given = {
