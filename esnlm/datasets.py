@@ -94,7 +94,7 @@ def load_tiny_shakespeare(path: str | Path | None = None, *, lower: bool = True)
 
 
 def load_shakespeare(folder: str | Path, edition: str = "modern") -> str:
-    """The complete works in modern spelling, or 36 plays as the First Folio spells them.
+    """Return the complete works in modern spelling, or 36 plays as the First Folio spells them.
 
     ``folder`` holds ``shakespeare.txt`` or ``shakespeare-first-folio.txt``, plain or ``.gz``, or
     is the file. There is no download: the texts are made from the XML of another repository.
@@ -117,7 +117,7 @@ def load_wikitext2(
 
 
 def load_babylm(folder: str | Path, part: str = "10M") -> list[Path]:
-    """The files of a part of the official BabyLM corpus, for `TextCorpus`.
+    """Return the files of a part of the official BabyLM corpus, for `TextCorpus`.
 
     ``folder`` is the unzipped download, of the layout of 2023 (``babylm_10M/*.train``) or since
     2024 (``train_10M/*.train``); or the folder of the part itself ("10M", "100M", "dev" or
@@ -140,7 +140,7 @@ def load_babylm(folder: str | Path, part: str = "10M") -> list[Path]:
 
 
 def load_blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path:
-    """A folder with the 67 files of BLiMP, for `esnlm.evaluation.minimal_pairs.read_pairs`.
+    """Return a folder with the 67 files of BLiMP, for `esnlm.evaluation.minimal_pairs.read_pairs`.
 
     ``place`` is a folder of ``.jsonl`` files, or with a folder ``data`` of them, or a tar or zip
     archive of either, which is unpacked to the user's cache. None: the archive is downloaded.
@@ -171,13 +171,13 @@ def load_blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path
 
 
 def gpt2_files() -> Path:
-    """The folder of GPT-2's ``encoder.json`` and ``vocab.bpe``, downloaded and checked."""
+    """Return the folder of GPT-2's ``encoder.json`` and ``vocab.bpe``, downloaded and checked."""
     _downloaded("encoder.json")
     return _downloaded("vocab.bpe").parent
 
 
 def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = ()) -> str:
-    """The text of one file of `DIGESTS`, checked.
+    """Return the text of one file of `DIGESTS`, checked.
 
     ``place`` is the file (plain, ``.gz``, or a ``.zip`` that holds it) or its folder, where it may
     be called one of ``also``; None: it is downloaded once.
@@ -224,7 +224,7 @@ def _local(place: Path, names: tuple[str, ...]) -> Path:
 
 
 def _downloaded(name: str) -> Path:
-    """A file of the cache, or the zip that holds it."""
+    """Return a file of the cache, or the zip that holds it."""
     if name not in URLS:
         raise CorpusError(f"there is no download of {name}: give the file or its folder")
     file = URLS[name].rpartition("/")[2]
@@ -232,7 +232,10 @@ def _downloaded(name: str) -> Path:
 
 
 def _retrieved(url: str, digest: str | None, name: str) -> Path:
-    """A file of the cache, downloaded if it is not there; without a digest, yet to be checked."""
+    """Return a file of the cache, downloaded if it is not there.
+
+    Without a digest, yet to be checked.
+    """
     try:
         return Path(pooch.retrieve(url, digest, fname=name, path=cache()))
     except ValueError as error:  # a wrong checksum

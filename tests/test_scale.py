@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -230,7 +229,14 @@ def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> N
     assert np.allclose(found.held_out, expected.held_out, rtol=1e-4)
 
 
-@pytest.mark.parametrize("readout", ["factored ridge", "low rank", "softmax experts"])
+@pytest.mark.parametrize(
+    "readout",
+    [
+        "factored ridge",
+        "low rank",
+        pytest.param("softmax experts", marks=pytest.mark.slow),
+    ],
+)
 def test_the_bytes_do_not_depend_on_workers(shards: Path, cluster: Any, readout: str) -> None:
     from esnlm.runs.workers import workers
 
@@ -608,33 +614,3 @@ def test_the_command_counts_ngrams_on_a_cluster(shards: Path, cluster: Any, tmp_
         assert main(["ngram", str(shards), "--out", out, "--order", "3", *more]) == 0
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-
-
-def test_scores_of_many_texts_are_those_of_one_process(
-    shards: Path, cluster: Any, tmp_path: Path
-) -> None:
-    model, address = tmp_path / "model", cluster.scheduler_address
-    words = f"train {shards.parent / 'text'} --out {model} --units 20 --readout ridge".split()
-    assert main([*words, "--tokenizer", "word"]) == 0
-    lines = (shards.parent / "text").read_text().splitlines()
-    texts = [tmp_path / f"text{number}" for number in range(3)]
-    for number, path in enumerate(texts):
-        path.write_text("\n".join(lines[number::50]))
-    for name, more in (("a", []), ("b", ["--cluster", address])):
-        csvs = [
-            "--csv",
-            tmp_path / f"{name}.csv",
-            "--surprisal-csv",
-            tmp_path / f"{name}-words.csv",
-        ]
-        assert main(list(map(str, ["evaluate", model, *texts, shards, *more, *csvs[:2]]))) == 0
-        assert main(list(map(str, ["evaluate", model, *texts, *more, *csvs[2:]]))) == 0
-        pairs = ["blimp", model, "--data", tmp_path / "pairs.jsonl", "--pairs-csv"]
-        (tmp_path / "pairs.jsonl").write_text(
-            '{"sentence_good": "w1 w2 w3", "sentence_bad": "w3 w1 w1", "UID": "order",'
-            ' "linguistics_term": "order", "pairID": "0"}\n'
-        )
-        assert main(list(map(str, [*pairs, tmp_path / f"{name}-pairs.csv", *more]))) == 0
-    for kind in (".csv", "-words.csv", "-pairs.csv"):
-        alone, shared = (pd.read_csv(tmp_path / f"{name}{kind}") for name in "ab")
-        pd.testing.assert_frame_equal(alone, shared, rtol=1e-5)

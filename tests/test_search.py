@@ -236,8 +236,18 @@ def unmeasured(search: Search) -> list[dict[str, Any]]:
     return [{n: v for n, v in row.items() if n not in MEASURED} for row in search.rows()]
 
 
-@pytest.mark.parametrize("pruner", ["median", "halving", "none"])
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
+@pytest.mark.parametrize(
+    ("sampler", "pruner"),
+    [
+        ("tpe", "median"),
+        *(
+            pytest.param(sampler, pruner, marks=pytest.mark.slow)
+            for sampler in ("tpe", "random")
+            for pruner in ("median", "halving", "none")
+            if (sampler, pruner) != ("tpe", "median")
+        ),
+    ],
+)
 def test_one_trial_at_once_is_the_loop_of_optuna(sampler: str, pruner: str, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
     plan = SearchPlan(sampler, pruner, seed=1)
@@ -266,7 +276,12 @@ def test_one_trial_at_once_is_the_loop_of_optuna(sampler: str, pruner: str, monk
 
 
 @pytest.mark.parametrize(
-    ("sampler", "pruner"), [("tpe", "median"), ("tpe", "halving"), ("random", "median")]
+    ("sampler", "pruner"),
+    [
+        ("tpe", "median"),
+        pytest.param("tpe", "halving", marks=pytest.mark.slow),
+        pytest.param("random", "median", marks=pytest.mark.slow),
+    ],
 )
 def test_trials_depend_on_the_size_of_a_round_not_on_who_runs_them(
     sampler: str, pruner: str, monkeypatch
@@ -311,9 +326,17 @@ def test_a_grid_is_every_setting_once(at_once: int):
     assert sorted((each["alpha"], each["readout"], each["units"]) for each in found) == wanted
 
 
-@pytest.mark.parametrize("at_once", [1, 4])
 @pytest.mark.parametrize(
-    ("sampler", "pruner"), [("tpe", "median"), ("tpe", "halving"), ("random", "none")]
+    ("sampler", "pruner", "at_once"),
+    [
+        ("tpe", "median", 4),
+        *(
+            pytest.param(*search, at_once, marks=pytest.mark.slow)
+            for search in (("tpe", "median"), ("tpe", "halving"), ("random", "none"))
+            for at_once in (1, 4)
+            if (*search, at_once) != ("tpe", "median", 4)
+        ),
+    ],
 )
 def test_a_search_that_was_interrupted_ends_as_one_that_was_not(
     sampler: str, pruner: str, at_once: int, monkeypatch

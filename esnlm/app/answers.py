@@ -169,7 +169,7 @@ class ShownModel:
         return needed(self.model.tokenizer_)
 
     def about(self) -> About:
-        """What the model is."""
+        """Return what the model is."""
         model: SequenceModel = self.model
         reservoir = getattr(model, "reservoir_", None)
         kinds = {NgramLanguageModel: "n-grams", LanguageModel: "reservoir"}
@@ -189,7 +189,7 @@ class ShownModel:
         return "character" if self.tokenizer.keeps_newlines else "word"
 
     def surprisal(self, text: str) -> Surprisal:
-        """The surprisal of each word, and of its tokens, as ``esnlm evaluate`` writes it."""
+        """Return the surprisal of each word, and of its tokens, as ``esnlm evaluate`` writes it."""
         self._check("text", text)
         stream = self.model.tokenize([text])
         predicted, scores = stream.predicted(), np.zeros(len(stream.tokens))
@@ -208,7 +208,7 @@ class ShownModel:
         return Surprisal(words, n_tokens, bits, 2 ** min(bits / max(n_tokens, 1), 1000))
 
     def next_tokens(self, text: str, k: int) -> NextTokens:
-        """The ``k`` most probable tokens after ``text``, which may be empty."""
+        """Return the ``k`` most probable tokens after ``text``, which may be empty."""
         self._check("text", text, empty=True)
         tokenizer, bare = self.tokenizer, text.rstrip(" ")
         if len(tokenizer.encode(bare)) == len(tokenizer.encode(text)):
@@ -229,7 +229,7 @@ class ShownModel:
         return NextTokens(text, candidates, len(rest), float(rest.sum()), entropy)
 
     def state_path(self, text: str) -> StatePath:
-        """The states of a reservoir along ``text``; ValueError where the model has none."""
+        """Return the states of a reservoir along ``text``; ValueError where the model has none."""
         if (reservoir := getattr(self.model, "reservoir_", None)) is None:
             raise ValueError(f"{self.name} has no reservoir, so there is no state to follow")
         self._check("text", text)

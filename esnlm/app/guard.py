@@ -111,7 +111,7 @@ def is_local(host: str) -> bool:
 
 
 async def _body(scope: Scope, headers: Mapping[str, str], receive: Receive) -> bytes:
-    """The whole body of a request."""
+    """Return the whole body of a request."""
     if scope["method"] in ("GET", "HEAD"):
         return b""
     body = b""
@@ -133,7 +133,7 @@ async def _body(scope: Scope, headers: Mapping[str, str], receive: Receive) -> b
 
 
 def _once(body: bytes, receive: Receive) -> Receive:
-    """A ``receive`` that gives the body that was read, and then what comes after it."""
+    """Return a ``receive`` that gives the body that was read, and then what comes after it."""
     left: list[MutableMapping[str, Any]] = [
         {"type": "http.request", "body": body, "more_body": False}
     ]

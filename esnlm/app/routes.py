@@ -83,7 +83,7 @@ class _Worker:
         self._n_there = 0
 
     async def result(self, work: Callable[..., T], *arguments: Any) -> T:
-        """What the work returns; HTTPException where it refuses its arguments."""
+        """Return what the work returns; HTTPException where it refuses its arguments."""
         if self._n_there > MOST_WAITING:
             raise HTTPException(503, "the model is busy: try again", {"Retry-After": "1"})
         self._n_there += 1
@@ -99,7 +99,7 @@ class _Worker:
 
 
 def application(models: Sequence[ShownModel]) -> FastAPI:
-    """The page and the routes of these models, whose names differ.
+    """Return the page and the routes of these models, whose names differ.
 
     Texts are sent by POST as JSON. A wrong request gets one message, ``{"error": ...}``: status
     404 for a model or route that is not there, 422 for a text that cannot be scored, 503 when too
@@ -131,22 +131,22 @@ def _add_routes(app: FastAPI, models: Mapping[str, ShownModel], worker: _Worker)
 
     @app.get("/api/models")
     async def served() -> Served:
-        """The models, and the limits of a text."""
+        """Return the models, and the limits of a text."""
         return Served(models=[shown.about() for shown in models.values()])
 
     @app.post("/api/surprisal")
     async def surprisal(question: TextQuestion) -> Surprisal:
-        """The surprisal of each word of a text, in bits."""
+        """Return the surprisal of each word of a text, in bits."""
         return await worker.result(named(question.model).surprisal, question.text)
 
     @app.post("/api/next")
     async def next_tokens(question: NextQuestion) -> NextTokens:
-        """The most probable tokens after a text."""
+        """Return the most probable tokens after a text."""
         return await worker.result(named(question.model).next_tokens, question.text, question.k)
 
     @app.post("/api/states")
     async def states(question: TextQuestion) -> StatePath:
-        """The path of a reservoir's state along a text, on two principal components."""
+        """Return the path of a reservoir's state along a text, on two principal components."""
         return await worker.result(named(question.model).state_path, question.text)
 
     @app.post("/api/pair")
@@ -160,7 +160,7 @@ async def _file(name: str) -> FileResponse:
 
 
 async def _invalid(_: Request, error: Exception) -> JSONResponse:
-    """The first thing that is wrong with a request, in the words of the other messages."""
+    """Return the first thing that is wrong with a request, in the words of the other messages."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     name = ".".join(map(str, first["loc"][1:])) or "the request"

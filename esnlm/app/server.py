@@ -17,7 +17,7 @@ _MOST_CONNECTIONS = 64
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address; port 0 is any that is free.
+    """Return a socket that listens at an address; port 0 is any that is free.
 
     ValueError where the port is taken, or the host is not this machine's.
     """
@@ -33,7 +33,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def guarded(models: Sequence[ShownModel], host: str) -> Guard:
-    """The application of these models for a server at ``host``."""
+    """Return the application of these models for a server at ``host``."""
     return Guard(application(models), frozenset({host.lower()}), any_address=not is_local(host))
 
 

@@ -104,7 +104,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
 
 
 def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:
-    """The model that judges, and its path or how it is mixed."""
+    """Return the model that judges, and its path or how it is mixed."""
     from esnlm.evaluation.interpolation import InterpolatedModel
     from esnlm.loading import load_model
 
@@ -122,7 +122,7 @@ def _weight(options: BlimpOptions) -> float:
 
 
 def _training_words(names: Sequence[str]) -> "TrainingWords | None":
-    """The words of training text or of shards, if there are any."""
+    """Return the words of training text or of shards, if there are any."""
     from esnlm.evaluation.minimal_pairs.subsets import words_of_shards, words_of_text
     from esnlm.text.source import open_source
 

@@ -167,7 +167,7 @@ def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
 def _surprisal(
     text: Sequence[str], options: EvaluateOptions, evaluation: "Evaluation", writer: Any
 ) -> Callable[[str, Any], None]:
-    """A function that writes the surprisals of each part."""
+    """Return a function that writes the surprisals of each part."""
     from esnlm.models.surprisal import surprisal_rows
     from esnlm.text.corpus import TextCorpus
     from esnlm.text.inspection import spaced
@@ -203,7 +203,7 @@ class _Bins:
             bins.add(scores[part.predicted], counts)
 
     def shown(self) -> list[dict[str, Any]]:
-        """The rows of all texts together, and how two models differ, printed."""
+        """Return the rows of all texts together, and how two models differ, printed."""
         found = {model: bins.rows(random_state=0) for model, bins in self.bins.items()}
         if len(self.bins) > 1:
             first, second, *_ = self.bins

@@ -60,7 +60,7 @@ def export(
 
 
 def _record(model: Path) -> dict[str, Any] | None:
-    """What training wrote beside the model, if it is of this model."""
+    """Return what training wrote beside the model, if it is of this model."""
     from esnlm.runs.run_record import belongs, read_record, record_of
 
     path = record_of(model)

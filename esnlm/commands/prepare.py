@@ -85,7 +85,7 @@ def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
 
 
 def _shown_on(bar: Any) -> Callable[[int, int, int], None]:
-    """A function that shows bytes read, of how many, and how many tokens they gave, on a bar."""
+    """Return a function that shows on a bar the bytes read, of how many, and their tokens."""
     first: list[tuple[float, int]] = []
 
     def update(read: int, total: int, tokens: int) -> None:

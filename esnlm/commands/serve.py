@@ -58,7 +58,7 @@ def serve(
 
 
 def _names(paths: tuple[Path, ...]) -> list[str]:
-    """What models are called: their folders' names, or whole paths where those are alike."""
+    """Return what models are called: their folders' names, or whole paths where those are alike."""
     if len({path.resolve() for path in paths}) < len(paths):
         raise ValueError("a model is given twice: name each once")
     names = [path.resolve().name for path in paths]

@@ -17,7 +17,7 @@ _AT_ONCE = 2_000_000
 def resampled_sums(
     blocks: Floats, n_resamples: int = N_RESAMPLES, random_state: Seed = None
 ) -> Floats:
-    """Sums (n_resamples, n_columns) of blocks (n_blocks, n_columns) drawn with replacement.
+    """Return sums (n_resamples, n_columns) of blocks (n_blocks, n_columns) drawn with replacement.
 
     All columns are of the same draws: what is computed from them is paired.
     """
@@ -65,7 +65,7 @@ def resampled_shares(
 
 
 def percentile_intervals(values: Floats, confidence: float = 0.95) -> Floats:
-    """The middle share of each column (n_columns, 2), NaN left out; NaN where all are."""
+    """Return the middle share of each column (n_columns, 2), NaN left out; NaN where all are."""
     Number(0, 1, open="both").check("confidence", confidence)
     quantiles = [(1 - confidence) / 2, (1 + confidence) / 2]
     drawn = [column[~np.isnan(column)] for column in values.T]

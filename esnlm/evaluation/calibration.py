@@ -99,7 +99,7 @@ def _distributions(model: SequenceModel, stream: TokenStream) -> Iterator[tuple[
 
 
 def _sorted(probabilities: Array, came: Array, edges: Floats) -> Floats:
-    """Number, summed probability and number that came (3, n_bins) by bin (low, high]."""
+    """Return number, summed probability and number that came (3, n_bins) by bin (low, high]."""
     at = np.clip(np.searchsorted(edges, probabilities, side="left") - 1, 0, len(edges) - 2)
     n = len(edges) - 1
     weights = (None, probabilities.astype(np.float64), came.astype(np.float64))

@@ -101,7 +101,7 @@ class FrequencyBins:
         ]
 
     def _blocks(self) -> tuple[Floats, Floats]:
-        """Summed losses and numbers of tokens (n_blocks, n_bins + 1) of all that was added."""
+        """Return summed losses and numbers of tokens (n_blocks, n_bins + 1) so far."""
         self._sum_blocks(*self._waiting)
         self._waiting = (np.empty(0), np.empty(0))
         if not self._sums:

@@ -74,7 +74,7 @@ class Evaluation:
         return found + (self._measures("all", together) if len(paths) > 1 else [])
 
     def _sums(self, path: str, watchers: Sequence[Callable[[str, Scored], None]]) -> Any:
-        """Counts of a text, and its negative log-likelihood (n_models,) in nats."""
+        """Return counts of a text, and its negative log-likelihood (n_models,) in nats."""
         sums: Any = Counter()
         tokenizer = self.models[0].tokenizer_
         unk_id = -1 if tokenizer is None or tokenizer.unk_id is None else tokenizer.unk_id
@@ -102,7 +102,7 @@ class Evaluation:
         return sums
 
     def parts(self, path: str) -> Iterator[Scored]:
-        """The scored parts of a text or of shards, about a million characters each.
+        """Yield the scored parts of a text or of shards, about a million characters each.
 
         With ``reset="never"`` a part begins with the state after the 4 096 tokens before it. Raises
         ValueError where shards have another tokenizer than the models, which must reset at

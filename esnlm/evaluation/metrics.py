@@ -35,7 +35,7 @@ def cross_entropy(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
 
 
 def perplexity(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
-    """exp of the cross entropy: one array (T,) of natural-log probabilities, or one a document.
+    """Return exp of the cross entropy of natural-log probabilities: one array (T,), or several.
 
     >>> round(perplexity(np.log([0.5, 0.125])), 12)
     4.0

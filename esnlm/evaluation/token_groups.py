@@ -40,13 +40,13 @@ class Judged(NamedTuple):
     drawn: Floats
 
     def known(self, member: Bools) -> "Judged":
-        """The groups of marks (n_groups,)."""
+        """Return the groups of marks (n_groups,)."""
         groups = [group for group, is_in in zip(self.groups, member, strict=True) if is_in]
         values, drawn = self.values[:, member], self.drawn[..., member]
         return Judged(self.measure, groups, self.sizes[member], values, drawn)
 
     def intervals(self) -> Floats:
-        """The middle 95 % of the resamples (n_runs, n_groups, 2)."""
+        """Return the middle 95 % of the resamples (n_runs, n_groups, 2)."""
         return np.stack([percentile_intervals(run) for run in self.drawn.transpose(1, 0, 2)])
 
 

@@ -31,7 +31,7 @@ class BaseWordFeatures(Stateful, TransformerMixin, BaseEstimator):
     embedding_: Array
 
     def transform(self, tokens: ArrayLike) -> Array:
-        """The features of tokens (T,) int, as an array (T, n_features)."""
+        """Return the features of tokens (T,) int, as an array (T, n_features)."""
         check_is_fitted(self, "embedding_")
         return self.embedding_[checked_tokens(tokens, len(self.embedding_))]
 

@@ -224,7 +224,7 @@ def allowed_closers(sequence: Sequence[str]) -> Bools:
 
 
 def bracket_distances(sequence: Sequence[str]) -> Ints64:
-    """Steps from each opener to its closer, in the order of the closers: the timescales.
+    """Return steps from each opener to its closer, in the order of the closers: the timescales.
 
     >>> bracket_distances("([])()").tolist()
     [1, 3, 1]

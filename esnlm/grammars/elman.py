@@ -252,7 +252,7 @@ def _check_quota(length: int, quota: float, free: Floats, min_length: int) -> No
 
 
 def _distribution(name: str, given: Mapping[str, float] | None) -> dict[str, float]:
-    """The given probabilities, complete, named as the default's and summing to one."""
+    """Return the given probabilities, complete, named as the default's and summing to one."""
     default = _DEFAULTS[name]
     if given is None:
         return dict(default)

@@ -140,7 +140,7 @@ class PushdownProcess:
         return State(n_words, probabilities, choices.tolist(), cumulative.tolist(), successors)
 
     def walk(self, tokens: Iterable[int]) -> Iterator[State]:
-        """The states before each of the tokens, which start with a sentence, and after the last."""
+        """Yield the states before each token of whole sentences, and after the last."""
         state = self._state()
         yield state
         for token in tokens:

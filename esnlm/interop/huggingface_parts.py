@@ -16,7 +16,7 @@ Described = tuple[dict[str, Any], Arrays]
 
 
 def describe_reservoir(reservoir: Any) -> Described:
-    """A fitted reservoir; W_in is stored transposed, one row an input."""
+    """Return a fitted reservoir; W_in is stored transposed, one row an input."""
     inputs = reservoir.W_in_.T
     sparse = {"recurrent": scipy.sparse.csr_matrix(reservoir.W_)}
     arrays = {"bias": reservoir.bias_, "leak_rate": reservoir.leak_rate_}
@@ -43,7 +43,7 @@ def describe_reservoir(reservoir: Any) -> Described:
 
 
 def describe_readout(readout: Any) -> Described:
-    """A fitted readout; ValueError for a kind that the exported code does not know."""
+    """Return a fitted readout; ValueError for a kind that the exported code does not know."""
     name = type(readout).__name__
     if name not in _KINDS:
         raise ValueError(f"cannot export a {name}: expected one of {', '.join(_KINDS)}")
@@ -77,7 +77,7 @@ def _mixture(readout: Any) -> Described:
 
 
 def _gated(described: Arrays) -> Described:
-    """A mixture without floor."""
+    """Return a mixture without floor."""
     n_experts, n_outputs = described["experts"].shape[:2]
     sizes = {"n_outputs": n_outputs, "n_experts": n_experts, "n_floors": 0}
     return {"kind": "mixture"} | sizes, described

@@ -133,7 +133,7 @@ class ReservoirLM(TemplateLM):
         return answers
 
     def _most_probable(self, prefixes: list[tuple[int, ...]]) -> Ints64:
-        """The most probable token (n,) after each prefix."""
+        """Return the most probable token (n,) after each prefix."""
         model = self.model
         stream = self._stream([(*prefix, 0) for prefix in prefixes])
         ends = np.cumsum([len(prefix) + 1 for prefix in prefixes]) - 2

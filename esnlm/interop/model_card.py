@@ -32,7 +32,7 @@ _CITATION = f"""\
 def model_card(
     model: LanguageModel, record: Mapping[str, Any] | None = None, license: str = UNKNOWN
 ) -> str:
-    """A model card as Hugging Face reads it: Markdown below metadata in YAML.
+    """Return a model card as Hugging Face reads it: Markdown below metadata in YAML.
 
     ``record`` is what ``esnlm train`` wrote beside the model, or None; ``license`` an identifier
     of Hugging Face for the weights. The same arguments, the same text.

@@ -40,7 +40,7 @@ class Memory:
         self.width = cgutils.unpack_tuple(builder, made.shape)[-1]
 
     def element(self, position: Any) -> Any:
-        """The element at ``position``."""
+        """Return the element at ``position``."""
         return self._builder.load(self._place(position, 1))
 
     def load(self, position: Any, lanes: LanesType) -> Any:

@@ -66,7 +66,7 @@ def draw_parts(windows, times, wanted, first, n_parts, draws, parts):
 
 @kernel
 def kept_counts(first, end, part, counts, drops, drop_parts, drop_counts, kept):
-    """Counts of entries ``first`` to ``end`` without those of a part (-1: all): total, classes.
+    """Count entries ``first`` to ``end`` without those of a part (-1: all): total, classes.
 
     ``kept`` (n_classes,) receives them.
     """
@@ -88,7 +88,7 @@ def lifts(
     last, parts, children, symbols, pairs, followers, counts, drops, drop_parts, drop_counts,
     discounts, n_classes, ends, classes, values, kinds,
 ):  # fmt: skip
-    """What contexts add, ``log p_k(v) - log p_(k-1)(v)`` up to a constant, of last tokens (n, K).
+    """Set ``log p_k(v) - log p_(k-1)(v)``, up to a constant, for each of the last tokens (n, K).
 
     p_k is the interpolated Kneser-Ney distribution after the last k tokens, p_(-1) uniform over
     ``n_classes``. What was met in ``parts`` (n,) is left out of the counts, unless they are -1.

@@ -59,7 +59,7 @@ def splat(context: Any, value: Any) -> Any:
 
 
 def _elementwise(build: Callable[..., Any]) -> Any:
-    """A compiled function of lanes of one type: ``build(builder, lanes, *vectors)`` in LLVM."""
+    """Return a compiled function of lanes of one type, as ``build`` makes it in LLVM."""
 
     def apply(context: Any, *lanes: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -76,7 +76,7 @@ def _elementwise(build: Callable[..., Any]) -> Any:
 
 @_elementwise
 def fma(builder: Any, lanes: LanesType, a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c``, rounded once where the processor can."""
+    """Return ``a * b + c``, rounded once where the processor can."""
     return called(builder, "fmuladd", lanes, [a, b, c])
 
 
@@ -121,7 +121,7 @@ def power_of_two(builder: Any, lanes: LanesType, exponent: Any) -> Any:
 
 @intrinsic
 def load_each(context: Any, array: Any, index: Any, stride: Any, like: Any) -> Any:
-    """A tuple of lanes as long as ``like``: ``array[index:]``, ``array[index + stride:]`` ..."""
+    """Return a tuple of lanes as long as ``like``, from ``array[index:]`` on, a stride apart."""
     lanes = LanesType(array.dtype)
     result = types.UniTuple(lanes, len(like))
 
@@ -152,7 +152,7 @@ def store_each(context: Any, array: Any, index: Any, stride: Any, values: Any) -
 
 @intrinsic
 def fma_each(context: Any, weights: Any, array: Any, index: Any, stride: Any, sums: Any) -> Any:
-    """``sums`` of several streams plus a tuple of n weights times what each stream holds.
+    """Return ``sums`` of several streams plus a tuple of n weights times what each stream holds.
 
     Lanes ``[s * n + u]`` of sums get ``weights[u]`` times those at
     ``array[index + s * stride + u * count:]``.

@@ -91,14 +91,14 @@ def write_arpa(model: NgramLanguageModel, path: str | Path) -> None:
 
 
 def _packed(file: IO[bytes], path: Path) -> AbstractContextManager[Any]:
-    """What packs into the file where the path ends in ``.gz``, the same bytes at any time."""
+    """Return a writer that packs where the path ends in ``.gz``, to the same bytes at any time."""
     if path.suffix != ".gz":
         return nullcontext(file)
     return gzip.GzipFile("", "wb", fileobj=file, mtime=0)
 
 
 def _spelled(model: NgramLanguageModel) -> list[str]:
-    """The word of each token, "" for numbers that are no token."""
+    """Return the word of each token, "" for numbers that are no token."""
     tokenizer = model.tokenizer_
     if tokenizer is None:
         return [str(token) for token in range(model.n_tokens_)]
@@ -115,7 +115,7 @@ def _spelled(model: NgramLanguageModel) -> list[str]:
 
 
 def _sentence_part(row: list[int], words: list[str], bos: int | None, eos: int | None) -> str:
-    """The words of an n-gram, ``<s>`` where it begins a sentence and ``</s>`` where it ends one."""
+    """Return the words of an n-gram, ``<s>`` and ``</s>`` at the ends of a sentence."""
     spelled = [words[token] for token in row]
     if row[0] == bos:
         spelled[0] = BEGIN
@@ -125,7 +125,7 @@ def _sentence_part(row: list[int], words: list[str], bos: int | None, eos: int |
 
 
 def read_arpa(path: str | Path, tokenizer: Tokenizer | None = None) -> NgramLanguageModel:
-    """The model of an ARPA file, plain or ``.gz``, of whatever smoothing.
+    """Return the model of an ARPA file, plain or ``.gz``, of whatever smoothing.
 
     ``tokenizer``: the one whose tokens the words are; None: PATH.tokenizer.json, which `write_arpa`
     wrote, or else words between spaces, in the file's order; ``<unk>``, ``<s>`` and ``</s>`` are
@@ -191,7 +191,7 @@ def _tables(lines: Iterator[str]) -> Iterator[list[tuple[list[str], float, float
 
 
 def _numbered(tables: list[Any], numbers: dict[str, int], n_tokens: int) -> BackoffNgrams:
-    """The tables with tokens in place of words."""
+    """Return the tables with tokens in place of words."""
     found: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     for order, table in enumerate(tables, start=1):
         tokens = np.array([[numbers[word] for word in row] for row, _, _ in table], dtype=np.int64)

@@ -88,25 +88,25 @@ class SequenceModel(BaseEstimator, ABC):
 
     @abstractmethod
     def _read(self, ids: Array, state: Any = None) -> Any:
-        """The state after tokens ids (n,)."""
+        """Return the state after tokens ids (n,)."""
 
     @abstractmethod
     def _next_log_probabilities(self, state: Any) -> Floats:
         """Natural logs (V,) of the next token's probabilities."""
 
     def _next_probabilities(self, states: Sequence[Any]) -> Floats:
-        """The next token's probabilities (n, V) after each of n states."""
+        """Return the next token's probabilities (n, V) after each of n states."""
         return np.exp([self._next_log_probabilities(state) for state in states])
 
     def _contents(self) -> Contents:
-        """The entries of ``config.json`` beside the tokenizer, and arrays by file."""
+        """Return the entries of ``config.json`` beside the tokenizer, and arrays by file."""
         raise NotImplementedError(f"a {type(self).__name__} cannot be saved: save its parts")
 
     @classmethod
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
-        """The model; KeyError, TypeError or IndexError where something is missing."""
+        """Return the model; KeyError, TypeError or IndexError where something is missing."""
         raise ModelFormatError(f"no folder holds models of class {cls.__name__}: load its parts")
 
     def predict_proba(self, prefix: Any = ()) -> Floats:
@@ -131,7 +131,7 @@ class SequenceModel(BaseEstimator, ABC):
         return found[0] if several is None else found
 
     def next_words(self, prefix: str | ArrayLike = (), *, k: int = 10) -> list[NextWord]:
-        """The ``k`` most probable tokens after ``prefix``, the most probable first.
+        """Return the ``k`` most probable tokens after ``prefix``, the most probable first.
 
         Pairs (word, probability), at most as many as the vocabulary has; of equal ones the lower
         number first. A word is spelled as it continues the text, a space of its own included
@@ -216,7 +216,7 @@ class SequenceModel(BaseEstimator, ABC):
         return _checked_scores(self._log_probabilities(stream))
 
     def perplexity(self, docs: Any) -> float:
-        """exp of the mean negative log-likelihood of a predicted token; see `score`."""
+        """Return exp of the mean negative log-likelihood of a predicted token; see `score`."""
         return float(np.exp(-self.score(docs)))
 
     def sample(
@@ -247,7 +247,7 @@ class SequenceModel(BaseEstimator, ABC):
     def generate(
         self, n_tokens: int, *, prompt: str | ArrayLike = (), choice: Choice | None = None
     ) -> Iterator[int]:
-        """The tokens of `sample`, one by one, as they are drawn."""
+        """Return the tokens of `sample`, one by one, as they are drawn."""
         self._check_fitted()
         if isinstance(n_tokens, str):
             raise ValueError(f"n_tokens must be an integer: give the text as prompt={n_tokens!r}")
@@ -272,7 +272,7 @@ class SequenceModel(BaseEstimator, ABC):
                 state = self._read(np.array([token]), state)
 
     def tokenize(self, docs: Any) -> TokenStream:
-        """The documents as `log_likelihood` reads them: tokens, starts and bounds."""
+        """Return the documents as `log_likelihood` reads them: tokens, starts and bounds."""
         self._check_fitted()
         return self._tokens(docs, self.n_tokens_)
 
@@ -297,7 +297,7 @@ class SequenceModel(BaseEstimator, ABC):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The model that `save` wrote; its probabilities are identical.
+        """Return the model that `save` wrote; its probabilities are identical.
 
         Raises `ModelFormatError` for a folder that is missing, incomplete, altered, of another
         version, or of another kind.

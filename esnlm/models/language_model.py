@@ -197,7 +197,7 @@ class LanguageModel(SequenceModel):
         return stream.shuffled(np.random.default_rng(self.random_state))
 
     def _read_corpus(self, docs: Any) -> TokenStream:
-        """The documents as `fit` reads them; trains the tokenizer, and sets the vocabulary."""
+        """Return the documents as `fit` reads them; train the tokenizer, set the vocabulary."""
         self._check_parts()
         stream = self._learn_vocabulary(docs)
         self._choose_parts()
@@ -428,7 +428,7 @@ class LanguageModel(SequenceModel):
 
     @classmethod
     def of_parts(cls, reservoir: Any, readout: Any, **options: Any) -> Self:
-        """A fitted model of a reservoir with weights, a fitted readout and `LanguageModel` options.
+        """Return a model of a reservoir with weights and a fitted readout.
 
         The tokenizer and the features among these are fitted, too.
         """
@@ -479,7 +479,7 @@ class LanguageModel(SequenceModel):
         washout: int = 0,
         verbose: bool = False,
     ) -> StateBlocks:
-        """The states and next tokens along a stream, as re-iterable blocks.
+        """Return the states and next tokens along a stream, as re-iterable blocks.
 
         ``drive``: `_drive`, if it is at hand.
         """
@@ -487,7 +487,7 @@ class LanguageModel(SequenceModel):
         return StateBlocks(*parts, self.n_streams, verbose, washout, self._n_last)
 
     def _drive(self) -> Drive | None:
-        """What drives the reservoir for each token, where tokens have features."""
+        """Return what drives the reservoir for each token, where tokens have features."""
         if self.features_ is None:
             return None
         embedding, dtype = self.features_.embedding_, self.reservoir_.W_.dtype
@@ -535,7 +535,7 @@ class LanguageModel(SequenceModel):
         return scores
 
     def _read(self, ids: Array, state: Any = None) -> Array:
-        """The columns of the readout (n_columns,) after ids (n,) were read from ``state``."""
+        """Return the columns of the readout (n_columns,) after ids (n,) from ``state``."""
         self._check_fitted()
         n_units, dtype = self.reservoir_.n_units, self.reservoir_.W_.dtype
         if state is None:

@@ -151,7 +151,7 @@ class NgramLanguageModel(SequenceModel):
         return self.ngrams_.log_probabilities(stream.tokens, stream.starts)
 
     def _read(self, ids: Array, state: Any = None) -> Ints64:
-        """The last tokens (at most order - 1), which are all that a distribution depends on."""
+        """Return the last order - 1 tokens, which are all that a distribution depends on."""
         before = np.empty(0, dtype=np.int64) if state is None else state
         read = np.concatenate([before, ids]).astype(np.int64)
         return read[max(0, len(read) - self.order + 1) :]

@@ -67,7 +67,7 @@ class NextWord(NamedTuple):
 
 
 def most_probable(probabilities: Floats, k: int, tokenizer: Tokenizer | None) -> list[NextWord]:
-    """The k tokens of largest probability, of (V,); see `SequenceModel.next_words`."""
+    """Return the k tokens of largest probability, of (V,); see `SequenceModel.next_words`."""
     best = np.argsort(-probabilities, kind="stable")[:k].tolist()
     words: list[Any] = best
     if tokenizer is not None:
@@ -76,7 +76,7 @@ def most_probable(probabilities: Floats, k: int, tokenizer: Tokenizer | None) ->
 
 
 def _spelled(tokenizer: Tokenizer, token: int) -> str:
-    """A token as text; a boundary or part of a letter as the vocabulary spells it."""
+    """Return a token as text; a boundary or part of a letter as the vocabulary spells it."""
     if token >= len(tokenizer):
         return ""
     text = tokenizer.decode([token])

@@ -30,18 +30,18 @@ _COUNTS = "token_counts"
 
 
 def counted(counts: Ints64 | None) -> Arrays:
-    """Counts of tokens as they are saved."""
+    """Return counts of tokens as they are saved."""
     return {} if counts is None else {_COUNTS: counts}
 
 
 def counts_in(arrays: Arrays, n_tokens: int) -> Ints64 | None:
-    """Counts of tokens that were saved, if they were."""
+    """Return counts of tokens that were saved, if they were."""
     check_arrays(arrays, {_COUNTS: "i V"}, V=n_tokens)
     return arrays.get(_COUNTS)
 
 
 def describe(estimator: Any) -> Any:
-    """An estimator, array, tuple or plain value -> what JSON can hold."""
+    """Return an estimator, array, tuple or plain value -> what JSON can hold."""
     if isinstance(estimator, BaseEstimator):
         name = type(estimator).__name__
         if name not in CLASSES:
@@ -69,7 +69,7 @@ def describe(estimator: Any) -> Any:
 
 
 def rebuild(value: Any) -> Any:
-    """The inverse of `describe`; estimators come back unfitted."""
+    """Return the inverse of `describe`; estimators come back unfitted."""
     if isinstance(value, list):
         return [rebuild(item) for item in value]
     if not isinstance(value, dict):
@@ -87,12 +87,12 @@ def rebuild(value: Any) -> Any:
 
 
 def parameters(description: Mapping[str, Any]) -> dict[str, Any]:
-    """The constructor's arguments in a description of an estimator."""
+    """Return the constructor's arguments in a description of an estimator."""
     return {key: rebuild(item) for key, item in description["params"].items()}
 
 
 def class_of(name: str) -> Any:
-    """The class of that name, if a model folder may name it."""
+    """Return the class of that name, if a model folder may name it."""
     if name not in CLASSES:
         raise ModelFormatError(
             f"the model names the class {name!r}, expected one of {list(CLASSES)}"

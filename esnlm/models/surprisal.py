@@ -70,7 +70,7 @@ def surprisal_rows(
 def _pieces(
     part: Scored, tokenizer: Tokenizer, reset: str, name: str
 ) -> Iterator[tuple[int, int, "_Piece"]]:
-    """What was encoded at once: its document, the lines of that before it, and its tokens."""
+    """Yield what was encoded at once: its document, the lines of that before it, and its tokens."""
     tokens, bits = part.stream.tokens, part.scores[-1] / -log(2)
     has_bos = tokenizer.bos_id is not None and reset != "never"
     for index, doc in enumerate(part.docs):
@@ -92,7 +92,7 @@ def _pieces(
 
 
 def surprisal_table(model: Any, text: Any, *, counts: Any = None) -> "pd.DataFrame":
-    """The table of `esnlm.models.base.SequenceModel.surprisal`; ends of sentences are left out."""
+    """Return the table of `SequenceModel.surprisal`; ends of sentences are left out."""
     import pandas as pd
 
     docs = [as_text(doc) for doc in as_documents(text)]
@@ -114,7 +114,7 @@ def surprisal_table(model: Any, text: Any, *, counts: Any = None) -> "pd.DataFra
 
 
 def _bare(word: str) -> str:
-    """A word in lower case without punctuation at its ends; a mark alone as it is.
+    """Return a word in lower case without punctuation at its ends; a mark alone as it is.
 
     >>> _bare("Dogs,"), _bare("--")
     ('dogs', '--')
@@ -220,5 +220,5 @@ def _found(pattern: str, text: str) -> tuple[list[str], Ints64]:
 
 
 def _first_after(places: ArrayLike, ends: Ints64) -> Ints64:
-    """Number of the first string that ends after each place, or else the last."""
+    """Return number of the first string that ends after each place, or else the last."""
     return np.minimum(np.searchsorted(ends, places, side="right"), max(len(ends) - 1, 0))

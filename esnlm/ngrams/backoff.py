@@ -32,7 +32,7 @@ class BackoffNgrams:
 
     @classmethod
     def of(cls, model: KneserNey) -> Self:
-        """The n-grams of a fitted model, with the same probabilities."""
+        """Return the n-grams of a fitted model, with the same probabilities."""
         n_tokens = model.n_tokens_
         keys: list[Ints] = [np.arange(n_tokens)]
         logs: list[Floats] = [np.log(model.next_token_distribution([]))]
@@ -59,7 +59,7 @@ class BackoffNgrams:
         return sum(map(len, self.keys))
 
     def tokens_of(self, order: int) -> Ints:
-        """The tokens (n_grams, order) of all n-grams of an order."""
+        """Return the tokens (n_grams, order) of all n-grams of an order."""
         contexts, last = np.divmod(self.keys[order - 1], self.n_tokens_)
         if order == 1:
             return last[:, None]
@@ -111,7 +111,10 @@ class BackoffNgrams:
 
     @classmethod
     def of_state(cls, arrays: Arrays, order: int, n_tokens: int) -> Self:
-        """The n-grams whose `state_dict` it is; ValueError where arrays do not fit together."""
+        """Return the n-grams whose `state_dict` it is.
+
+        Raise ValueError where arrays do not fit together.
+        """
         n_contexts = 1
         for k in range(1, order + 1):
             layouts = {f"keys.{k}": "i G", f"logs.{k}": "f G", f"backoffs.{k}": "f G"}

@@ -75,7 +75,7 @@ class KneserNey(Stateful, BaseEstimator):
         return self.fit_counts(NgramCounts.of(words, offsets, self.order, n_tokens))
 
     def count(self, tokens: ArrayLike, *, starts: ArrayLike | None = None) -> NgramCounts:
-        """The counts of a part of a text, for `fit_counts`; ``n_tokens`` must be given."""
+        """Return the counts of a part of a text, for `fit_counts`; ``n_tokens`` must be given."""
         check_parameters(self)
         assert self.n_tokens is not None, "the size of the vocabulary is known"
         words = checked_tokens(tokens, self.n_tokens)
@@ -83,7 +83,7 @@ class KneserNey(Stateful, BaseEstimator):
         return NgramCounts.of(words, offsets, self.order, self.n_tokens)
 
     def fit_counts(self, counts: NgramCounts) -> Self:
-        """The model of a text of these counts, or of the texts that they are the sum of."""
+        """Return the model of a text of these counts, or of the texts that they are the sum of."""
         self.n_tokens_ = counts.n_tokens
         self._tables: list[Table] = []
         self.discounts_ = np.zeros((self.order, 3))
@@ -180,7 +180,7 @@ class KneserNey(Stateful, BaseEstimator):
         return self._tables
 
     def state_dict(self, *, training: bool = False) -> Arrays:
-        """The fitted model as arrays: tokens and counts of the n-grams, n-grams of each context.
+        """Return the fitted model as arrays: n-grams, their counts, and those of each context.
 
         For each order k: ``tokens.k`` (n_grams,), ``counts.k`` (n_grams,), ``children.k``
         (n_contexts,), all unsigned and as narrow as they fit; ``discounts`` (order, 3).
@@ -195,7 +195,7 @@ class KneserNey(Stateful, BaseEstimator):
         return arrays
 
     def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
-        """The model whose `state_dict` it is; its scores are identical. ``n_tokens`` is known."""
+        """Return the model whose `state_dict` it is. ``n_tokens`` is known."""
         check_parameters(self)
         assert self.n_tokens is not None, "the size of the vocabulary is known"
         self.n_tokens_ = n_tokens = int(self.n_tokens)
@@ -248,6 +248,6 @@ def _checked_starts(starts: ArrayLike | None, tokens: Ints) -> Ints:
 
 
 def _narrow(values: Ints) -> Ints:
-    """The same numbers in the narrowest unsigned type that holds them, of at least 16 bits."""
+    """Return the numbers in the narrowest unsigned type that holds them, of 16 bits or more."""
     top = int(values.max(initial=0))
     return values.astype(np.uint16 if top < 1 << 16 else np.min_scalar_type(top))

@@ -40,7 +40,7 @@ Device = Annotated[
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def group(title: str = "", text: str = "") -> Callable[[type[T]], type[T]]:
-    """A frozen dataclass whose fields are options, under a title in the help of their command.
+    """Return a frozen dataclass whose fields are options, under a title in the help.
 
     The string below a field is its help.
     """

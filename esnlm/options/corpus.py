@@ -42,7 +42,7 @@ class LayoutOptions:
     paragraphs."""
 
     def layout(self) -> "TextLayout":
-        """The layout of the files."""
+        """Return the layout of the files."""
         from esnlm.text.layout import TextLayout
 
         return TextLayout(
@@ -181,7 +181,7 @@ def named_tokenizer(name: str, vocab: Path | None = None) -> "Tokenizer | str":
 
 
 def model_and_stream(folder: Path, text: Sequence[str], documents: str | None) -> tuple[Any, Any]:
-    """The model of a folder, and the tokens of text as it reads them."""
+    """Return the model of a folder, and the tokens of text as it reads them."""
     from esnlm.loading import load_model
     from esnlm.text.corpus import TextCorpus
 
@@ -190,7 +190,7 @@ def model_and_stream(folder: Path, text: Sequence[str], documents: str | None) -
 
 
 def split_of(model: Any, documents: str | None) -> str:
-    """What a document is in text for the model, by the option or as is usual."""
+    """Return what a document is in text for the model, by the option or as is usual."""
     if model.tokenizer_ is None:
         raise ValueError("the model was trained on integers and has no tokenizer to read text with")
     return documents or _usual_split(model.tokenizer_, model.reset_)

@@ -14,7 +14,7 @@ Sizes = tuple[Annotated[int, integer("N", 1)], ...]
 
 
 def names(choices: tuple[str, ...]) -> Parameter:
-    """Some of these names."""
+    """Return some of these names."""
     return Parameter(metavar="NAME", choices=choices)
 
 

@@ -46,7 +46,7 @@ ESSENTIALS = {
 
 
 def panel_of(command: str) -> str:
-    """The panel of a command.
+    """Return the panel of a command.
 
     >>> panel_of("evaluate")
     'Scoring'

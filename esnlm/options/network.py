@@ -131,7 +131,7 @@ def _train(
 
 
 def _settings_of(options: "TrainOptions") -> dict[str, Any]:
-    """Constructor arguments of the network that the options name."""
+    """Return constructor arguments of the network that the options name."""
     from esnlm.torch.networks.registry import check_settings, network_class
 
     name = options.network.model
@@ -165,7 +165,7 @@ def _plan(options: "TrainOptions", settings: dict[str, Any], *, one_text: bool) 
 
 
 def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: int) -> "Plan":
-    """The plan with a held-out loss after about this number of tokens."""
+    """Return the plan with a held-out loss after about this number of tokens."""
     from esnlm.torch.training.batches import batches_of
 
     if tokens is None:

@@ -20,7 +20,7 @@ _OTHER_NAMES = {
 
 
 def app(name: str, **options: Any) -> App:
-    """An app whose errors are raised, and whose options may be given again: the last one counts."""
+    """Return an app that raises errors; of an option given again the last value counts."""
     return App(
         name,
         default_parameter=Parameter(
@@ -36,7 +36,7 @@ def app(name: str, **options: Any) -> App:
 
 
 def _shown(default: Any) -> str | None:
-    """A default as it would be typed; None of a flag or of no values."""
+    """Return a default as it would be typed; None of a flag or of no values."""
     if default is None or default is False or default in ((), ""):
         return None
     return " ".join(map(str, default)) if isinstance(default, tuple) else str(default)

@@ -50,12 +50,15 @@ def setting_names() -> frozenset[str]:
 
 
 def train_options(settings: Mapping[str, Any]) -> TrainOptions:
-    """The options of ``esnlm train`` with these settings; its errors for those that are wrong."""
+    """Return the options of ``esnlm train`` with these settings.
+
+    Its errors for those that are wrong.
+    """
     return _parsed(tuple(words(settings)))
 
 
 def words(settings: Mapping[str, Any]) -> list[str]:
-    """Settings as they are given on the command line.
+    """Return settings as they are given on the command line.
 
     >>> words({"units": 9, "lower": True, "option": {"rank": 2}})
     ['--units=9', '--lower', '--option=rank=2']
@@ -93,7 +96,7 @@ def _parsed(given: tuple[str, ...]) -> TrainOptions:
 
 @cache
 def _app() -> App:
-    """The options of ``esnlm train``, parsed alone."""
+    """Return the options of ``esnlm train``, parsed alone."""
     parser = app("esnlm train")
 
     @parser.default

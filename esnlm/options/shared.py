@@ -41,7 +41,7 @@ def read_in_parts(source: "Source", shared: SharedOptions) -> "PartedCorpus":
 
 @contextmanager
 def sharing(cluster: str | None) -> "Iterator[Reduce]":
-    """What works on parts: the workers of a cluster, or this process."""
+    """Yield what works on parts: the workers of a cluster, or this process."""
     from esnlm.utils.sums import reduce_here
 
     if cluster is None:

@@ -11,7 +11,7 @@ from esnlm.models.recipes import features, leak_rate
 
 
 def read(parse: Callable[[str], Any], metavar: str) -> Parameter:
-    """A value that a function reads from its text; its ValueError is the message."""
+    """Return a value that a function reads from its text; its ValueError is the message."""
 
     def convert(_: Any, tokens: Any) -> Any:
         try:
@@ -26,7 +26,7 @@ def read(parse: Callable[[str], Any], metavar: str) -> Parameter:
 def number(
     metavar: str, wanted: str, allows: Callable[[Any], bool], kind: type = float
 ) -> Parameter:
-    """A number of a kind that a condition allows; ``wanted`` says it in words."""
+    """Return a number of a kind that a condition allows; ``wanted`` says it in words."""
 
     def parse(text: str) -> Any:
         try:
@@ -42,12 +42,12 @@ def number(
 
 
 def integer(metavar: str, least: float = -math.inf) -> Parameter:
-    """An integer, of at least ``least``."""
+    """Return an integer, of at least ``least``."""
     return number(metavar, f"be at least {least}", lambda v: v >= least, int)
 
 
 def positive(metavar: str) -> Parameter:
-    """A positive, finite number."""
+    """Return a positive, finite number."""
     return number(metavar, "be positive and finite", lambda value: 0 < value < math.inf)
 
 
@@ -92,7 +92,7 @@ def nested(
 
 
 def separate(text: str) -> list[str]:
-    """Settings between commas; those inside brackets do not count.
+    """Return settings between commas; those inside brackets do not count.
 
     >>> separate('rank=64,reservoir.leak_rate=["uniform",0,1],dropout=0')
     ['rank=64', 'reservoir.leak_rate=["uniform",0,1]', 'dropout=0']

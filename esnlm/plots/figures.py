@@ -85,7 +85,7 @@ def note(axis: "Axes", text: str, place: Any, away: tuple[int, int], **style: An
 
 
 def sizes_axis(axis: "Axes", sizes: Sequence[int], **labels: Any) -> None:
-    """A logarithmic axis of reservoir sizes, each of them named."""
+    """Draw a logarithmic axis of reservoir sizes, each of them named."""
     axis.set_xscale("log", base=2)
     axis.set_xticks(sizes, [str(size) for size in sizes], **labels)
     axis.xaxis.set_minor_locator(NullLocator())

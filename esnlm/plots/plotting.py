@@ -199,7 +199,7 @@ def plot_surprisal(
 
 
 def _axes(ax: Axes | None, size: tuple[float, float] = (6.4, 4.4)) -> Axes:
-    """The axes that are given, or those of a new figure of pyplot, without frame."""
+    """Return the axes that are given, or those of a new figure of pyplot, without frame."""
     if ax is None:
         import matplotlib.pyplot as plt
 

@@ -12,7 +12,7 @@ class Entry(NamedTuple):
     option: str | None = None
 
     def load(self) -> Any:
-        """The class; nothing is imported before."""
+        """Return the class; nothing is imported before."""
         return getattr(import_module(f"esnlm.readouts.{self.module}"), self.class_name)
 
 

@@ -67,7 +67,7 @@ def _made(name: str, frame: Any) -> dict[str, str]:
 
 
 def _code(column: str, *values: str) -> str:
-    """The name of a column: outside a checkout the commit of the code is a version."""
+    """Return the name of a column: outside a checkout the commit of the code is a version."""
     is_version = column == "commit" and all(value.startswith("esnlm ") for value in values)
     return "version" if is_version else column
 
@@ -81,7 +81,7 @@ def _is_number(text: str) -> bool:
 
 
 def models(found: Found) -> Section:
-    """What each model is, by its configuration."""
+    """Return what each model is, by its configuration."""
     section = Section("models", "Models")
     for name in found.models:
         config = found.config(name)
@@ -124,7 +124,7 @@ def models(found: Found) -> Section:
 
 
 def _shown(value: Any) -> str:
-    """A parameter of a configuration as it would be written."""
+    """Return a parameter of a configuration as it would be written."""
     if isinstance(value, Mapping):
         if "class" in value:
             return str(value["class"])
@@ -142,7 +142,7 @@ def data(
     train: Sequence[str],
     blimp: Path | None,
 ) -> Section:
-    """A card of each corpus: what it holds, where it came from, and the hashes of its files."""
+    """Return a card of each corpus: its content, its origin, the hashes of its files."""
     section = Section("data", "Data")
     named = [("--train", train), ("--held-out", held_out)]
     shown = {str(path) for _, paths in named for path in paths}

@@ -19,7 +19,7 @@ _VALUE = {
 
 
 def section(found: Found, scored: Sequence[Scored]) -> Section:
-    """Controls of `esnlm controls`, and models beside n-grams and with them."""
+    """Return controls of `esnlm controls`, and models beside n-grams and with them."""
     made = Section("contributions", "What each part adds")
     for rows in found.of("values of controls"):
         _controls(made, numbers(rows, "value", "lower", "upper", "n"), rows.name)

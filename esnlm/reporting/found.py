@@ -71,7 +71,7 @@ class Found:
     rows: list[Rows] = field(default_factory=list)
 
     def of(self, *kinds: str) -> list[Rows]:
-        """The CSVs of some kinds."""
+        """Return the CSVs of some kinds."""
         return [each for each in self.rows if each.kind in kinds]
 
     def name_of(self, path: str) -> str:
@@ -80,7 +80,7 @@ class Found:
         return found[0] if len(found) == 1 else path
 
     def config(self, name: str) -> dict[str, Any]:
-        """The configuration of a model."""
+        """Return the configuration of a model."""
         path = self.models[name]
         is_foreign = unchecked_config(path).get("model_type") == "gpt2"
         return {"kind": "torch", "model": "gpt2"} if is_foreign else read_config(path)
@@ -170,7 +170,7 @@ def _kind(table: pd.DataFrame) -> str:
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """The rows of a CSV, every field as it is written.
+    """Return the rows of a CSV, every field as it is written.
 
     Raises ReportError where the file is empty or no CSV, ends inside a line, has a line of more or
     fewer fields than columns.

@@ -31,7 +31,7 @@ _EVALUATED = {
 
 
 def numbers(rows: Rows, *columns: str) -> pd.DataFrame:
-    """The rows with some columns as numbers, empty fields as NaN."""
+    """Return the rows with some columns as numbers, empty fields as NaN."""
     found = rows.table.copy()
     for name in columns:
         found[name] = pd.to_numeric(found[name].replace("", None), errors="coerce")

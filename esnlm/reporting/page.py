@@ -31,7 +31,7 @@ class Cell:
 
 
 def cell(value: Any, kind: str = "") -> Cell:
-    """A value, or the text of one in a CSV; ``kind`` "%" shows a share, "text" a name as it is.
+    """Return a value, or the text of one in a CSV; ``kind``: "%" a share, "text" a name.
 
     Numbers are shown with four digits, and keep all of theirs to be sorted by and found.
 
@@ -133,7 +133,7 @@ def table(
     share: bool = True,
     unfolds: bool | None = None,
 ) -> Table:
-    """A table of rows; ``columns`` maps those that are shown, in order, to their headings.
+    """Return a table of rows; ``columns`` maps those that are shown, in order, to their headings.
 
     ``kinds``: how values of a column are shown, see `cell`. With ``share``, columns with one value
     in all of several rows stand above the table instead. Empty columns are left out.
@@ -157,12 +157,12 @@ def table(
 
 
 def six_digits(value: Any) -> Any:
-    """A computed number with as many digits as are the same in every run."""
+    """Return a computed number with as many digits as are the same in every run."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def rendered(title: str, summary: Sequence[Block], sections: Sequence[Section]) -> str:
-    """The page, whole: style, script and pictures are inside, and all text is escaped."""
+    """Return the page, whole: style, script and pictures are inside, and all text is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 

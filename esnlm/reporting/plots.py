@@ -95,7 +95,10 @@ def by_group(rows: Sequence[Mapping[str, Any]], kind: str) -> Figure:
 
 
 def reliability(found: Mapping[str, Sequence[Any]], *, logarithmic: bool) -> Figure:
-    """What came against the probability that was given, by bin; the diagonal is calibrated."""
+    """Return what came against the probability that was given, by bin.
+
+    The diagonal is calibrated.
+    """
     made, (axis,) = figures.panels(1, size=(5.6, 5.4))
     low = 1e-7 if logarithmic else 0.0
     axis.plot([low, 1], [low, 1], color=figures.GREY, linestyle=":", linewidth=1.2,
@@ -151,7 +154,7 @@ def dots(
     label: str,
     intervals: Sequence[tuple[float, float]] = (),
 ) -> Figure:
-    """A place for each name, in the order given, with its value and the interval if there is one.
+    """Return a place for each name, in order, with its value and its interval, if any.
 
     The axis begins near the least value: what differs by little is seen to differ.
     """

@@ -43,7 +43,7 @@ class Sources:
 
 
 def report(title: str, sources: Sources) -> str:
-    """The page as HTML. The same sources give the same bytes."""
+    """Return the page as HTML. The same sources give the same bytes."""
     found, models = sources.found, sources.models
     on_text: list[Scored] = []
     if sources.held_out and models:
@@ -89,7 +89,7 @@ def _missing(made: Sequence[Section]) -> Section:
 def _summary(
     found: Found, on_text: Sequence[Scored], tables: Mapping[str, Sequence[Mapping[Any, Any]]]
 ) -> list[Block]:
-    """The figures that a reader asks for first, of each model."""
+    """Return the figures that a reader asks for first, of each model."""
     rows: dict[str, dict[str, Any]] = {name: {"model": name} for name in found.models}
     for each in on_text:
         for name in each.names:

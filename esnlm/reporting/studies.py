@@ -26,7 +26,7 @@ class Study(NamedTuple):
 
 
 def sections(found: Found) -> list[Section]:
-    """A section for each kind of study whose CSVs are there."""
+    """Return a section for each kind of study whose CSVs are there."""
     made = []
     for kind, study in STUDIES.items():
         section = Section(kind.replace(" ", "-"), study.title)

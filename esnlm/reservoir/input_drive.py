@@ -25,7 +25,7 @@ class Drive:
         self._table = self._whole_table()
 
     def rows(self, tokens: Array) -> tuple[Array, Ints64]:
-        """A table (n_rows, n_units) and the row of each token, in the shape of tokens.
+        """Return a table (n_rows, n_units) and the row of each token, in the shape of tokens.
 
         Compiled code reads rows without checks, and the array of tokens may have changed since it
         was checked: a copy is checked again.

@@ -53,7 +53,7 @@ class StreamPlan:
         return int((self.end - self.begin).max(initial=0))
 
     def step(self, first: int, n_steps: int) -> Step:
-        """Steps ``first`` to ``first + n_steps`` of every stream."""
+        """Return steps ``first`` to ``first + n_steps`` of every stream."""
         pairs = self.begin[:, None] + np.arange(first, first + n_steps, dtype=np.int64)
         active = pairs < self.end[:, None]
         pairs = np.where(active, pairs, self.begin[:, None])
@@ -83,7 +83,7 @@ class StreamPlan:
 
 
 def checked_starts(starts: ArrayLike | None, n_tokens: int) -> Ints64 | None:
-    """Starts of sequences as sorted positions (n_sequences,) with 0 among them; None stays None."""
+    """Return starts of sequences, sorted, (n_sequences,), with 0 among them; None stays None."""
     if starts is None:
         return None
     given = checked_positions(starts)

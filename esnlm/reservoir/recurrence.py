@@ -37,7 +37,7 @@ class Recurrence(ABC):
 
     @abstractmethod
     def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
-        """A function that advances streams by a block of at most ``n_steps`` steps.
+        """Return a function that advances streams by a block of at most ``n_steps`` steps.
 
         It returns the states kept (n, n_units), a view into memory that the next call overwrites,
         and the positions (n,) of their tokens. ``initial_state`` is the first stream's.
@@ -45,7 +45,7 @@ class Recurrence(ABC):
 
 
 def recurrence_of(W: Any, leak: Array, activation: str) -> Recurrence:
-    """The fastest form of W (n_units, n_units) CSR with sorted indices."""
+    """Return the fastest form of W (n_units, n_units) CSR with sorted indices."""
     offsets = cyclic_offsets(W)
     if offsets is None:
         return GatheredRecurrence(W, leak, activation)

@@ -186,7 +186,7 @@ class Reservoir(
     def _states(
         self, X: ArrayLike, initial_state: ArrayLike | None, features: ArrayLike | None = None
     ) -> Array:
-        """The states of `transform` as an array, whatever `set_output` says."""
+        """Return the states of `transform` as an array, whatever `set_output` says."""
         inputs = np.asarray(X)
         self._fit_on_first_use(inputs, features)
         state = self._initial(initial_state)
@@ -357,7 +357,7 @@ class Reservoir(
 
     @classmethod
     def from_reservoirpy(cls, node: Any) -> "Reservoir":
-        """The reservoir of an initialised reservoirpy ``Reservoir`` node, in float64.
+        """Return the reservoir of an initialised reservoirpy ``Reservoir`` node, in float64.
 
         Examples
         --------
@@ -372,7 +372,7 @@ class Reservoir(
         return reservoir_from_node(cls, node)
 
     def to_reservoirpy(self) -> Any:
-        """This fitted reservoir as an initialised reservoirpy ``Reservoir`` node, in float64."""
+        """Return the fitted reservoir as an initialised reservoirpy ``Reservoir``, in float64."""
         from esnlm.utils.reservoirpy import node_from_reservoir
 
         return node_from_reservoir(self)
@@ -405,7 +405,7 @@ class Reservoir(
         self._token_drive: Drive | None = None
 
     def drive_of(self, features: ArrayLike) -> Drive:
-        """The drive of tokens by ``features``, to be given in their place to several `harvest`."""
+        """Return the drive of tokens by ``features``, to give to `harvest` in their place."""
         vectors = checked_vectors("features", features, self.n_inputs_)
         return Drive(self.W_in_, self.bias_, features=vectors)
 

@@ -39,7 +39,7 @@ def estimated_timescales(mean_forget_gate: ArrayLike) -> Floats:
 
 
 def inverse_gamma_timescales(alpha: float, n_units: int) -> Floats:
-    """The quantiles (i + 1/2) / n_units of InverseGamma(alpha, 1), rising, (n_units,).
+    """Return the quantiles (i + 1/2) / n_units of InverseGamma(alpha, 1), rising, (n_units,).
 
     A mixture of exponential decays whose timescales follow this law decays as t^-alpha
     (equation 4).
@@ -64,7 +64,7 @@ def ks_gaussian(timescales: ArrayLike, mean: float) -> float:
 
 
 def closest_inverse_gamma(timescales: ArrayLike) -> tuple[float, float]:
-    """The shape alpha of the smallest `ks_inverse_gamma`, and that distance (figure 1, right).
+    """Return the alpha of the smallest `ks_inverse_gamma`, and that distance (figure 1, right).
 
     >>> alpha, distance = closest_inverse_gamma(inverse_gamma_timescales(1.5, 200))
     >>> alpha, round(distance, 4)
@@ -76,7 +76,7 @@ def closest_inverse_gamma(timescales: ArrayLike) -> tuple[float, float]:
 
 
 def closest_gaussian(timescales: ArrayLike) -> tuple[float, float]:
-    """The mean of the smallest `ks_gaussian`, in steps of 0.05 tokens, and that distance.
+    """Return the mean of the smallest `ks_gaussian`, in steps of 0.05 tokens, and that distance.
 
     >>> mean, distance = closest_gaussian([1.9, 2.0, 2.1])
     >>> round(mean, 2), distance < 0.2

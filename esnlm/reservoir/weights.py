@@ -243,7 +243,7 @@ def _offsets(n_units: int, degree: int, rng: np.random.Generator) -> Any:
 
 
 def _ring_radius(weights: Any) -> float:
-    """A ring's eigenvalues are the n-th roots of the product of its weights."""
+    """Return a ring's eigenvalues are the n-th roots of the product of its weights."""
     sizes = np.abs(weights.data.astype(np.float64))
     return float(np.exp(np.log(sizes).mean())) if sizes.all() else 0.0
 

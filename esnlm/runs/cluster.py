@@ -71,7 +71,7 @@ def results(
 
 
 def result_of(get: Callable[[], Any]) -> Any:
-    """What a future gives; errors of the cluster in words."""
+    """Return what a future gives; errors of the cluster in words."""
     from distributed import CancelledError
     from distributed.scheduler import KilledWorker
 
@@ -104,7 +104,7 @@ def local_cluster(n_workers: int, environment: Mapping[str, str], **options: Any
 
 @contextmanager
 def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
-    """A client of the cluster, whose workers have this version of the package."""
+    """Yield a client of the cluster, whose workers have this version of the package."""
     if find_spec("distributed") is None:
         raise ValueError("a cluster needs Dask: pip install 'esnlm[scale]'")
     import dask
@@ -144,7 +144,7 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
 
 @contextmanager
 def _started(make: Callable[[], Any]) -> Iterator[Any]:
-    """A cluster whose processes never see an interrupt: it is this process's to handle."""
+    """Yield a cluster whose processes never see an interrupt: it is this process's to handle."""
     with interrupts_blocked():
         made = make()
     with made:
@@ -173,7 +173,7 @@ def _check_workers(client: "Client", cluster: str, *, starts_processes: bool) ->
 
 
 def _answers(client: "Client", cluster: str) -> dict[str, Any]:
-    """What each worker says of itself; a worker that is leaving is not asked for long."""
+    """Return what each worker says of itself; a worker that is leaving is not asked for long."""
     until = monotonic() + _PATIENCE
     while True:
         try:
@@ -188,7 +188,7 @@ def _answers(client: "Client", cluster: str) -> dict[str, Any]:
 
 
 def _described() -> tuple[str, bool, str]:
-    """The version of the package here, whether no process may be started, and the BLAS."""
+    """Return the version of the package here, whether no process may be started, and the BLAS."""
     import multiprocessing
 
     from esnlm.utils.version import __version__ as found
@@ -197,7 +197,7 @@ def _described() -> tuple[str, bool, str]:
 
 
 def _kernels() -> str:
-    """The BLAS libraries that are loaded, and the processors that their kernels are for."""
+    """Return the BLAS libraries that are loaded, and the processors that their kernels are for."""
     import scipy.linalg.blas  # noqa: F401
     from threadpoolctl import threadpool_info
 

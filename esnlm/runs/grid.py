@@ -98,7 +98,7 @@ def run_grid(
 
 
 def _told(setting: Row, key: Sequence[str], wanted: Collection[tuple[str, ...]]) -> str:
-    """A setting in words, such as ``last: mts, 64 units, seed 1``: where it differs from others."""
+    """Return in words where a setting differs, such as ``last: mts, 64 units, seed 1``."""
     told = []
     for place, name in enumerate(key):
         value = _text(setting[name])
@@ -187,8 +187,9 @@ class _Table:
             self._replace(_read(self.path))
 
     def checked(self, fixed: Mapping[str, Any], key: Sequence[str]) -> set[tuple[str, ...]]:
-        """Keys of the rows; ValueError unless the file has the columns, the fixed values, and no
-        run twice.
+        """Return the keys of the rows.
+
+        Raise ValueError unless the file has the columns, the fixed values, and no run twice.
         """
         found = _read(self.path)
         if list(found) != self.columns:
@@ -268,7 +269,7 @@ def _results(settings: list[Row], run: Run, given: _Given, jobs: int) -> _Result
 
 
 def _results_of_cluster(settings: list[Row], run: Run, given: _Given, where: str) -> _Results:
-    """The same from the workers of a Dask cluster."""
+    """Yield the same from the workers of a Dask cluster."""
     named = {" ".join(map(_text, setting.values())): setting for setting in settings}
     tasks = {name: _whole(setting, given) for name, setting in named.items()}
     for name, result in cluster.results(where, tasks, partial(_on_worker, run)):
@@ -320,7 +321,7 @@ def _workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _read(path: Path) -> "pd.DataFrame":
-    """The rows of a CSV as text, an empty field as an empty text; without checksums."""
+    """Return the rows of a CSV as text, an empty field as an empty text; without checksums."""
     import pandas as pd
 
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def code_version(*folders: Path) -> str:
-    """The commit of the code, with + where tracked files differ from it.
+    """Return the commit of the code, with + where tracked files differ from it.
 
     ``folders`` are those of the code, by default this package's; other files of the checkout do
     not count. Without a checkout or git: the package's version, such as ``esnlm 0.1.0``.
@@ -21,7 +21,7 @@ def code_version(*folders: Path) -> str:
 
 
 def _git(folder: str, *arguments: str) -> str:
-    """The output of git, empty where it fails or is not installed."""
+    """Return the output of git, empty where it fails or is not installed."""
     try:
         command = ["git", "-C", folder, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -89,7 +89,7 @@ def check_record(model: Path) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """What `RunRecord.save` wrote; ModelFormatError where it was cut or altered."""
+    """Return what `RunRecord.save` wrote; ModelFormatError where it was cut or altered."""
     content = unsealed(path)
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         read_bytes(path)

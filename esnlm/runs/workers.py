@@ -58,7 +58,7 @@ class Workers:
         items: Mapping[str, Any],
         n_parts: int,
     ) -> tuple[Any, list[Any]]:
-        """What every task is given, and the tasks of the items, named by their parts."""
+        """Return what every task is given, and the tasks of the items, named by their parts."""
         import cloudpickle
 
         of = f"{n_parts}-{uuid4().hex}"  # a scheduler may hold results of earlier runs
@@ -73,7 +73,7 @@ class Workers:
         return shared, tasks
 
     def _threads(self) -> list[str]:
-        """The address of its worker for each thread of the cluster."""
+        """Return the address of its worker for each thread of the cluster."""
         try:
             known = self.client.nthreads()
         except OSError as error:
@@ -201,7 +201,7 @@ def _added(a: Any, b: Any) -> Any:
 
 @contextmanager
 def workers(cluster: str) -> Iterator[Workers]:
-    """The workers of a cluster, which may have any number of threads and start no process."""
+    """Yield the workers of a cluster, which may have any number of threads and start no process."""
     with ExitStack() as stack:
         with phase("starting workers"):
             client = stack.enter_context(connected(cluster, starts_processes=False))

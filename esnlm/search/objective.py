@@ -43,7 +43,7 @@ class Corpora:
 
 
 def split(stream: TokenStream, share: float, seed: int) -> tuple[TokenStream, TokenStream]:
-    """The stream without a share of it, and that share.
+    """Return the stream without a share of it, and that share.
 
     It is whole documents, drawn at random among those that fit in it; of fewer than 20 documents
     the last sequences, and without sequences the last tokens.
@@ -68,7 +68,7 @@ def split(stream: TokenStream, share: float, seed: int) -> tuple[TokenStream, To
 
 
 def _parts(stream: TokenStream, bounds: Array, chosen: Array) -> TokenStream:
-    """The chosen pieces between bounds, as one document whose sequences are the stream's."""
+    """Return the chosen pieces between bounds, as one document whose sequences are the stream's."""
     piece = np.repeat(chosen, np.diff(bounds))
     if stream.starts is None:
         tokens = np.asarray(stream.tokens[: len(piece)])[piece]

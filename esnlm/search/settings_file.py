@@ -30,7 +30,7 @@ _SCALAR = str | bool | int | float
 
 
 def read_space(path: Path, options: Collection[str]) -> Space:
-    """The settings in a file, whose names must be among ``options`` (without their dashes).
+    """Return the settings in a file, whose names must be among ``options`` (without their dashes).
 
     For all else ValueError, which names the file and the setting.
     """
@@ -52,7 +52,7 @@ def read_space(path: Path, options: Collection[str]) -> Space:
 
 
 def written(settings: Mapping[str, Any]) -> str:
-    """Settings as the text of a file that `read_space` reads.
+    """Return settings as the text of a file that `read_space` reads.
 
     >>> print(written({"units": 9, "leak-rate": "uniform:0:1", "option": {"rank": 2}}))
     units = 9
@@ -71,7 +71,7 @@ def written(settings: Mapping[str, Any]) -> str:
 
 
 def _space(table: Mapping[str, Any], options: Collection[str] | None, prefix: str) -> Space:
-    """A table; ``options`` are None within `PAIRS`, where names are those of parameters."""
+    """Return a table; ``options`` are None within `PAIRS`, where names are those of parameters."""
     entries: dict[str, Any] = {}
     for name, value in table.items():
         place = f"{prefix}{name}"
@@ -93,7 +93,7 @@ def _space(table: Mapping[str, Any], options: Collection[str] | None, prefix: st
 
 
 def _entry(value: Any, place: str) -> Any:
-    """A value, a range or choices."""
+    """Return a value, a range or choices."""
     if isinstance(value, _SCALAR):
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{place} must be finite, got {value}")

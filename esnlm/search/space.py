@@ -39,7 +39,7 @@ class Range:
         return math.inf if self.step is None else round((self.high - self.low) / self.step) + 1
 
     def rounded(self, value: float) -> float:
-        """A value with four significant digits, still in the range."""
+        """Return a value with four significant digits, still in the range."""
         return min(max(float(f"{value:.{_DIGITS}g}"), self.low), self.high)
 
 
@@ -90,7 +90,10 @@ class Space:
     prefix: str = ""
 
     def settings(self, pick: Callable[[str, Free], Any]) -> Settings:
-        """Settings whose free values are ``pick(parameter, free)``; None leaves an option out."""
+        """Return settings whose free values are ``pick(parameter, free)``.
+
+        None leaves an option out.
+        """
         found: Settings = {}
         for name, entry in self.entries.items():
             place = f"{self.prefix}{name}"
@@ -109,7 +112,7 @@ class Space:
         return found
 
     def suggested(self, trial: Any) -> Settings:
-        """The settings that Optuna's sampler suggests for a trial."""
+        """Return the settings that Optuna's sampler suggests for a trial."""
 
         def pick(name: str, free: Free) -> Any:
             if not isinstance(free, Range):
@@ -123,11 +126,11 @@ class Space:
         return self.settings(pick)
 
     def fixed(self) -> Settings:
-        """The settings that are not free, nor in tables of an option that is."""
+        """Return the settings that are not free, nor in tables of an option that is."""
         return self.settings(lambda name, free: None)
 
     def free(self) -> dict[str, Free]:
-        """What is free, by parameter."""
+        """Return what is free, by parameter."""
         found: dict[str, Free] = {}
         for name, entry in self.entries.items():
             if isinstance(entry, Space):
@@ -142,7 +145,7 @@ class Space:
         return found
 
     def start(self) -> dict[str, Any]:
-        """The values of a first trial by parameter, where they are said."""
+        """Return the values of a first trial by parameter, where they are said."""
         found = {n: each.start for n, each in self.free().items() if not isinstance(each, Tables)}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -157,7 +160,7 @@ class Space:
         return math.prod(sizes)
 
     def examples(self) -> Iterator[Settings]:
-        """Settings in which every choice and both ends of every range occur."""
+        """Yield settings in which every choice and both ends of every range occur."""
         free = self.free()
         tables = {name: each for name, each in free.items() if isinstance(each, Tables)}
         chosen = [{name: value} for name, each in tables.items() for value in each.ends]

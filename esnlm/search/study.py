@@ -61,7 +61,7 @@ class Best(NamedTuple):
 
 
 def make_sampler(plan: SearchPlan, number: int) -> BaseSampler:
-    """The sampler of trial ``number``."""
+    """Return the sampler of trial ``number``."""
     seed = int(np.random.SeedSequence([plan.seed, number]).generate_state(1)[0])
     if plan.sampler == "grid":
         with warnings.catch_warnings():  # it is said to be experimental
@@ -113,7 +113,7 @@ class Search:
     def _begun(
         self, path: Path, facts: Mapping[str, Any], trials: Sequence[FrozenTrial]
     ) -> optuna.Study:
-        """A study in a new journal, in the place of the one that is there."""
+        """Return a study in a new journal, in the place of the one that is there."""
         aside = path.with_name(f".{JOURNAL}.new")
         aside.unlink(missing_ok=True)
         study = optuna.create_study(study_name="search", storage=_storage(aside))
@@ -186,7 +186,7 @@ class Search:
         return ("trial", "state", *measured, *self.space.free(), "message")
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each finished trial; that of a pruned one has its loss on a share of the text.
+        """Return a row for each finished trial; a pruned one has its loss on a share of the text.
 
         Parameters that a trial does not have are missing.
         """
@@ -231,7 +231,7 @@ def _check_facts(facts: Mapping[str, Any], before: Mapping[str, Any]) -> None:
 
 
 def _ended(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials that came to an end of their own; only to be read, as they are no copies."""
+    """Return the finished trials: shared objects, do not modify them."""
     return study.get_trials(deepcopy=False, states=_ENDS)
 
 

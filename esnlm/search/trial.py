@@ -44,7 +44,10 @@ def in_turn(
 
 
 def make_pruner(name: str) -> BasePruner:
-    """The pruner; halving keeps at each rung the better half of the trials that came as far."""
+    """Return the pruner.
+
+    Halving keeps at each rung the better half of the trials that came as far.
+    """
     if name == "halving":
         return SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)
     return MedianPruner() if name == "median" else NopPruner()

@@ -45,7 +45,7 @@ class TrialModels:
     def fitted(
         self, settings: "Settings", seed: int, report: "Report | None" = None
     ) -> "tuple[Any, Corpora, float]":
-        """The model of these settings, what it has read, and its held-out loss."""
+        """Return the model of these settings, what it has read, and its held-out loss."""
         from esnlm.search.objective import loss_after_fit
 
         chosen = replace(filled(self.base, train_options(settings)), seed=seed)
@@ -63,7 +63,7 @@ class TrialModels:
         return str(options.corpus.with_defaults(self.source).reset)
 
     def corpora(self, reset: str) -> "Corpora":
-        """The texts as tokens, once for each place where the state returns to zero."""
+        """Return the texts as tokens, once for each place where the state returns to zero."""
         if reset not in self._corpora:
             self._corpora[reset] = self._elman(reset) or self._read(reset)
         return self._corpora[reset]
@@ -107,7 +107,7 @@ class TrialModels:
         return self.corpora(self.reset_of(self.base)).floors
 
     def facts(self) -> dict[str, Any]:
-        """What the trials of a search depend on, beside its plan."""
+        """Return what the trials of a search depend on, beside its plan."""
         from esnlm.training.resumable_run import stream_digest
         from esnlm.utils.version import __version__
 
@@ -172,7 +172,7 @@ def _by_worker(given: tuple[Callable[[TrialModels, Item], T], bytes], item: Item
 
 @lru_cache(maxsize=1)
 def _trials_here(packed: bytes) -> TrialModels:
-    """The trials of a search in a worker, who reads the text once, by its paths."""
+    """Return the trials of a search in a worker, who reads the text once, by its paths."""
     show_messages()
     space, text, options, facts = pickle.loads(packed)
     trials = TrialModels(space, text, options)
@@ -183,7 +183,7 @@ def _trials_here(packed: bytes) -> TrialModels:
 
 
 def held_out_share(held_out: tuple[str, ...]) -> float | None:
-    """The share of the training text that is held out; None where a text is named."""
+    """Return the share of the training text that is held out; None where a text is named."""
     try:
         share = float(held_out[0]) if len(held_out) == 1 else math.nan
     except ValueError:

@@ -59,7 +59,7 @@ def is_plain(path: Path) -> bool:
 
 @contextmanager
 def file_aside(path: Path, mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
-    """A file that takes the name ``path`` when the block ends well; else nothing has changed.
+    """Open a file that takes the name ``path`` when the block ends well; else nothing has changed.
 
     What a link leads to is replaced, not the link.
     """
@@ -90,7 +90,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def folder_aside(target: Path, check: Callable[[Path], None] | None = None) -> Iterator[Path]:
-    """A new folder beside ``target`` that takes its place when the block ends well.
+    """Yield a new folder beside ``target`` that takes its place when the block ends well.
 
     ``check(target)`` raises where ``target`` must not be replaced; it is called before and after
     the block. After an error nothing has changed.
@@ -222,7 +222,10 @@ def _sweep(target: Path) -> None:
 
 
 def owner_of(name: str) -> str | None:
-    """The name of the output that a hidden file or folder lies beside; None of any other name."""
+    """Return the name of the output that a hidden file or folder lies beside.
+
+    None of any other name.
+    """
     found = _BESIDE.fullmatch(name)
     return found and found[1]
 

@@ -50,7 +50,10 @@ class Checkpoints:
         return bool(self._steps())
 
     def latest(self) -> Checkpoint | None:
-        """The newest checkpoint, None where there is none; ModelFormatError where it is altered."""
+        """Return the newest checkpoint, None where there is none.
+
+        Raise ModelFormatError where it is altered.
+        """
         steps = self._steps()
         if not steps:
             return None
@@ -104,7 +107,7 @@ class Checkpoints:
         return self.folder / f"step-{step:010d}"
 
     def _steps(self) -> list[int]:
-        """Steps of the whole checkpoints, ascending."""
+        """Return steps of the whole checkpoints, ascending."""
         if not self.folder.is_dir():
             return []
         names = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())

@@ -78,7 +78,10 @@ def check_replaceable(target: Path) -> None:
 
 
 def unchecked_config(folder: Path) -> dict[str, Any]:
-    """What ``config.json`` says, of whatever folder, version or state; {} where it is none."""
+    """Return what ``config.json`` says, of whatever folder, version or state.
+
+    {} where it is none.
+    """
     try:
         config = read_json(folder / CONFIG)
     except (OSError, ValueError):
@@ -108,7 +111,7 @@ def write_files(
 def read_files(
     folder: Path, kind: FolderFormat
 ) -> tuple[dict[str, Any], dict[str, Arrays], dict[str, str]]:
-    """Configuration, arrays and texts of a folder of `write_files`, every byte checked."""
+    """Return configuration, arrays and texts of a folder of `write_files`, every byte checked."""
     config = kind.read(folder)
     what, arrays, texts = kind.what, {}, {}
     digests = config.get("sha256")

@@ -9,7 +9,10 @@ LONGEST_TEXT = 1 << 28
 
 
 def read_bytes(path: Path) -> bytes:
-    """The bytes of a regular file; ValueError for a pipe, or one too long for a file of text."""
+    """Return the bytes of a regular file.
+
+    Raise ValueError for a pipe, or one too long for a file of text.
+    """
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is a folder, a pipe or a device, expected a file")
     if (size := path.stat().st_size) > LONGEST_TEXT:
@@ -18,12 +21,15 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The text of a regular file; ValueError where it is not UTF-8."""
+    """Return the text of a regular file; ValueError where it is not UTF-8."""
     return read_bytes(path).decode()
 
 
 def parsed_json(data: str | bytes) -> Any:
-    """The value of a JSON text; ValueError where it is none, or is nested too deep to be read."""
+    """Return the value of a JSON text.
+
+    Raise ValueError where it is none, or is nested too deep to be read.
+    """
     try:
         return json.loads(data)
     except RecursionError:
@@ -31,5 +37,5 @@ def parsed_json(data: str | bytes) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file; ValueError as `read_bytes` and `parsed_json`."""
+    """Return the value of a JSON file; ValueError as `read_bytes` and `parsed_json`."""
     return parsed_json(read_bytes(path))

@@ -78,7 +78,7 @@ def fits(path: Path, columns: Sequence[str] | None) -> bool:
 
 @contextmanager
 def csv_aside(path: Path, columns: Sequence[str], *, overwrite: bool = True) -> Iterator[Any]:
-    """A CSV writer of a file that takes its name when the block ends well, its header written.
+    """Yield a CSV writer of a file that takes its name when the block ends well.
 
     Rows that are there stay, unless ``overwrite``.
     """

@@ -14,7 +14,7 @@ from esnlm.storage.reading import parsed_json, read_bytes
 
 
 def sealed(content: Mapping[str, Any], key: str = "sha256") -> bytes:
-    """The bytes of a JSON file of ``content``, whose last entry ``key`` is its SHA-256.
+    """Return the bytes of a JSON file of ``content``, whose last entry ``key`` is its SHA-256.
 
     numpy's numbers become JSON's.
     """
@@ -24,7 +24,7 @@ def sealed(content: Mapping[str, Any], key: str = "sha256") -> bytes:
 
 
 def unsealed(path: Path) -> Any:
-    """The content of a file of `sealed` bytes, or None where it is absent or altered."""
+    """Return the content of a file of `sealed` bytes, or None where it is absent or altered."""
     try:
         data = read_bytes(path)
         content = parsed_json(data)
@@ -58,11 +58,11 @@ class FolderFormat:
         return self.file.partition(".")[0] + "_sha256"
 
     def sealed(self, content: Mapping[str, Any]) -> bytes:
-        """The bytes of the file of that content."""
+        """Return the bytes of the file of that content."""
         return sealed({"format": self.name, "version": self.version, **content}, self._key)
 
     def read(self, folder: Path) -> dict[str, Any]:
-        """The content of a folder's file; raises ``error`` unless it is whole and unaltered."""
+        """Return the content of a folder's file; raise ``error`` unless it is whole."""
         path = folder / self.file
         put_back(folder)
         if not folder.is_dir():

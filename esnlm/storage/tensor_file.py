@@ -68,7 +68,7 @@ def write_tensors(path: Path, arrays: Mapping[str, Array]) -> str:
 
 
 def read_tensors(path: Path) -> Arrays:
-    """The arrays of a safetensors file; ValueError where its header is not that of its data.
+    """Return the arrays of a safetensors file; ValueError where its header is not that of its data.
 
     Arrays are as the format wants them: end to end, without a gap, to the end of the file.
     """

@@ -54,7 +54,7 @@ def _connectivity(text: str) -> float:
 
 
 def _leak(text: str) -> str:
-    """A law of leak rates as one text, however its numbers are spelt."""
+    """Return a law of leak rates as one text, however its numbers are spelt."""
     law = leak_rate(text)
     if isinstance(law, float):
         return f"{law:g}"
@@ -127,6 +127,7 @@ def forget(path: Path) -> None:
 
 
 def run_folder(path: Path, version: str) -> Path:
+    """Return the folder of a run of the CSV at ``path``."""
     return path.parent / "running" / f"{path.stem}-{version}"
 
 

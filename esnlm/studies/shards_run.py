@@ -29,7 +29,7 @@ _PEAK = "peak_rss_mib"
 def trained(
     setting: Mapping[str, Any], lifeline: Lifeline
 ) -> Iterator[tuple[LanguageModel, dict[str, Any]]]:
-    """The model of a run, trained or read from its folder, and the cost of its training.
+    """Yield the model of a run, trained or read from its folder, and the cost of its training.
 
     ``setting`` names the shards ``train`` and ``held_out``, the pairs ``blimp`` or None, the
     ``folder`` of the run, which is held inside the block, the folder ``keep`` for a copy of its
@@ -51,13 +51,13 @@ def trained(
 
 
 def measured(model: LanguageModel, cost: Mapping[str, Any]) -> dict[str, Any]:
-    """The cost of a run, with the peak of its memory as of now, and the model's parameters."""
+    """Return the cost of a run, its peak of memory so far, and the model's parameters."""
     peak = max(cost["peak_rss_mib"], peak_rss_mib())
     return dict(cost) | parameter_counts(model) | {"peak_rss_mib": peak}
 
 
 def parameter_counts(model: LanguageModel) -> dict[str, int]:
-    """Counts of trained parameters, of all, and of those that are not zero (as Ueda et al. count).
+    """Return counts of trained, of all and of nonzero parameters (as Ueda et al. count).
 
     Parameters are the recurrent and input weights, leak rates, biases if any, and the trained
     readout and word features.

@@ -93,7 +93,7 @@ def framed_prefix(prefix: str | ArrayLike, tokenizer: Tokenizer | None, reset: s
 
 
 def listed_prefixes(prefixes: Any) -> list[Any] | None:
-    """The prefixes of a list of them; None for one alone, a string or integers.
+    """Return the prefixes of a list of them; None for one alone, a string or integers.
 
     Strings in a list are a prefix each.
 
@@ -108,7 +108,7 @@ def listed_prefixes(prefixes: Any) -> list[Any] | None:
 
 
 def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str], bool]:
-    """The parts of a document that are encoded at a time, and whether an EOS follows each.
+    """Return the parts of a document that are encoded at a time, and whether an EOS follows each.
 
     The whole document where the state outlives a line and line ends are tokens, otherwise the
     lines that are not blank.
@@ -124,7 +124,7 @@ def text_pieces(text: str, tokenizer: Tokenizer, reset: str) -> tuple[list[str],
 def trained_tokenizer(
     tokenizer: Tokenizer | str | None, docs: Iterable[Any], reset: str
 ) -> Tokenizer | None:
-    """The tokenizer as it is, or the one of its name, trained on the documents.
+    """Yield the tokenizer as it is, or the one of its name, trained on the documents.
 
     None is "auto" where documents are text.
     """
@@ -190,7 +190,7 @@ def as_text(doc: Any) -> Any:
 
 
 def _as_integers(doc: Any) -> Array:
-    """A document (n,) of integers, checked; an empty one is int64."""
+    """Return a document (n,) of integers, checked; an empty one is int64."""
     ids = np.asarray(doc)
     if ids.size == 0 and ids.ndim == 1:
         return ids.astype(np.int64)
@@ -203,14 +203,14 @@ def _as_integers(doc: Any) -> Array:
 
 
 def needed(tokenizer: Tokenizer | None) -> Tokenizer:
-    """The tokenizer, or an error that says why text cannot be read."""
+    """Return the tokenizer, or an error that says why text cannot be read."""
     if tokenizer is None:
         raise ValueError("got text, expected integer arrays: set a tokenizer to read strings")
     return tokenizer
 
 
 def _boundaries(tokenizer: Tokenizer, reset: str) -> tuple[Ids, Ids]:
-    """The tokens before a sequence and after a sentence, none where there is no such token."""
+    """Return the tokens before a sequence and after a sentence, if there are such tokens."""
     bos = None if reset == "never" else tokenizer.bos_id
     before, after = (
         np.array([] if token is None else [token], dtype=np.int32)

@@ -82,7 +82,7 @@ class TextCorpus:
             raise CorpusError(f"the corpus is empty: no text in {names}")
 
     def files(self) -> list[tuple[Path, str]]:
-        """The files in reading order, each with its name within what was given."""
+        """Return the files in reading order, each with its name within what was given."""
         found: list[tuple[Path, str]] = []
         for path in self.paths:
             if path.is_dir():
@@ -115,7 +115,7 @@ def read_documents(path: Path, split: str, layout: TextLayout = AS_WRITTEN) -> I
 
 @contextmanager
 def opened_text(path: Path, encoding: str = "utf-8") -> Iterator[tuple[TextIO, BinaryIO]]:
-    """A text file to read, plain or ``.gz``, and the file of bytes below, which has a position.
+    """Open a text file, plain or ``.gz``, and the file of bytes below, which has a position.
 
     Raises CorpusError, in the block too, where it is not text in the encoding, or a ``.gz`` is
     damaged.
@@ -135,12 +135,12 @@ def opened_text(path: Path, encoding: str = "utf-8") -> Iterator[tuple[TextIO, B
 
 
 def _plain(path: Path, raw: BinaryIO) -> Any:
-    """The bytes of a file, unpacked where it is a ``.gz``."""
+    """Return the bytes of a file, unpacked where it is a ``.gz``."""
     return gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
 
 
 def _not_in(encoding: str, path: Path, error: UnicodeError) -> str:
-    """What to say of a file that is not text in the encoding: where, and in which it may be."""
+    """Return a message on a file that is not text in the encoding: where, and a likely one."""
     name = encoding.upper() if encoding.startswith("utf") else encoding
     with open(path, "rb") as raw:
         place = first_wrong_byte(_plain(path, raw), encoding)
@@ -280,7 +280,7 @@ class TokenStream:
         return int(self.predicted().sum())
 
     def predicted(self) -> Bools:
-        """Marks (T,) of the predicted tokens."""
+        """Return marks (T,) of the predicted tokens."""
         marks = np.ones(len(self.tokens), dtype=bool)
         marks[slice(1) if self.starts is None else self.starts] = False
         return marks
@@ -292,14 +292,14 @@ class TokenStream:
         return np.split(values[marks], kept[1:-1])
 
     def shuffled(self, rng: np.random.Generator) -> "TokenStream":
-        """The same sequences in random order, as one document; as it is without starts."""
+        """Return the same sequences in random order, as one document; as it is without starts."""
         if self.starts is None or len(self.starts) < 2:
             return self
         order = rng.permutation(len(self.starts))
         return self.gathered(self.starts[order], self.lengths[order])
 
     def gathered(self, first: Ints64, lengths: Ints64) -> "TokenStream":
-        """The runs of ``lengths`` (n,) tokens that begin at ``first`` (n,), as one document."""
+        """Return runs of ``lengths`` (n,) tokens from ``first`` (n,) on, as one document."""
         starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
         places = np.repeat(first - starts, lengths)
         places += np.arange(len(places))

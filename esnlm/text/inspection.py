@@ -37,7 +37,7 @@ def inspected(corpus: TextCorpus, held_out: TextCorpus | None = None) -> list[st
 
 
 def shared_sources(train: Shards, held_out: Shards) -> Iterator[str]:
-    """A warning where shards were made of a text that held-out shards were made of, too."""
+    """Yield a warning where shards were made of a text that held-out shards were made of, too."""
     named = {
         source["sha256"]: source["name"]
         for source in train.manifest["made_from"]["sources"]
@@ -54,7 +54,7 @@ def shared_sources(train: Shards, held_out: Shards) -> Iterator[str]:
 
 
 def spaced(corpus: TextCorpus, tokenizer: Tokenizer) -> Iterator[str]:
-    """A warning of the first line where white space is a token of its own between two words.
+    """Yield a warning of the first line where white space is a token of its own between two words.
 
     Of characters it always is: nothing is said of them.
     """
@@ -137,7 +137,7 @@ def _laid_out_otherwise(files: list[Path], layout: TextLayout) -> Iterator[str]:
 
 
 def _head(path: Path, encoding: str) -> list[str]:
-    """The lines that begin a file, without the last one, which may be cut."""
+    """Return the lines that begin a file, without the last one, which may be cut."""
     with opened_text(path, encoding) as (file, _):
         text = file.read(_HEAD).removeprefix("\ufeff")
         whole = len(text) < _HEAD

@@ -53,11 +53,11 @@ class TextLayout:
         object.__setattr__(self, "encoding", name)
 
     def changed(self) -> dict[str, Any]:
-        """The settings that are not the default, by name."""
+        """Return the settings that are not the default, by name."""
         return {name: v for name, v in asdict(self).items() if v != getattr(AS_WRITTEN, name)}
 
     def lines(self, lines: Iterable[Numbered]) -> Iterator[Numbered]:
-        """The lines of a file as they are to be read, each with the number of its last one."""
+        """Return the lines of a file as they are read, each with the number of its last one."""
         found = iter(lines)
         if self.strip_gutenberg:
             found = without_licence(found)
@@ -91,7 +91,7 @@ def unwrapped(lines: Iterable[Numbered]) -> Iterator[Numbered]:
 
 
 def without_licence(lines: Iterable[Numbered]) -> Iterator[Numbered]:
-    """The lines of a book without what Project Gutenberg puts before and after it.
+    """Yield the lines of a book without what Project Gutenberg puts before and after it.
 
     Its text stands between ``*** START OF THE PROJECT GUTENBERG EBOOK ... ***``, or in old files
     ``*END*THE SMALL PRINT! ...``, and ``*** END OF THE PROJECT GUTENBERG EBOOK ... ***``, or
@@ -151,7 +151,7 @@ def is_wrapped(lines: Iterable[str]) -> bool:
 
 
 def fitting_encoding(data: bytes) -> str | None:
-    """The encoding that bytes which are not UTF-8 are likely in; None where that is not clear.
+    """Return the likely encoding of bytes that are not UTF-8; None where it is not clear.
 
     >>> fitting_encoding("naïve".encode("utf-16")), fitting_encoding("naïve".encode("latin-1"))
     ('utf-16', 'cp1252')
@@ -173,7 +173,7 @@ def fitting_encoding(data: bytes) -> str | None:
 
 
 def first_wrong_byte(file: BinaryIO, encoding: str) -> int | None:
-    """The place, from 0, of the first byte that does not belong to text in an encoding."""
+    """Return the place, from 0, of the first byte that does not belong to text in an encoding."""
     decoder = codecs.getincrementaldecoder(encoding)()
     before = 0
     while True:
@@ -199,7 +199,10 @@ def _head(source: Iterator[Numbered]) -> list[Numbered]:
 
 
 def _start(head: list[Numbered]) -> int | None:
-    """The place of the line after which the text begins; None where there is no such line."""
+    """Return the place of the line after which the text begins.
+
+    None where there is no such line.
+    """
     found = None
     for i, (_, line) in enumerate(head):
         if _START.match(line.strip()):

@@ -181,7 +181,7 @@ def _others_in(folder: Path) -> list[Path]:
 def _tokenizer(
     folder: Path, given: Tokenizer | str, stream: SentenceStream, lower: bool, progress: Progress
 ) -> Tokenizer:
-    """The tokenizer given, or trained, or trained before the run was interrupted."""
+    """Yield the tokenizer given, or trained, or trained before the run was interrupted."""
 
     def sentences() -> Iterator[str]:
         for batch in stream.batches():

@@ -75,7 +75,7 @@ class SentenceStream:
         self._split = sentence_splitter() if sentences == "splitter" else lambda text: [text]
 
     def batches(self, position: Position = (0, 0)) -> Iterator[SentenceBatch]:
-        """The batches after a position."""
+        """Yield the batches after a position."""
         first, skip = position
         batch, size = SentenceBatch(position=position), 0
         read = sum(path.stat().st_size for path in self.files[:first])

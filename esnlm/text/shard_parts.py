@@ -27,7 +27,7 @@ class Place:
         return "://" in self.name
 
     def manifest(self) -> dict[str, Any]:
-        """The content of the manifest; ShardsError where it is missing or altered."""
+        """Return the content of the manifest; ShardsError where it is missing or altered."""
         if not self.is_url:
             return FORMAT.read(Path(self.name))
         data = self.read(MANIFEST, 0, None)
@@ -94,7 +94,7 @@ class Part:
         return self.end - self.begin - (self.last - self.first)
 
     def stream(self) -> TokenStream:
-        """The tokens, read here; each of its sentences begins with the state at zero."""
+        """Return the tokens, read here; each of its sentences begins with the state at zero."""
         if (found := self.place.manifest()["files"][TOKENS]["sha256"]) != self.digest:
             raise ShardsError(
                 f"{self.place.name} holds other shards here than where the run began: their tokens"
@@ -168,9 +168,9 @@ class PartedCorpus:
         ]  # fmt: skip
 
     def stream(self, most_tokens: int) -> TokenStream | None:
-        """The whole corpus, in memory, if it has no more tokens than these."""
+        """Return the whole corpus, in memory, if it has no more tokens than these."""
         return self.parts(1)[0].stream() if self.n_tokens <= most_tokens else None
 
     def described(self) -> str:
-        """What the tokens are, wherever they lie, for the settings of a run."""
+        """Return what the tokens are, wherever they lie, for the settings of a run."""
         return json.dumps(self.manifest["files"][TOKENS], sort_keys=True)

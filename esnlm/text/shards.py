@@ -82,7 +82,7 @@ class Shards:
             self._check_values(*arrays)
 
     def __len__(self) -> int:
-        """Number of sentences."""
+        """Return number of sentences."""
         return int(self.manifest["totals"]["sentences"])
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Shards:
         )
 
     def stream(self) -> TokenStream:
-        """The whole corpus, memory-mapped and read-only; every sentence begins anew."""
+        """Return the whole corpus, memory-mapped and read-only; every sentence begins anew."""
         return self._stream
 
     def _check_file(self, name: str, verify: bool) -> None:

@@ -12,7 +12,7 @@ class TokenizerError(ValueError):
 
 
 def n_ids(layout: Any) -> int:
-    """The largest id of a ``tokenizer.json`` and one, gaps among them.
+    """Return the largest id of a ``tokenizer.json`` and one, gaps among them.
 
     Raises TokenizerError where an id stands for two tokens, or is `MOST_IDS` or more, and where
     the unknown token or a part of a merge is not in the vocabulary.

@@ -175,7 +175,7 @@ class Tokenizer:
         return self
 
     def lowered(self) -> Self:
-        """A copy that lower-cases text first."""
+        """Return a copy that lower-cases text first."""
         backend = Backend.from_str(self.backend.to_str())
         steps = [] if backend.normalizer is None else [backend.normalizer]
         backend.normalizer = normalizers.Sequence([*steps, normalizers.Lowercase()])
@@ -223,7 +223,7 @@ class Tokenizer:
         return [self.spelling(token) for token in range(len(self))]
 
     def spelling(self, token: int) -> str:
-        """A token as the backend spells it; "" for an id of none."""
+        """Return a token as the backend spells it; "" for an id of none."""
         return str(self.backend.id_to_token(token) or "")
 
     @property
@@ -243,12 +243,12 @@ class Tokenizer:
         return self._layout["model"].get("type") == "WordLevel" and not self.has_characters
 
     def to_json(self) -> str:
-        """The standard ``tokenizer.json``."""
+        """Return the standard ``tokenizer.json``."""
         return str(self.backend.to_str(pretty=True))
 
     @classmethod
     def from_json(cls, text: str, *, bos: str | None, eos: str | None) -> Self:
-        """The tokenizer that `to_json` wrote."""
+        """Return the tokenizer that `to_json` wrote."""
         return cls(_backend_of(text.encode(), "this text"), bos=bos, eos=eos)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def is_plain(counts: Mapping[str, int]) -> bool:
 
 
 def _pieces(counts: Mapping[str, int]) -> Counter[str]:
-    """Counts of words, and of the marks around them, cut as `_word_level` cuts text."""
+    """Return counts of words, and of the marks around them, cut as `_word_level` cuts text."""
     found = Counter[str]()
     for word, n in counts.items():
         for piece, _ in _WORDS_AND_MARKS.pre_tokenize_str(word):
@@ -304,7 +304,7 @@ def _pieces(counts: Mapping[str, int]) -> Counter[str]:
 
 
 def _word_level(vocabulary: Sequence[str], kind: str) -> Backend:
-    """A tokenizer of characters, of words between white space, or of words and marks."""
+    """Return a tokenizer of characters, of words between white space, or of words and marks."""
     entries = {word: i for i, word in enumerate(vocabulary)}
     backend = Backend(models.WordLevel(entries, UNKNOWN))
     if kind == "char":
@@ -321,14 +321,17 @@ def _word_level(vocabulary: Sequence[str], kind: str) -> Backend:
 
 
 def adding_nothing(layout: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The step after tokenizing that adds no tokens, if there is one: it trims offsets."""
+    """Return the step after tokenizing that adds no tokens, if there is one: it trims offsets."""
     found = layout.get("post_processor") or {}
     steps = found.get("processors", [found])
     return next((step for step in steps if step.get("type") == "ByteLevel"), None)
 
 
 def _backend_of(data: bytes, name: str) -> Backend:
-    """The library's tokenizer, without padding and truncation; TokenizerError where it is none."""
+    """Return the library's tokenizer, without padding and truncation.
+
+    Raise TokenizerError where it is none.
+    """
     with _of_library(f"{name} is not a tokenizer.json"):
         n_ids(parsed_json(data))
         backend = Backend.from_str(data.decode())

@@ -11,7 +11,7 @@ from esnlm.utils.arrays import Array
 
 
 def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
-    """The device of that name; ``auto``: a CUDA device if there is one, else the CPU.
+    """Return the device of that name; ``auto``: a CUDA device if there is one, else the CPU.
 
     Without a number, a process uses the CUDA device of its ``local_rank`` on the machine.
     """
@@ -30,7 +30,7 @@ def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
 
 
 def on_device(array: Array, device: torch.device) -> Tensor:
-    """The array as a tensor on a device; a copy to a CUDA device is not waited for."""
+    """Return the array as a tensor on a device; a copy to a CUDA device is not waited for."""
     tensor = torch.from_numpy(array)
     if device.type == "cuda":  # a copy of pageable memory may wait for all work before it
         tensor = tensor.pin_memory()

@@ -61,7 +61,7 @@ class TorchLanguageModel(SequenceModel):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The model that `save` wrote, on the CPU; also the core's, for torch to compute."""
+        """Return the model that `save` wrote, on the CPU; also the core's, for torch to compute."""
         if "reservoir" not in read_config(Path(folder)):
             return super().load(folder)
         from esnlm.torch.networks.esn import EchoStateNetwork
@@ -115,7 +115,10 @@ class TorchLanguageModel(SequenceModel):
 
     @torch.inference_mode()
     def _hidden(self, ids: Ints64, state: Any) -> tuple[Any, torch.Tensor]:
-        """The network's state after ids (n,), and its hidden vector (D,); zeros after none."""
+        """Return the network's state after ids (n,), and its hidden vector (D,).
+
+        Zeros after none.
+        """
         network = self.network.eval()
         if not len(ids):
             return None, network.start(width_of(network))

@@ -84,7 +84,7 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _tokenizer(folder: Path, n_tokens: int) -> Tokenizer:
-    """The tokenizer of the folder, with `END_OF_TEXT` as BOS and EOS."""
+    """Return the tokenizer of the folder, with `END_OF_TEXT` as BOS and EOS."""
     path = folder / "tokenizer.json"
     if path.exists():
         tokenizer = Tokenizer.from_file(path, bos=END_OF_TEXT, eos=END_OF_TEXT)

@@ -32,7 +32,7 @@ class Reads(NamedTuple):
     def of(
         cls, starts: Ints64, n_tokens: int, longest: int | None, stride: int, known: Ints64
     ) -> "Reads":
-        """Reads that predict every token of each sequence but its first, once.
+        """Return reads that predict every token of each sequence but its first, once.
 
         ``known`` (n_sequences,): number of first predictions of each that are left out.
 
@@ -52,7 +52,7 @@ class Reads(NamedTuple):
         return cls(*np.array(pieces).T)
 
     def batches(self, n_tokens: int, longest: int) -> Iterator["Reads"]:
-        """Reads of similar length, ``n_tokens`` in a batch, or one of more than ``longest``."""
+        """Yield reads of similar length, ``n_tokens`` a batch, or one longer than ``longest``."""
         order = np.argsort(-self.length, kind="stable")
         order = order[self.length[order] > self.skip[order]]
         while len(order):

@@ -107,7 +107,7 @@ class PartsTrainer(Trainer):
             model._use_features(clone(features).fit_counts(_table(found, model.n_tokens_)))
 
     def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
-        """The sums of pass ``number``, or of a sample of ``n_rows`` rows; the changes of rounds.
+        """Yield the sums of pass ``number``, or of a sample of rows, or the changes of rounds.
 
         In a round of a pass that takes steps, a copy of the readout learns a chunk of each part
         from the same weights, and what they changed is averaged.
@@ -146,7 +146,7 @@ class PartsTrainer(Trainer):
         self._say("solving")
 
     def share(self, name: str, function: Callable[[Blocks], T]) -> T:
-        """The sum of ``function(blocks)`` over the parts, for readouts that iterate over rows."""
+        """Return the sum of ``function(blocks)`` over the parts."""
         given = _States.of(self.model), self.plan, function
         return self._reduce(name, _applied, given, self.parts, lambda part: None)
 
@@ -207,7 +207,7 @@ class _Task:
     n_rows: int
 
     def chunks(self, part: int, stream: TokenStream) -> Iterator[tuple[TokenStream, int]]:
-        """What is read of a part: all of it in its order, else sentences from all over it."""
+        """Yield what is read of a part: all of it in its order, else sentences from all over it."""
         n_tokens, at_once = len(stream.tokens), self.plan.chunk_tokens
         rng = np.random.default_rng([self.plan.random_state, self.number, part])
         if self.readout._pass_moments(self.number) is None:
@@ -226,7 +226,7 @@ class _Task:
 
 
 def _counted(given: tuple[int, SpectralWordFeatures | None], part: Part) -> Sums:
-    """Counts (n_tokens,) of the predicted tokens of a part, and of pairs for features."""
+    """Return counts (n_tokens,) of the predicted tokens of a part, and of pairs for features."""
     n_tokens, features = given
     stream = part.stream()
     if (largest := int(stream.tokens.max())) >= n_tokens:
@@ -244,14 +244,14 @@ def _counted(given: tuple[int, SpectralWordFeatures | None], part: Part) -> Sums
 
 
 def _table(sums: Sums, n_tokens: int) -> scipy.sparse.csr_matrix:
-    """Counts of pairs (n_tokens, n_tokens)."""
+    """Return counts of pairs (n_tokens, n_tokens)."""
     pairs = sums.keyed["pairs"]
     places = np.divmod(pairs.keys, n_tokens)
     return scipy.sparse.csr_matrix((pairs.values[0], places), shape=(n_tokens, n_tokens))
 
 
 def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
-    """What parts add to the sums of a pass, or change in a round; the task is left as it is."""
+    """Return what parts add to the sums of a pass, or change in a round."""
     readout = deepcopy(task.readout)
     moments, before = readout._pass_moments(task.number), None
     if moments is None:
@@ -276,7 +276,7 @@ def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
 
 
 def _applied(given: tuple[_States, TrainingPlan, Callable[[Blocks], T]], part: Part) -> T:
-    """A function of the blocks of a part, in the order of the text."""
+    """Return a function of the blocks of a part, in the order of the text."""
     states, plan, function = given
     order = ChunkOrder(part.stream(), plan.chunk_tokens, None)
     chunks = chain.from_iterable(order.chunk(index) for index in range(len(order)))

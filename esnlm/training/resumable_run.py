@@ -126,7 +126,7 @@ class ResumableRun(ABC):
 
     @contextmanager
     def _untimed(self) -> Iterator[None]:
-        """A block that `seconds` leave out."""
+        """Leave the block out of `seconds`."""
         self._seconds, self._clock = self.seconds, None
         yield
         self._clock = time.monotonic()

@@ -22,7 +22,7 @@ def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> Floats:
 
 
 def likeliest_weight(left: Array, right: Array) -> float:
-    """The w in [0, 1] for which ``w * p + (1 - w) * q`` is likeliest, from logs (T,) of p and q.
+    """Return the w in [0, 1] for which ``w * p + (1 - w) * q`` is likeliest, from logs (T,).
 
     The log-likelihood is concave in w; the root of its derivative is bisected to 1e-12. Raises
     ValueError without any token, and for one that is impossible to both.
@@ -39,7 +39,7 @@ def likeliest_weight(left: Array, right: Array) -> float:
     step = np.sign(gap) * (1 - smaller)
 
     def slope(weight: float) -> float:
-        """Derivative of the mean log-likelihood, infinite where a needed share is zero."""
+        """Return derivative of the mean log-likelihood, infinite where a needed share is zero."""
         share = np.where(gap > 0, weight, 1 - weight)
         with np.errstate(divide="ignore"):
             return float(np.mean(step / (share + (1 - share) * smaller)))

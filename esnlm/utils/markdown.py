@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 def markdown_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:
-    """The lines of a table.
+    """Return the lines of a table.
 
     >>> markdown_table(["a", "b"], [[1, "x"]])
     ['| a | b |', '|---|---|', '| 1 | x |']

@@ -25,7 +25,7 @@ def run_command(words: Sequence[str], named: Callable[[str], str] = str) -> None
 
 
 def this_command(*more: str) -> str:
-    """The command line that is run, with more options, as it is typed.
+    """Return the command line that is run, with more options, as it is typed.
 
     >>> run_command(["train", "my text", "--out", "m"])
     >>> this_command("--resume")

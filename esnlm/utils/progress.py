@@ -15,7 +15,7 @@ TICK, BETWEEN_LINES = 1.0, 30.0
 
 
 def progress_bar(show: bool, steps: Iterable[Any] | None = None, **options: Any) -> Any:
-    """A bar of tqdm, if ``show``: in a notebook, on a terminal, or as lines of plain text.
+    """Return a bar of tqdm, if ``show``: in a notebook, on a terminal, or as lines of plain text.
 
     On a terminal it moves every second, whatever the work does. In a pipe or a file it is a line
     of the log every half minute, without control characters.
@@ -38,7 +38,7 @@ def phase(name: str, show: bool = True) -> Iterator[None]:
 
 @cache
 def _kinds() -> tuple[Any, Any]:
-    """The two kinds of bars; tqdm is imported on first use."""
+    """Return the two kinds of bars; tqdm is imported on first use."""
     from tqdm.std import tqdm
 
     class Ticking(tqdm):
@@ -106,7 +106,7 @@ def duration(seconds: float) -> str:
 
 
 def line_of(state: dict[str, Any]) -> str:
-    """The state of a bar (tqdm's ``format_dict``) in one line of plain text.
+    """Return the state of a bar (tqdm's ``format_dict``) in one line of plain text.
 
     >>> state = {"n": 250, "total": 1000, "elapsed": 20.0, "rate": None, "unit": "tok"}
     >>> line_of(state | {"prefix": "pass 1 of 2", "postfix": "held-out 4.2 nats"})

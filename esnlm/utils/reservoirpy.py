@@ -160,12 +160,12 @@ def link(left: Any, right: Any) -> Model:
 
 
 def _labelled(made: Any) -> Any:
-    """A model as a `_Model`; what ``>>`` makes of a delay as it is."""
+    """Return a model as a `_Model`; what ``>>`` makes of a delay as it is."""
     return _Model(made.nodes, made.edges) if isinstance(made, Model) else made
 
 
 def node_of(part: Any) -> Any:
-    """What reservoirpy links: the node of an estimator, and nodes and models as they are."""
+    """Return what reservoirpy links: the node of an estimator, and nodes and models as they are."""
     if isinstance(part, Node | Model):
         return part
     if isinstance(part, list | tuple):
@@ -208,7 +208,7 @@ def _labels(targets: Array) -> Ints64:
 
 
 def reservoir_from_node(kind: Any, node: Any) -> Any:
-    """The reservoir of class ``kind`` with the weights of an initialised reservoirpy node."""
+    """Return a reservoir of class ``kind`` with the weights of a reservoirpy node."""
     if type(node) is not reservoirpy.nodes.Reservoir:
         raise ValueError(
             f"from_reservoirpy needs a reservoirpy.nodes.Reservoir, got {type(node).__name__}"
@@ -229,7 +229,7 @@ def reservoir_from_node(kind: Any, node: Any) -> Any:
 
 
 def node_from_reservoir(reservoir: Any) -> reservoirpy.nodes.Reservoir:
-    """An initialised reservoirpy node with the weights of a fitted reservoir, in float64."""
+    """Return an initialised reservoirpy node with the weights of a fitted reservoir, in float64."""
     if not hasattr(reservoir, "W_"):
         raise ValueError("the reservoir has no weights yet: call fit first")
     leak = reservoir.leak_rate_.astype(np.float64)

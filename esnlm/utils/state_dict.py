@@ -16,7 +16,7 @@ def with_prefix(prefix: str, arrays: Arrays) -> Arrays:
 
 
 def under_prefix(prefix: str, arrays: Arrays) -> Arrays:
-    """The inverse of `with_prefix`, leaving out all others."""
+    """Return the inverse of `with_prefix`, leaving out all others."""
     start = prefix + "."
     return {k.removeprefix(start): array for k, array in arrays.items() if k.startswith(start)}
 
@@ -27,7 +27,7 @@ def saved(*names: str, **renamed: str) -> dict[str, str]:
 
 
 def array_of(arrays: Arrays, name: str) -> Array | None:
-    """The array saved under a name, or the labels saved as JSON; None where there is neither."""
+    """Return the array saved under a name, or labels saved as JSON; None for neither."""
     if name + "json" in arrays:
         return np.asarray(json.loads(bytes(arrays[name + "json"])))
     return None if name not in arrays else np.asarray(arrays[name])
@@ -60,7 +60,7 @@ class Stateful:
     _saved: ClassVar[Mapping[str, str]] = {}
 
     def _names(self, training: bool) -> Mapping[str, str]:
-        """Saved names and their attributes; of readouts, those that ``training`` continues from."""
+        """Return saved names and attributes; of readouts, those that ``training`` goes on from."""
         return self._saved
 
     def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
@@ -118,7 +118,7 @@ class Stateful:
 
     @classmethod
     def restored(cls, arrays: Arrays, **attributes: Any) -> Self:
-        """The object whose `state_dict` is ``arrays``, with the attributes that it leaves out."""
+        """Return the object of a `state_dict`, with the attributes that it leaves out."""
         made = cls.__new__(cls)
         vars(made).update(attributes)
         return made.load_state_dict(arrays)
@@ -128,7 +128,7 @@ class Stateful:
         return arrays
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Any:
-        """A part, or sparse matrix, that does not exist yet, of these arrays."""
+        """Return a part, or sparse matrix, that does not exist yet, of these arrays."""
         raise TypeError(f"{type(self).__name__} has no part {name!r} to load")
 
     def _loaded(self, training: bool) -> None:

@@ -15,7 +15,7 @@ _CACHED = 1 << 19
 
 
 def union(a: Tokens, b: Tokens) -> Tokens:
-    """The distinct numbers of two sorted arrays, sorted: runs are merged, not sorted anew.
+    """Return the distinct numbers of two sorted arrays, sorted: runs are merged, not sorted anew.
 
     >>> union(np.array([1, 4]), np.array([2, 4]))
     array([1, 2, 4])

@@ -17,7 +17,7 @@ TileMap = Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]
 
 
 def n_threads(requested: int | None = None) -> int:
-    """Number of threads to use: at least 1, as requested.
+    """Return number of threads to use: at least 1, as requested.
 
     Where None is requested the environment variable ``ESNLM_NUM_THREADS`` decides, and without it
     the number of cores that this process may run on.
@@ -45,7 +45,7 @@ def available_cores() -> int:
 
 @contextmanager
 def tile_map(requested: int | None = None) -> Iterator[TileMap]:
-    """A map over tiles on this thread and helpers of it, as many in all as are requested.
+    """Yield a map over tiles on this thread and helpers of it, as many in all as are requested.
 
     Tiles share nothing, so results do not depend on the number of threads. A call ends, whether by
     its results, by the error of a tile or by an interrupt, only when no tile is running any more:
@@ -137,7 +137,7 @@ def one_blas_thread() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _blas() -> list[Any]:
-    """The loaded BLAS libraries: a search takes milliseconds, more than a small prediction."""
+    """Return the loaded BLAS libraries; a search takes milliseconds."""
     from threadpoolctl import ThreadpoolController
 
     return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]

@@ -36,7 +36,7 @@ class Pair:
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """The pairs of every ``.jsonl`` in a folder, in a tar or zip archive, or of one such file.
+    """Return the pairs of every ``.jsonl`` in a folder, in an archive, or of one such file.
 
     A folder without ``.jsonl`` files, at any depth, may hold one archive of them. Each line is an
     object with ``sentence_good`` and ``sentence_bad``, and as a rule ``UID`` (the paradigm; else

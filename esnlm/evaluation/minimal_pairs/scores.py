@@ -111,7 +111,7 @@ def sentence_log_likelihoods(
 
 
 def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Floats:
-    """Summed log-probability (n,) of ``ids[1:]`` for each sequence of ids."""
+    """Return summed log-probability (n,) of ``ids[1:]`` for each sequence of ids."""
     # In lexicographic order: a model may read the beginning that neighbours share once.
     distinct = sorted({ids for ids in sequences if len(ids) > 1})
     sums = dict.fromkeys(sequences, 0.0)
@@ -123,7 +123,7 @@ def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Fl
 
 
 def _batch_scores(model: Any, batch: Sequence[tuple[int, ...]]) -> list[float]:
-    """Summed log-probabilities of ``ids[1:]`` of each of a batch of sequences of ids."""
+    """Return summed log-probabilities of ``ids[1:]`` of each of a batch of sequences of ids."""
     docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
     if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset
         docs = join_sequences(([doc] for doc in docs), n_tokens=model.n_tokens_, reset=True)

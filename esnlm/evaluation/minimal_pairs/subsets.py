@@ -46,7 +46,7 @@ class TrainingWords:
 
 
 def words_of_text(paths: Sequence[str]) -> TrainingWords:
-    """The words of text files, plain or ``.gz``, and of folders of them."""
+    """Return the words of text files, plain or ``.gz``, and of folders of them."""
     words: set[str] = set()
     for line in TextCorpus(paths, "line"):
         words.update(line.split())
@@ -54,7 +54,7 @@ def words_of_text(paths: Sequence[str]) -> TrainingWords:
 
 
 def words_of_shards(folder: str) -> TrainingWords:
-    """The words of shards, decoded sentence by sentence.
+    """Return the words of shards, decoded sentence by sentence.
 
     Where their tokenizer changes text before it cuts it, as one that lower-cases does, sentences
     are changed alike before their words are looked up.

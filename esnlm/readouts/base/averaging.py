@@ -15,7 +15,7 @@ _AVERAGED = "n_steps"
 
 
 def changes(before: Arrays, after: Arrays) -> Sums:
-    """What one copy changed, row by row: to be added to that of others.
+    """Return what one copy changed, row by row: to be added to that of others.
 
     >>> before = {"W": np.zeros((3, 2)), "n_seen": np.array(4)}
     >>> first = changes(before, {"W": np.array([[2.0, 2], [0, 0], [4, 4]]), "n_seen": np.array(7)})
@@ -39,7 +39,7 @@ def changes(before: Arrays, after: Arrays) -> Sums:
 
 
 def averaged(before: Arrays, moved: Sums) -> Arrays:
-    """The arrays after the changes of all copies."""
+    """Return the arrays after the changes of all copies."""
     after = dict(before)
     n_copies = int(moved.plain["copies"])
     for name, total in moved.plain.items():
@@ -55,5 +55,5 @@ def averaged(before: Arrays, moved: Sums) -> Arrays:
 
 
 def _rows(array: Array) -> Array:
-    """A view (n, m) of an array: rows along its last axis, or its entries."""
+    """Return a view (n, m) of an array: rows along its last axis, or its entries."""
     return array.reshape(-1, array.shape[-1] if array.ndim > 1 else 1)

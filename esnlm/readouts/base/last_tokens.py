@@ -35,7 +35,7 @@ def last_tokens(
 
 
 def append_tokens(last: Ints64, ids: Array) -> Ints64:
-    """The last tokens (n_last,), the newest first, after more tokens ids (n,).
+    """Return the last tokens (n_last,), the newest first, after more tokens ids (n,).
 
     >>> append_tokens(np.array([3, -1]), np.array([4]))
     array([4, 3])

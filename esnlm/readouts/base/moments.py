@@ -147,7 +147,7 @@ class Moments(Stateful):
             self.gram_rows = math.ceil(share * self.gram_rows)
 
     def to_sums(self) -> Sums:
-        """The moments to be added to those of other rows: classes that occurred, half the Gram.
+        """Return the moments to add to those of other rows: classes seen, half the Gram matrix.
 
         >>> X, codes = np.arange(8.0).reshape(4, 2), np.array([0, 2, 2, 1])
         >>> parts = [Moments(2, 3).add(X[i:j], codes[i:j]) for i, j in ((0, 3), (3, 4))]

@@ -178,7 +178,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         """Learn the rows that wait: a copy that took steps has read its part."""
 
     def _pass_sums(self, number: int, before: Arrays | None = None) -> Sums:
-        """What pass ``number`` added up over the rows read, or changed since ``before``."""
+        """Return what pass ``number`` added up over the rows read, or changed since ``before``."""
         moments = self._pass_moments(number)
         if moments is not None:
             return moments.to_sums()
@@ -198,14 +198,14 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         """Read a block of the pilot sample, whose rows come again in the first pass."""
 
     def _end_sample(self) -> None:
-        """The pilot sample is complete."""
+        """End the pilot sample."""
 
     def _learn(self, X: Array, codes: Ints) -> None:
         """Learn from the next block of the pass."""
         self._absorb(X, codes)
 
     def _end_pass(self, held_out: Blocks | None = None) -> None:
-        """A pass is over; ``held_out`` are rows to judge it by."""
+        """End a pass; ``held_out`` are rows to judge it by."""
 
     def _finish(self, held_out: Blocks | None = None) -> None:
         """Make the parameters final; ``held_out`` are rows to choose penalties by."""
@@ -407,7 +407,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         return validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
 
     def _coded(self, X: ArrayLike, y: ArrayLike) -> Block:
-        """A block of `fit_blocks`, validated, with columns in place of labels."""
+        """Return a block of `fit_blocks`, validated, with columns in place of labels."""
         X, y = self._checked(X, y, reset=not hasattr(self, "n_features_in_"))
         return X, encode_labels(y, self.classes_)
 

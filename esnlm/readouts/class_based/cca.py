@@ -54,7 +54,7 @@ def canonical_directions(moments: Moments, n_components: int) -> tuple[Floats32,
 
 
 def _leading(matrix: Array, n: int) -> tuple[Floats, Floats]:
-    """The n largest eigenvalues (n,), falling, of a symmetric matrix; vectors as columns.
+    """Return the n largest eigenvalues (n,), falling, of a symmetric matrix; vectors as columns.
 
     Few of many by randomised subspace iteration (Halko, Martinsson & Tropp 2011).
     """

@@ -68,7 +68,7 @@ class ClassSoftmax(Stateful):
         self.gate_velocity = np.zeros_like(self.gate)
 
     def log_probabilities(self, Z: Array) -> Array:
-        """log P(class | z): (n, C), in the dtype of Z."""
+        """Return log P(class | z): (n, C), in the dtype of Z."""
         logs = log_softmax(_linear(Z, self.weights).reshape(-1, self.n_classes))
         if self.n_experts == 1:
             return logs

@@ -53,7 +53,7 @@ class DirectConnections(Stateful):
             Z[where] += table[rows]
 
     def step(self, last: Tokens, gradient: Array, rate: float) -> None:
-        """A step down the gradient (n, P) of the summed loss with respect to components."""
+        """Take a step down the gradient (n, P) of the summed loss with respect to components."""
         for table, squares, rows, where in self._tables(last):
             distinct, places = np.unique(rows % len(table), return_inverse=True)
             chosen = (np.ones(len(rows), dtype=np.float32), places, np.arange(len(rows) + 1))
@@ -82,7 +82,7 @@ class DirectConnections(Stateful):
 
 
 def pair_keys(last: Tokens, n_tokens: int) -> Ints64:
-    """A number for the last two tokens of each row (n, n_direct): (n,), -1 where one is missing.
+    """Return a number (n,) for the last two tokens of each row, -1 where one is missing.
 
     >>> pair_keys(np.array([[3, 1], [3, -1]]), 10)
     array([13, -1])

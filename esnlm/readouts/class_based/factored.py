@@ -238,7 +238,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         return "words" if len(self.classes_) > _MANY_WORDS else "clusters"
 
     def _number_of_classes(self, factor: float) -> int:
-        """A multiple of √V (Morin & Bengio 2005) unless it is given."""
+        """Return a multiple of √V (Morin & Bengio 2005) unless it is given."""
         n_words = len(self.classes_)
         return min(n_words, self.n_classes or max(1, round(factor * float(np.sqrt(n_words)))))
 
@@ -315,7 +315,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         return super()._trained if self._separate is None else self._separate
 
     def state_dict(self, *, training: bool = False) -> Arrays:
-        """What predictions need, or with ``training`` what further rows are added to.
+        """Return what predictions need, or with ``training`` what further rows are added to.
 
         Separate factors have the arrays of their readouts as "class." and, of words, "word0.".
         """
@@ -352,7 +352,7 @@ class ClassFactoredReadout(TwoLevelReadout):
 
 
 def joint_softmax(alpha: float | None = None, n_passes: int | None = None) -> SoftmaxReadout:
-    """A factor that is learned jointly as the one named "softmax", but for penalty or passes.
+    """Return a factor learned jointly as the one named "softmax", but for penalty or passes.
 
     >>> joint_softmax(n_passes=3)
     SoftmaxReadout(alpha=10.0, learning_rate=0.2, n_passes=3)
@@ -363,7 +363,7 @@ def joint_softmax(alpha: float | None = None, n_passes: int | None = None) -> So
 
 
 def _factor(name: str, readout: Any, random_state: Any) -> Any:
-    """A readout for a factor: the caller's, or the default one of its name, started alike."""
+    """Return a readout for a factor: the caller's, or the default one of its name."""
     if isinstance(readout, StreamingReadout):
         return readout
     if isinstance(readout, str) and readout in _KINDS:
@@ -398,7 +398,7 @@ def _check_jointly(factors: Mapping[str, Any]) -> None:
 
 
 def _penalty(factor: Any) -> float | None:
-    """The penalty of a factor; None where cross-validation chooses that of ridge."""
+    """Return the penalty of a factor; None where cross-validation chooses that of ridge."""
     return None if factor.alpha is None else float(factor.alpha)
 
 

@@ -139,7 +139,7 @@ class TwoLevelReadout(BufferedReadout):
         self._read_in_passes(blocks, held_out)
 
     def _seed(self) -> int:
-        """A seed for the clustering, drawn anew."""
+        """Return a seed for the clustering, drawn anew."""
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _update(self, X: Array, codes: Ints) -> None:

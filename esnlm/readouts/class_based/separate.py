@@ -94,7 +94,7 @@ class SeparateFactors(Stateful):
         self._learn_words(X, codes)
 
     def log_probabilities(self, X: Array) -> Array:
-        """log P(w | x) of every word: X (n, n_units) -> (n, V)."""
+        """Return log P(w | x) of every word: X (n, n_units) -> (n, V)."""
         log_class = self._log_class(X)
         out = np.empty((len(X), len(self._column)), dtype=X.dtype)
         for c in range(self.layout.n_classes):
@@ -102,7 +102,7 @@ class SeparateFactors(Stateful):
         return out
 
     def log_probability_of(self, X: Array, codes: Ints) -> Array:
-        """log P(w | x) (n,) of one word a row."""
+        """Return log P(w | x) (n,) of one word a row."""
         classes = self.layout.word_class[codes]
         total: Array = self._log_class(X)[np.arange(len(codes)), classes]
         for c, rows in self.layout.rows_by_class(classes):
@@ -119,13 +119,13 @@ class SeparateFactors(Stateful):
                 factor.partial_fit(X[rows], codes[rows], classes=words)
 
     def _log_class(self, X: Array) -> Any:
-        """log P(class | x): (n, n_classes)."""
+        """Return log P(class | x): (n, n_classes)."""
         if self.class_factor is None:
             return np.zeros((len(X), 1), dtype=X.dtype)
         return self.class_factor.predict_log_proba(X)
 
     def _within(self, c: int, X: Array) -> Any:
-        """log P(w | class c, x) over the words of class c, ascending; uniform if none was seen."""
+        """Return log P(w | class c, x) over the words of class c; uniform if none was seen."""
         if f"word{c}" in self._readouts:
             return self._readouts[f"word{c}"].predict_log_proba(X)
         n_words = len(self.layout.words(c))
@@ -150,7 +150,7 @@ class _ClassOf:
 
 
 def _by_class(blocks: Blocks, layout: ClassLayout) -> dict[int, ArrayBlocks]:
-    """The rows of each class that occurs, copied together."""
+    """Return the rows of each class that occurs, copied together."""
     parts: dict[int, list[Block]] = {}
     for X, codes in blocks:
         for c, rows in layout.rows_by_class(layout.word_class[codes]):

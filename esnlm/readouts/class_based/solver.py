@@ -264,7 +264,7 @@ class TwoLevelLearner(Stateful):
         return Z
 
     def log_probabilities(self, X: Array) -> Array:
-        """log P(w | x) of every word: X (n, n_columns) -> (n, V)."""
+        """Return log P(w | x) of every word: X (n, n_columns) -> (n, V)."""
         Z = self.components(X)
         logs = self.words.log_probabilities(Z, self.classes.log_probabilities(Z))
         if self.unigrams is not None:
@@ -272,7 +272,7 @@ class TwoLevelLearner(Stateful):
         return logs
 
     def log_probability_of(self, X: Array, words: Ints) -> Array:
-        """log P(w | x) (n,) of one word a row; computes only that word's class."""
+        """Return log P(w | x) (n,) of one word a row; computes only that word's class."""
         logs = self._log_probability_of(X, words)
         return logs if self.unigrams is None else unigrams.interpolate(logs, self.unigrams, words)
 
@@ -351,7 +351,7 @@ class TwoLevelLearner(Stateful):
                 self._step_words(rates, over)
 
     def _step(self, rates: _Rates, over: TileMap) -> None:
-        """A step of the classes on the waiting rows; of the words when there are enough."""
+        """Take a step of the classes on the waiting rows; of the words when there are enough."""
         Z, words, last = self.rows.joined()
         self.rows = _waiting()
         self.direct.add_to(Z, last)
@@ -381,7 +381,7 @@ class TwoLevelLearner(Stateful):
 
     @contextmanager
     def _tiles(self, n_rows: int) -> Iterator[TileMap]:
-        """A map over tiles of rows or classes, each on one BLAS thread; serial for small steps."""
+        """Yield a map over tiles, each on one BLAS thread; it is serial for small steps."""
         width = max(self.settings.n_experts or 1, 1) * self.layout.n_classes
         worth = n_rows * width * len(self.shift) >= _WORTH_THREADS
         with one_blas_thread(), tile_map(None if worth else 1) as over:

@@ -55,7 +55,7 @@ def frequency_classes(counts: Array, n_classes: int) -> Ints:
 
 
 def _bin_ends(mass: Floats, limit: float, most: int) -> Ints:
-    """Ends of bins that are filled in order up to a mass, or a number of words."""
+    """Return ends of bins that are filled in order up to a mass, or a number of words."""
     total = np.concatenate([[0.0], np.cumsum(mass)])
     ends, start = list[int](), 0
     while start < len(mass):
@@ -165,7 +165,7 @@ def _bounded_clusters(
 
 
 def _directions(moments: Moments, seen: Ints) -> Floats:
-    """Unit vectors (n_seen, <= 64): shrunken mean states, along the directions that differ most."""
+    """Return unit vectors (n_seen, <= 64): shrunken mean states along their main directions."""
     counts, n = moments.counts[seen].astype(np.float64), max(moments.n, 1)
     offsets = moments.sums[seen] / counts[:, None] - moments.mean
     shrunken = offsets * (counts / (counts + _PRIOR_ROWS))[:, None]

@@ -80,7 +80,7 @@ class WordFactors:
     floor: Array | None = None
 
     def log_probabilities(self, X: Array, log_class: Array | None = None) -> Array:
-        """log P(w|c, x) (n, V) in vocabulary order, plus log P(c|x) (n, n_classes) if given."""
+        """Return log P(w|c, x) (n, V) in vocabulary order, plus log P(c|x) if it is given."""
         if log_class is None:
             log_class = np.zeros((len(X), self.layout.n_classes), dtype=X.dtype)
         out = np.empty((len(X), len(self.coef)), dtype=X.dtype)
@@ -101,7 +101,7 @@ class WordFactors:
         return out
 
     def log_probability_of(self, X: Array, words: Ints) -> Array:
-        """log P(w|class(w), x) (n,) of one word a row: only that word's class is computed."""
+        """Return log P(w|class(w), x) (n,) of one word a row, from its class alone."""
         layout = self.layout
         out = np.empty(len(X), dtype=X.dtype)
         parts = layout.rows_by_class(layout.word_class[words])
@@ -119,7 +119,7 @@ class WordFactors:
         return out
 
     def _normalise(self, Z: Array, log_class: Array) -> None:
-        """Outputs (n, V) -> log-probabilities, each class's by themselves, in place."""
+        """Turn outputs (n, V) into log-probabilities in each class, in place."""
         starts, sizes = self.layout.starts, self.layout.sizes
         if self.floor is None:
             Z -= np.repeat(np.maximum.reduceat(Z, starts, axis=1), sizes, axis=1)

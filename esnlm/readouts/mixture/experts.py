@@ -54,7 +54,7 @@ class Prior:
         common_alpha: float,
         gate_alpha: float,
     ) -> "Prior":
-        """The prior with its mode at zero, in whitened coordinates.
+        """Return the prior with its mode at zero, in whitened coordinates.
 
         It is isotropic in the states, scaled to a total variance of one: along a coordinate whose
         variance is shares (n_units,) times the mean one, precision is alpha * n_units / share.
@@ -196,7 +196,7 @@ class Experts(ABC):
         return np.einsum("km,kvm->mv", gate, experts)
 
     def _factors(self, Z: Array, weights: Array) -> tuple[Array, Array]:
-        """Outputs of the experts (K, V, m), before any softmax, and P(k | x) (K, m)."""
+        """Return outputs of the experts (K, V, m), before any softmax, and P(k | x) (K, m)."""
         n_rows = self.n_experts * self.n_classes
         outputs = weights @ Z.T
         experts = outputs[:n_rows].reshape(self.n_experts, self.n_classes, len(Z))

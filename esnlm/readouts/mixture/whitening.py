@@ -52,7 +52,7 @@ class Whitening:
         return variances / variances.mean()
 
     def draw(self, rng: np.random.RandomState, n_rows: int) -> Floats:
-        """Standard normal weights (n_rows, n_units) on whitened coordinates.
+        """Return standard normal weights (n_rows, n_units) on whitened coordinates.
 
         They are drawn along the units and rotated, so that they do not depend on the signs and
         the order of the directions that the decomposition happened to return.
@@ -128,7 +128,7 @@ class PartedSource(Source):
 def _sum_of_tiles(
     whitening: Whitening, function: Callable[[int, Array, Array], Any], blocks: Blocks
 ) -> Total:
-    """The sum of results over the tiles of a part, in their order."""
+    """Return the sum of results over the tiles of a part, in their order."""
     with tile_map() as over:
         source = Source(_Streamed(blocks, whitening), 0, over)
         found = (each if isinstance(each, tuple) else (each,) for each in source.each(function))

@@ -83,7 +83,7 @@ class ClassifierReadout(StreamingReadout):
 
     @classmethod
     def of_fitted(cls, classifier: Any, n_classes: int) -> Self:
-        """The readout of a classifier that was fitted on states and codes, as it is.
+        """Return the readout of a classifier that was fitted on states and codes, as it is.
 
         Its ``classes_`` are integers from 0 to ``n_classes`` - 1; others are impossible to it.
         """
@@ -167,7 +167,7 @@ class ClassifierReadout(StreamingReadout):
         self.share_ = min(max(share, _LEAST_SHARE), 1 - _LEAST_SHARE)
 
     def _of_classifier(self, X: Array) -> Floats:
-        """The classifier's probabilities, zero where a class did not occur: (n, V)."""
+        """Return the classifier's probabilities, zero where a class did not occur: (n, V)."""
         P = np.zeros((len(X), len(self.classes_)))
         P[:, self.classifier_.classes_] = self.classifier_.predict_proba(X)
         return P

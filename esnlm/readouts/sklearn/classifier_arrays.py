@@ -27,7 +27,7 @@ def is_saved(classifier: Any) -> bool:
 
 
 def certain(code: Any, n_columns: int) -> DummyClassifier:
-    """A classifier of states (n, n_columns) that knows one class."""
+    """Return a classifier of states (n, n_columns) that knows one class."""
     return DummyClassifier().fit(np.zeros((1, n_columns)), [code])
 
 

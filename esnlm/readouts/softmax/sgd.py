@@ -135,7 +135,7 @@ class IncrementalSolver(Stateful):
 def batch_gradient(
     X: Array, codes: Ints, weights: Array, intercept: Array
 ) -> tuple[float, Floats32, Floats32, Floats]:
-    """Summed loss, its gradients in weights (n_units, V) and intercept, sums of p (1 - p)."""
+    """Return summed loss, gradients in weights (n_units, V) and intercept, sums of p (1 - p)."""
     loss = 0.0
     gradient = np.zeros_like(weights)
     offset_gradient = np.zeros(len(intercept), dtype=np.float32)
@@ -242,7 +242,10 @@ class SoftmaxPasses(Stateful):
         self.n_seen += len(X)
 
     def end_pass(self, held_out: Blocks | None) -> float | None:
-        """The loss of held-out rows; after the last pass the solver has the best parameters."""
+        """Return the loss of held-out rows.
+
+        After the last pass the solver has the best parameters.
+        """
         if not self.n_rows:
             self.n_rows = self._unplanned = self.n_seen
         if held_out is None:

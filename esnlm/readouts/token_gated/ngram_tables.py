@@ -136,7 +136,7 @@ class WindowCounts(Stateful):
             self._merge()
 
     def parts_of(self, last: Array, codes: Ints, draws: Array) -> Ints64:
-        """A part (n,) in which each row was met, drawn as often as it was met there; -1: in none.
+        """Return a part (n,) in which each row was met, drawn by how often; -1: in none.
 
         ``draws`` (n,) in [0, 1) decide. Rows that were counted get the part they came in with the
         right frequencies, without its being known of each.
@@ -220,7 +220,7 @@ def tables_of(counted: WindowCounts) -> NgramTables:
 
 
 def _joined(levels: Sequence[_Level], n_symbols: int, n_classes: int) -> NgramTables:
-    """The tables of contexts by length, from those of each length in their order."""
+    """Return the tables of contexts by length, from those of each length in their order."""
 
     def joined(name: str, dtype: Any) -> Array:
         return np.concatenate([getattr(level, name) for level in levels]).astype(dtype)

@@ -21,7 +21,7 @@ def n_code_units(n_tokens: int) -> int:
 
 
 def with_token_code(reservoir: Any) -> Any:
-    """A copy of a reservoir with weights, whose last units are the token just read, in binary.
+    """Return a copy of a fitted reservoir whose last units are the last token, in binary.
 
     They take the place of units: no recurrent weight leads to them, and the sign of each is a
     digit of the token, the lowest first. `token_of` reads it.

@@ -85,7 +85,7 @@ def _check(grid: ShardsGrid) -> None:
 
 
 def _planned(train: str, options: ControlsOptions) -> tuple[list[Row], dict[str, Row]]:
-    """Settings of every control, and what its run is given by the setting's version."""
+    """Return settings of every control, and what its run is given by the setting's version."""
     grid = options.grid
     topologies = options.topologies or (grid.weights.topology or "offsets",)
     shards = train, options.held_out, options.blimp

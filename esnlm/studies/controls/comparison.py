@@ -116,7 +116,7 @@ def _shared(
 
 
 def _rows(judged: Judged, values: Floats, drawn: Floats, name: str) -> Iterator[dict[str, Any]]:
-    """A row a group: the mean over runs of values (n_runs, n_groups), and its interval."""
+    """Yield a row a group: the mean over runs of values (n_runs, n_groups), and its interval."""
     bounds = percentile_intervals(drawn.mean(axis=1))
     for (by, group), n, value, (lower, upper) in zip(
         judged.groups,

@@ -49,7 +49,7 @@ def tables(values: Sequence[Mapping[str, Any]], differences: Sequence[Mapping[st
 def _table(
     rows: pd.DataFrame, head: Sequence[str], across: str, wanted: Sequence[str]
 ) -> list[str]:
-    """A line for each comparison or control, a column for each wanted value of ``across``."""
+    """Return a line for each comparison or control, a column for each value of ``across``."""
     key = [name for name in _KEY if name in rows]
     body = []
     for names, several in rows.groupby(key, sort=False):

@@ -20,7 +20,7 @@ _FILE = "log_probabilities.safetensors"
 
 
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
-    """The measured columns of a run's row; see `esnlm.studies.shards_run.trained`.
+    """Return the measured columns of a run's row; see `esnlm.studies.shards_run.trained`.
 
     The folder ``scores`` of the setting takes the log-probabilities.
     """
@@ -50,7 +50,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
 
 
 def log_probabilities(folder: Path) -> Arrays:
-    """What `measure` kept: natural logs of ``tokens`` (T,) float32, of pairs ``good``, ``bad``.
+    """Return the logs that `measure` saved: ``tokens`` (T,) float32, pairs ``good``, ``bad``.
 
     Raises ValueError where they are not there any more.
     """

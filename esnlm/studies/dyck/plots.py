@@ -65,7 +65,7 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
 
 
 def _shares(bins: "pd.Series[str]") -> pd.DataFrame:
-    """The middle of each bin and the share of its sequences that are right, bins of all runs."""
+    """Return the middle of each bin of all runs and its share of right sequences."""
     found = [row for text in bins for row in json.loads(text)]
     table = pd.DataFrame(found, columns=["low", "high", "n", "right"]).query("n > 0")
     middle = (table["low"] + table["high"]) / 2

@@ -97,7 +97,7 @@ def shares(right: Bools, sizes: Array, low: float, high: float) -> str:
 
 
 def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
-    """The baseline or the multi-timescale model."""
+    """Return the baseline or the multi-timescale model."""
     import torch
 
     from esnlm.torch.device import chosen_device
@@ -175,7 +175,7 @@ def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[Array, Arra
 
 
 def closing(sequence: Sequence[str]) -> Ints64:
-    """The closer that may come next after each bracket, (T,): 0 for none, else 1 + its kind.
+    """Return the closer that may come next after each bracket, (T,): 0 for none, else 1 + its kind.
 
     >>> closing("([])").tolist()
     [1, 2, 1, 0]

@@ -162,7 +162,7 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
 
 
 def _best(rows: Sequence[Row]) -> str:
-    """The setting that is nearest to the oracle, by means over seeds, in words."""
+    """Return the setting that is nearest to the oracle, by means over seeds, in words."""
     import pandas as pd
 
     table: Any = pd.DataFrame(rows)

@@ -54,7 +54,7 @@ FEATURES = {"found": (0, 6), "rachez2012": (0, 2, 5)}
 
 
 def preset(name: str, **given: Any) -> Settings:
-    """The settings of a preset, but for those given.
+    """Return the settings of a preset, but for those given.
 
     >>> preset("rachez2012", experts=5).spectral_radius
     0.97

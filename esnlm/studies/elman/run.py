@@ -42,7 +42,7 @@ _PARTS = Reservoir, WordFeatures, SpectralWordFeatures, KneserNey, ElmanGrammar
 
 
 def version() -> str:
-    """The package's version and a digest of the defaults that rows depend on but do not name."""
+    """Return the version and a digest of defaults that rows depend on and do not name."""
     signatures = map(inspect.signature, _PARTS)
     parts = {
         "held_out": HELD_OUT,

@@ -46,7 +46,7 @@ class Driven(NamedTuple):
 
 
 def make_grammar(text: str) -> ElmanGrammar:
-    """The grammar of `Settings.grammar`.
+    """Return the grammar of `Settings.grammar`.
 
     >>> make_grammar('{"length_quotas": {"3": 1, "4": 1}}').mean_length
     3.5
@@ -59,7 +59,7 @@ def make_grammar(text: str) -> ElmanGrammar:
 
 @lru_cache(maxsize=2)
 def make_corpora(settings: Settings, seed: int) -> Corpora:
-    """The corpora of a seed, the same for every readout, size and feature count."""
+    """Return the corpora of a seed, the same for every readout, size and feature count."""
     grammar = make_grammar(settings.grammar)
     draws = np.random.SeedSequence([seed, 0]).spawn(2)
     counts = (settings.train_sentences, settings.test_sentences)
@@ -74,7 +74,7 @@ def make_corpora(settings: Settings, seed: int) -> Corpora:
 
 
 def make_reservoir(settings: Settings, n_units: int, seed: int) -> Reservoir:
-    """The reservoir of the settings, without weights."""
+    """Return the reservoir of the settings, without weights."""
     names = "spectral_radius", "input_scaling", "degree", "leak_rate"
     given = {name: getattr(settings, name) for name in names}
     return Reservoir(n_units, random_state=seed, **given)

@@ -108,7 +108,7 @@ def _by_size(runs: pd.DataFrame, column: str, digits: int) -> list[str]:
 
 
 def _table(runs: pd.DataFrame, column: str, cell: Callable[[Any], str]) -> list[str]:
-    """A line for each readout and feature count, a column for each size."""
+    """Return a line for each readout and feature count, a column for each size."""
     cells = runs.groupby(_SETTING, sort=False)[column].agg(cell).unstack(fill_value="", sort=False)
     cells = cells.sort_index(axis="columns")
     header = ["readout", "F", *cells.columns]

@@ -135,7 +135,7 @@ def why_not_published(tokenizer: Tokenizer) -> str:
 def _draw_ours(
     axis: Axes, table: pd.DataFrame, measure: str, names: Sequence[str], laws: Sequence[str]
 ) -> None:
-    """A line for all rows that agree in the columns ``names``; laws have marks."""
+    """Draw a line for all rows that agree in the columns ``names``; laws have marks."""
     # Always the amount of text: the published models read ten or a hundred times more.
     shown = [name for name in names if name == "words" or table[name].nunique(dropna=False) > 1]
     for number, (_, rows) in enumerate(table.groupby(list(names), sort=False, dropna=False)):

@@ -14,7 +14,7 @@ from esnlm.studies.shards_run import measured, trained
 
 
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
-    """The measured columns of a run's row; see `trained` for the setting."""
+    """Return the measured columns of a run's row; see `trained` for the setting."""
     with trained(setting, lifeline) as (model, cost):
         started = time.perf_counter()
         (row,) = Evaluation([model], ["model"], "line").rows([setting["held_out"]])

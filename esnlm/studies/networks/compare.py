@@ -35,7 +35,7 @@ def grid(
     *,
     one_text: bool = False,
 ) -> list[Row]:
-    """The runs: each entry in settings of about these numbers of trained parameters.
+    """Return the runs: each entry in settings of about these numbers of trained parameters.
 
     An entry is the name of a network and those of its settings that are given. It is taken as
     given without sizes, or where its settings leave no size to choose. Training is each
@@ -65,7 +65,7 @@ def grid(
 
 
 def checkpoints(setting: Row, out: Path) -> Path:
-    """The folder of a run's checkpoints."""
+    """Return the folder of a run's checkpoints."""
     name = hashlib.sha256(json.dumps([setting[key] for key in KEY]).encode()).hexdigest()[:12]
     return out / "running" / f"{setting['model']}-{name}"
 
@@ -80,7 +80,7 @@ def digest_of(streams: Mapping[str, TokenStream]) -> str:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows in Markdown, by model and trained parameters."""
+    """Return the rows in Markdown, by model and trained parameters."""
     lines = [
         {
             "model": row["model"],
@@ -106,7 +106,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def differing_trainings(rows: Sequence[Row]) -> list[str]:
-    """The options of each row's training that are not the same in all rows of its model."""
+    """Return the options of each row's training that are not the same in all rows of its model."""
     plans = [json.loads(row["plan"]) for row in rows]
     models = [row["model"] for row in rows]
     alike: dict[str, set[str]] = {}
@@ -120,7 +120,7 @@ def differing_trainings(rows: Sequence[Row]) -> list[str]:
 
 
 def _options(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Settings as ``name:setting=value``."""
+    """Return settings as ``name:setting=value``."""
     found = []
     for name, value in settings.items():
         if isinstance(value, dict):

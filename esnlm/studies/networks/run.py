@@ -20,7 +20,7 @@ _SAVE_EVERY = 120.0
 
 
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
-    """The measured columns of one row.
+    """Return the measured columns of one row.
 
     ``setting``: ``model``, ``settings`` and ``plan`` (JSON), ``seed``, ``device``, the file
     ``corpus_file`` in which joblib wrote the streams of training and held-out text and the

@@ -137,7 +137,7 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
 
 
 def study(options: ShakespeareOptions, vocabulary: int) -> list[Row]:
-    """The runs of the options, for a vocabulary of this number of characters."""
+    """Return the runs of the options, for a vocabulary of this number of characters."""
     sizes = options.units or [round(count / vocabulary) - 1 for count in options.parameters]
     readout = {"alpha": options.alpha, "n_passes": options.passes}
     ours = offsets(options)

@@ -35,7 +35,7 @@ Texts = Mapping[str, str]
 
 
 def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
-    """The measured columns of one row.
+    """Return the measured columns of one row.
 
     ``setting``: ``model``, ``size`` (units, or the order of n-grams), ``settings`` (JSON),
     number of ``characters`` to generate, the files ``train`` and ``test``, the folder
@@ -98,7 +98,7 @@ def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, 
 
 
 def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> dict[str, Any]:
-    """A model whose state is carried through the whole text, or the published setting.
+    """Return a model whose state is carried through the whole text, or the published setting.
 
     There a state begins anew 32 characters before each prediction. After those it has forgotten
     its beginning; `windows.by_windows` measures how much it differs. So the readout learns from the
@@ -131,7 +131,7 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
 
 
 def _parts(model: str, n_units: int, n_tokens: int, options: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The reservoir, drawn, and the readout of a kind of row."""
+    """Return the reservoir, drawn, and the readout of a kind of row."""
     given, chosen = options["reservoir"], options["readout"]
     if model.startswith("windows"):
         reservoir = windows.published_reservoir(n_units, n_tokens, **given)

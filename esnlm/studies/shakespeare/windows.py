@@ -23,7 +23,7 @@ _WINDOWS_AT_ONCE = 1 << 12
 def published_reservoir(
     n_units: int, n_tokens: int, *, degree: int | None = None, random_state: int = 0
 ) -> Reservoir:
-    """The authors' reservoir: ``W = randn / sqrt(N) / 0.9``, no leak, no bias.
+    """Return the authors' reservoir: ``W = randn / sqrt(N) / 0.9``, no leak, no bias.
 
     A character drives it by a frozen Gaussian embedding of 16 dimensions and ``W_in = randn /
     sqrt(16) / 0.9``. With ``degree``, W has that many Gaussian weights a unit and a spectral

@@ -25,7 +25,7 @@ class Opening(NamedTuple):
 
 
 def openings() -> list[Opening]:
-    """The openings of all works, in the order of both files."""
+    """Return the openings of all works, in the order of both files."""
     table = pd.read_csv(Path(__file__).with_name("openings.csv"), keep_default_na=False)
     rows = table.replace(r"\\n", "\n", regex=True).itertuples(index=False)
     return [Opening(title, modern or None, folio or None) for title, modern, folio in rows]
@@ -76,7 +76,7 @@ def shakespeare_works(places: Sequence[str | Path]) -> list[Work]:
 
 
 def matched_works(modern: str, folio: str, table: Sequence[Opening]) -> list[Work]:
-    """The works of the modern text and of the Folio, matched by title.
+    """Return the works of the modern text and of the Folio, matched by title.
 
     >>> table = [Opening("A", "Ann", "Anne")]
     >>> matched_works("Ann: No?", "Anne: Noe?", table)
@@ -141,5 +141,5 @@ def equal_parts(
 
 
 def joined_text(works: Iterable[Work]) -> str:
-    """The texts of works, either spelling, end to end; lower-cased as Köster & Uchida do."""
+    """Return the texts of works, either spelling, end to end; lower-cased as Köster & Uchida do."""
     return "\n".join(text for work in works for text in work.texts).lower()

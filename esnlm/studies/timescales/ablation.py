@@ -119,7 +119,7 @@ def word_ablation(
 
 
 def _sums(states: Array, without: Array) -> list[Any]:
-    """Number of windows that the word changes, their summed shares, and absolute differences.
+    """Return the number of windows that the word changes, their summed shares and differences.
 
     States (n, n_lags + 1, n_units), and those without the word.
     """
@@ -130,7 +130,7 @@ def _sums(states: Array, without: Array) -> list[Any]:
 
 
 def _reader(model: Any) -> tuple[Reader, int]:
-    """The function that reads windows, and the number of units of all layers."""
+    """Return the function that reads windows, and the number of units of all layers."""
     if isinstance(model, LanguageModel):
         return lambda windows: [_reservoir_states(model, windows)], model.reservoir_.n_units
     network = getattr(model, "network", None)

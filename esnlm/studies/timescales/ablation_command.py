@@ -75,7 +75,7 @@ def _rows(
 
 
 def _shown(layer: int, decay: "Decay", times: Floats) -> str:
-    """Some of the lags, and the timescales beside the nearest inverse gamma."""
+    """Return some of the lags, and the timescales beside the nearest inverse gamma."""
     from esnlm.reservoir.timescales import closest_inverse_gamma
 
     n_lags = len(decay.share) - 1

@@ -33,11 +33,11 @@ class Attention(nn.Module):
 
     @staticmethod
     def count(width: int, n_heads: int, length: int) -> int:
-        """Number of trained parameters."""
+        """Return number of trained parameters."""
         return 4 * width * (width + 1) + 2 * width + n_heads * length
 
     def forward(self, z: Tensor, kept: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What each place of z (B, T, width) reads, and what later calls need, (B, m, 2 width).
+        """Return what each place of z (B, T, width) reads, and the memory (B, m, 2 width).
 
         ``kept`` is what the call for the places before returned; None: the beginning.
         """
@@ -54,7 +54,7 @@ class Attention(nn.Module):
         return self.out(found), others[:, max(0, n_all - self.length + 1) :]
 
     def packed(self, z: Tensor, lengths: Ints64) -> Tensor:
-        """What each place reads of z (n, width), sequences of ``lengths`` end to end."""
+        """Return what each place reads of z (n, width), sequences of ``lengths`` end to end."""
         normed = self.norm(z)
         found: Tensor = self.out(self._over(self.queries(normed), self.others(normed), lengths))
         return found

@@ -26,7 +26,7 @@ class Brackets(NamedTuple):
 
     @classmethod
     def of(cls, sequences: Sequence[str], device: str | torch.device = "cpu") -> "Brackets":
-        """The tensors of sequences of brackets.
+        """Return the tensors of sequences of brackets.
 
         >>> Brackets.of(["()", "[[]]"]).inside.sum(dim=1).tolist()
         [2, 4]
@@ -39,7 +39,7 @@ class Brackets(NamedTuple):
         return cls(*(part.to(device) for part in padded))
 
     def batches(self, order: Tensor | None = None, size: int = 256) -> Iterator["Brackets"]:
-        """The sequences in an order (that of `by_length`), ``size`` at a time, without padding."""
+        """Yield the sequences in an order, ``size`` at a time, without padding."""
         for rows in (self.by_length() if order is None else order).split(size):
             longest = int(self.inside[rows].sum(dim=1).max())
             yield Brackets(*(part[rows, :longest] for part in self))

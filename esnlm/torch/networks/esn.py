@@ -58,7 +58,7 @@ class ReservoirNetwork(Network):
         self.inputs = self._new_inputs()
 
     def _n_inputs(self) -> int:
-        """Inputs of the reservoir: one a token, unless vectors stand for the tokens."""
+        """Return inputs of the reservoir: one a token, unless vectors stand for the tokens."""
         return self.n_tokens
 
     def _new_inputs(self) -> Any:
@@ -133,7 +133,7 @@ class EchoStateNetwork(ReservoirNetwork):
 
     @classmethod
     def of_core(cls, model: LanguageModel) -> "EchoStateNetwork":
-        """The network of a model whose states are driven by tokens and read by a softmax."""
+        """Return the network of a model whose states are driven by tokens and read by a softmax."""
         readout = model.readout_
         if model.features_ is not None or not isinstance(readout, SoftmaxReadout):
             kind = type(readout).__name__

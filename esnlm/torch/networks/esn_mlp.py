@@ -264,11 +264,11 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         return vectors * kept
 
     def _attended(self, z: Tensor, lengths: Ints64) -> Tensor:
-        """What z (n, width), of sequences of ``lengths``, becomes where it attends to others."""
+        """Return z (n, width), of sequences of ``lengths``, after attention."""
         return z + self.drop(self.attend.packed(z, lengths)) if self.attention else z
 
     def _deepened(self, z: Tensor) -> Tensor:
-        """z (..., width) -> what the softmax reads."""
+        """Return z (..., width) -> what the softmax reads."""
         for block in self.blocks:
             z = z + self.drop(block(z))
         return self.norm(z)
@@ -335,7 +335,7 @@ class _Residual(nn.Module):
 
 
 def last_tokens(tokens: Ints64, starts: Ints64, n: int, none: int) -> Ints64:
-    """The last n tokens (T, n) at each of tokens (T,), the newest first; ``none`` before a start.
+    """Return the last n tokens (T, n) at each token (T,), newest first; ``none`` before a start.
 
     >>> last_tokens(np.array([5, 6, 7, 8]), np.array([0, 3]), 2, -1).tolist()
     [[5, -1], [6, 5], [7, 6], [8, -1]]
@@ -354,7 +354,7 @@ def _vectors(n: int, width: int) -> nn.Embedding:
 
 
 def _pairs_of(n_tokens: int, n_direct: int, asked: int | None) -> int:
-    """Number of pairs that have vectors."""
+    """Return number of pairs that have vectors."""
     if n_direct < 2:
         return 0
     return min(_MOST_PAIRS, n_tokens * n_tokens // 512) if asked is None else asked

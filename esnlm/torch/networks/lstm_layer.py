@@ -64,7 +64,7 @@ class GatedLayer(nn.Module):
         return [self.weight_ih, recurrent, first, second]
 
     def forward(self, inputs: Tensor, state: LayerState | None = None) -> tuple[Tensor, LayerState]:
-        """Outputs (B, T, H), and h and c (B, H) after the last input; state None: zeros.
+        """Return outputs (B, T, H), and h and c (B, H) after the last input; state None: zeros.
 
         Always in the weights' precision: in bfloat16 a gate of a timescale above 256 would be 1,
         and cuDNN would use float16, in which small gradients are 0.
@@ -81,7 +81,7 @@ class GatedLayer(nn.Module):
         return outputs, (h[0], c[0])
 
     def start(self, inputs: Tensor) -> LayerState:
-        """The zero state for inputs (B, T, D)."""
+        """Return the zero state for inputs (B, T, D)."""
         zeros = inputs.new_zeros((len(inputs), self.n_units))
         return zeros, zeros
 

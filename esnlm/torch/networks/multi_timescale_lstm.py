@@ -79,7 +79,10 @@ class AWDLSTM(Network):
         return int(4 * layers + n_tokens * (d + 1))
 
     def assigned_timescales(self, layer: int) -> Floats | None:
-        """Fixed timescales of a layer's units, counted from 0; None where they are learned."""
+        """Return fixed timescales of a layer's units, counted from 0.
+
+        None where they are learned.
+        """
         return None
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:

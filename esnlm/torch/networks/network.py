@@ -89,21 +89,21 @@ class Network(nn.Module, ABC):
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
-        """Settings of increasing numbers of trained parameters."""
+        """Yield settings of increasing numbers of trained parameters."""
         yield from ({"n_units": n} for n in range(1, 1 << 20))
 
     @staticmethod
     @abstractmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Number of trained parameters of a network with these settings, all of them given."""
+        """Return the number of trained parameters of a network with these settings."""
 
     @staticmethod
     def count_frozen(n_tokens: int, **settings: Any) -> int:
-        """Number of frozen weights that a network with these settings draws."""
+        """Return number of frozen weights that a network with these settings draws."""
         return 0
 
     def settings(self) -> Settings:
-        """Constructor arguments as JSON-compatible values."""
+        """Return constructor arguments as JSON-compatible values."""
         return {name: getattr(self, name) for name in self.arguments()}
 
     def given_weights(self) -> Arrays:
@@ -112,7 +112,7 @@ class Network(nn.Module, ABC):
 
     @classmethod
     def of_saved(cls, settings: Settings, weights: Arrays) -> "Network":
-        """The network of saved settings, its `given_weights` taken from among saved weights."""
+        """Return the network of saved settings, with `given_weights` from saved weights."""
         return cls(**settings)
 
     @abstractmethod
@@ -124,7 +124,7 @@ class Network(nn.Module, ABC):
         """
 
     def hidden_of(self, harvested: Tensor, lengths: Ints64) -> Tensor:
-        """What `harvest` gave (n, D') of sequences of ``lengths`` -> hidden (n, D), with gradient.
+        """Return hidden vectors (n, D), with gradient, of what `harvest` gave (n, D').
 
         For networks that read ahead: what is trained between the harvest and `head`.
         """
@@ -147,7 +147,7 @@ class Network(nn.Module, ABC):
         """Take from the training text what training starts from, the same for the same text."""
 
     def penalty(self, real: Bools | None = None) -> Tensor | None:
-        """A scalar that the last `encode`, in training, adds to the mean loss; returned once.
+        """Return a scalar that the last `encode` in training adds to the mean loss, once.
 
         ``real`` (B, T) is false where the text that was read is padding; None: nowhere.
         """
@@ -183,7 +183,7 @@ class Network(nn.Module, ABC):
         return max(1, logits // self.n_tokens)
 
     def trained_parameters(self) -> dict[str, nn.Parameter]:
-        """The trained parameters by name; shared ones once."""
+        """Return the trained parameters by name; shared ones once."""
         return {name: p for name, p in self.named_parameters() if p.requires_grad}
 
     @property
@@ -192,7 +192,7 @@ class Network(nn.Module, ABC):
         return sum(p.numel() for p in self.trained_parameters().values())
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
-        """The trained parameters as an optimiser takes them; matrices decay unless overridden.
+        """Return the trained parameters for an optimiser; matrices decay unless overridden.
 
         Biases and the scales of normalised layers do not: a decay that is of use over several
         passes would pull scales from one to zero. The gradients of a group with ``sparse`` are
@@ -201,7 +201,7 @@ class Network(nn.Module, ABC):
         return decaying(self.trained_parameters().values(), weight_decay)
 
     def frozen_weights(self) -> list[Any]:
-        """The frozen weights, tensors or arrays: here the parameters that take no gradient."""
+        """Return the frozen weights: here the parameters that take no gradient."""
         return [parameter for parameter in self.parameters() if not parameter.requires_grad]
 
     def parameter_counts(self) -> ParameterCounts:
@@ -212,7 +212,7 @@ class Network(nn.Module, ABC):
         return ParameterCounts(trained, trained + entries, trained + nonzero)
 
     def language_model(self, tokenizer: "Tokenizer | None", reset: str) -> "LanguageModel | None":
-        """The same model as the core's, or None if the core cannot compute it."""
+        """Return the same model as the core's, or None if the core cannot compute it."""
         return None
 
     @property
@@ -221,7 +221,7 @@ class Network(nn.Module, ABC):
 
 
 def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    """Groups of an optimiser: matrices, which decay, and parameters of fewer dimensions."""
+    """Return groups of an optimiser: matrices, which decay, and parameters of fewer dimensions."""
     given = list(parameters)
     matrices, others = [p for p in given if p.dim() > 1], [p for p in given if p.dim() < 2]
     groups = ((matrices, weight_decay), (others, 0.0))

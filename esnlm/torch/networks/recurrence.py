@@ -21,7 +21,7 @@ _STEPS, _MOST_STREAMS = 64, 4096
 
 
 def frozen(array: Any) -> nn.Buffer:
-    """A copy of an array that moves with its module to a device, and is not saved with it."""
+    """Return a copy of an array that moves with its module to a device, unsaved."""
     return nn.Buffer(torch.from_numpy(np.array(array)), persistent=False)
 
 
@@ -71,7 +71,7 @@ class Recurrence(nn.Module):
         self.activate, self.slope = _ACTIVATIONS[activation]
 
     def start(self, n_sequences: int) -> Tensor:
-        """The zero state (n_units, B)."""
+        """Return the zero state (n_units, B)."""
         return self.leak.new_zeros((len(self.leak), n_sequences))
 
     def step(self, state: Tensor, drive: Drive, t: int) -> tuple[Tensor, Tensor]:

@@ -27,14 +27,14 @@ NETWORKS: dict[str, tuple[str, str]] = {
 
 
 def network_class(name: str) -> "type[Network]":
-    """The class of that name."""
+    """Return the class of that name."""
     Choice(tuple(NETWORKS)).check("model", name)
     module, class_name = NETWORKS[name]
     return getattr(import_module(f"esnlm.torch.networks.{module}"), class_name)
 
 
 def name_of(network: "Network") -> str:
-    """The name of the network's class; ValueError if it is not in `NETWORKS`."""
+    """Return the name of the network's class; ValueError if it is not in `NETWORKS`."""
     kind = type(network)
     for name, place in NETWORKS.items():
         if place == (kind.__module__.removeprefix("esnlm.torch.networks."), kind.__qualname__):
@@ -56,7 +56,7 @@ def check_settings(name: str, given: Mapping[str, Any]) -> None:
 
 
 def n_trained(name: str, settings: Mapping[str, Any], n_tokens: int) -> int:
-    """Number of trained parameters of a network, without making it.
+    """Return number of trained parameters of a network, without making it.
 
     >>> n_trained("lstm", {"n_units": 8}, n_tokens=100)
     2276
@@ -68,7 +68,7 @@ def n_trained(name: str, settings: Mapping[str, Any], n_tokens: int) -> int:
 def settings_of_size(
     name: str, n_parameters: int, n_tokens: int, given: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Constructor arguments beside ``n_tokens`` with the nearest number of trained parameters.
+    """Return constructor arguments with the nearest number of trained parameters.
 
     A published size within 5 % is preferred. Settings that are ``given`` stay; all others have the
     network's defaults. The candidates are a list, in two dimensions where width and depth grow
@@ -107,7 +107,7 @@ def is_sized(name: str, given: Mapping[str, Any]) -> bool:
 
 
 def merged(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with the given ones over them, mappings entry by entry.
+    """Return settings with the given ones over them, mappings entry by entry.
 
     >>> merged({"reservoir": {"n_units": 9}, "rank": 2}, {"reservoir": {"degree": 4}})
     {'reservoir': {'n_units': 9, 'degree': 4}, 'rank': 2}

@@ -66,7 +66,7 @@ class CharacterTransformer(WindowedNetwork):
         return int(settings["n_layers"] * layer + 2 * d * n_tokens + n_tokens)
 
     def read(self, tokens: Tensor) -> Tensor:
-        """The last position's vector (n, D) of tokens (n, L)."""
+        """Return the last position's vector (n, D) of tokens (n, L)."""
         hidden = self.embedding(tokens) + self.positions[self.context - tokens.shape[1] :]
         for layer in self.layers[:-1]:
             hidden = layer(hidden)
@@ -74,7 +74,7 @@ class CharacterTransformer(WindowedNetwork):
 
 
 def _at_the_last(layer: nn.TransformerEncoderLayer, hidden: Tensor) -> Tensor:
-    """The last position (n, D) of ``layer(hidden)``, without computing the others."""
+    """Return the last position (n, D) of ``layer(hidden)``, without computing the others."""
     query = hidden[:, -1:]
     attended, _ = layer.self_attn(query, hidden, hidden, need_weights=False)
     x = layer.norm1(query + layer.dropout1(attended))

@@ -51,7 +51,7 @@ class TwoLevelSoftmax(nn.Module):
 
     @staticmethod
     def count(n_inputs: int, n_tokens: int) -> int:
-        """Number of trained parameters."""
+        """Return number of trained parameters."""
         return (n_classes(n_tokens) + n_tokens) * (n_inputs + 1)
 
     def begin(self, counts: Array, vectors: Array, seed: int) -> None:
@@ -81,7 +81,7 @@ class TwoLevelSoftmax(nn.Module):
         return of_class + within(hidden, classes, self.position[targets])
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:
-        """log P(w | h) (..., V) of every word."""
+        """Return log P(w | h) (..., V) of every word."""
         classes = functional.log_softmax(_wide(self.classes(hidden)), dim=-1)
         outputs = _wide(functional.linear(hidden, self.coef, self.intercept))
         sizes = self._layout.sizes.tolist()
@@ -104,7 +104,7 @@ class TwoLevelSoftmax(nn.Module):
         return torch.empty_like(losses).index_copy(0, order, losses)
 
     def _masked(self, hidden: Tensor, classes: Tensor, places: Tensor) -> Tensor:
-        """The same from products with all words, as suits a device that is not waited for."""
+        """Return the same from products with all words, which suits a GPU."""
         outputs = _wide(functional.linear(hidden, self.coef, self.intercept))
         others = self.sorted_class != classes[:, None]
         return functional.cross_entropy(

@@ -62,7 +62,7 @@ class Averaging:
         return {"losses": self._losses, "begun": self._mean is not None, "n_steps": self.n_steps}
 
     def arrays(self) -> Arrays:
-        """The means by name."""
+        """Return the means by name."""
         return with_prefix("average", parameter_arrays(self.network) if self.n_steps else {})
 
     def restore(self, facts: Mapping[str, Any], arrays: Arrays) -> None:

@@ -23,7 +23,7 @@ class Batch:
     continues: bool = False  #: its rows begin where those of the batch before ended
 
     def share(self, part: int, n_parts: int) -> "Batch":
-        """The rows of one of several processes."""
+        """Return the rows of one of several processes."""
         rows = slice(part, None, n_parts)
         arrays = self.tokens[rows], self.following[rows], self.counted[rows]
         return Batch(*arrays, self.continues)
@@ -59,7 +59,7 @@ class PieceBatches:
         return sum(int(counted[each].sum()) for each in pieces)
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
-        """The batches of pass ``number``, from batch ``first`` on."""
+        """Yield the batches of pass ``number``, from batch ``first`` on."""
         order = self._order(np.random.default_rng([self.plan.random_state, number]))
         for index in range(first, self.n_batches):
             yield self._batch(order[index])
@@ -112,7 +112,7 @@ class StreamBatches:
         return self.rows * int(self._lengths_of(number)[:n_batches].sum())
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
-        """The batches of pass ``number``, from batch ``first`` on."""
+        """Yield the batches of pass ``number``, from batch ``first`` on."""
         lengths = self._lengths_of(number)
         begins, cuts = np.arange(self.rows)[:, None] * self.steps, np.append(0, np.cumsum(lengths))
         for index in range(first, self.n_batches):
@@ -131,7 +131,7 @@ Batches = PieceBatches | StreamBatches
 
 
 def batches_of(stream: TokenStream, plan: Plan, n_processes: int = 1) -> Batches:
-    """The batches of a corpus, of ``plan.batch_size`` rows for each process."""
+    """Return the batches of a corpus, of ``plan.batch_size`` rows for each process."""
     kind = StreamBatches if plan.batching == "streams" else PieceBatches
     batches = kind(stream, plan, plan.batch_size * n_processes)
     if batches.n_predicted < 1:

@@ -11,7 +11,7 @@ from torch import Tensor, distributed
 
 @dataclass(frozen=True)
 class Processes:
-    """This process, number ``rank`` among ``size`` that run the same program.
+    """Process number ``rank`` among ``size`` that run the same program.
 
     With one process, the methods change nothing.
     """
@@ -41,7 +41,7 @@ class Processes:
                 distributed.broadcast(tensor, 0)
 
     def all_of(self, tensor: Tensor) -> list[Tensor]:
-        """The tensors of all processes, which are of one shape."""
+        """Return the tensors of all processes, which are of one shape."""
         if self.size == 1:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
@@ -55,13 +55,13 @@ def launched() -> int:
 
 
 def local_rank() -> int:
-    """The number of this process on its machine."""
+    """Return the number of this process on its machine."""
     return int(os.environ.get("LOCAL_RANK", "0")) if launched() else 0
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[Processes]:
-    """This process, which computes on ``device``, among those that the launcher started."""
+    """Yield this process, which computes on ``device``, among those that the launcher started."""
     if launched() < 2:
         yield Processes()
         return

@@ -81,7 +81,7 @@ class Optimizer:
                     parameter.mul_((1.0 - rate * decay) ** _DECAY_EVERY)
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """What is kept of a parameter: moments of its shape, and the number of its steps."""
+        """Return what is kept of a parameter: moments of its shape, and the number of its steps."""
         kept = self._owner[parameter].state.get(parameter, {})
         return {name: torch.as_tensor(value) for name, value in kept.items()}
 

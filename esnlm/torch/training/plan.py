@@ -109,7 +109,7 @@ def check_readable(plan: Plan, most: int) -> None:
 def plan_settings(
     model: str, settings: Mapping[str, Any], given: Mapping[str, Any], *, one_text: bool = False
 ) -> dict[str, Any]:
-    """Settings of `Plan` for a network: the recipe of its paper, overridden by ``given``.
+    """Return settings of `Plan` for a network: the recipe of its paper, overridden by ``given``.
 
     ``settings`` are the network's constructor arguments; windows are as long as its context. With
     ``one_text`` the corpus has no sentence boundaries: windows or streams of the text take the

@@ -20,7 +20,7 @@ _VALUES = 1 << 24
 
 @dataclass(frozen=True)
 class Ready:
-    """This process's rows of a batch, the number of predictions of all, and hidden vectors if read.
+    """Rows of a batch of one process, the number of predictions of all, and hidden vectors if read.
 
     ``hidden()`` (n, D): those of the counted places, row by row, once; None: not read ahead.
     """
@@ -48,7 +48,7 @@ class Ahead:
             self.size = max(1, int(values / max(1.0, a_batch)))
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Ready]:
-        """The batches of pass ``number`` from batch ``first`` on."""
+        """Yield the batches of pass ``number`` from batch ``first`` on."""
         begin = first - first % self.size
         found = self.batches.of_pass(number, begin)
         while group := list(islice(found, self.size)):

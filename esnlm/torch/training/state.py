@@ -60,7 +60,7 @@ def mapped(function: Callable[[Any], Any], state: Any) -> Any:
 
 
 def described_state(state: State, processes: Processes) -> tuple[Any, Arrays]:
-    """A carried state of all processes: nested numbers of its tensors, and these by name."""
+    """Return a carried state of all processes: nested numbers of its tensors, and these by name."""
     arrays: Arrays = {}
     numbers = count()
 
@@ -74,7 +74,7 @@ def described_state(state: State, processes: Processes) -> tuple[Any, Arrays]:
 
 
 def restored_state(shape: Any, arrays: Arrays, rank: int, device: torch.device) -> State:
-    """The inverse of `described_state`, for one process."""
+    """Return the inverse of `described_state`, for one process."""
     return mapped(lambda n: torch.from_numpy(arrays[f"carried.{rank}.{n}"]).to(device), shape)
 
 
@@ -89,5 +89,5 @@ def weights_digest(network: Network) -> str:
 
 
 def array_of(tensor: Tensor) -> Array:
-    """A copy of a tensor's values."""
+    """Return a copy of a tensor's values."""
     return np.array(tensor.detach().cpu().numpy(), order="C")
