@@ -29,7 +29,7 @@ from esnlm.studies.elman.states import make_corpora
 
 UNITS = {"LSTM": 64, "GRU": 64, "transformer": 64, "net on a reservoir": 400}
 DROPOUT, BATCH, RATE = 0.2, 32, 3e-3
-#: Of the net that reads a reservoir, which is driven as gently as in ``elman_limits.py``.
+#: Of the net that reads a reservoir, which is driven as defer_exit as in ``elman_limits.py``.
 HIDDEN, HIDDEN_DROPOUT, RADIUS, SCALING = 512, 0.5, 1.0, 0.1
 #: Epochs without a lower held-out loss before the rate is halved, and how often it is.
 PATIENCE, HALVINGS = 3, 5

@@ -173,7 +173,7 @@ def _without_output() -> int:
 
 
 def _forget_output() -> None:
-    """Let what could not be printed be lost, where it cannot be: else the exit fails too."""
+    """Discard unflushed output: else the exit fails too."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from esnlm.__main__ import main
 from esnlm.models.ngram import NgramLanguageModel
-from esnlm.models.sampling import Choice, text_pieces
+from esnlm.models.sampling import SamplingOptions, text_pieces
 from esnlm.text.named_tokenizers import byte_pairs
 from esnlm.text.tokenizers import Tokenizer
 
@@ -43,7 +43,7 @@ def brute_force(weights, top_k, top_p):
 )
 def test_what_may_be_drawn(counts, top_k, top_p, temperature):
     logs = np.log(counts)
-    choice = Choice(temperature, top_k, top_p, random_state=0)
+    choice = SamplingOptions(temperature, top_k, top_p, random_state=0)
     weights = np.exp((logs - logs.max()) / temperature)
     allowed = set(brute_force(weights, top_k, top_p))
     assert {choice.draw(logs) for _ in range(100)} <= allowed
@@ -53,7 +53,7 @@ def test_what_may_be_drawn(counts, top_k, top_p, temperature):
 @pytest.mark.parametrize(("top_k", "top_p"), [(None, None), (3, None), (None, 0.8), (3, 0.9)])
 def test_frequencies_are_the_renormalised_probabilities(top_k, top_p):
     probabilities = np.array([0.05, 0.4, 0.25, 0.2, 0.1])
-    choice = Choice(1.0, top_k, top_p, random_state=0)
+    choice = SamplingOptions(1.0, top_k, top_p, random_state=0)
     drawn = np.bincount([choice.draw(np.log(probabilities)) for _ in range(20_000)], minlength=5)
     kept = brute_force(probabilities, top_k, top_p)
     expected = np.zeros(5)
@@ -63,8 +63,10 @@ def test_frequencies_are_the_renormalised_probabilities(top_k, top_p):
 
 def test_an_impossible_or_forbidden_token_is_never_drawn():
     logs = np.array([0.0, -np.inf, -0.1])
-    assert {Choice(random_state=seed).draw(logs, forbidden=[0]) for seed in range(50)} == {2}
-    assert Choice(temperature=0).draw(logs, forbidden=[0]) == 2
+    assert {SamplingOptions(random_state=seed).draw(logs, forbidden=[0]) for seed in range(50)} == {
+        2
+    }
+    assert SamplingOptions(temperature=0).draw(logs, forbidden=[0]) == 2
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

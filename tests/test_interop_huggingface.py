@@ -106,9 +106,11 @@ def test_generation_goes_on_from_a_cached_state(case: str, tmp_path: Path) -> No
         row = row[: row.index(eos) + 1] if eos in row else row
         drawn = ours.tokenizer_.encode(prompt).tolist()
         prefix = [ours.tokenizer_.bos_id, *drawn]
-        from esnlm.models.sampling import Choice
+        from esnlm.models.sampling import SamplingOptions
 
-        assert row == list(ours.generate(len(row), prompt=prefix, choice=Choice(temperature=0)))
+        assert row == list(
+            ours.generate(len(row), prompt=prefix, choice=SamplingOptions(temperature=0))
+        )
 
 
 def test_beams_and_samples(tmp_path: Path) -> None:

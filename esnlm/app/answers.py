@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.decomposition import PCA
 from tokenizers.models import WordLevel
 
-from esnlm.evaluation.measures import Scored
+from esnlm.evaluation.measures import ScoredText
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.evaluation.minimal_pairs.scores import score_pairs
 from esnlm.models.base import SequenceModel
@@ -165,7 +165,7 @@ class ShownModel:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's."""
+        """Tokenizer of the model."""
         return needed(self.model.tokenizer_)
 
     def about(self) -> About:
@@ -194,7 +194,7 @@ class ShownModel:
         stream = self.model.tokenize([text])
         predicted, scores = stream.predicted(), np.zeros(len(stream.tokens))
         (scores[predicted],) = self.model.log_likelihood(stream)
-        part = Scored([text], 0, stream, predicted, [_finite(scores)])
+        part = ScoredText([text], 0, stream, predicted, [_finite(scores)])
         of = part, self.tokenizer, self.model.reset_
         tokens = {
             place: [Token(string, bits) for *_, string, _, bits in rows]

@@ -25,7 +25,7 @@ from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.evaluation.measures import Evaluation
-    from esnlm.models.surprisal import Scored
+    from esnlm.models.surprisal import ScoredText
 
 _BIN_COLUMNS = ("model", "bin", "low", "high", "n_tokens", "perplexity", "lower", "upper")
 
@@ -181,7 +181,7 @@ def _surprisal(
     for warning in spaced(TextCorpus(text, layout=evaluation.layout), model.tokenizer_):
         log.warning(warning)
 
-    def write(path: str, part: "Scored") -> None:
+    def write(path: str, part: "ScoredText") -> None:
         rows = surprisal_rows(part, model.tokenizer_, model.reset_, unit, path)
         writer.writerows((name, *row) for row in rows)
 
@@ -197,7 +197,7 @@ class _Bins:
         self.counts = evaluation.token_counts(train)
         self.bins = {name: FrequencyBins() for name in evaluation.names}
 
-    def add(self, path: str, part: "Scored") -> None:
+    def add(self, path: str, part: "ScoredText") -> None:
         counts = self.counts[part.stream.tokens[part.predicted]]
         for bins, scores in zip(self.bins.values(), part.scores, strict=True):
             bins.add(scores[part.predicted], counts)

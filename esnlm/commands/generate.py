@@ -46,12 +46,12 @@ def generate(
         The same seed, the same text.
     """
     from esnlm.loading import load_model
-    from esnlm.models.sampling import Choice, text_pieces
+    from esnlm.models.sampling import SamplingOptions, text_pieces
     from esnlm.text.boundaries import framed_prefix
 
     if tokens > _MOST_TOKENS:
         raise ValueError(f"--tokens must be at most {_MOST_TOKENS}, got {tokens}")
-    choice = Choice(temperature, top_k, top_p, seed, unknown)
+    choice = SamplingOptions(temperature, top_k, top_p, seed, unknown)
     loaded = load_model(model, device=device)
     tokenizer = loaded.tokenizer_
     if tokenizer is None:

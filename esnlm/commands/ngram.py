@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from esnlm.options.common import NewModel, finish, given, group
+from esnlm.options.common import NewModel, finish, group, set_options
 from esnlm.options.corpus import Corpus, CorpusOptions
 from esnlm.options.shared import SharedOptions, read_in_parts, sharing
 from esnlm.options.values import integer
@@ -34,7 +34,7 @@ def ngram(text: Corpus, /, *, options: NgramOptions) -> int:
     with locked(options.out):
         check_target(options.out, overwrite=options.overwrite)
         chosen, parted = options.with_defaults(source), None
-        if given(options.shared) or source.is_url:
+        if set_options(options.shared) or source.is_url:
             parted = read_in_parts(source, options.shared)
         else:
             chosen.check(source)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from esnlm.options.common import finish, given, option_name
+from esnlm.options.common import finish, option_name, set_options
 from esnlm.options.corpus import CorpusOptions
 from esnlm.options.grid import results_folder
 from esnlm.options.recipes import setting_names, train_options, words
@@ -20,7 +20,7 @@ from esnlm.utils.messages import log
 if TYPE_CHECKING:
     from esnlm.search.space import Settings, Space
     from esnlm.search.study import Best, Search
-    from esnlm.search.trial import Over
+    from esnlm.search.trial import Executor
 
 _FILES = ("trials.csv", "best.toml", "importance.csv", "importance.png", "test.csv")
 _TEST_COLUMNS = ("settings", "seed", "nats", "perplexity", "floor", "trial", "version")
@@ -74,7 +74,7 @@ def _check_settings(space: "Space") -> None:
             raise ValueError(f"{name} must have one value: nats a token of other tokens differ")
     for settings in space.examples():
         options = train_options(settings)
-        for name in given(options.network):
+        for name in set_options(options.network):
             raise ValueError(
                 f"{name.replace('_', '-')} is of networks trained by gradient: esnlm search tries"
                 " settings of the core's reservoirs and readouts"
@@ -89,7 +89,7 @@ def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:
         raise ValueError("--resume continues a search, --overwrite replaces it: give one of them")
     share = held_out_share(options.held_out)
     if options.task == "elman":
-        for name, value in given(options.corpus).items():
+        for name, value in set_options(options.corpus).items():
             if value is not False and name != "reset":
                 raise ValueError(f"{option_name(name)} is of text, not of --task elman")
         if text or options.test or share is None:
@@ -152,10 +152,12 @@ def _write(study: "Search", options: SearchOptions) -> None:
 
 def _corpus_settings(corpus: CorpusOptions) -> "Settings":
     """Options of the text that were given, by name."""
-    return {n.replace("_", "-"): v for n, v in given(corpus).items() if v is not False}
+    return {n.replace("_", "-"): v for n, v in set_options(corpus).items() if v is not False}
 
 
-def _conclude(study: "Search", trials: TrialModels, options: SearchOptions, over: "Over") -> None:
+def _conclude(
+    study: "Search", trials: TrialModels, options: SearchOptions, over: "Executor"
+) -> None:
     """Say what was found and what mattered, and draw it."""
     from esnlm.search.importance import COLUMNS, importances, plot_importances
 
@@ -192,7 +194,7 @@ def _test(
     defaults: "Settings",
     trials: TrialModels,
     options: SearchOptions,
-    over: "Over",
+    over: "Executor",
 ) -> None:
     """Train the best settings and the defaults with other seeds, and score the test text once."""
     from esnlm.runs.provenance import code_version

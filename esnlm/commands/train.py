@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from esnlm.models.recipes import choose_recipe
-from esnlm.options.common import finish, given, option_name, summary
+from esnlm.options.common import finish, option_name, set_options, summary
 from esnlm.options.corpus import Corpus, CorpusOptions
 from esnlm.options.network import train_network
 from esnlm.options.recipes import with_recipe
@@ -58,7 +58,7 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
             with record.phase("train"):
                 status = train_network(source, held_out, corpus, options)
         else:
-            for name in given(options.network):
+            for name in set_options(options.network):
                 raise ValueError(f"{option_name(name)} needs --model NAME")
             status = _train_readout(source, held_out, corpus, options, record)
         if status == 0 and is_main:
@@ -87,7 +87,7 @@ def _check_held_out(options: TrainOptions) -> None:
     """
     of_the_core = ("log", "score_every") if options.network.model is None else ()
     for name in ("held_out_tokens", *of_the_core):
-        if given(options.passes).get(name) and not options.held_out:
+        if set_options(options.passes).get(name) and not options.held_out:
             raise ValueError(
                 f"{option_name(name)} needs --held-out TEXT: name a text, or leave it out"
             )
@@ -106,7 +106,7 @@ def _train_readout(
     since = time.perf_counter()
     options.check_model()
     run = None
-    in_parts = source.is_url or bool(given(options.shared))
+    in_parts = source.is_url or bool(set_options(options.shared))
     if in_parts or options.in_passes(source):
         run = TrainingRun(options.out, options.passes, overwrite=options.overwrite)
     stream: TokenStream | None = None

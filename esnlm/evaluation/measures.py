@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.models.surprisal import Scored
+from esnlm.models.surprisal import ScoredText
 from esnlm.text.corpus import CorpusError, TextCorpus, TokenStream
 from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.shards import Shards
@@ -52,7 +52,7 @@ class Evaluation:
             self.names = [*self.names, " + ".join(self.names)]
 
     def rows(
-        self, paths: Sequence[str], *watchers: Callable[[str, Scored], None]
+        self, paths: Sequence[str], *watchers: Callable[[str, ScoredText], None]
     ) -> list[dict[str, Any]]:
         """Rows of `COLUMNS` for each path (text, folder, shards), and for all if there are more.
 
@@ -73,7 +73,7 @@ class Evaluation:
             found += self._measures(path, sums)
         return found + (self._measures("all", together) if len(paths) > 1 else [])
 
-    def _sums(self, path: str, watchers: Sequence[Callable[[str, Scored], None]]) -> Any:
+    def _sums(self, path: str, watchers: Sequence[Callable[[str, ScoredText], None]]) -> Any:
         """Return counts of a text, and its negative log-likelihood (n_models,) in nats."""
         sums: Any = Counter()
         tokenizer = self.models[0].tokenizer_
@@ -101,7 +101,7 @@ class Evaluation:
             sums["n_characters"] = counts["characters"] + counts["sentences"]  # with line ends
         return sums
 
-    def parts(self, path: str) -> Iterator[Scored]:
+    def parts(self, path: str) -> Iterator[ScoredText]:
         """Yield the scored parts of a text or of shards, about a million characters each.
 
         With ``reset="never"`` a part begins with the state after the 4 096 tokens before it. Raises
@@ -124,7 +124,7 @@ class Evaluation:
             if self.weight is not None:
                 mixed = interpolated(scores[0], scores[1], self.weight)
                 scores.append(np.where(predicted, mixed, 0.0))
-            yield Scored(docs, n_before, stream, predicted, scores)
+            yield ScoredText(docs, n_before, stream, predicted, scores)
             n_before += len(docs)
             if stream.starts is None:
                 before = tokens[-_OVERLAP:]

@@ -16,7 +16,7 @@ from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
 from esnlm.models.language_model import LanguageModel
-from esnlm.models.sampling import Choice
+from esnlm.models.sampling import SamplingOptions
 from esnlm.text.boundaries import needed
 from esnlm.text.corpus import TokenStream, join_sequences
 from esnlm.utils.arrays import Ints64
@@ -159,7 +159,7 @@ class ReservoirLM(TemplateLM):
         lengths = [options[name] for name in _LENGTHS if options.get(name) is not None]
         sampled = options.get("do_sample", bool(options.get("temperature")))
         temperature = float(options.get("temperature") or 1.0) if sampled else 0.0
-        choice = Choice(temperature, options.get("top_k") or None, options.get("top_p"), 0)
+        choice = SamplingOptions(temperature, options.get("top_k") or None, options.get("top_p"), 0)
         prompt = np.array(self.tok_encode(context) or [self._prefix])
         drawn: list[int] = []
         text = ""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import NotFittedError
 
-from esnlm.models.sampling import Choice, NextWord, most_probable, text_pieces
+from esnlm.models.sampling import NextWord, SamplingOptions, most_probable, text_pieces
 from esnlm.models.saving import Contents
 from esnlm.models.surprisal import surprisal_table
 from esnlm.storage import model_folder
@@ -233,11 +233,11 @@ class SequenceModel(BaseEstimator, ABC):
         """Continue ``prompt`` by ``n_tokens`` drawn tokens; the prompt is not repeated.
 
         The token of unknown words is drawn only if ``unknown``. The other parameters are those of
-        `esnlm.models.sampling.Choice`. Returns a str with a
+        `esnlm.models.sampling.SamplingOptions`. Returns a str with a
         tokenizer (after EOS comes a line end, and a new sentence begins), otherwise an int64
         array (n_tokens,).
         """
-        choice = Choice(temperature, top_k, top_p, random_state, unknown)
+        choice = SamplingOptions(temperature, top_k, top_p, random_state, unknown)
         tokens = self.generate(n_tokens, prompt=prompt, choice=choice)
         if self.tokenizer_ is None:
             return np.array(list(tokens), dtype=np.int64)
@@ -245,7 +245,7 @@ class SequenceModel(BaseEstimator, ABC):
         return "".join(text_pieces(self.tokenizer_, before, tokens))
 
     def generate(
-        self, n_tokens: int, *, prompt: str | ArrayLike = (), choice: Choice | None = None
+        self, n_tokens: int, *, prompt: str | ArrayLike = (), choice: SamplingOptions | None = None
     ) -> Iterator[int]:
         """Return the tokens of `sample`, one by one, as they are drawn."""
         self._check_fitted()
@@ -253,9 +253,9 @@ class SequenceModel(BaseEstimator, ABC):
             raise ValueError(f"n_tokens must be an integer: give the text as prompt={n_tokens!r}")
         Count(0).check("n_tokens", n_tokens)
         before = framed_prefix(prompt, self.tokenizer_, self.reset_)
-        return self._draw(int(n_tokens), before, choice or Choice())
+        return self._draw(int(n_tokens), before, choice or SamplingOptions())
 
-    def _draw(self, n_tokens: int, prompt: Array, choice: Choice) -> Iterator[int]:
+    def _draw(self, n_tokens: int, prompt: Array, choice: SamplingOptions) -> Iterator[int]:
         """BOS is never drawn; after EOS a new sentence begins with ``reset="sentence"``."""
         bos = None if self.tokenizer_ is None else self.tokenizer_.bos_id
         eos = None if self.tokenizer_ is None else self.tokenizer_.eos_id

@@ -37,7 +37,7 @@ from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.progress import phase
 from esnlm.utils.state_dict import under_prefix, with_prefix
-from esnlm.utils.validation import Choice, Count, Flag, check_parameters, limited
+from esnlm.utils.validation import Count, Flag, OneOf, check_parameters, limited
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
 # Arrays of the state and the last tokens that a model without resets continues from.
@@ -128,7 +128,7 @@ class LanguageModel(SequenceModel):
     _: KW_ONLY
     tokenizer: Tokenizer | str | None = None
     features: Any = None
-    reset: str | None = limited(None, Choice((*RESETS, None)))
+    reset: str | None = limited(None, OneOf((*RESETS, None)))
     recipe: str | None = None
     n_tokens: int | None = limited(None, Count(none=True))
     shuffle: bool = limited(True, Flag())

@@ -19,7 +19,7 @@ from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.sums import Reduce, reduce_here
-from esnlm.utils.validation import Choice, Count, check_parameters, limited
+from esnlm.utils.validation import Count, OneOf, check_parameters, limited
 
 #: The kind of model in the configuration of a saved one.
 KIND = "ngrams"
@@ -84,7 +84,7 @@ class NgramLanguageModel(SequenceModel):
     _: KW_ONLY
     order: int = limited(5, Count())
     tokenizer: Tokenizer | str | None = None
-    reset: str = limited("sentence", Choice(RESETS))
+    reset: str = limited("sentence", OneOf(RESETS))
     n_tokens: int | None = limited(None, Count(none=True))
     discounts: str = "modified"
 

@@ -13,7 +13,7 @@ from esnlm.utils.validation import Count, Flag, Number, check_parameters, limite
 
 
 @dataclass
-class Choice:
+class SamplingOptions:
     """Draws the next token from its log-probabilities.
 
     ``temperature`` divides these; 0 takes the most probable token. ``top_k`` draws among the k most

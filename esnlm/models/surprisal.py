@@ -34,7 +34,7 @@ _TABLE = ("document", "sentence", "position", "word", *_SUMS)
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredText:
     """Some documents with the scores of their tokens.
 
     ``docs``: the texts; empty for shards. ``n_before``: documents of the text before them.
@@ -50,7 +50,7 @@ class Scored:
 
 
 def surprisal_rows(
-    part: Scored, tokenizer: Tokenizer, reset: str, unit: str, name: str
+    part: ScoredText, tokenizer: Tokenizer, reset: str, unit: str, name: str
 ) -> Iterator[tuple[Any, ...]]:
     """Rows of `SURPRISAL_COLUMNS` of a part of a text, under its last model.
 
@@ -68,7 +68,7 @@ def surprisal_rows(
 
 
 def _pieces(
-    part: Scored, tokenizer: Tokenizer, reset: str, name: str
+    part: ScoredText, tokenizer: Tokenizer, reset: str, name: str
 ) -> Iterator[tuple[int, int, "_Piece"]]:
     """Yield what was encoded at once: its document, the lines of that before it, and its tokens."""
     tokens, bits = part.stream.tokens, part.scores[-1] / -log(2)
@@ -101,7 +101,7 @@ def surprisal_table(model: Any, text: Any, *, counts: Any = None) -> "pd.DataFra
             raise ValueError(f"surprisal reads text, got a document of {type(doc).__name__}")
     tokenizer = needed(model.tokenizer_)
     stream = model.tokenize(docs)
-    part = Scored(docs, 0, stream, stream.predicted(), [model._scores(stream)])
+    part = ScoredText(docs, 0, stream, stream.predicted(), [model._scores(stream)])
     rows = []
     for document, n_before, piece in _pieces(part, tokenizer, model.reset_, "the text"):
         words = islice(piece.word_rows(), len(piece.strings) - (piece.end is not None))

@@ -18,7 +18,7 @@ from esnlm.ngrams.counts import (
 )
 from esnlm.utils.array_shapes import check_arrays, checked_positions, checked_tokens
 from esnlm.utils.state_dict import Arrays, Stateful
-from esnlm.utils.validation import Choice, Count, check_parameters, limited
+from esnlm.utils.validation import Count, OneOf, check_parameters, limited
 
 _SCORED_AT_ONCE = 1 << 20
 
@@ -58,7 +58,7 @@ class KneserNey(Stateful, BaseEstimator):
     _: KW_ONLY
     order: int = limited(5, Count(most=1_000))
     n_tokens: int | None = limited(None, Count(none=True))
-    discounts: str = limited("modified", Choice(("modified", "single")))
+    discounts: str = limited("modified", OneOf(("modified", "single")))
 
     def fit(self, tokens: ArrayLike, *, starts: ArrayLike | None = None) -> Self:
         """Count the n-grams of integers (T,), where ``starts`` (n,) says where documents begin.

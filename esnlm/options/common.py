@@ -70,7 +70,7 @@ class ChunkOptions:
     """Tokens of a chunk (default: 65536)."""
 
 
-def given(options: Any) -> dict[str, Any]:
+def set_options(options: Any) -> dict[str, Any]:
     """Fields of a group that have a value, by name."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     return {name: value for name, value in values.items() if value not in (None, ())}

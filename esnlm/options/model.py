@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.options.common import given, group
+from esnlm.options.common import group, set_options
 from esnlm.options.values import LeakRate, Pairs, integer, real
 from esnlm.readouts.registry import BY_OPTION
 
@@ -70,6 +70,6 @@ def model_settings(
     reservoir: ReservoirOptions, readout: ReadoutOptions, features: Any
 ) -> dict[str, Any]:
     """Return the options that were set as settings of `esnlm.models.recipes`."""
-    settings = given(reservoir) | given(readout)
+    settings = set_options(reservoir) | set_options(readout)
     settings["option"] = dict(readout.option)
     return settings if features is None else settings | {"features": features}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.options.common import given, group, option_name, summary
+from esnlm.options.common import group, option_name, set_options, summary
 from esnlm.options.corpus import CorpusOptions
 from esnlm.options.training_run import TrainingRun
 from esnlm.options.values import Pairs, integer, nested, real
@@ -42,9 +42,9 @@ class NetworkOptions:
     batch_size: Annotated[int | None, integer("B")] = None
     """Sentences of a step (default: 32)."""
     learning_rate: Annotated[float | None, real("RATE")] = None
-    """Of AdamW (default: 0.001)."""
+    """Learning rate of AdamW (default: 0.001)."""
     weight_decay: Annotated[float | None, real("D")] = None
-    """Of AdamW (default: 0.01)."""
+    """Weight decay of AdamW (default: 0.01)."""
     schedule: Annotated[str | None, Parameter(metavar="NAME")] = None
     """constant, cosine or warmup-hold-cosine."""
     clip: Annotated[float | None, real("NORM")] = None
@@ -71,14 +71,14 @@ def train_network(
     from esnlm.torch.device import chosen_device
     from esnlm.torch.training.distributed import joined, local_rank
 
-    of_the_core = given(options.readout) | given(options.shared)
+    of_the_core = set_options(options.readout) | set_options(options.shared)
     of_the_core |= {"features": options.features, "chunk_tokens": options.passes.chunk_tokens}
     for name, value in of_the_core.items():
         if value is not None and name not in ("option", "passes"):  # networks have their own
             if name == "readout":
                 raise ValueError("networks have their own readout: drop --readout, or --model")
             raise ValueError(
-                f"{option_name(name)} is no option of networks: drop it, or --model"
+                f"{option_name(name)} is only valid without --model: drop it, or --model"
                 f" {options.network.model}"
             )
     device = chosen_device(options.network.device or "auto", local_rank())
@@ -136,8 +136,8 @@ def _settings_of(options: "TrainOptions") -> dict[str, Any]:
 
     name = options.network.model
     known = network_class(name).arguments()
-    reservoir = given(options.reservoir)
-    chosen = given(options.network)
+    reservoir = set_options(options.reservoir)
+    chosen = set_options(options.network)
     found: dict[str, Any] = {each: chosen[each] for each in _SETTINGS if each in chosen}
     if "reservoir" in known:
         found["reservoir"] = reservoir | {"random_state": options.seed}
@@ -154,7 +154,7 @@ def _plan(options: "TrainOptions", settings: dict[str, Any], *, one_text: bool) 
     from esnlm.torch.training.plan import Plan, plan_settings
 
     apart = ("model", "device", "plan", *_SETTINGS)
-    chosen = {name: v for name, v in given(options.network).items() if name not in apart}
+    chosen = {name: v for name, v in set_options(options.network).items() if name not in apart}
     if options.readout.passes is not None:
         chosen["n_passes"] = options.readout.passes
     if options.passes.held_out_tokens is not None:

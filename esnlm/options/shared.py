@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-from esnlm.options.common import given, group, option_name
+from esnlm.options.common import group, option_name, set_options
 from esnlm.options.values import Cluster, integer
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SharedOptions:
 def read_in_parts(source: "Source", shared: SharedOptions) -> "PartedCorpus":
     """Return the shards in parts; refuse text."""
     if not source.is_shards:
-        asked = " and ".join(option_name(name) for name in given(shared))
+        asked = " and ".join(option_name(name) for name in set_options(shared))
         raise ValueError(
             f"{asked} need shards, which others can read in parts: esnlm prepare TEXT --out SHARDS"
         )

@@ -11,7 +11,7 @@ from esnlm.models.recipes import (
     make_readout,
     make_reservoir,
 )
-from esnlm.options.common import NewModel, given, group
+from esnlm.options.common import NewModel, group, set_options
 from esnlm.options.corpus import CorpusOptions, HeldOut
 from esnlm.options.model import ReadoutOptions, ReservoirOptions, model_settings
 from esnlm.options.network import NetworkOptions
@@ -98,7 +98,7 @@ class TrainOptions:
         from esnlm.training.trainer import TrainingPlan
 
         names = "chunk_tokens", "score_every", "held_out_tokens"
-        chosen = {name: value for name, value in given(self.passes).items() if name in names}
+        chosen = {name: value for name, value in set_options(self.passes).items() if name in names}
         return TrainingPlan(random_state=self.seed, **chosen)
 
     def in_passes(self, source: "Source") -> bool:

@@ -9,7 +9,7 @@ from esnlm.reporting import plots
 from esnlm.reporting.found import Found
 from esnlm.reporting.losses import numbers
 from esnlm.reporting.page import Section, Text, six_digits, table
-from esnlm.reporting.scoring import NGRAMS, Scored
+from esnlm.reporting.scoring import NGRAMS, ModelScores
 from esnlm.studies.controls.settings import CONTROLS
 
 _VALUE = {
@@ -18,7 +18,7 @@ _VALUE = {
 }  # fmt: skip
 
 
-def section(found: Found, scored: Sequence[Scored]) -> Section:
+def section(found: Found, scored: Sequence[ModelScores]) -> Section:
     """Return controls of `esnlm controls`, and models beside n-grams and with them."""
     made = Section("contributions", "What each part adds")
     for rows in found.of("values of controls"):
@@ -70,7 +70,7 @@ def _left(control: str) -> str:
     return CONTROLS[control].left if control in CONTROLS else control
 
 
-def _with_ngrams(made: Section, each: Scored) -> None:
+def _with_ngrams(made: Section, each: ModelScores) -> None:
     rows: list[dict[str, Any]] = []
     for row in each.losses("all"):
         model = row["model"].removesuffix(" + n-gram")

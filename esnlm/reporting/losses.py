@@ -10,7 +10,7 @@ from esnlm.evaluation.measures import COLUMNS
 from esnlm.reporting import plots
 from esnlm.reporting.found import Found, Rows
 from esnlm.reporting.page import Block, Section, Text, six_digits, table
-from esnlm.reporting.scoring import UNIGRAMS, Scored
+from esnlm.reporting.scoring import UNIGRAMS, ModelScores
 from esnlm.training.baselines import ORDER
 
 _LOSS = {
@@ -38,7 +38,7 @@ def numbers(rows: Rows, *columns: str) -> pd.DataFrame:
     return found
 
 
-def texts(found: Found, scored: Sequence[Scored]) -> Section:
+def texts(found: Found, scored: Sequence[ModelScores]) -> Section:
     """Losses of whole texts: rows of `esnlm evaluate`, and what this report scored."""
     section = Section("texts", "Loss of whole texts")
     for each in scored:
@@ -67,7 +67,7 @@ def _whole(row: dict[str, Any]) -> dict[str, Any]:
     return {name: six_digits(value) for name, value in row.items()}
 
 
-def training(found: Found, scored: Sequence[Scored]) -> Section:
+def training(found: Found, scored: Sequence[ModelScores]) -> Section:
     """Held-out loss against tokens and seconds, with the n-gram's line where it is known."""
     section = Section("training", "Loss along training")
     logs = {
@@ -105,7 +105,7 @@ def training(found: Found, scored: Sequence[Scored]) -> Section:
     return section
 
 
-def _levels(found: Found, scored: Sequence[Scored]) -> dict[str, float]:
+def _levels(found: Found, scored: Sequence[ModelScores]) -> dict[str, float]:
     """Losses of baselines by the records of runs, else on what such logs score of --held-out."""
     levels: dict[str, float] = {}
     for kind in (f"{ORDER}-grams", UNIGRAMS):
@@ -121,7 +121,7 @@ def _levels(found: Found, scored: Sequence[Scored]) -> dict[str, float]:
     return levels
 
 
-def groups(found: Found, scored: Sequence[Scored]) -> Section:
+def groups(found: Found, scored: Sequence[ModelScores]) -> Section:
     """Losses by frequency, position and seen n-gram, and the bins of `esnlm evaluate --bins`."""
     section = Section("groups", "Loss by frequency, position and seen n-gram")
     for each in scored:
@@ -149,7 +149,7 @@ def groups(found: Found, scored: Sequence[Scored]) -> Section:
     return section
 
 
-def calibrations(scored: Sequence[Scored]) -> Section:
+def calibrations(scored: Sequence[ModelScores]) -> Section:
     """Whether probabilities come true: of the most probable token, and of all tokens."""
     section = Section("calibration", "Calibration")
     found = {name: each for group in scored for name, each in group.calibrations.items()}

@@ -8,7 +8,7 @@ from typing import Any
 from esnlm.reporting import about, contributions, losses, pairs, plots, reservoirs, studies
 from esnlm.reporting.found import Found
 from esnlm.reporting.page import Block, Section, Text, rendered, six_digits, table
-from esnlm.reporting.scoring import NGRAMS, Scored, Texts, scored
+from esnlm.reporting.scoring import NGRAMS, ModelScores, Texts, scored
 
 #: Section -> what brings it, where it is empty.
 _BROUGHT_BY = {
@@ -45,7 +45,7 @@ class Sources:
 def report(title: str, sources: Sources) -> str:
     """Return the page as HTML. The same sources give the same bytes."""
     found, models = sources.found, sources.models
-    on_text: list[Scored] = []
+    on_text: list[ModelScores] = []
     if sources.held_out and models:
         how = sources.held_out, sources.train, sources.split_of, sources.n_resamples
         on_text = scored(models, Texts(*how))
@@ -87,7 +87,7 @@ def _missing(made: Sequence[Section]) -> Section:
 
 
 def _summary(
-    found: Found, on_text: Sequence[Scored], tables: Mapping[str, Sequence[Mapping[Any, Any]]]
+    found: Found, on_text: Sequence[ModelScores], tables: Mapping[str, Sequence[Mapping[Any, Any]]]
 ) -> list[Block]:
     """Return the figures that a reader asks for first, of each model."""
     rows: dict[str, dict[str, Any]] = {name: {"model": name} for name in found.models}

@@ -8,7 +8,7 @@ import numpy as np
 
 from esnlm.evaluation.calibration import Calibration, calibration
 from esnlm.evaluation.measures import Evaluation
-from esnlm.evaluation.measures import Scored as Part
+from esnlm.evaluation.measures import ScoredText as Part
 from esnlm.evaluation.token_groups import (
     Judged,
     by_frequency,
@@ -48,7 +48,7 @@ class Texts:
 
 
 @dataclass
-class Scored:
+class ModelScores:
     """Models that read text alike, and baselines, on the same held-out tokens.
 
     ``names`` of models first, then of baselines and mixtures with the n-grams. ``rows`` are those
@@ -88,7 +88,7 @@ class Scored:
         return float(self.judged.values[self.names.index(name), 0])
 
 
-def scored(models: Mapping[str, Any], texts: Texts) -> list[Scored]:
+def scored(models: Mapping[str, Any], texts: Texts) -> list[ModelScores]:
     """Score models, those with one tokenizer together; needs held-out text.
 
     With training text, n-grams and unigrams of it stand beside them, and tokens are grouped by
@@ -101,7 +101,7 @@ def scored(models: Mapping[str, Any], texts: Texts) -> list[Scored]:
     return [_scored(each, texts) for each in alike.values()]
 
 
-def _scored(models: Mapping[str, Any], texts: Texts) -> Scored:
+def _scored(models: Mapping[str, Any], texts: Texts) -> ModelScores:
     (first, *_), names = models.values(), list(models)
     split = texts.split_of(first)
     parts: list[Part] = []
@@ -139,7 +139,7 @@ def _scored(models: Mapping[str, Any], texts: Texts) -> Scored:
             found[f"{name} + n-gram"] = mixed
     options: Any = {"n_resamples": texts.n_resamples, "random_state": 0}
     judged = judged_tokens(list(found.values()), sentence, groupings, **options)
-    made = Scored(list(found), names, rows, judged, len(tokens), first.reset_, logged, weights)
+    made = ModelScores(list(found), names, rows, judged, len(tokens), first.reset_, logged, weights)
     made.calibrations = {name: calibration(model, stream) for name, model in models.items()}
     return made
 

@@ -28,11 +28,11 @@ from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import tile_map
 from esnlm.utils.validation import (
-    Choice,
     Count,
     DivergenceError,
     Float,
     Number,
+    OneOf,
     check_parameters,
     limited,
 )
@@ -110,10 +110,10 @@ class Reservoir(
     _: KW_ONLY
     spectral_radius: float = limited(0.97, Number(0))
     input_scaling: float = limited(1.0, Number(0))
-    degree: int = limited(32, Count(), topology=Choice(_weights.WITH_DEGREE))
+    degree: int = limited(32, Count(), topology=OneOf(_weights.WITH_DEGREE))
     leak_rate: Any = 1.0
-    activation: str = limited("tanh", Choice(("tanh", "relu", "identity")))
-    topology: str = limited("random", Choice(_weights.TOPOLOGIES))
+    activation: str = limited("tanh", OneOf(("tanh", "relu", "identity")))
+    topology: str = limited("random", OneOf(_weights.TOPOLOGIES))
     bias_scaling: float = limited(0.0, Number(0))
     input_degree: int | None = limited(None, Count(none=True))
     dtype: str = limited("float32", Float())

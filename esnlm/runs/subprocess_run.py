@@ -21,7 +21,7 @@ _STOPPED = 130
 class Lifeline:
     """End this process when its parent ends or asks for it.
 
-    The process ends at once, or inside `gently` at a moment of its choice.
+    The process ends at once, or inside `defer_exit` at a moment of its choice.
     """
 
     def __init__(self, *connections: Connection) -> None:
@@ -33,7 +33,7 @@ class Lifeline:
             threading.Thread(target=self._follow, args=(watched,), daemon=True).start()
 
     @contextmanager
-    def gently(self) -> Iterator[Callable[[], bool]]:
+    def defer_exit(self) -> Iterator[Callable[[], bool]]:
         """Do not end inside the block; the yielded function says whether the run should end."""
         self._at_once = False
         yield self._cut.is_set

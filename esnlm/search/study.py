@@ -29,7 +29,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from esnlm.search.space import Range, Settings, Space
-from esnlm.search.trial import Evaluate, Over, in_turn, quiet, tried
+from esnlm.search.trial import Evaluate, Executor, quiet, run_serially, run_trial
 from esnlm.storage.atomic import put_in_place
 
 JOURNAL = "study.journal"
@@ -144,7 +144,11 @@ class Search:
         return self.space.suggested(fixed)
 
     def run(
-        self, evaluate: Evaluate, n_trials: int, minutes: float | None, over: Over = in_turn
+        self,
+        evaluate: Evaluate,
+        n_trials: int,
+        minutes: float | None,
+        over: Executor = run_serially,
     ) -> Iterator[FrozenTrial]:
         """Run trials up to a number of them, yielding each one that is finished, in their order.
 
@@ -159,7 +163,7 @@ class Search:
             ended = self.trials[: done - done % at_once]
             count = int(min(at_once, most - len(ended)))
             asked = self._asked(ended, count)[done - len(ended) :]
-            trial = partial(tried, space=self.space, pruner=self.plan.pruner, ended=ended)
+            trial = partial(run_trial, space=self.space, pruner=self.plan.pruner, ended=ended)
             for found in over("trial", trial, evaluate, asked):
                 with quiet():
                     self.study.add_trial(found)

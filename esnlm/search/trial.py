@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 
 
-class Over(Protocol):
+class Executor(Protocol):
     """Calls ``function(given, item)`` of every item, somewhere, for results in their order."""
 
     def __call__(
@@ -32,12 +32,12 @@ class Over(Protocol):
         """Results as they are asked for; tasks are shown as ``name``."""
 
 
-def in_turn(
+def run_serially(
     name: str, function: Callable[[Any, Item], T], given: Any, items: Sequence[Item]
 ) -> Iterator[T]:
-    """`Over` items in this process, one after the other.
+    """`Executor` items in this process, one after the other.
 
-    >>> list(in_turn("powers", pow, 2, [1, 2, 3]))
+    >>> list(run_serially("powers", pow, 2, [1, 2, 3]))
     [2, 4, 8]
     """
     return (function(given, item) for item in items)
@@ -53,7 +53,7 @@ def make_pruner(name: str) -> BasePruner:
     return MedianPruner() if name == "median" else NopPruner()
 
 
-def tried(
+def run_trial(
     evaluate: Evaluate,
     asked: Mapping[str, Any],
     *,

@@ -19,7 +19,7 @@ from esnlm.utils.messages import show_messages
 if TYPE_CHECKING:
     from esnlm.search.objective import Corpora, Report
     from esnlm.search.space import Settings, Space
-    from esnlm.search.trial import Over
+    from esnlm.search.trial import Executor
     from esnlm.text.source import Source
 
 Item = TypeVar("Item")
@@ -146,12 +146,12 @@ def tested(trials: TrialModels, run: "tuple[Settings, int]") -> tuple[float, flo
 
 
 @contextmanager
-def shared_out(cluster: str | None) -> "Iterator[tuple[Over, int]]":
+def shared_out(cluster: str | None) -> "Iterator[tuple[Executor, int]]":
     """Who runs trials, and how many at once: the workers of a cluster, or this process, one."""
-    from esnlm.search.trial import in_turn
+    from esnlm.search.trial import run_serially
 
     if cluster is None:
-        yield in_turn, 1
+        yield run_serially, 1
         return
     from esnlm.runs.workers import workers
 

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from esnlm.models.recipes import default_settings, make_features, make_readout, make_reservoir
 from esnlm.options import model
-from esnlm.options.common import ChunkOptions, given, group
+from esnlm.options.common import ChunkOptions, group, set_options
 from esnlm.options.grid import Sizes
 from esnlm.options.values import Features, integer, leak_rate, read, real
 from esnlm.runs.grid import Row, read_rows
@@ -164,7 +164,7 @@ def planned(
     ):
         count = max(1, round(degree * size)) if grid.connectivities else int(degree)
         options = model.ReservoirOptions(
-            n_units=size, leak_rate=leak_rate(leak), **given(grid.weights)
+            n_units=size, leak_rate=leak_rate(leak), **set_options(grid.weights)
         )
         chosen = {"topology": "offsets", "input_scaling": 1.0} | model.model_settings(
             options, grid.readout, kind
@@ -180,7 +180,7 @@ def planned(
         clone(reservoir).set_params(n_units=_FEW).fit(n_inputs=1)
         name, number = word_features
         # Held-out text is scored after passes alone.
-        plan = TrainingPlan(random_state=seed, score_every=0, **given(grid.training))
+        plan = TrainingPlan(random_state=seed, score_every=0, **set_options(grid.training))
         parts = {
             "reservoir": describe(reservoir),
             "readout": describe(make_readout(chosen, seed)),

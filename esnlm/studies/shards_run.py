@@ -41,7 +41,7 @@ def trained(
     with locked(folder, wait=True):
         folder.mkdir(exist_ok=True)
         try:
-            with lifeline.gently() as asked:
+            with lifeline.defer_exit() as asked:
                 cost = _fitted(setting, folder, asked)
         except ValueError:
             with suppress(OSError):  # it has a checkpoint

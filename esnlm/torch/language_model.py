@@ -19,7 +19,7 @@ from esnlm.torch.networks.registry import name_of, network_class
 from esnlm.torch.scoring import log_probabilities, width_of
 from esnlm.utils.arrays import Array, Floats, Ints64
 from esnlm.utils.state_dict import Arrays
-from esnlm.utils.validation import Choice
+from esnlm.utils.validation import OneOf
 
 
 class TorchLanguageModel(SequenceModel):
@@ -34,7 +34,7 @@ class TorchLanguageModel(SequenceModel):
     def __init__(
         self, network: Network, tokenizer: Tokenizer | None = None, reset: str = "sentence"
     ) -> None:
-        Choice(RESETS).check("reset", reset)
+        OneOf(RESETS).check("reset", reset)
         self.network = network
         self.tokenizer = tokenizer
         self.reset = reset

@@ -83,7 +83,7 @@ def did_you_mean(name: Any, known: Iterable[Any], cutoff: float = 0.6) -> str:
     return f": did you mean {near[0]}?" if near else ""
 
 
-class Choice(NamedTuple):
+class OneOf(NamedTuple):
     """One of some values."""
 
     values: tuple[Any, ...]
@@ -148,7 +148,7 @@ def unused_parameters(
     >>> @dataclass
     ... class Search:
     ...     method: str = "exact"
-    ...     n_trials: int = limited(9, Count(), method=Choice(("random",)))
+    ...     n_trials: int = limited(9, Count(), method=OneOf(("random",)))
     >>> unused_parameters(Search, {"method": "random", "n_trials": 5})
     {}
     >>> unused_parameters(Search, {"n_trials": 5})["n_trials"]
@@ -176,4 +176,4 @@ class Float(NamedTuple):
             known: Any = np.dtype(value).name
         except TypeError:
             known = value
-        Choice(("float32", "float64")).check(name, known)
+        OneOf(("float32", "float64")).check(name, known)

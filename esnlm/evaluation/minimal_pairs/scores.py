@@ -12,7 +12,7 @@ from esnlm.text.corpus import join_sequences
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Bools, Floats
 from esnlm.utils.progress import progress_bar
-from esnlm.utils.validation import Choice
+from esnlm.utils.validation import OneOf
 
 REDUCTIONS = ("sum", "mean")
 #: Scores that differ by less, relative to their size, are equal: the models' own arithmetic has
@@ -93,7 +93,7 @@ def sentence_log_likelihoods(
     "mean" over the tokens scored, 0 where there is none. ``verbose`` shows progress on standard
     error if it is a terminal.
     """
-    Choice(REDUCTIONS).check("reduction", reduction)
+    OneOf(REDUCTIONS).check("reduction", reduction)
     for place, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
             raise ValueError(

@@ -1,8 +1,8 @@
 """Steps that copies of a readout took from the same weights, averaged (local SGD).
 
-A number is moved by the mean of what the copies that moved its row moved it: vectors of rare
-words, which few copies met, move as far as where one copy learns alone (Stich 2019; McMahan et al.
-2017 average all copies, which holds such rows back).
+Each row is averaged over the copies that changed it. So vectors of rare words, which few copies
+met, move as far as where one copy learns alone (Stich 2019). McMahan et al. (2017) average all
+copies, which holds such rows back.
 """
 
 import numpy as np

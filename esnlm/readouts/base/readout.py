@@ -414,7 +414,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
 
 @contextmanager
 def _divergence() -> Iterator[None]:
-    """Compiled code divides by sums of what overflowed: say so."""
+    """Raise DivergenceError on division by zero in kernels."""
     try:
         yield
     except ZeroDivisionError as error:

@@ -15,7 +15,7 @@ from esnlm.utils.threads import one_blas_thread, tile_map
 _DAMPING = 2.5e-6
 _ROUNDING = 1e-6
 # A word of n rows weighs as much as n - 3 would: it takes some rows to know its mean state.
-_DOUBT = 3.0
+_COUNT_OFFSET = 3.0
 _WORDS_AT_ONCE = 4096
 # With more units than this, and this many for each direction, directions are approximated.
 _EXACT, _MANY = 4096, 16
@@ -38,7 +38,7 @@ def canonical_directions(moments: Moments, n_components: int) -> tuple[Floats32,
     between = np.zeros((n_units, n_units))
     for words, offsets in _offsets(moments):
         counts = moments.counts[words]
-        offsets *= (1 / np.sqrt(moments.n * (counts + _DOUBT)))[:, None]
+        offsets *= (1 / np.sqrt(moments.n * (counts + _COUNT_OFFSET)))[:, None]
         whitened = linalg.solve_triangular(
             root32, offsets.T.astype(np.float32), lower=True, overwrite_b=True, check_finite=False
         )

@@ -23,7 +23,7 @@ from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.state_dict import saved
-from esnlm.utils.validation import Choice, Count, check_parameters, limited
+from esnlm.utils.validation import Count, OneOf, check_parameters, limited
 
 _KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpertsReadout}
 # Parameters of factors that are given by name alone, where they are learned jointly.
@@ -132,9 +132,9 @@ class ClassFactoredReadout(TwoLevelReadout):
     class_readout: Any = "softmax"
     word_readout: Any = "softmax"
     solver: Literal["auto", "separate", "joint"] = limited(
-        "auto", Choice(("auto", "separate", "joint"))
+        "auto", OneOf(("auto", "separate", "joint"))
     )
-    n_components: int = limited(512, Count(), solver=Choice(("auto", "joint")))
+    n_components: int = limited(512, Count(), solver=OneOf(("auto", "joint")))
     buffer_size: int = limited(65536, Count())
     random_state: int | np.random.RandomState | None = None
 

@@ -27,7 +27,7 @@ _LATER_RATE = 0.1
 # Batches of classes to one batch of words, and their first learning rate.
 _WORD_BATCHES, _WORD_RATE = 4, 6.0
 # Added to the occurrences of each word: classes of rare words have many.
-_DOUBT = 0.5
+_PSEUDOCOUNT = 0.5
 # Products of fewer operations are not worth threads.
 _WORTH_THREADS = 1 << 22
 _TILE = 1024
@@ -199,7 +199,7 @@ class TwoLevelLearner(Stateful):
             self.classes = self.class_solver = ClassSoftmax(
                 n_components,
                 settings.n_experts,
-                np.bincount(layout.word_class, counts + _DOUBT, layout.n_classes),
+                np.bincount(layout.word_class, counts + _PSEUDOCOUNT, layout.n_classes),
                 momentum=settings.momentum,
                 penalty=(settings.alpha or 0.0) / max(1, self.n_rows),
                 informative=scale > LEAST_SCALE,
@@ -239,7 +239,7 @@ class TwoLevelLearner(Stateful):
         assert moments is not None
         if self.class_solver is None:
             pooled = moments.pooled(self.layout.word_class)
-            doubt = _DOUBT * self.layout.sizes
+            doubt = _PSEUDOCOUNT * self.layout.sizes
             one_class = ClassLayout(np.zeros(self.layout.n_classes, dtype=np.intp))
             self.classes, _ = shared_ridge(pooled, one_class, settings.alpha, doubt)
         if self.word_solver is None:

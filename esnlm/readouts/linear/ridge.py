@@ -16,7 +16,7 @@ from esnlm.readouts.linear.simplex import floor_rows, least_output
 from esnlm.utils.arrays import Array, Arrays, Bools, Floats, Ints
 from esnlm.utils.state_dict import saved
 from esnlm.utils.sums import Sums
-from esnlm.utils.validation import Choice, Count, Number, check_parameters, limited
+from esnlm.utils.validation import Count, Number, OneOf, check_parameters, limited
 
 _PATH = np.logspace(-9, 0, 28)
 # Penalties that are no smaller than so many times what rounding moves eigenvalues by.
@@ -29,7 +29,7 @@ _LEAST_VALUE = 1e-130
 _JUDGING_WORK = 1 << 40
 _COST_OF_CLASS = 64
 _FEWEST_JUDGES = 512
-_OPEN = Choice((None,))
+_OPEN = OneOf((None,))
 
 
 @dataclass(eq=False, repr=False)
@@ -94,11 +94,11 @@ class RidgeReadout(StreamingReadout):
     alpha: float | None = limited(None, Number(0, none=True))
     alphas: Sequence[float] | None = limited(None, None, alpha=_OPEN)
     selection: Literal["gcv", "held_out"] | None = limited(
-        None, Choice(("gcv", "held_out", None)), alpha=_OPEN
+        None, OneOf(("gcv", "held_out", None)), alpha=_OPEN
     )
     floor: float | Literal["auto"] = "auto"
     validation_fraction: float = limited(
-        0.1, Number(0, 1, open="both"), selection=Choice(("held_out",))
+        0.1, Number(0, 1, open="both"), selection=OneOf(("held_out",))
     )
     gram_rows: int | None = limited(None, Count(none=True))
 

@@ -28,12 +28,12 @@ from esnlm.readouts.mixture.whitening import (
 from esnlm.utils.arrays import Array, Floats, Ints
 from esnlm.utils.sums import Sums
 from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
-from esnlm.utils.validation import PENALTY, Choice, Count, Flag, Number, check_parameters, limited
+from esnlm.utils.validation import PENALTY, Count, Flag, Number, OneOf, check_parameters, limited
 
 # Steps of EM that the quasi-Newton correction remembers.
 _MEMORY = 10
 _PREDICTION_BYTES = 1 << 22
-_STOPS = Choice((True,))
+_STOPS = OneOf((True,))
 
 
 @dataclass(eq=False, repr=False)
@@ -124,13 +124,13 @@ class MixtureOfExpertsReadout(BufferedReadout):
 
     _: KW_ONLY
     n_experts: int = limited(10, Count())
-    experts: str = limited("softmax", Choice(("linear", "softmax")))
+    experts: str = limited("softmax", OneOf(("linear", "softmax")))
     alpha: float = limited(0.3, PENALTY)
     common_alpha: float = limited(0.01, PENALTY)
     gate_alpha: float = limited(0.3, PENALTY)
     max_iter: int = limited(50, Count())
     tol: float = limited(1e-4, Number(0))
-    variance: float = limited(0.25, Number(0, open="low"), experts=Choice(("linear",)))
+    variance: float = limited(0.25, Number(0, open="low"), experts=OneOf(("linear",)))
     n_conjugate: int = limited(2, Count())
     n_restarts: int = limited(1, Count())
     early_stopping: bool = limited(True, Flag())

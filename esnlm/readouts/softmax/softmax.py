@@ -22,7 +22,7 @@ from esnlm.readouts.softmax.sgd import (
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints
 from esnlm.utils.state_dict import saved, under_prefix
 from esnlm.utils.sums import Sums
-from esnlm.utils.validation import PENALTY, Choice, Count, Number, check_parameters, limited
+from esnlm.utils.validation import PENALTY, Count, Number, OneOf, check_parameters, limited
 
 # Bytes of rows that "auto" holds for Newton's method, and operations (rows x units x classes)
 # up to which it is preferred: about a minute on two cores.
@@ -32,7 +32,7 @@ _AUTO_WORK = 1 << 31
 # the loss of the frequencies alone it has ended where it did.
 _SHARES_OF_RATE = 1.0, 0.3, 0.1, 0.03
 _DIVERGED = 1.1
-_NEWTON = Choice(("auto", "newton-cg"))
+_NEWTON = OneOf(("auto", "newton-cg"))
 
 
 @dataclass(eq=False, repr=False)
@@ -95,11 +95,11 @@ class SoftmaxReadout(BufferedReadout):
     _: KW_ONLY
     alpha: float = limited(1.0, PENALTY)
     solver: Literal["auto", "newton-cg", "incremental"] = limited(
-        "auto", Choice(("auto", "newton-cg", "incremental"))
+        "auto", OneOf(("auto", "newton-cg", "incremental"))
     )
     tol: float = limited(1e-4, Number(0), solver=_NEWTON)
     max_iter: int = limited(100, Count(), solver=_NEWTON)
-    n_passes: int = limited(2, Count(), solver=Choice(("auto", "incremental")))
+    n_passes: int = limited(2, Count(), solver=OneOf(("auto", "incremental")))
     learning_rate: float = limited(0.05, Number(0, open="low"))
     momentum: float = limited(0.9, Number(0, 1, open="high"))
     buffer_size: int = limited(65536, Count())

@@ -38,7 +38,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
             scores = score_pairs(model, pairs)
             kept |= {"good": scores.good, "bad": scores.bad}
             accuracies = minimal_pairs.by_column(pairs, scores)
-        with lifeline.gently(), folder_aside(Path(setting["scores"])) as folder:
+        with lifeline.defer_exit(), folder_aside(Path(setting["scores"])) as folder:
             write_tensors(folder / _FILE, kept)
         return measured(model, cost) | {
             "nll_per_token": row["nll_per_token"],

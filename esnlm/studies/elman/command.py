@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Folder, finish, given, group
+from esnlm.options.common import Folder, finish, group, set_options
 from esnlm.options.grid import Sizes, names, results_folder
 from esnlm.options.values import Cluster, LeakRate, integer, number, positive, real
 from esnlm.runs.grid import Row, run_grid
@@ -65,7 +65,7 @@ class GrammarOptions:
 
     def as_json(self) -> str:
         """Keyword arguments of `ElmanGrammar`."""
-        chosen = given(self)
+        chosen = set_options(self)
         if chosen.pop("no_gaps", False):
             chosen["gaps"] = False
         if self.noun_phrase is not None:
@@ -98,7 +98,7 @@ class ElmanOptions:
     spectral_radius: Annotated[float | None, _AtLeastZero] = None
     """Spectral radius of the recurrent weights; 0: units apart (default: the preset's)."""
     input_scaling: Annotated[float | None, positive("S")] = None
-    """Deviation of the input weights (default: the preset's)."""
+    """Standard deviation of the input weights (default: the preset's)."""
     degree: Annotated[int, integer("D", 1)] = 32
     """Mean recurrent in-degree of a unit."""
     leak_rate: LeakRate = None

@@ -29,7 +29,7 @@ from esnlm.studies.elman import READOUTS
 from esnlm.studies.elman.presets import Settings
 from esnlm.studies.elman.states import HELD_OUT, Corpora, drive, make_corpora
 from esnlm.utils.arrays import Array, Floats, Tokens
-from esnlm.utils.validation import Choice
+from esnlm.utils.validation import OneOf
 from esnlm.utils.version import __version__
 
 #: Readouts that stop by those sentences, and are not trained on them.
@@ -57,7 +57,7 @@ def version() -> str:
 
 def make_readouts(name: str, settings: Settings, seed: int) -> list[StreamingReadout]:
     """Unfitted readouts of a name in `READOUTS`, one for each penalty to choose from."""
-    Choice(READOUTS).check("readout", name)
+    OneOf(READOUTS).check("readout", name)
     softmax = [SoftmaxReadout(alpha=alpha) for alpha in settings.penalties]
     network = MLPClassifier(
         settings.hidden,

@@ -26,6 +26,6 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
             "score_seconds": round(time.perf_counter() - started, 3),
         }
         if setting["keep"] is not None:
-            with lifeline.gently(), folder_aside(Path(setting["keep"])) as kept:
+            with lifeline.defer_exit(), folder_aside(Path(setting["keep"])) as kept:
                 shutil.copytree(Path(setting["folder"]) / "model", kept, dirs_exist_ok=True)
         return scored | measured(model, cost)

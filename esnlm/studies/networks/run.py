@@ -48,7 +48,7 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     plan = Plan(random_state=setting["seed"], **json.loads(setting["plan"]))
     trainer = NetworkTrainer(network, train, None, plan)
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
-    with lifeline.gently() as stop, suppress(StoppedError):
+    with lifeline.defer_exit() as stop, suppress(StoppedError):
         trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
     start = time.perf_counter()
     # The same tokens count for all; a network trained on text without sentences reads it so.

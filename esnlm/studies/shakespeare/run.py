@@ -112,7 +112,7 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
     checkpoints = Checkpoints(Path(setting["checkpoints"]))
     start = time.perf_counter()
     trainer = Trainer(model, model._read_corpus([texts["train"]]))
-    with lifeline.gently() as stop, suppress(StoppedError):
+    with lifeline.defer_exit() as stop, suppress(StoppedError):
         trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
     found = {"fit_seconds": max(time.perf_counter() - start, trainer.seconds)}
     if in_windows:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.models.language_model import LanguageModel
-from esnlm.models.sampling import Choice
+from esnlm.models.sampling import SamplingOptions
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.text.boundaries import needed
 from esnlm.text.corpus import TokenStream
@@ -80,7 +80,7 @@ def drawn_by_windows(model: LanguageModel, prompt: str, n_tokens: int, seed: int
     """Sample ``n_tokens`` characters, reading the window before each from a zero state."""
     tokenizer = needed(model.tokenizer_)
     read = [int(token) for token in tokenizer.encode(prompt)]
-    before, choice = len(read), Choice(random_state=seed)
+    before, choice = len(read), SamplingOptions(random_state=seed)
     for _ in range(n_tokens):
         state = model.reservoir_.transform(np.array(read[-WINDOW:]))[-1]
         read.append(choice.draw(model.readout_.predict_log_proba(state[None])[0]))

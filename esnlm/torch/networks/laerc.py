@@ -15,7 +15,7 @@ from esnlm.reservoir.weights import measured_spectral_radius
 from esnlm.torch.device import full_precision
 from esnlm.torch.networks.network import Network, Settings, State
 from esnlm.utils.arrays import Array
-from esnlm.utils.validation import Choice, Count, Flag, Number, limited
+from esnlm.utils.validation import Count, Flag, Number, OneOf, limited
 
 #: Measures of the recurrent matrix that ``radius`` sets: its largest singular value, as in the
 #: authors' code, or its largest eigenvalue, as in the paper. Gaussian matrices have half the
@@ -43,7 +43,7 @@ class LayeredReservoirs(Network):
     #: That in the last block, linear in between. None: the same in all, as in the authors' code.
     #: The paper increases it slightly and does not give the values.
     last_radius: float | None = limited(None, Number(0, open="low", none=True))
-    measure: str = limited("norm", Choice(MEASURES))
+    measure: str = limited("norm", OneOf(MEASURES))
     #: Let gradients pass the reservoirs to the blocks below, as the authors' code does. The paper
     #: says that they do not: then they pass beside the reservoirs alone, and the LayerNorm before
     #: each has no parameters.

@@ -5,7 +5,7 @@ from importlib import import_module
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
 
-from esnlm.utils.validation import Choice, did_you_mean
+from esnlm.utils.validation import OneOf, did_you_mean
 
 if TYPE_CHECKING:
     from esnlm.torch.networks.network import Network
@@ -28,7 +28,7 @@ NETWORKS: dict[str, tuple[str, str]] = {
 
 def network_class(name: str) -> "type[Network]":
     """Return the class of that name."""
-    Choice(tuple(NETWORKS)).check("model", name)
+    OneOf(tuple(NETWORKS)).check("model", name)
     module, class_name = NETWORKS[name]
     return getattr(import_module(f"esnlm.torch.networks.{module}"), class_name)
 

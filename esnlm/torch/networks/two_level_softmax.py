@@ -13,7 +13,7 @@ from esnlm.torch.device import full_precision
 from esnlm.utils.arrays import Array
 
 # Added to the occurrences of each word.
-_DOUBT = 0.5
+_PSEUDOCOUNT = 0.5
 # Logit of a class without words.
 _NEVER = -60.0
 _INITIAL = 0.01
@@ -64,7 +64,7 @@ class TwoLevelSoftmax(nn.Module):
         found = frequent_words_and_clusters(counts, vectors, *sizes, seed)
         self.word_class.copy_(torch.from_numpy(found))
         self._arrange(found)
-        mass = counts + _DOUBT
+        mass = counts + _PSEUDOCOUNT
         of_class = np.bincount(found, mass, self.classes.out_features)
         with np.errstate(divide="ignore"):
             logs = np.maximum(np.log(of_class / of_class.sum()), _NEVER)

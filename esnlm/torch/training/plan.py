@@ -8,18 +8,18 @@ from typing import Any
 from esnlm.torch.networks.network import WindowedNetwork
 from esnlm.torch.networks.registry import network_class
 from esnlm.utils.validation import (
-    Choice,
     Count,
     Flag,
     Number,
+    OneOf,
     check_parameters,
     did_you_mean,
     limited,
     unused_parameters,
 )
 
-_WARMS, _FALLS = Choice(("warmup-hold-cosine",)), Choice(("cosine", "warmup-hold-cosine"))
-_STREAMS, _WINDOWS = Choice(("streams",)), Choice(("windows",))
+_WARMS, _FALLS = OneOf(("warmup-hold-cosine",)), OneOf(("cosine", "warmup-hold-cosine"))
+_STREAMS, _WINDOWS = OneOf(("streams",)), OneOf(("windows",))
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Plan:
     #: ``sentences``: whole sequences in random order, padded. ``streams``: the corpus as one text
     #: cut in ``batch_size`` parallel ones, read ``length`` tokens a step, the state carried.
     #: ``windows``: pieces of ``length`` tokens in random order, each from the start state.
-    batching: str = limited("sentences", Choice(("sentences", "streams", "windows")))
+    batching: str = limited("sentences", OneOf(("sentences", "streams", "windows")))
     #: Sequences, streams or windows of a step, on each of several processes.
     batch_size: int = limited(32, Count())
     #: Tokens read of a stream in a step, or of a window; sequences are cut. Of a network that
@@ -45,20 +45,20 @@ class Plan:
     last_only: bool = limited(False, Flag(), batching=_WINDOWS)
     #: Sequences of ``pool`` batches are sorted by length and cut anew into as many batches, of
     #: about equally many tokens, which saves padding.
-    pool: int = limited(1, Count(), batching=Choice(("sentences",)))
-    n_passes: int = limited(1, Count(), steps=Choice((None,)))
+    pool: int = limited(1, Count(), batching=OneOf(("sentences",)))
+    n_passes: int = limited(1, Count(), steps=OneOf((None,)))
     #: Steps of the run, which may end inside a pass; None: ``n_passes`` times those of a pass.
     steps: int | None = limited(None, Count(none=True))
-    optimizer: str = limited("adamw", Choice(("adamw", "sgd")))
+    optimizer: str = limited("adamw", OneOf(("adamw", "sgd")))
     learning_rate: float = limited(1e-3, Number(0, open="low"))
     weight_decay: float = limited(0.01, Number(0))
-    betas: tuple[float, float] = limited((0.9, 0.999), None, optimizer=Choice(("adamw",)))
+    betas: tuple[float, float] = limited((0.9, 0.999), None, optimizer=OneOf(("adamw",)))
     #: With SGD: weights are averaged over the steps once a held-out loss is above the least of
     #: those more than ``patience`` losses ago (NT-ASGD; Merity et al. 2018, algorithm 1). From
     #: then on the averages are scored, and they are the result. None: never.
-    patience: int | None = limited(None, Count(none=True), optimizer=Choice(("sgd",)))
+    patience: int | None = limited(None, Count(none=True), optimizer=OneOf(("sgd",)))
     #: Of the learning rate; ``cosine`` falls from the first step on.
-    schedule: str = limited("constant", Choice(("constant", "cosine", "warmup-hold-cosine")))
+    schedule: str = limited("constant", OneOf(("constant", "cosine", "warmup-hold-cosine")))
     #: Shares of the steps: the rate rises linearly, then stays (Köster et al. 2025: 0.01, 0.10).
     warmup: float = limited(0.0, Number(0, 1), schedule=_WARMS)
     hold: float = limited(0.0, Number(0, 1), schedule=_WARMS)
