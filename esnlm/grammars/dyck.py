@@ -52,6 +52,7 @@ class DyckGrammar:
     max_length: int = 200
 
     def __post_init__(self) -> None:
+        """Check the probabilities and lengths, and compute the law of each level."""
         check_parameters(self)
         p1, p2, q, min_length, max_length = astuple(self)
         if not p1 + p2 + q < 1:
@@ -158,6 +159,7 @@ class DyckGrammar:
             return float(np.log(picked).sum())
 
     def _rows(self, sequence: Sequence[str]) -> Iterator[Floats]:
+        """Yield the distribution (5,) before the first bracket and after each one."""
         levels = [_Level(0, np.eye(1, self.max_length + 1)[0], None)]
         yield self._row(levels, 0)
         for n_read, bracket in enumerate(sequence, 1):
@@ -179,6 +181,7 @@ class DyckGrammar:
         return np.concatenate([[0.0], after])
 
     def _row(self, levels: "list[_Level]", n_read: int) -> Floats:
+        """Return the distribution (5,) of the next symbol after ``n_read`` brackets."""
         level = levels[-1]
         row = np.zeros(len(self.vocabulary))
         more = self._continue[level.pairs]

@@ -107,6 +107,7 @@ class ElmanGrammar:
         min_length: int = 3,
         max_length: int = 9,
     ) -> None:
+        """Build the rules from the settings, and condition the process on sentence length."""
         self.noun_phrase = _distribution("noun_phrase", noun_phrase)
         self.relative_clause = _distribution("relative_clause", relative_clause)
         self.verb = _distribution("verb", verb)

@@ -49,6 +49,7 @@ def productions(
         )
 
     def noun_phrases(follow: Mapping[str, Stack]) -> list[Rule]:
+        """Return rules for a noun phrase; ``follow[number]`` is the stack after it."""
         # Whether a clause follows a noun is left to the next word.
         rules = [
             Rule(noun_phrase["proper"] * shares[word], word, follow["singular"])

@@ -56,6 +56,7 @@ class PushdownProcess:
     def __init__(
         self, rules: Mapping[str, Sequence[Rule]], vocabulary: Sequence[str], max_length: int
     ) -> None:
+        """Compute the law of each symbol's length; at first every length weighs one."""
         self._rules = {
             name: [r for r in several if r.probability] for name, several in rules.items()
         }
@@ -116,6 +117,7 @@ class PushdownProcess:
         return self._states[key]
 
     def _expand(self, stack: Stack, n_words: int) -> State:
+        """Return the state of a stack after ``n_words`` words, with exact probabilities (V,)."""
         probabilities = np.zeros(len(self._vocabulary))
         successors: dict[int, Stack] = {}
         skipped, rest = 1.0, stack

@@ -77,10 +77,12 @@ class KernelCache(caching.FunctionCache):
         file._data_name = lambda number: f"{self._impl.filename_base}.{uuid4().hex}.nbc"
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load the kernel of a signature, or return None where that is impossible."""
         with suppress(OSError):
             return super().load_overload(sig, target_context)
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        """Save the kernel of a signature, unless its file cannot be written."""
         with suppress(OSError):
             super().save_overload(sig, data)
 

@@ -160,6 +160,7 @@ def fma_each(context: Any, weights: Any, array: Any, index: Any, stride: Any, su
     lanes, n_weights = sums.dtype, len(weights)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Emit a load and a fused multiply-add for each weight of each stream."""
         factors, source, start, pitch, totals = arguments
         memory = Memory(context, builder, array, source)
         factors = cgutils.unpack_tuple(builder, factors)
@@ -188,6 +189,7 @@ def transpose_rows(
     lanes = LanesType(table.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Emit loads of rows of the table, a transposition of lanes, and stores."""
         source, chosen, first, unit, target, position, pitch = arguments
         source = Memory(context, builder, table, source)
         chosen = Memory(context, builder, rows, chosen)

@@ -36,8 +36,13 @@ if TYPE_CHECKING:
     class BaseEstimator:
         """That of scikit-learn, which has no types: else no argument would be checked."""
 
-        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
-        def set_params(self, **params: Any) -> Self: ...
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            """Return the constructor's parameters by name."""
+            ...
+
+        def set_params(self, **params: Any) -> Self:
+            """Set parameters by name, and return self."""
+            ...
 else:
     from sklearn.base import BaseEstimator
 
@@ -331,6 +336,7 @@ class SequenceModel(BaseEstimator, ABC):
             _checked_scores(self._next_log_probabilities(self._read(some)))
 
     def _warn_of_unknown(self, stream: TokenStream) -> None:
+        """Warn where the share of unknown tokens exceeds ``MANY_UNKNOWN``."""
         if self.tokenizer_ is None or self.tokenizer_.unk_id is None or not len(stream.tokens):
             return
         share = float(np.mean(stream.tokens == self.tokenizer_.unk_id))

@@ -257,6 +257,7 @@ class LanguageModel(SequenceModel):
         return self.tokenizer or self._recipe_settings.get("tokenizer")
 
     def _check_parts(self) -> None:
+        """Raise ValueError for unusable parts or options, or a recipe that has no effect."""
         readouts = (
             f"a readout of this package, such as RidgeReadout(), or {', '.join(BY_OPTION)}, or a"
             " classifier of scikit-learn with predict_proba"
@@ -369,6 +370,7 @@ class LanguageModel(SequenceModel):
         self._write(folder, *self._contents(training=training))
 
     def _contents(self, *, training: bool = False) -> Contents:
+        """Return the config, and arrays by file; with ``training`` also the readout's state."""
         self._check_fitted()
         parts = {"reservoir": self.reservoir_, "readout": self.readout_, "features": self.features_}
         arrays: Arrays = {}
@@ -392,6 +394,8 @@ class LanguageModel(SequenceModel):
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
+        """Return the fitted model of a config and its arrays, checked against each other."""
+
         def fitted(part: str) -> Any:
             if config[part] is None:
                 return None

@@ -136,6 +136,7 @@ class NgramLanguageModel(SequenceModel):
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
+        """Return the fitted model of a config, its arrays and its tokenizer."""
         model = cls(tokenizer=tokenizer, **config["settings"])
         model.tokenizer_ = tokenizer
         n_tokens = int(config["n_tokens"])

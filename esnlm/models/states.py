@@ -38,6 +38,7 @@ class StateBlocks:
         self.n_rows = self.stream.n_predicted  # lets a readout schedule its first pass
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
+        """Yield blocks of (states, next tokens) of one pass, with a progress bar if verbose."""
         options: dict[str, Any] = {
             "total": self.n_rows,
             "unit": "tok",

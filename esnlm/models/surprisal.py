@@ -164,6 +164,7 @@ class _Piece:
     unk_id: int | None
 
     def __post_init__(self) -> None:
+        """Find sentences and words in the text, and map words to lines and tokens to words."""
         unk_id = -1 if self.unk_id is None else self.unk_id
         self.unknown = self.predicted & (self.tokens == unk_id)
         self.sentences, ends_of_sentences = _found(r"\S(?:.*\S)?", self.text)

@@ -78,6 +78,7 @@ class NgramCounts:
         return cls(n_tokens, keys, at_start, _counted(ending, len(keys[-1])))
 
     def __add__(self, other: Self) -> Self:
+        """Return the counts of both texts together, over the union of their n-grams."""
         made: list[Ints] = [union(self.keys[0], other.keys[0])]
         places = [np.searchsorted(made[0], each.keys[0]) for each in (self, other)]
         at_start = []

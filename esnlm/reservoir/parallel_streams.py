@@ -34,6 +34,7 @@ class StreamPlan:
     def __init__(
         self, n_tokens: int, starts: Ints64 | None, n_streams: int, warmup: int, washout: int
     ) -> None:
+        """Cut the pairs in ranges for at most ``n_streams`` streams."""
         origin = np.zeros(1, dtype=np.int64) if starts is None else starts
         self.first_pairs = origin - np.arange(len(origin), dtype=np.int64)
         self.n_pairs = n_tokens - len(origin)
@@ -45,6 +46,7 @@ class StreamPlan:
 
     @property
     def n_streams(self) -> int:
+        """Return the number of streams, at most as many as were asked for."""
         return len(self.begin)
 
     @property

@@ -76,6 +76,7 @@ class GatheredRecurrence(Recurrence):
         self._W = (W.indptr.astype(np.uint32), W.indices.astype(narrow), W.data.copy())
 
     def run(self, drive: Drive, tokens: Array, state: Array) -> Array:
+        """Return states (T, n_units) of one stream from ``state`` (n_units,)."""
         out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
         if len(tokens):
             table, rows = drive.rows(tokens)
@@ -85,6 +86,7 @@ class GatheredRecurrence(Recurrence):
         return out
 
     def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
+        """Return a function that advances tiles of 16 streams by at most ``n_steps`` steps."""
         width, dtype, n_units = kernels.TILE, self._leak.dtype, self._n_units
         n_tiles = -(-n_streams // width)
         state = aligned((n_tiles, n_units * width), dtype)
@@ -96,6 +98,7 @@ class GatheredRecurrence(Recurrence):
         like = (0,) * (width // self._count)
 
         def run(drive: Drive, text: Array, step: Step, over: TileMap) -> tuple[Array, Ints64]:
+            """Advance all tiles by a block; return kept states (n, n_units) and positions (n,)."""
             positions, keep, carry = _tiled(step, n_tiles, width, dtype)
             table, rows = drive.rows(text[positions])
 
@@ -128,6 +131,7 @@ class CyclicRecurrence(Recurrence):
         self._blocked: dict[int, Array] = {}
 
     def run(self, drive: Drive, tokens: Array, state: Array) -> Array:
+        """Return states (T, n_units) of one stream from ``state`` (n_units,)."""
         out = np.empty((len(tokens), self._n_units), dtype=self._leak.dtype)
         table, rows = drive.rows(tokens)
         carry = np.ones(len(tokens) + 1, dtype=out.dtype)
@@ -138,6 +142,7 @@ class CyclicRecurrence(Recurrence):
         return out
 
     def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
+        """Return a function that advances one stream, or tiles of 4, by ``n_steps`` at most."""
         width = 1 if n_streams == 1 else _CYCLIC_TILE
         dtype, n_tiles = self._leak.dtype, -(-n_streams // width)
         size = self._lanes(width) * self._count
@@ -147,6 +152,7 @@ class CyclicRecurrence(Recurrence):
         out = aligned((n_streams * n_steps, self._n_units), dtype)
 
         def run(drive: Drive, text: Array, step: Step, over: TileMap) -> tuple[Array, Ints64]:
+            """Advance all tiles by a block; return kept states (n, n_units) and positions (n,)."""
             positions, keep, carry = _tiled(step, n_tiles, width, dtype)
             table, rows = drive.rows(text[positions])
             targets = np.where(keep, np.cumsum(keep).reshape(keep.shape) - 1, -1)

@@ -193,6 +193,7 @@ def inverse_gamma_decay(alpha: float, n_units: int) -> Floats:
 
 
 def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> Floats:
+    """Draw leak rates (n_units,) from a named law, or raise ValueError for an unknown one."""
     name, parameters = law[0], [float(value) for value in law[1:]]
     if name == "uniform" and len(parameters) == 2:
         low, high = parameters

@@ -25,6 +25,7 @@ class GrowingFile(AbstractContextManager["GrowingFile"]):
     def __init__(
         self, path: Path, dtype: np.dtype[Any], state: Mapping[str, Any] | None = None
     ) -> None:
+        """Open a new file, or verify the one of ``state`` and cut off what follows."""
         self.path = path
         self.dtype = dtype
         self._digest = hashlib.sha256()

@@ -52,6 +52,7 @@ class TextCorpus:
         split: str = "blank_line",
         layout: TextLayout = AS_WRITTEN,
     ) -> None:
+        """Check that ``split`` is known and every path is a file or a folder."""
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}, got {split!r}")
         given = [paths] if isinstance(paths, str | Path) else list(paths)

@@ -146,6 +146,7 @@ def _byte_level(model: models.BPE) -> Backend:
 
 
 def _gpt2_files(place: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Return vocabulary and merges from ``tokenizer.json`` or from GPT-2's pair of files."""
     try:
         whole = place if place.is_file() else place / "tokenizer.json"
         if whole.is_file():

@@ -24,6 +24,7 @@ class Place:
 
     @property
     def is_url(self) -> bool:
+        """Return whether the name is a URL."""
         return "://" in self.name
 
     def manifest(self) -> dict[str, Any]:
@@ -56,6 +57,7 @@ class Place:
             raise ShardsError(f"cannot read {file} of {self.name}: {error}") from error
 
     def _fetched(self, file: str, begin: int, end: int | None) -> bytes:
+        """Return bytes ``begin`` to ``end`` of a file at a URL, read by fsspec."""
         url = f"{self.name.rstrip('/')}/{file}"
         try:
             from fsspec.core import url_to_fs

@@ -96,6 +96,7 @@ class Shards:
         return self._stream
 
     def _check_file(self, name: str, verify: bool) -> None:
+        """Raise ShardsError where a file is missing, or differs from the manifest."""
         path, about = self.folder / name, self.manifest["files"][name]
         if not path.is_file():
             raise ShardsError(f"{self.folder} is not a whole set of shards: {name} is missing")
@@ -113,6 +114,7 @@ class Shards:
             )
 
     def _token_type(self) -> np.dtype[Any]:
+        """Return the dtype of tokens, or raise ShardsError where the vocabulary does not fit."""
         name, size = self.manifest["dtype"], self.n_tokens_vocab
         if name not in ("uint16", "uint32"):
             raise ShardsError(f"{self.folder} has tokens of type {name!r}, expected uint16, uint32")

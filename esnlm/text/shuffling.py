@@ -26,6 +26,7 @@ class ChunkOrder:
     def __init__(
         self, stream: TokenStream, n_tokens: int, rng: np.random.Generator | None, warmup: int = 256
     ) -> None:
+        """Order the sequences, or windows of the stream, and cut the order in chunks."""
         self._stream = stream
         if stream.starts is not None:
             self._washout = 0

@@ -62,6 +62,7 @@ def _added(tokens: Any) -> dict[str, Any]:
 
 
 def _check_merges(model: Mapping[str, Any], vocabulary: Mapping[str, Any]) -> None:
+    """Raise TokenizerError unless merges are pairs in the vocabulary, as are their results."""
     merges = model.get("merges") or []
     skipped = len(model.get("continuing_subword_prefix") or "")
     if not isinstance(merges, list):

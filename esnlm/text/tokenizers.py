@@ -52,6 +52,7 @@ class Tokenizer:
     """
 
     def __init__(self, backend: Backend, *, bos: str | None = None, eos: str | None = None) -> None:
+        """Look up the ids of boundaries and of the unknown token in ``backend``."""
         self.backend = backend
         self.bos = bos
         self.eos = eos

@@ -64,6 +64,7 @@ class PartsTrainer(Trainer):
         n_parts: int | None = None,
         reduce: Reduce = reduce_here,
     ) -> None:
+        """Cut the corpus in parts, or raise ValueError unless the state resets at sentences."""
         self.corpus, self._reduce = corpus, reduce
         if model.reset_ != "sentence":
             raise ValueError(f"shards hold sentences: reset must be sentence, got {model.reset_}")
@@ -155,6 +156,7 @@ class PartsTrainer(Trainer):
 
     @cached_property
     def settings(self) -> dict[str, Any]:
+        """Return the settings of the run, with the number of parts."""
         return super().settings | {"parts": len(self.parts)}
 
 

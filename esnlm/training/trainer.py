@@ -70,6 +70,7 @@ class Trainer(ResumableRun):
         held_out: TokenStream | None = None,
         plan: TrainingPlan | None = None,
     ) -> None:
+        """Count the predicted tokens of ``stream``, and set up the run."""
         self.stream = stream
         n_sequences = 1 if stream.starts is None else len(stream.starts)
         self._take(model, len(stream.tokens) - n_sequences, held_out, plan)
@@ -81,6 +82,7 @@ class Trainer(ResumableRun):
         held_out: TokenStream | None,
         plan: TrainingPlan | None,
     ) -> None:
+        """Set model, plan and held-out text; raise CorpusError without a token to predict."""
         self.model, self.n_rows = model, n_rows
         self.plan = plan or TrainingPlan()
         self.held_out = None
@@ -90,6 +92,7 @@ class Trainer(ResumableRun):
             raise CorpusError("the corpus holds no token to predict")
 
     def _begin(self, found: Checkpoint | None) -> int:
+        """Draw or load the model's parts, prepare the readout, and return the run's tokens."""
         model = self.model
         self._say(
             "drawing the reservoir" if model._given_features is None else "learning word features"
@@ -114,6 +117,7 @@ class Trainer(ResumableRun):
         self.model._draw_parts(self.stream)
 
     def _steps(self) -> Iterator[None]:
+        """Train the readout, yield after each chunk, and score held-out text when due."""
         tokens = self.tokens
         self._say("reading a sample")
         for number, ended in self.readout._train(self, self._held_states()):
@@ -171,6 +175,7 @@ class Trainer(ResumableRun):
         return every > 0 and self.tokens // every > before // every
 
     def _score(self, number: int) -> None:
+        """Record the mean held-out loss, in nats a token; do nothing without held-out text."""
         blocks = self._held_states()
         if blocks is None:
             return
@@ -201,6 +206,7 @@ class Trainer(ResumableRun):
 
     @cached_property
     def settings(self) -> dict[str, Any]:
+        """Return the settings of model, corpus, held-out text and plan, as JSON can hold them."""
         model, tokenizer = self.model, self.model.tokenizer_
         settings = {
             "esnlm": __version__,

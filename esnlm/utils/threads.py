@@ -91,6 +91,7 @@ class _Work:
             self._found[number] = self._function(self._tiles[number])
 
     def _help(self) -> None:
+        """Take tiles in a helper thread, and end the work after an error."""
         with self._gate:
             if self._ended:
                 return

@@ -52,6 +52,7 @@ class SamePasses:
         self.rows: Blocks = rows
 
     def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Blocks]:
+        """Yield one chunk: all rows, or the first blocks that hold ``n_rows`` rows."""
         yield self.rows if n_rows is None else self._first(n_rows)
 
     def _first(self, n_rows: int) -> Iterator[Block]:

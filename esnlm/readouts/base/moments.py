@@ -47,6 +47,7 @@ class Moments(Stateful):
     _rows: Ints | None = None  # of ``sums``, for each class, where not all are kept
 
     def __init__(self, n_units: int, n_classes: int, gram_rows: int | None = None) -> None:
+        """Set all statistics to zero, after a check that they fit in memory."""
         needed = 16 * n_units**2 + 8 * n_units * n_classes
         check_memory(f"moments of {n_units} units and {n_classes} classes", needed, "lower one")
         self.n_units = n_units

@@ -225,6 +225,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         return () if training else (*self._arrays(), "n_features_in_")
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        """Drop learned parts, and without ``training`` check layouts and set ``classes_``."""
         self._can_learn = True
         for attribute in self._learned.values():
             if isinstance(getattr(self, attribute, None), Stateful):

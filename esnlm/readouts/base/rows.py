@@ -36,9 +36,11 @@ class Rows(Stateful):
         return tuple(np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
 
     def state_dict(self, *, training: bool = False) -> Arrays:
+        """Return the joined arrays by name, or an empty dict before any rows."""
         return dict(zip(self.names, self.joined(), strict=True)) if self.parts else {}
 
     def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
+        """Replace all rows by those of ``arrays``, or by none where a name is missing."""
         known = all(name in arrays for name in self.names)
         self.parts = [tuple(arrays[name] for name in self.names)] if known else []
         return self

@@ -50,6 +50,7 @@ class ClassSoftmax(Stateful):
         informative: Bools,
         seed: int,
     ) -> None:
+        """Set intercepts to log frequencies, and draw the weights of a gate of several experts."""
         self.gated = n_experts is not None
         self.n_experts, self.n_classes = n_experts or 1, len(counts)
         self.momentum, self.penalty = momentum, penalty

@@ -169,6 +169,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         return not any(isinstance(f, RidgeReadout) for f in (self._classes, self._words))
 
     def _start(self) -> None:
+        """Check the parameters, set the readouts of both factors and forget any earlier fit."""
         check_parameters(self)
         if self.n_classes is not None and not isinstance(self.clustering, str):
             raise ValueError(
@@ -202,6 +203,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         super()._plan(n_rows, counts)
 
     def _settings(self, n_rows: int) -> TwoLevelSettings:
+        """Return settings of the joint learner, from the parameters of both readouts."""
         classes = _JOINT_SOFTMAX if self.class_readout == "softmax" else self._classes
         words = _JOINT_SOFTMAX if self.word_readout == "softmax" else self._words
         n_experts = int(isinstance(classes, SoftmaxReadout))
@@ -243,6 +245,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         return min(n_words, self.n_classes or max(1, round(factor * float(np.sqrt(n_words)))))
 
     def _assign(self, counts: Array, vectors: Array) -> Ints:
+        """Return classes (V,) by ``clustering``, from counts (V,) and vectors (V, P) of words."""
         kind = self._kind_of_classes
         if kind == "given":
             return word_clusters.given_classes(self.clustering, self.classes_)
@@ -256,6 +259,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         )
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        """Train all factors jointly, or assign classes from moments and fit separate readouts."""
         if self.solver == "joint" or (
             self._may_be_joint and (len(self.classes_) > _MANY_WORDS or not fits_memory(blocks))
         ):
@@ -282,6 +286,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         return self._separate
 
     def _show(self) -> None:
+        """Set the classes and, of joint factors, all learned arrays as attributes."""
         self.word_class_ = self._trained.layout.word_class
         self.n_classes_used_ = self._trained.layout.n_classes
         if self._separate is not None:
@@ -298,6 +303,7 @@ class ClassFactoredReadout(TwoLevelReadout):
             self.coef_, self.intercept_, self.floor_ = words.coef, words.intercept, words.floor
 
     def _use(self, learner: TwoLevelLearner) -> None:
+        """Set the learner's word and class weights to the learned attributes."""
         floor = getattr(self, "floor_", None)
         learner.words = WordFactors(learner.layout, self.coef_, self.intercept_, floor)
         if learner.class_solver is None:
@@ -335,6 +341,7 @@ class ClassFactoredReadout(TwoLevelReadout):
         return (*super()._required(arrays, training), *_JOINT_NEEDS, *kind)
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        """Forget separate factors, and load those that ``arrays`` hold."""
         self._separate = None
         arrays = super()._before_loading(arrays, training)
         name = "word_class" if training else "word_class_"

@@ -145,6 +145,7 @@ class LowRankReadout(TwoLevelReadout):
         return _PENALTY_OF_FEW_ROWS if n_rows <= _FEW_ROWS else _PENALTY
 
     def _settings(self, n_rows: int) -> TwoLevelSettings:
+        """Return settings for softmax classes and words, with the penalty for ``n_rows`` rows."""
         alpha = self._penalty(n_rows)
         n_pairs = self.n_pairs
         if n_pairs is None:

@@ -113,6 +113,7 @@ class Schedule(NamedTuple):
 
     @property
     def n_steps(self) -> int:
+        """Return the number of steps in all passes."""
         return self._steps_a_pass * self.n_passes
 
     @property

@@ -126,6 +126,7 @@ class TwoLevelReadout(BufferedReadout):
         return self._learner
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        """Train in passes, and interleave rows that are arrays or fit the buffer."""
         blocks = in_memory(blocks, self._capacity(np.float64)) or blocks
         n_rows, counts = blocks_rows(blocks), None
         if isinstance(blocks, ArrayBlocks):

@@ -33,10 +33,12 @@ class SeparateFactors(Stateful):
 
     @property
     def class_factor(self) -> Any:
+        """Return the readout for the class; None for a single class or before a fit."""
         return self._readouts.get("class")
 
     @property
     def word_factors(self) -> dict[int, Any]:
+        """Return the readouts for the words of a class, by class."""
         return {int(name[4:]): r for name, r in self._readouts.items() if name != "class"}
 
     def state_dict(self, *, training: bool = False) -> Arrays:
@@ -47,6 +49,7 @@ class SeparateFactors(Stateful):
         return arrays
 
     def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
+        """Load each readout in ``arrays``, and raise ValueError where its labels do not fit."""
         parts = dict.fromkeys(name.partition(".")[0] for name in arrays if "." in name)
         for name in (part for part in parts if part != "buffer"):
             readout = self._readouts[name] = self._new(name)

@@ -108,6 +108,7 @@ class TwoLevelLearner(Stateful):
         n_rows: int,
         counts: Array | None = None,
     ) -> None:
+        """Begin with an empty pilot sample; raise ValueError where X has no columns of states."""
         n_units = n_columns - settings.n_direct
         if n_units < 1:
             raise ValueError(
@@ -327,6 +328,7 @@ class TwoLevelLearner(Stateful):
         return _Rates(classes, share * _WORD_RATE, share * self.settings.direct_rate)
 
     def _learn(self, X: Array, codes: Ints, rates: _Rates, *, with_moments: bool) -> None:
+        """Add moments if ``with_moments``, and take a step on each full batch of components."""
         states, last = self._split(X.astype(np.float32, copy=False))
         Z = canonical_variables(states, self.directions, self.shift)
         if self.moments is not None and with_moments:

@@ -36,6 +36,7 @@ class ClassLayout:
     """
 
     def __init__(self, word_class: Ints) -> None:
+        """Sort the words by class, or raise ValueError where a class is missing or empty."""
         n_classes = int(word_class.max(initial=-1)) + 1
         if not 0 < n_classes <= len(word_class) or not (np.bincount(word_class) > 0).all():
             raise ValueError("word classes must be numbered from 0, and none of them empty")
@@ -50,6 +51,7 @@ class ClassLayout:
 
     @property
     def n_classes(self) -> int:
+        """Return the number of classes."""
         return len(self.runs)
 
     def words(self, c: int) -> Ints:

@@ -103,6 +103,7 @@ class RidgeReadout(StreamingReadout):
     gram_rows: int | None = limited(None, Count(none=True))
 
     def _start(self) -> None:
+        """Check the parameters, and forget the moments and the path of penalties."""
         check_parameters(self)
         if self.alphas is not None:
             if np.ndim(self.alphas) != 1:
@@ -134,6 +135,7 @@ class RidgeReadout(StreamingReadout):
         super()._loaded(training)
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        """Choose the penalty, by a held-out split if asked for, and solve on all rows."""
         part = None
         if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:
             blocks, part = _split(blocks, self.validation_fraction)
@@ -177,6 +179,7 @@ class RidgeReadout(StreamingReadout):
             self._settle_with(None)
 
     def _settle_with(self, held_out: Blocks | None) -> None:
+        """Solve from the moments with ``alpha``, or the best penalty by GCV or ``held_out``."""
         moments = self._all_moments()
         if moments.n == 0:
             raise ValueError("no rows to learn from: got 0 rows, give at least one")
@@ -254,6 +257,7 @@ class _Spectrum:
     """Eigendecomposition of the centred Gram matrix, and the statistics of every penalty."""
 
     def __init__(self, moments: Moments) -> None:
+        """Decompose the centred Gram matrix, and rotate the centred sums to its eigenvectors."""
         self.n = moments.n
         self.mean = moments.mean
         self.frequencies = moments.counts / moments.n

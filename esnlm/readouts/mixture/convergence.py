@@ -63,12 +63,14 @@ class ConvergenceMonitor:
 
     @property
     def best(self) -> int:
+        """Return the iteration with the best held-out score, or else the last one."""
         if not self.held_out:
             return self.n_iter
         return max(range(len(self.held_out)), key=lambda i: (self.held_out[i], i))
 
     @property
     def stopped_early(self) -> bool:
+        """Return whether ``patience`` iterations passed without a better held-out score."""
         return self.n_iter - self.best >= self.patience
 
     @property

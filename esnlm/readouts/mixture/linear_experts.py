@@ -46,6 +46,7 @@ class LinearExperts(Experts):
         return counts / counts.sum()
 
     def posterior(self, Z: Array, codes: Array, weights: Array) -> Posterior:
+        """Return the posterior of a tile by Gaussian densities: Z (m, width), codes (m,)."""
         means, gate = self._factors(Z, weights)
         hit = means[:, codes, np.arange(len(Z))]
         squared = 1.0 - 2.0 * hit + np.einsum("kvm,kvm->km", means, means)
@@ -59,11 +60,13 @@ class LinearExperts(Experts):
         return Posterior(means, gate, joint, np.log(total) + top - constant)
 
     def e_step(self, source: Source, weights: Array) -> Expectation:
+        """Sum log-density, Grams, cross moments and the gate's gradient over all rows."""
         K, V = self.n_experts, self.n_classes
         width = weights.shape[1]
         keep = source.in_memory
 
         def tile(_: int, Z: Array, codes: Array) -> Any:
+            """Return the sums of a tile, and its gate (K, m) where batches are in memory."""
             gate, r, log_density = self.posterior(Z, codes, weights)[1:]
             m = len(Z)
             targets = np.zeros((K, V, m), dtype=Z.dtype)
@@ -129,12 +132,14 @@ class LinearExperts(Experts):
         return weights[: K * V]
 
     def _gate_direction(self, source: Source, weights: Array, expected: Expectation) -> Array:
+        """Return the gate's Newton direction (K, width), solved by conjugate gradient."""
         K, n_rows = self.n_experts, self.n_experts * self.n_classes
         rows = weights[n_rows:]
         precision = self.prior.precision[n_rows:]
         gates = expected.statistics.gate
 
         def product(search: Array) -> Array:
+            """Return the gate's negative Hessian, with the penalty, times ``search`` (K, width)."""
             narrow = search.astype(rows.dtype)
 
             def tile(index: int, Z: Array, codes: Array) -> Array:

@@ -240,6 +240,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         self._keep(weights, self.curvature_ + expected.curvature)
 
     def _probabilities(self, X: Array) -> Array:
+        """Return P(y | x) (n, V), with tiles of rows shared out among the threads."""
         experts, weights, whitening = self._experts(), self._weights(), self._whitening()
         P = np.empty((len(X), len(self.classes_)), dtype=X.dtype)
 

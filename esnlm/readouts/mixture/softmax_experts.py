@@ -23,6 +23,7 @@ class SoftmaxExperts(Experts):
         return np.log(counts + 1.0)
 
     def posterior(self, Z: Array, codes: Array, weights: Array) -> Posterior:
+        """Return the posterior of a tile by softmax factors: Z (m, width), codes (m,)."""
         experts, gate = self._factors(Z, weights)
         joint = gate * experts[:, codes, np.arange(len(Z))]
         total = joint.sum(axis=0)
@@ -30,6 +31,7 @@ class SoftmaxExperts(Experts):
         return Posterior(experts, gate, joint, np.log(total))
 
     def e_step(self, source: Source, weights: Array) -> Expectation:
+        """Sum log-likelihood, gradient and curvature of Q over all rows."""
         keep = source.in_memory and source.n * len(weights) * weights.itemsize <= _KEPT_BYTES
 
         def tile(_: int, Z: Array, codes: Array) -> Any:
@@ -99,6 +101,7 @@ class SoftmaxExperts(Experts):
         K, V = self.n_experts, self.n_classes
 
         def tile(index: int, Z: Array, codes: Array) -> Array:
+            """Return the product over the rows of a tile, in the shape of ``search``."""
             posterior = self.posterior(Z, codes, weights) if kept is None else kept[index]
             experts, gate, r = posterior[:3]
             change = search @ Z.T

@@ -121,6 +121,7 @@ class PartedSource(Source):
     share: Callable[[str, Callable[[Blocks], Total]], Total]
 
     def each(self, function: Callable[[int, Array, Array], Any]) -> Iterator[Any]:
+        """Yield one result, the sum over the tiles of all parts."""
         total = self.share("em", partial(_sum_of_tiles, self.whitening, function)).values
         yield total if len(total) > 1 else total[0]
 

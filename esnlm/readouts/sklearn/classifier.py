@@ -103,6 +103,7 @@ class ClassifierReadout(StreamingReadout):
         return made
 
     def _start(self) -> None:
+        """Check the classifier and ``patience``, and forget any earlier fit."""
         check_parameters(self)
         if not is_foreign(self.classifier):
             raise ValueError(
@@ -118,6 +119,7 @@ class ClassifierReadout(StreamingReadout):
         self._rows, self._stale = Rows("X", "codes"), False
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        """Fit the classifier on all rows, in memory, and choose ``share_`` by held-out rows."""
         n_rows = blocks_rows(blocks)
         what = f"{n_rows} rows of {self.n_features_in_} states for a classifier of scikit-learn"
         advice = "give fewer, or take a readout of this package"
@@ -140,6 +142,7 @@ class ClassifierReadout(StreamingReadout):
             self._stale = False
 
     def _fit(self, X: Array, codes: Ints, held_out: Blocks | None = None) -> None:
+        """Fit a clone to all rows; with ``patience`` and held-out rows, stop it early."""
         counts = np.bincount(codes, minlength=len(self.classes_)) + 0.5
         self.frequencies_ = counts / counts.sum()
         self.share_ = float(self.share)
@@ -212,6 +215,7 @@ class ClassifierReadout(StreamingReadout):
         return (*super()._required(arrays, training), *needed)
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Stateful:
+        """Return rows or fitted arrays, or raise an error where codes or shapes do not fit."""
         codes = arrays["codes" if name == "rows" else "classes_"]
         check_arrays({name: codes}, {name: "i C"})
         if not 0 <= codes.min() <= codes.max() < len(self.classes_):

@@ -38,6 +38,7 @@ class FittedArrays(Stateful):
         self.classifier = classifier
 
     def state_dict(self, *, training: bool = False) -> Arrays:
+        """Return classes, coefficients and intercepts, of a network those of each layer."""
         fitted = vars(self.classifier)
         arrays = {n: fitted[n] for n in ("classes_", "coef_", "intercept_") if n in fitted}
         for name in ("coefs_", "intercepts_"):
@@ -46,6 +47,7 @@ class FittedArrays(Stateful):
         return arrays
 
     def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
+        """Set the fitted attributes from ``arrays``, after a check of their shapes."""
         made = self.classifier
         made.classes_ = np.asarray(arrays["classes_"])
         if len(made.classes_) == 1:

@@ -78,6 +78,7 @@ class IncrementalSolver(Stateful):
     def __init__(
         self, moments: Moments, frequencies: Array, momentum: float = 0.9, ridge: float = 0.0
     ) -> None:
+        """Compute the preconditioner from ``moments``, and set intercepts to log frequencies."""
         self.momentum = momentum
         self.n_steps = 0
         self.centre = moments.mean.astype(np.float32)
@@ -115,6 +116,7 @@ class IncrementalSolver(Stateful):
             self._step(X[j::n_batches], codes[j::n_batches], rate, ridge)
 
     def _step(self, X: Array, codes: Ints, rate: float, ridge: float) -> None:
+        """Take a preconditioned heavy-ball step on a batch X (n, n_units), codes (n,)."""
         shift = self.offset - self.centre @ self.weights
         loss, gradient, offset_gradient, variances = batch_gradient(X, codes, self.weights, shift)
         self.loss += _CURVATURE_MEMORY * (loss / len(X) - self.loss)

@@ -185,6 +185,7 @@ class SoftmaxReadout(BufferedReadout):
         return IncrementalSolver.restored(arrays, momentum=self.momentum)
 
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
+        """Minimise by Newton-CG or in passes; after divergence, begin again at a lower rate."""
         n_units = self.n_features_in_
         rows: Blocks | None = blocks
         if self.solver == "auto":
@@ -219,6 +220,7 @@ class SoftmaxReadout(BufferedReadout):
         return 4096
 
     def _update(self, X: Array, codes: Ints) -> None:
+        """Take steps at a decayed rate on new rows X (n, n_units), codes (n,)."""
         if self._incremental is None:
             moments = Moments(self.n_features_in_, len(self.classes_)).add(X, codes)
             solver = IncrementalSolver(moments, frequencies_of(moments.counts), self.momentum)

@@ -81,6 +81,7 @@ class WindowCounts(Stateful):
     _saved = saved("times", windows="halves")
 
     def __init__(self, n_last: int, n_tokens: int, n_classes: int) -> None:
+        """Start with no windows, or raise ValueError where a window exceeds 63 bits."""
         self.n_last, self.n_tokens, self.n_classes = n_last, n_tokens, n_classes
         self._windows: Ints64 = np.empty(0, dtype=np.int64)
         self._times: Ints64 = np.empty(0, dtype=np.int64)
@@ -164,6 +165,7 @@ class WindowCounts(Stateful):
         self.times = np.bincount(places, both, len(self._windows))
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
+        """Return ``arrays``; raise ValueError unless windows rise and all values are in range."""
         check_arrays(arrays, {"windows": "i W H", "times": "i W"}, H=2)
         if "windows" in arrays:
             windows, times = _whole(arrays["windows"]), arrays["times"]

@@ -31,6 +31,7 @@ class GateMoments(Stateful):
         return np.array([moments.n for moments in self.of])
 
     def add(self, X: Array, gates: Ints) -> None:
+        """Add states X (n, n_units) to the moments of their gates (n,)."""
         for gate in np.unique(gates):
             rows = X[gates == gate]
             self.of[gate].add(rows, np.zeros(len(rows), dtype=np.intp))
@@ -60,12 +61,14 @@ class GateMoments(Stateful):
         return found
 
     def state_dict(self, *, training: bool = False) -> Arrays:
+        """Return the moments of all gates, each under the gate's number."""
         arrays: Arrays = {}
         for gate, moments in enumerate(self.of):
             arrays |= with_prefix(str(gate), moments.state_dict())
         return arrays
 
     def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
+        """Load the moments of every gate, saved under its number."""
         for gate, moments in enumerate(self.of):
             moments.load_state_dict(under_prefix(str(gate), arrays))
         return self
@@ -89,6 +92,7 @@ class GatedPasses(Stateful):
     def __init__(
         self, moments: GateMoments, counts: Array, frequencies: Array, alpha: float, momentum: float
     ) -> None:
+        """Compute each gate's preconditioner, and set intercepts to log frequencies."""
         n_gates, n_units, n_classes = len(counts), moments.of[0].n_units, len(frequencies)
         self.alpha, self.momentum = alpha, momentum
         self.rows = np.maximum(np.asarray(counts, dtype=np.float64), 1)
@@ -142,6 +146,7 @@ class GatedPasses(Stateful):
         return R
 
     def _step(self, gate: int, rate: float) -> None:
+        """Take a heavy-ball step of one gate with its gradient sums, and set these to zero."""
         n, n_units = int(self.waiting[gate]), self.weights.shape[1]
         gradient, offset_gradient = self.gradient[gate], self.offset_gradient[gate]
         gradient -= np.outer(self.centre[gate], offset_gradient)

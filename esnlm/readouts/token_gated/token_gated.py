@@ -98,6 +98,7 @@ class TokenGatedReadout(StreamingReadout):
     momentum: float = limited(0.9, Number(0, 1, open="high"))
 
     def _start(self) -> None:
+        """Check the parameters, and forget passes, pilot sample, n-grams and target counts."""
         check_parameters(self)
         n_classes = len(self.classes_)
         self._n_gates = self.n_gates or n_classes
@@ -140,6 +141,7 @@ class TokenGatedReadout(StreamingReadout):
         return max(_SAMPLE_ROWS_A_UNIT * n_units, _LEAST_SAMPLE)
 
     def _sample(self, X: Array, codes: Ints) -> None:
+        """Count targets and n-grams of a block, and add gate moments until they suffice."""
         states, gates, last = self._split(X)
         before = int(self._targets.sum())
         if self.ngrams_ is not None:
