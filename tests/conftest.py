@@ -16,7 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 #: Modules whose examples need torch, beside those that import it and are then left out whole.
-NEEDS_TORCH = re.compile(r"/esnlm/(torch/[\w/]+|experiments/networks/\w+)\.py$")
+NEEDS_TORCH = re.compile(r"/esnlm/(torch/[\w/]+|studies/networks/\w+)\.py$")
 
 # Compilation on first use makes single examples slow; what is tested does not depend on time.
 settings.register_profile("esnlm", deadline=None, max_examples=25, derandomize=True)
