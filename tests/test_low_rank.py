@@ -54,7 +54,7 @@ def loss(readout, held) -> float:
 
 
 def test_directions_are_canonical_correlation_analysis(monkeypatch):
-    monkeypatch.setattr("esnlm.readouts.class_based.cca._DOUBT", 0.0)
+    monkeypatch.setattr("esnlm.readouts.class_based.cca._COUNT_OFFSET", 0.0)
     monkeypatch.setattr("esnlm.readouts.class_based.cca._DAMPING", 1e-9)
     X, y = rows(4000)
     y = y % 4

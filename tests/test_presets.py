@@ -7,7 +7,7 @@ import pytest
 
 from esnlm.__main__ import main
 from esnlm.models.saving import describe
-from esnlm.options.common import given
+from esnlm.options.common import set_options
 from esnlm.options.recipes import train_options, with_recipe
 from esnlm.options.train import TrainOptions
 from esnlm.text.tokenizers import Tokenizer
@@ -124,12 +124,12 @@ def test_bad_presets_are_one_line(text: str | None, message: str, capsys):
 
 def test_ueda_is_section_3_of_the_paper():
     options = resolved("ueda2025")
-    assert given(options.reservoir) == {
+    assert set_options(options.reservoir) == {
         "n_units": 4096, "topology": "random", "degree": 32, "input_degree": 32,
         "spectral_radius": 0.99, "input_scaling": 1.0, "bias_scaling": 0.0, "activation": "tanh",
         "leak_rate": ("uniform", 0.0, 1.0),
     }  # fmt: skip
-    network = given(options.network)
+    network = set_options(options.network)
     assert network["model"] == "esn"
     assert (network["rank"], network["batch_size"], options.readout.passes) == (512, 32, 1)
     assert (network["learning_rate"], network["weight_decay"]) == (1e-3, 1e-2)  # torch's AdamW
@@ -141,7 +141,7 @@ def test_koster_is_the_authors_code():
     assert (options.corpus.tokenizer, options.corpus.lower) == ("char", True)
     assert options.reservoir.n_units == 750
     assert dict(options.readout.option) == {"n_dims": 16, "context": 32}
-    network = given(options.network)
+    network = set_options(options.network)
     assert (network["model"], network["batching"], network["length"]) == ("char-esn", "windows", 32)
     assert (network["batch_size"], network["learning_rate"]) == (1024, 1e-4)
     assert options.readout.passes == 5
