@@ -84,6 +84,7 @@ class TorchLanguageModel(SequenceModel):
     def _rebuilt(
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
+        """Return the model of config and weights; raise ModelFormatError where they do not fit."""
         kind = network_class(config["model"])
         n_trained = kind.count(**config["network"])
         if n_trained > (n_numbers := sum(array.size for array in arrays[WEIGHTS].values())):

@@ -57,6 +57,7 @@ def pretrained(folder: str | Path) -> TorchLanguageModel:
 
 
 def _loaded(folder: Path) -> Any:
+    """Return transformers' GPT-2 from a folder; raise ModelFormatError where it is not whole."""
     from transformers import GPT2LMHeadModel
 
     try:

@@ -19,6 +19,7 @@ class Attention(nn.Module):
     """
 
     def __init__(self, width: int, n_heads: int, length: int) -> None:
+        """Build the linear maps, and biases (n_heads, length) of distances, zero at first."""
         super().__init__()
         self.n_heads, self.length = n_heads, length
         self.norm = nn.LayerNorm(width)
@@ -60,6 +61,7 @@ class Attention(nn.Module):
         return found
 
     def _over(self, queries: Tensor, others: Tensor, lengths: Ints64) -> Tensor:
+        """Return what queries (n, width) read from ``others``, keys and values (n, 2 width)."""
         n, width = queries.shape
         size = self.length
         n_chunks = -(-n // size)

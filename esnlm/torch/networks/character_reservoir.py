@@ -42,10 +42,12 @@ class CharacterReservoir(WindowedNetwork):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters: weights and biases of the readout."""
         return int(n_tokens * (settings["n_units"] + 1))
 
     @staticmethod
     def count_frozen(n_tokens: int, **settings: Any) -> int:
+        """Return the number of frozen weights: recurrent, input and embedding."""
         n, d = settings["n_units"], settings["n_dims"]
         return int(n * n + n * d + n_tokens * d)
 
@@ -74,9 +76,11 @@ class CharacterReservoir(WindowedNetwork):
             yield state
 
     def head(self, hidden: Tensor) -> Tensor:
+        """Return logits (..., V) of normalised states (..., N)."""
         return self.readout(hidden)
 
     def frozen_weights(self) -> list[Any]:
+        """Return recurrent weights (N, N), input weights (N, d) and the embedding (V, d)."""
         return [self.recurrent, self.inputs, self.embedding]
 
 
@@ -99,10 +103,12 @@ class AttentionReservoir(CharacterReservoir):
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
+        """Yield settings with five reservoir units for each hidden unit of the readout."""
         yield from ({"n_units": 5 * h, "n_hidden": h} for h in range(1, 1 << 10))
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters, all of the attention readout."""
         n, h = settings["n_units"], settings["n_hidden"]
         return int(2 * n * h + h + h * h * n + h * n_tokens + n_tokens)
 
@@ -124,6 +130,7 @@ class AttentionReadout(nn.Module):
         self.output = nn.Linear(n_hidden, n_tokens)
 
     def forward(self, state: Tensor) -> Tensor:
+        """Return logits (..., V) of states (..., N)."""
         units = torch.relu(self.hidden(state))
         # A[h, n] = sum_k weight[h, n, k] units[k] + bias[h, n]
         weight = self.attention.weight.unflatten(0, (self.n_hidden, self.n_units))

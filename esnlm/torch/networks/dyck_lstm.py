@@ -45,6 +45,7 @@ class Brackets(NamedTuple):
             yield Brackets(*(part[rows, :longest] for part in self))
 
     def by_length(self) -> Tensor:
+        """Return the row numbers (n,) of the sequences, the shortest first."""
         return self.inside.sum(dim=1).argsort(stable=True)
 
 

@@ -41,6 +41,7 @@ class ReservoirNetwork(Network):
     reservoir: Any = None
 
     def __post_init__(self) -> None:
+        """Build reservoir and recurrence; raise ValueError if the number of inputs does not fit."""
         check_parameters(self)
         self._given = isinstance(self.reservoir, Reservoir)
         if not self._given:
@@ -66,9 +67,11 @@ class ReservoirNetwork(Network):
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
+        """Yield settings of reservoirs with 1, 2, 3 and more units."""
         yield from ({"reservoir": {"n_units": n}} for n in range(1, 1 << 20))
 
     def settings(self) -> Settings:
+        """Return constructor arguments as JSON-compatible values, the reservoir as parameters."""
         return super().settings() | {"reservoir": describe(self.reservoir)["params"]}
 
     def given_weights(self) -> Arrays:
@@ -77,12 +80,14 @@ class ReservoirNetwork(Network):
 
     @classmethod
     def of_saved(cls, settings: Settings, weights: Arrays) -> "Network":
+        """Return the network of saved settings, with the reservoir's weights if they are saved."""
         made: Any = parameters({"class": "Reservoir", "params": settings["reservoir"]})
         if given := under_prefix("reservoir", weights):
             made = Reservoir(**made).load_state_dict(given)
         return super().of_saved(settings | {"reservoir": made}, weights)
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """Return states (B, T, N) of tokens (B, T), without gradient, and last states (B, N)."""
         drive = self.inputs.drive(tokens.t())
         states = self.recurrence.harvest(tokens.shape[1], drive, self._start(tokens, state))
         return states.permute(2, 0, 1), states[-1].t().clone()
@@ -98,6 +103,7 @@ class ReservoirNetwork(Network):
         return self.recurrence.harvest_packed(drive, restart, target, len(tokens))
 
     def frozen_weights(self) -> list[Any]:
+        """Return recurrent weights (N, N), input weights (N, n_inputs) and leak rates (N,)."""
         return [self.reservoir.W_, self.reservoir.W_in_, self.reservoir.leak_rate_]
 
     def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
@@ -148,15 +154,18 @@ class EchoStateNetwork(ReservoirNetwork):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters, all of the output layer."""
         n, rank = settings["reservoir"]["n_units"], settings["rank"]
         if rank is None:
             return int(n_tokens * (n + 1))
         return int(min(rank, n, n_tokens) * (n + n_tokens) + n_tokens)
 
     def head(self, hidden: Tensor) -> Tensor:
+        """Return logits (..., V) of states (..., N), with dropout in training."""
         return self.output(self.drop(hidden))
 
     def language_model(self, tokenizer: Tokenizer | None, reset: str) -> LanguageModel:
+        """Return the core's model with the same weights: a softmax readout, full or of low rank."""
         first = self.output if self.rank is None else self.output[0]
         arrays = {"n_features_in_": np.asarray(first.in_features), "n_iter_": np.asarray(1)}
         for name, value in self.output.named_parameters():
@@ -201,16 +210,19 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters: output layer and embedding (V, N)."""
         embedding = settings["reservoir"]["n_units"] * n_tokens
         return EchoStateNetwork.count(n_tokens, **settings) + embedding
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """Return states (B, T, N) of tokens (B, T), with gradient, and last states (B, N)."""
         vectors = self.drop(self.embedding(tokens)).permute(1, 2, 0)
         drives = (vectors + self.inputs.bias).contiguous()
         states = self.recurrence(drives, self._start(tokens, state), self.truncate)
         return states.permute(2, 0, 1), states[-1].t()
 
     def frozen_weights(self) -> list[Any]:
+        """Return recurrent weights (N, N) and leak rates (N,)."""
         return [self.reservoir.W_, self.reservoir.leak_rate_]
 
     def _core_reservoir(self) -> Reservoir:

@@ -82,6 +82,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     token_dropout: float = limited(0.0, SHARE)
 
     def __post_init__(self) -> None:
+        """Build the trained layers; raise ValueError where settings do not fit together."""
         super().__post_init__()
         n_units, width = self.reservoir.n_units, self.width
         if not (self.state or self.n_direct):
@@ -112,12 +113,14 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
+        """Yield settings of every width, with 8/3 times as many hidden units and up to 6 heads."""
         for width in range(1, 1 << 14):
             n_heads = next(n for n in range(6, 0, -1) if width % n == 0)
             yield {"width": width, "n_hidden": 8 * width // 3, "n_heads": n_heads}
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters of all parts that the settings turn on."""
         width, hidden = settings["width"], settings["n_hidden"]
         n_direct = settings["n_direct"]
         n_pairs = _pairs_of(n_tokens, n_direct, settings["n_pairs"])
@@ -179,6 +182,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         return self._deepened(z), (reservoir, after, kept)
 
     def start(self, width: int) -> Tensor:
+        """Return the hidden vector (width,) of the zero state and no last tokens."""
         none = torch.full((1,), self.n_tokens, device=self.device)
         states = self.mean.new_zeros((1, len(self.mean))) if self.state else None
         z = self._joined(states, [none] * self.n_direct)
@@ -191,15 +195,18 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         return torch.cat([super().harvest(tokens, starts), ids], dim=1) if self.state else ids
 
     def hidden_of(self, harvested: Tensor, lengths: Ints64) -> Tensor:
+        """Return hidden vectors (n, width) of harvested states and tokens (n, N + n_direct)."""
         n_states = harvested.shape[1] - self.n_direct
         states = harvested[:, :n_states] if self.state else None
         last = list(harvested[:, n_states:].long().unbind(dim=1))
         return self._deepened(self._attended(self._joined(states, last), lengths))
 
     def head(self, hidden: Tensor) -> Tensor:
+        """Return log-probabilities (..., V) in two levels, or logits (..., V) of one softmax."""
         return self.output.log_probabilities(hidden) if self.two_level else self.output(hidden)
 
     def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Return losses (n,), in nats, of targets (n,) after hidden vectors (n, width)."""
         if not self.two_level:
             return super().loss(hidden, targets)
         rows = self.rows_at_once()
@@ -225,6 +232,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         return decaying(dense, weight_decay) + ([{"params": vectors, **sparse}] if vectors else [])
 
     def frozen_weights(self) -> list[Any]:
+        """Return weights of the reservoir and its word features; without state, none."""
         if not self.state:
             return []
         return [*super().frozen_weights(), *([self.inputs.vectors] if self.n_features else [])]

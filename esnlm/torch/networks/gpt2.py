@@ -34,6 +34,7 @@ class GPT2(Network):
     dropout: float = limited(0.1, SHARE)
 
     def __post_init__(self) -> None:
+        """Build transformers' GPT-2; raise ValueError unless n_heads divides n_units."""
         self.require()
         from transformers import GPT2Config, GPT2Model
 
@@ -50,6 +51,7 @@ class GPT2(Network):
 
     @classmethod
     def require(cls) -> None:
+        """Raise ValueError if transformers is not installed."""
         require_transformers("model gpt2")
 
     @classmethod
@@ -62,6 +64,7 @@ class GPT2(Network):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters: layers, positions and the tied embedding."""
         d, layers = settings["n_units"], settings["n_layers"]
         return int((n_tokens + settings["context"]) * d + layers * (12 * d * d + 13 * d) + 2 * d)
 

@@ -50,6 +50,7 @@ class LayeredReservoirs(Network):
     reservoir_gradient: bool = limited(False, Flag())
 
     def __post_init__(self) -> None:
+        """Build blocks and embedding, and draw weights of linear maps from N(0, 0.02²)."""
         super().__post_init__()
         self.embedding = nn.Embedding(self.n_tokens, self.n_dims)
         last = self.radius if self.last_radius is None else self.last_radius
@@ -73,6 +74,7 @@ class LayeredReservoirs(Network):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters: blocks, embedding and last LayerNorm."""
         d, e = settings["n_dims"], settings["expansion"]
         ends = 2 if settings["reservoir_gradient"] else 0  # of the LayerNorm before a reservoir
         layer = (12 + e) * d * d + (15 + 2 * e + ends) * d + 2
@@ -80,6 +82,7 @@ class LayeredReservoirs(Network):
 
     @staticmethod
     def count_frozen(n_tokens: int, **settings: Any) -> int:
+        """Return the number of frozen weights: recurrent and input weights of all blocks."""
         d, e = settings["n_dims"], settings["expansion"]
         return int(settings["n_layers"] * (e * e + e) * d * d)
 
@@ -113,6 +116,7 @@ class Block(nn.Module):
     def __init__(
         self, n_dims: int, expansion: int, radius: float, measure: str, gradient: bool
     ) -> None:
+        """Draw the frozen reservoir, scale it to ``radius``, and build the trained layers."""
         super().__init__()
         n_units = expansion * n_dims
         self.gradient = gradient
@@ -131,6 +135,7 @@ class Block(nn.Module):
         self.alpha = nn.Parameter(torch.zeros(()))
 
     def forward(self, x: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return outputs (B, T, D) and the state (B, R) after the last token."""
         start = None if state is None else state[None]
         with torch.set_grad_enabled(self.gradient and torch.is_grad_enabled()), full_precision(x):
             states, reached = self.reservoir(self.input_norm(x.to(self.alpha.dtype)), start)

@@ -38,6 +38,7 @@ class GatedLayer(nn.Module):
         timescales: ArrayLike | None = None,
         weight_drop: float = 0.0,
     ) -> None:
+        """Draw weights uniformly in ±1/√H, and fix gate biases if timescales are given."""
         super().__init__()
         self.n_units = n_units
         self.weight_drop = weight_drop

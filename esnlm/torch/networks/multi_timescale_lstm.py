@@ -56,6 +56,7 @@ class AWDLSTM(Network):
     slowness_penalty: float = limited(1.0, Number(0))
 
     def __post_init__(self) -> None:
+        """Build the LSTM layers, the embedding, uniform in ±0.1, and the output's bias."""
         super().__post_init__()
         self._penalised: tuple[Tensor, Tensor] | None = None
         self.embedding = nn.Embedding(self.n_tokens, self.n_dims)
@@ -74,6 +75,7 @@ class AWDLSTM(Network):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters; embedding and output share their weights."""
         h, d, middle = settings["n_units"], settings["n_dims"], settings["n_layers"] - 2
         layers = h * (d + h + 2) + middle * h * (2 * h + 2) + d * (h + d + 2)
         return int(4 * layers + n_tokens * (d + 1))
@@ -103,6 +105,7 @@ class AWDLSTM(Network):
         return [{"params": list(self.trained_parameters().values()), "weight_decay": weight_decay}]
 
     def penalty(self, real: Bools | None = None) -> Tensor | None:
+        """Return the sum of both penalties of the last `encode`, once; None if there is none."""
         given, self._penalised = self._penalised, None
         if given is None:
             return None
@@ -147,10 +150,12 @@ class MultiTimescaleLSTM(AWDLSTM):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters: 4 H fewer for each layer with fixed biases."""
         fixed = 4 * settings["n_units"] * (settings["n_layers"] - 1)
         return AWDLSTM.count(n_tokens, **settings) - fixed
 
     def assigned_timescales(self, layer: int) -> Floats | None:
+        """Return fixed timescales (n_units,) of a layer, counted from 0; None for the last."""
         if layer == self.n_layers - 1:
             return None
         if layer == 0:

@@ -217,6 +217,7 @@ class Network(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
+        """Return the device of the network's parameters."""
         return next(iter(self.parameters())).device
 
 

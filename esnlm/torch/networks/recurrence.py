@@ -34,6 +34,7 @@ class FrozenMatrix(nn.Module):
     """
 
     def __init__(self, matrix: Any) -> None:
+        """Store the matrix densely from a quarter of non-zeros on, else by rows in CSR format."""
         super().__init__()
         kept = scipy.sparse.csr_matrix(matrix)
         kept.sort_indices()
@@ -118,6 +119,7 @@ class _Run(torch.autograd.Function):
     def forward(
         ctx: Any, drives: Tensor, state: Tensor, cell: Recurrence, truncate: int | None
     ) -> Tensor:
+        """Return states (T, n_units, B) of ``drives``, and save activations for the gradient."""
         states, actives = torch.empty_like(drives), torch.empty_like(drives)
         with full_precision(state):
             for t in range(len(drives)):
@@ -129,6 +131,7 @@ class _Run(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        """Return gradients of drives (T, n_units, B) and of the first state (n_units, B)."""
         (actives,) = ctx.saved_tensors
         cell: Recurrence = ctx.cell
         drives = torch.empty_like(actives)

@@ -40,6 +40,7 @@ class CharacterTransformer(WindowedNetwork):
     context: int = limited(32, Count())  #: characters that a prediction reads
 
     def __post_init__(self) -> None:
+        """Build the layers; raise ValueError unless n_heads and 2 divide n_dims."""
         super().__post_init__()
         n_dims, n_heads = self.n_dims, self.n_heads
         if n_dims % n_heads or n_dims % 2:
@@ -56,11 +57,13 @@ class CharacterTransformer(WindowedNetwork):
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
+        """Yield settings of growing n_hidden: 4 layers of 4 heads, then 8 layers of 8 heads."""
         yield from ({"n_hidden": f, "n_heads": 4, "n_layers": 4} for f in range(4, 68, 4))
         yield from ({"n_hidden": f, "n_heads": 8, "n_layers": 8} for f in range(36, 1 << 13, 4))
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
+        """Return the number of trained parameters: layers, embedding and output."""
         d, f = settings["n_dims"], settings["n_hidden"]
         layer = 4 * d * d + 9 * d + 2 * d * f + f
         return int(settings["n_layers"] * layer + 2 * d * n_tokens + n_tokens)

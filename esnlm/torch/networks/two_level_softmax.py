@@ -139,6 +139,7 @@ class _Within(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, places: Tensor, coef: Tensor, intercept: Tensor, spans: _Spans
     ) -> Tensor:
+        """Return losses (n,) of words within their classes, in nats, span by span."""
         losses = hidden.new_zeros(len(hidden))
         errors = []
         for row, last_row, word, last_word in spans:
@@ -153,6 +154,7 @@ class _Within(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
+        """Return gradients of hidden vectors (n, D), ``coef`` (V, D) and ``intercept`` (V,)."""
         hidden, coef, *errors = ctx.saved_tensors
         to_hidden, to_coef = torch.zeros_like(hidden), torch.empty_like(coef)
         to_intercept, done = coef.new_zeros(len(coef)), 0

@@ -40,6 +40,7 @@ class PieceBatches:
     from_start = True
 
     def __init__(self, stream: TokenStream, plan: Plan, rows: int) -> None:
+        """Cut the stream in windows or parts of sequences, and count batches and tokens."""
         self.stream, self.plan, self.rows = stream, plan, rows
         self.last_only = plan.last_only and plan.batching == "windows"
         if plan.batching == "windows":
@@ -65,6 +66,7 @@ class PieceBatches:
             yield self._batch(order[index])
 
     def _order(self, rng: np.random.Generator) -> list[Ints64]:
+        """Draw the pieces of each batch of a pass, of similar lengths where ``pool`` exceeds 1."""
         order = rng.permutation(len(self.first))
         if self.plan.pool == 1:
             return np.split(order, np.arange(self.rows, len(order), self.rows))

@@ -24,6 +24,7 @@ class Optimizer:
     """
 
     def __init__(self, network: Network, plan: Plan) -> None:
+        """Build SGD for all parameters, or AdamW for dense gradients and SparseAdam for others."""
         groups = network.parameter_groups(plan.weight_decay)
         dense = [group for group in groups if not group.get("sparse")]
         sparse = [group | {"weight_decay": 0.0} for group in groups if group.get("sparse")]
@@ -105,6 +106,7 @@ class Optimizer:
         owner.state[parameter] = kept
 
     def _clip(self, most: float) -> None:
+        """Scale all gradients so that their common norm is at most ``most``."""
         found = []
         for parameter in self._owner:
             if parameter.grad is not None and parameter.grad.is_sparse:

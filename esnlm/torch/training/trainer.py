@@ -57,6 +57,7 @@ class NetworkTrainer(ResumableRun):
         plan: Plan | None = None,
         processes: Processes | None = None,
     ) -> None:
+        """Set up batches, held-out text and optimiser, and let the network survey the text."""
         self.network = network
         self.plan = plan or Plan()
         if (most := network.longest) is not None:
@@ -89,6 +90,7 @@ class NetworkTrainer(ResumableRun):
 
     @cached_property
     def settings(self) -> dict[str, Any]:
+        """Return what the result of the run depends on, as JSON-compatible values."""
         settings = {
             "esnlm": __version__,
             "model": name_of(self.network),
@@ -103,6 +105,7 @@ class NetworkTrainer(ResumableRun):
         return dict(json.loads(json.dumps(settings)))
 
     def _begin(self, found: Checkpoint | None) -> int:
+        """Begin anew or from a checkpoint; return the predicted tokens of the whole run."""
         device = self.network.device
         self._state: State = None
         self._nll = torch.zeros(2, dtype=torch.float64, device=device)
@@ -134,6 +137,7 @@ class NetworkTrainer(ResumableRun):
         return [flag > 0 for flag in flags.tolist()]
 
     def _steps(self) -> Iterator[None]:
+        """Take the remaining steps, yield after each but the last, and score when due."""
         ahead = Ahead(self.network, self.batches, self.processes)
         tenth = max(1, -(-self.n_steps // 10))
         every = tenth if self.plan.score_every is None else self.plan.score_every
