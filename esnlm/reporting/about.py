@@ -51,6 +51,7 @@ def runs(found: Found) -> Section:
 
 
 def _made(name: str, frame: Any) -> dict[str, str]:
+    """Return how the rows of a CSV were made: values by column, and ranges of costs."""
     row = {"file": name, "rows": str(len(frame))}
     for column in _PROVENANCE:
         values = list(dict.fromkeys(frame[column])) if column in frame else []
@@ -164,6 +165,7 @@ def data(
 
 
 def _card(path: str, title: str) -> Iterator[Block]:
+    """Yield tables of the files of a text, or totals, sources and files of shards."""
     kinds = {"sha256": "text", "file": "text", "name": "text"}
     if not (Path(path) / MANIFEST).is_file():
         rows = data_files([path])

@@ -40,6 +40,7 @@ def section(found: Found, scored: Sequence[ModelScores]) -> Section:
 
 
 def _controls(made: Section, values: pd.DataFrame, name: str) -> None:
+    """Add a plot and a table of the controls for each measure to the section."""
     whole = values[values["by"] == "all"]
     told = [f"{key}: {control.says}" for key, control in CONTROLS.items()
             if key in set(whole["control"])]  # fmt: skip
@@ -71,6 +72,7 @@ def _left(control: str) -> str:
 
 
 def _with_ngrams(made: Section, each: ModelScores) -> None:
+    """Add a table of the models' losses, alone and averaged with n-grams, to the section."""
     rows: list[dict[str, Any]] = []
     for row in each.losses("all"):
         model = row["model"].removesuffix(" + n-gram")

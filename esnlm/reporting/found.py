@@ -145,6 +145,7 @@ def _is_model(path: Path) -> bool:
 
 
 def _add(found: Found, path: Path, name: str) -> None:
+    """Add shards, a model with its record, a record without model or a CSV to ``found``."""
     if path.is_dir() and (path / MANIFEST).is_file():
         Shards(path, verify=False)
         found.shards.append(path)

@@ -102,6 +102,7 @@ def scored(models: Mapping[str, Any], texts: Texts) -> list[ModelScores]:
 
 
 def _scored(models: Mapping[str, Any], texts: Texts) -> ModelScores:
+    """Score models of one tokenizer, and baselines, on the same held-out tokens."""
     (first, *_), names = models.values(), list(models)
     split = texts.split_of(first)
     parts: list[Part] = []

@@ -37,6 +37,7 @@ def sections(found: Found) -> list[Section]:
 
 
 def _blocks(rows: Rows, study: Study, found: Found) -> list[Block]:
+    """Return the plot of a CSV, if its study has one, and its table."""
     made: list[Block] = []
     drawn = study.draw(rows, found) if len(rows.table) else None
     if drawn is not None:
@@ -55,6 +56,7 @@ def _records(runs: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def _elman(rows: Rows, found: Found) -> tuple[Figure, str]:
+    """Return a plot of perplexity by units, with oracle and n-grams, and its caption."""
     runs = numbers(rows, "n_units", "perplexity", "oracle_perplexity", "features")
     figure = plots.lines(
         runs, "n_units", "perplexity", ["readout", "features"],
@@ -106,6 +108,7 @@ def _dyck(rows: Rows, found: Found) -> tuple[Figure, str]:
 
 
 def _trials(rows: Rows, found: Found) -> tuple[Figure, str] | None:
+    """Return a plot of the losses of complete trials and its caption; None without any."""
     runs = numbers(rows, "trial", "nats").dropna(subset="nats")
     runs = runs[runs["state"] == "complete"].sort_values("trial")
     if runs.empty:

@@ -46,6 +46,7 @@ def importances(
 def _rows(
     done: Sequence[FrozenTrial], names: list[str], among: str, seed: int
 ) -> list[dict[str, Any]]:
+    """Return an importance row for each parameter; none of too few or constant trials."""
     varied = [name for name in names if len({trial.params[name] for trial in done}) > 1]
     if len(done) < _FEWEST or not varied or len({trial.value for trial in done}) < 2:
         return []

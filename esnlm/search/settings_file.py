@@ -115,6 +115,7 @@ def _entry(value: Any, place: str) -> Any:
 
 
 def _choices(place: str, choices: Any, start: Any = None) -> Choices:
+    """Return two or more distinct scalars as choices; raise ValueError for anything else."""
     values = choices
     scalars = isinstance(values, list) and all(isinstance(each, _SCALAR) for each in values)
     if not scalars or len(values) < 2:
@@ -130,6 +131,7 @@ def _choices(place: str, choices: Any, start: Any = None) -> Choices:
 def _range(
     place: str, low: Any, high: Any, step: Any = None, log: Any = False, start: Any = None
 ) -> Range:
+    """Return a range whose ``high`` lies on its last step; raise ValueError for wrong numbers."""
     for name, value in (("low", low), ("high", high), ("step", step), ("start", start)):
         if value is None:
             continue

@@ -31,6 +31,7 @@ class Range:
 
     @property
     def ends(self) -> tuple[Any, ...]:
+        """Return the lowest and the highest value."""
         return self.low, self.high
 
     @property
@@ -52,6 +53,7 @@ class Choices:
 
     @property
     def size(self) -> float:
+        """Return the number of choices."""
         return len(self.ends)
 
 
@@ -63,10 +65,12 @@ class Tables:
 
     @property
     def ends(self) -> tuple[Any, ...]:
+        """Return the values that have a table each."""
         return tuple(self.spaces)
 
     @property
     def size(self) -> float:
+        """Return the number of settings of all tables; infinite where a range has no step."""
         return sum(space.size for space in self.spaces.values())
 
 

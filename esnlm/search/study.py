@@ -97,6 +97,7 @@ class Search:
         resume: bool = False,
         usual: int = 1,
     ) -> None:
+        """Begin a study in ``folder``, or resume it; raise ValueError where facts differ."""
         check_plan(plan, space)
         path = folder / JOURNAL
         with quiet():

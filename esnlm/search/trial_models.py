@@ -39,6 +39,7 @@ class TrialModels:
         self._corpora: dict[str, Corpora] = {}
 
     def __call__(self, settings: "Settings", report: "Report | None" = None) -> float:
+        """Return the held-out loss, in nats a token, of a model fitted with these settings."""
         _, _, loss = self.fitted(settings, self.options.seed, report)
         return loss
 
@@ -58,6 +59,7 @@ class TrialModels:
         return model, corpora, loss_after_fit(model, corpora, plan, report)
 
     def reset_of(self, options: TrainOptions) -> str:
+        """Return where the state returns to zero: sentence, document or never."""
         if self.options.task == "elman":
             return options.corpus.reset or "sentence"
         return str(options.corpus.with_defaults(self.source).reset)
@@ -69,6 +71,7 @@ class TrialModels:
         return self._corpora[reset]
 
     def _elman(self, reset: str) -> "Corpora | None":
+        """Return the corpora of Elman's grammar with ``--task elman``, else None."""
         from esnlm.search.objective import elman_corpora
 
         if self.options.task != "elman":
@@ -81,6 +84,7 @@ class TrialModels:
         return elman_corpora(reset, share, self.options.seed)
 
     def _read(self, reset: str) -> "Corpora":
+        """Return training, held-out and test text as tokens."""
         from esnlm.search.objective import Corpora, split
         from esnlm.text.boundaries import joined
         from esnlm.text.shuffling import evenly_spaced

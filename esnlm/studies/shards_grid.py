@@ -102,6 +102,7 @@ class ShardsGrid:
 
 
 def _columns(reservoir: Row, settings: Row) -> Row:
+    """Return the columns of a row that describe its reservoir and its readout."""
     law = reservoir["leak_rate"]
     options = {name: settings[name] for name in _OPTIONS if name in settings} | settings["option"]
     return {

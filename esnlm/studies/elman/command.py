@@ -213,6 +213,7 @@ def run_experiment(settings: Settings, options: ElmanOptions) -> tuple[list[Row]
 
 
 def _quotas(lengths: Sequence[str]) -> dict[str, float] | None:
+    """Return weights by sentence length from LENGTH:WEIGHT items, or None for ``free``."""
     if list(lengths) == ["free"]:
         return None
     quotas = {}

@@ -123,6 +123,7 @@ def _top(shares: "pd.Series[float]") -> str:
 def _markdown(
     title: str, table: pd.DataFrame, explained: dict[str, float], contexts: pd.DataFrame
 ) -> str:
+    """Return a Markdown page: a table of experts, and what the gate knows of the context."""
     rows = [
         {
             "expert": row["expert"],

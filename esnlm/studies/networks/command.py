@@ -113,6 +113,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
 
 
 def _entry(text: str) -> tuple[str, dict[str, Any]]:
+    """Return name and settings of a network from NAME:SETTINGS; raise ValueError if unknown."""
     from esnlm import Reservoir
     from esnlm.torch.networks.registry import network_class
 

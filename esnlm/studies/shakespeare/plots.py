@@ -67,6 +67,7 @@ def plot_study(csv_path: Path, path: Path) -> None:
 
 
 def _draw(axis: Axes, table: pd.DataFrame, column: str, **style: Any) -> None:
+    """Plot a column against trained parameters, one line for each kind of model."""
     known = table.dropna(subset=column)
     for model, (colour, marker, name) in _STYLES.items():
         rows = known[known["model"] == model]

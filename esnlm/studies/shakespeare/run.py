@@ -85,6 +85,7 @@ def _real(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, An
 
 
 def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
+    """Fit a Kneser-Ney model of order ``size``, and return its measured columns."""
     start = time.perf_counter()
     model = NgramLanguageModel(order=setting["size"], tokenizer="char", reset="never")
     model.fit([texts["train"]])
@@ -147,6 +148,7 @@ def _parts(model: str, n_units: int, n_tokens: int, options: Mapping[str, Any]) 
 
 
 def _scores_by_windows(model: LanguageModel, text: str) -> dict[str, float]:
+    """Return test losses, in nats a character, with carried state and by windows."""
     test = model.tokenize([text])
     ends = np.arange(windows.WINDOW, len(test.tokens), WINDOW_STRIDE)
     logs, difference = windows.by_windows(model, test.tokens, ends)

@@ -114,6 +114,7 @@ def assigned_timescales(model: Any, n_layers: int) -> list[Any]:
 
 
 def _row(model: str, layer: Any, times: Floats, assigned: Any, n_tokens: int) -> dict[str, Any]:
+    """Return the row of a layer: statistics of its timescales (n_units,) and closest laws."""
     from esnlm.reservoir.timescales import closest_gaussian, closest_inverse_gamma
 
     alpha, distance = closest_inverse_gamma(times)
@@ -130,6 +131,7 @@ def _row(model: str, layer: Any, times: Floats, assigned: Any, n_tokens: int) ->
 
 
 def _shown(row: dict[str, Any]) -> list[str]:
+    """Return the row of a layer as phrases to print."""
     words = [
         f"layer {row['layer']:>3}",
         f"{row['n_units']:5} units",
