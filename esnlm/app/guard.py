@@ -54,6 +54,7 @@ class Guard:
     any_address: bool = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request, then pass it to the application or answer with a refusal."""
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
@@ -85,6 +86,7 @@ class Guard:
             raise _RefusedError(403, "another page may not use this server")
 
     def _is_here(self, host: str) -> bool:
+        """Return whether a Host header names the loopback or another allowed host."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:

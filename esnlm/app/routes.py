@@ -124,6 +124,8 @@ def application(models: Sequence[ShownModel]) -> FastAPI:
 
 
 def _add_routes(app: FastAPI, models: Mapping[str, ShownModel], worker: _Worker) -> None:
+    """Add the routes of ``/api`` that list the models and answer questions about texts."""
+
     def named(name: str) -> ShownModel:
         if name not in models:
             raise HTTPException(404, f"no model {name!r:.80}: served are {', '.join(models)}")

@@ -145,6 +145,7 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
 
 
 def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
+    """Load the models and return their evaluation; choose the weight of an interpolation."""
     from esnlm.evaluation.interpolation import check_alike
     from esnlm.evaluation.measures import Evaluation
     from esnlm.loading import load_model

@@ -89,6 +89,7 @@ def _shown_on(bar: Any) -> Callable[[int, int, int], None]:
     first: list[tuple[float, int]] = []
 
     def update(read: int, total: int, tokens: int) -> None:
+        """Set the bar to the bytes read, and show tokens a second."""
         now = time.perf_counter()
         bar.total = total
         bar.set_description("tokens" if tokens else "vocabulary", refresh=False)

@@ -83,6 +83,7 @@ def _check_settings(space: "Space") -> None:
 
 
 def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:
+    """Raise ValueError where options, task and texts do not fit together."""
     from esnlm.text.source import open_source
 
     if options.resume and options.overwrite:

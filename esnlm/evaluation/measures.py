@@ -152,6 +152,7 @@ class Evaluation:
         return ((docs, model.tokenize(docs)) for docs in in_batches(corpus))
 
     def _measures(self, path: str, sums: Any) -> list[dict[str, Any]]:
+        """Return a row for each model; raise CorpusError where no token is predicted."""
         if sums and not sums["n_tokens"]:
             raise CorpusError(f"{path} holds no token to predict")
         counts = [sums[name] for name in ("n_tokens", "n_words", "n_characters")]

@@ -84,6 +84,7 @@ def _gated(described: Arrays) -> Described:
 
 
 def _factored(readout: Any) -> Described:
+    """Return a readout of word classes and of the words within each class."""
     arrays = readout.state_dict()
     if "directions_" in arrays:
         return _joint(arrays)
@@ -123,6 +124,7 @@ def _joint(arrays: Arrays) -> Described:
 
 
 def _low_rank(readout: Any) -> Described:
+    """Return a readout of classes and words on few components, with direct connections."""
     arrays = readout.state_dict()
     classes = _linear(arrays["class_coef_"].T, arrays["class_intercept_"])
     words = _linear(arrays["word_coef_"], arrays["word_intercept_"])

@@ -154,6 +154,7 @@ class ReservoirLM(TemplateLM):
         return join_sequences(arrays, n_tokens=self.model.n_tokens_, reset=True)
 
     def _continued(self, context: str, options: dict[str, Any]) -> str:
+        """Return a continuation of a text, cut before the first stop string."""
         stops = options.get("until") or []
         stops = [stops] if isinstance(stops, str) else list(stops)
         lengths = [options[name] for name in _LENGTHS if options.get(name) is not None]
@@ -175,6 +176,7 @@ class ReservoirLM(TemplateLM):
         return text
 
     def _first_token(self) -> int:
+        """Return the id of BOS, EOS or a line end; raise ValueError where there is none."""
         for boundary in (self._bos, self._tokens.eos_id):
             if boundary is not None:
                 return boundary

@@ -76,6 +76,7 @@ _LIMITS = """\
 
 
 def _what(model: LanguageModel) -> str:
+    """Return a paragraph on the reservoir, its inputs and the readout."""
     reservoir = model.reservoir_
     inputs = "each token has input weights of its own"
     if model.features_ is not None:
@@ -96,6 +97,7 @@ def _use(model: LanguageModel) -> str:
 
 
 def _figures(record: Mapping[str, Any]) -> list[str]:
+    """Return the section of held-out losses and perplexities; empty without any."""
     losses = record.get("held_out")
     if not losses:
         return []
@@ -122,6 +124,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]
 
 
 def _training(record: Mapping[str, Any]) -> list[str]:
+    """Return the section of command, time, memory and machine; empty without a record."""
     if not record:
         return []
     phases = record["phases"]

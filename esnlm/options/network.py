@@ -95,6 +95,7 @@ def _train(
     device: Any,
     processes: Any,
 ) -> int:
+    """Build network, plan and trainer, train and save; return the exit status."""
     import torch
 
     from esnlm.torch.language_model import TorchLanguageModel
@@ -151,6 +152,7 @@ def _settings_of(options: "TrainOptions") -> dict[str, Any]:
 
 
 def _plan(options: "TrainOptions", settings: dict[str, Any], *, one_text: bool) -> "Plan":
+    """Return the training plan: the recipe of the network, overridden by options."""
     from esnlm.torch.training.plan import Plan, plan_settings
 
     apart = ("model", "device", "plan", *_SETTINGS)

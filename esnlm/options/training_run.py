@@ -50,6 +50,7 @@ class TrainingRun:
     is_main: bool = True
 
     def __post_init__(self) -> None:
+        """Check the log; without ``resume``, remove a checkpoint or raise FileExistsError."""
         from esnlm.storage.checkpoints import Checkpoints
         from esnlm.training.training_log import TrainingLog
 

@@ -152,6 +152,7 @@ def _started(make: Callable[[], Any]) -> Iterator[Any]:
 
 
 def _check_workers(client: "Client", cluster: str, *, starts_processes: bool) -> None:
+    """Raise ValueError for an unfit worker, and warn of one with other matrix kernels."""
     for worker, found in _answers(client, cluster).items():
         if isinstance(found, OSError):
             raise ValueError(f"the worker {worker} does not answer: {found}")

@@ -291,6 +291,7 @@ def _whole(setting: Row, given: _Given) -> Row:
 
 
 def _explained(setting: Row, result: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return what ``result()`` returns; name the run in the message of its error."""
     named = " ".join(f"{name}={value}" for name, value in setting.items())
     try:
         return result()

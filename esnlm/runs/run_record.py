@@ -36,6 +36,7 @@ class RunRecord:
     """
 
     def __init__(self, command: list[str] | None = None, **facts: Any) -> None:
+        """Record command, commit, machine, Python version and ``facts``."""
         words = ["esnlm", *sys.argv[1:]] if command is None else command
         self.content: dict[str, Any] = {
             "format": _FORMAT,

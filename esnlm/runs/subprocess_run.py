@@ -91,6 +91,7 @@ def run_apart(
 
 
 def _measure(module: str, setting: dict[str, Any], parent: Connection, folder: str | None) -> None:
+    """Call ``measure`` of a module in this process, and send its result or error."""
     # Interrupts and hang-ups of the terminal are for the parent to pass on.
     os.setsid()
     if folder is not None:

@@ -171,6 +171,7 @@ class _Shared:
 
 
 def _worked(version: str, name: str, shared: _Shared, item: Any) -> Any:
+    """Apply the shared function to an item on a worker; name the worker in its error."""
     if version != __version__:  # a worker that came after the others were asked
         raise ValueError(f"a worker has esnlm {__version__}, expected {version} ({name})")
 

@@ -97,6 +97,7 @@ def _only_archive(folder: Path) -> Path:
 
 
 def _members(archive: Path) -> Iterator[tuple[str, str, Iterable[bytes]]]:
+    """Yield name, default paradigm and lines of each ``.jsonl`` file in an archive."""
     count = 0
     files = unpacked(archive)
     try:
@@ -112,6 +113,7 @@ def _members(archive: Path) -> Iterator[tuple[str, str, Iterable[bytes]]]:
 
 
 def _pair(place: str, stem: str, number: int, line: bytes) -> Pair:
+    """Return the minimal pair of a JSON line; raise PairsError where it is malformed."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:  # bad UTF-8 as well as bad JSON
