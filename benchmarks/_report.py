@@ -91,7 +91,7 @@ def report(
 ) -> Path:
     """Write the rows of one benchmark to ``reports/<folder>/<name>.csv`` and print them.
 
-    ``merge`` keeps the rows that are there, except those of a benchmark and setting measured anew.
+    ``merge`` keeps earlier rows, except those of a benchmark and setting that is measured again.
     """
     path = ROOT / "reports" / folder / f"{name}.csv"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,8 +4,8 @@
 
 SHARDS is what ``esnlm prepare`` wrote. The readout (``esn+mlp``, its defaults) reads states that
 are computed ahead of its steps. The LSTMs have as many trained parameters (``--lstm-steps`` of
-them); as many beside the vectors of tokens and pairs, few of which a step uses; or the 512 units
-of Ueda et al. (2025). All learn in bfloat16 from batches of as many sentences, of like length.
+them); as many without the embeddings of tokens and pairs, since a step updates few of these; or
+the 512 units of Ueda et al. (2025). All learn in bfloat16 from batches of as many sentences, of like length.
 Medians of three runs each, in turns, on all threads of torch; the first tenth of a run, or its
 first step, is not counted.
 """
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def in_vectors(network: Network) -> int:
-    """Trained parameters in tables of vectors, of which a step uses those of its tokens alone."""
+    """Count the trained parameters in embeddings; a step updates those of its tokens alone."""
     return sum(each.weight.numel() for each in network.modules() if isinstance(each, nn.Embedding))
 
 

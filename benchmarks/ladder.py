@@ -7,8 +7,8 @@ TRAIN, VAL and DEV are shards of one tokenizer, as ``esnlm prepare`` makes them.
 model that fit a budget the row is the one with the least loss on VAL, training documents that are
 not in TRAIN; DEV and the minimal pairs are scored for that one alone.
 Each model is trained in a process of its own with one thread; its processor time, all of it, and
-its peak memory are measured. Rows are in OUT/ladder.csv; a row that is there is not made again,
-and an interrupted run is resumed by the same command.
+its peak memory are measured. Rows are in OUT/ladder.csv; models with a row there are skipped,
+and the same command resumes an interrupted run.
 `kenlm` and `faster-rnnlm` need --kenlm and --faster-rnnlm, folders where they are or will be built.
 OUT/ladder.md and OUT/ladder.png show the rows of all corpora, OUT/frozen.png those of frozen models
 and n-grams; ``python benchmarks/ladder.py --draw`` writes the three again, and trains nothing.

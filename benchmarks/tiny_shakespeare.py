@@ -13,7 +13,7 @@ time, divided by two cores. With ``--network`` ours is the weighted mean of that
 ``esn+mlp``, the network that reads a frozen reservoir by residual layers; controls are then of
 both: the network of the last 8 characters alone beside the first of those above, and leaky traces
 in both. With ``--cased`` the text is as nanoGPT takes it: case kept, 65 characters, the first nine
-tenths to train on. Rows are added to those that are there.
+tenths to train on. New rows are added to the CSV.
 
 With ``--choose``, input scalings and spectral radii are compared first, by small reservoirs on the
 last tenth of the training text: a row each in `tiny_shakespeare_choice.csv`, and the best is used.

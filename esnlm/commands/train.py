@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from esnlm.models.recipes import choose_recipe
 from esnlm.options.common import finish, option_name, set_options, summary
 from esnlm.options.corpus import Corpus, CorpusOptions
-from esnlm.options.network import train_network
+from esnlm.options.network_training import train_network
 from esnlm.options.recipes import with_recipe
 from esnlm.options.shared import read_in_parts, sharing
 from esnlm.options.train import TrainOptions

@@ -11,7 +11,7 @@ from esnlm.text.corpus import TextCorpus
 from esnlm.text.inspection import inspected, shared_sources
 from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.shard_parts import PartedCorpus
-from esnlm.text.shards import MANIFEST, Shards
+from esnlm.text.shards import MANIFEST, Shards, ShardsError
 from esnlm.text.tokenizers import Tokenizer
 
 
@@ -29,7 +29,12 @@ class Source:
 
     @cached_property
     def shards(self) -> Shards:
-        """The shards of the folder, with every byte checked."""
+        """The shards of the folder, with every byte checked; ShardsError for a URL."""
+        if self.is_url:
+            raise ShardsError(
+                f"shards at a URL are read in parts alone, got {self.names[0]}: copy the folder"
+                " here"
+            )
         return Shards(self.names[0])
 
     @cached_property
