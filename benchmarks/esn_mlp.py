@@ -5,9 +5,9 @@
 SHARDS is what ``esnlm prepare`` wrote. The readout (``esn+mlp``, its defaults) reads states that
 are computed ahead of its steps. The LSTMs have as many trained parameters (``--lstm-steps`` of
 them); as many without the embeddings of tokens and pairs, since a step updates few of these; or
-the 512 units of Ueda et al. (2025). All learn in bfloat16 from batches of as many sentences, of like length.
-Medians of three runs each, in turns, on all threads of torch; the first tenth of a run, or its
-first step, is not counted.
+the 512 units of Ueda et al. (2025). All learn in bfloat16 from batches of as many sentences, of
+like length. Medians of three runs each, in turns, on all threads of torch; the first tenth of a
+run, or its first step, is not counted.
 """
 
 from statistics import median
