@@ -1,9 +1,9 @@
 """What the page asks of a model: surprisal, next tokens, the path of the state, pairs."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,9 @@ from tokenizers.models import WordLevel
 from esnlm.evaluation.measures import ScoredText
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.evaluation.minimal_pairs.scores import score_pairs
-from esnlm.models.base import SequenceModel
-from esnlm.models.language_model import LanguageModel
-from esnlm.models.ngram import NgramLanguageModel
 from esnlm.models.sampling import text_pieces
 from esnlm.models.surprisal import surprisal_rows
-from esnlm.text.boundaries import framed, framed_prefix, needed
+from esnlm.text.boundaries import framed, framed_prefix
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Floats
 
@@ -137,7 +134,6 @@ class Verdict:
     difference_bits: float
 
 
-@dataclass(frozen=True)
 class ShownModel:
     """A model with a tokenizer, and the answers that it gives to the page.
 
@@ -153,59 +149,50 @@ class ShownModel:
     ' the'
     """
 
-    name: str
-    model: Any
-
-    def __post_init__(self) -> None:
-        if self.model.tokenizer_ is None:
-            raise ValueError(
-                f"{self.name} was trained on integers: expected a model with a tokenizer, which"
-                " reads text"
-            )
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Tokenizer of the model."""
-        return needed(self.model.tokenizer_)
+    def __init__(self, name: str, model: Any) -> None:
+        if model.tokenizer_ is None:
+            needs = "expected a model with a tokenizer, which reads text"
+            raise ValueError(f"{name} was trained on integers: {needs}")
+        self.name, self.model = name, model
+        self.tokenizer: Tokenizer = model.tokenizer_
 
     def about(self) -> About:
         """Return what the model is."""
-        model: SequenceModel = self.model
-        reservoir = getattr(model, "reservoir_", None)
-        kinds = {NgramLanguageModel: "n-grams", LanguageModel: "reservoir"}
+        reservoir = getattr(self.model, "reservoir_", None)
+        kinds = {"NgramLanguageModel": "n-grams", "LanguageModel": "reservoir"}
+        unit = "character" if self.tokenizer.keeps_newlines else "word"
+        if not isinstance(self.tokenizer.backend.model, WordLevel):
+            unit = "sub-word"
         return About(
             name=self.name,
-            kind=next((name for kind, name in kinds.items() if isinstance(model, kind)), "network"),
-            unit=self._unit(),
-            n_tokens=model.n_tokens_,
+            kind=kinds.get(type(self.model).__name__, "network"),
+            unit=unit,
+            n_tokens=self.model.n_tokens_,
             n_units=None if reservoir is None else int(reservoir.n_units),
-            reset=model.reset_,
+            reset=self.model.reset_,
             end=self.tokenizer.eos,
         )
-
-    def _unit(self) -> str:
-        if not isinstance(self.tokenizer.backend.model, WordLevel):
-            return "sub-word"
-        return "character" if self.tokenizer.keeps_newlines else "word"
 
     def surprisal(self, text: str) -> Surprisal:
         """Return the surprisal of each word, and of its tokens, as ``esnlm evaluate`` writes it."""
         self._check("text", text)
         stream = self.model.tokenize([text])
-        predicted, scores = stream.predicted(), np.zeros(len(stream.tokens))
-        (scores[predicted],) = self.model.log_likelihood(stream)
-        part = ScoredText([text], 0, stream, predicted, [_finite(scores)])
-        of = part, self.tokenizer, self.model.reset_
-        tokens = {
-            place: [Token(string, bits) for *_, string, _, bits in rows]
-            for place, rows in groupby(surprisal_rows(*of, "token", "text"), lambda row: row[2:4])
-        }
+        scores = _finite(self.model._scores(stream))
+        part = ScoredText([text], 0, stream, stream.predicted(), [scores])
+        word_rows, token_rows = (
+            surprisal_rows(part, self.tokenizer, self.model.reset_, unit, "text")
+            for unit in ("word", "token")
+        )
+        tokens = defaultdict(list)
+        for _, _, line, place, _, string, _, bits in token_rows:
+            tokens[line, place].append(Token(string, bits))
         words = [
-            Word(line, place, string, bits, n_unknown, tokens.get((line, place), []))
-            for _, _, line, place, string, _, n_unknown, bits in surprisal_rows(*of, "word", "text")
+            Word(line, place, string, bits, n_unknown, tokens[line, place])
+            for _, _, line, place, string, _, n_unknown, bits in word_rows
         ]
-        n_tokens, bits = int(predicted.sum()), math.fsum(word.bits for word in words)
-        return Surprisal(words, n_tokens, bits, 2 ** min(bits / max(n_tokens, 1), 1000))
+        bits = math.fsum(word.bits for word in words)
+        perplexity = 2 ** min(bits / max(stream.n_predicted, 1), 1000)
+        return Surprisal(words, stream.n_predicted, bits, perplexity)
 
     def next_tokens(self, text: str, k: int) -> NextTokens:
         """Return the ``k`` most probable tokens after ``text``, which may be empty."""
@@ -238,25 +225,31 @@ class ShownModel:
         inputs = [ids if features is None else features.transform(ids) for ids in sequences]
         states = np.concatenate([reservoir.transform(each) for each in inputs]).astype(np.float64)
         places, explained = principal_components(states)
-        strings = [
-            (n, string) for n, ids in enumerate(sequences, start=1) for string in self._strings(ids)
+        place = iter(places.tolist())
+        steps = [
+            Step(line, string, *next(place))
+            for line, ids in enumerate(sequences, start=1)
+            for string in self._strings(ids)
         ]
-        steps = [Step(*each, *place) for each, place in zip(strings, places.tolist(), strict=True)]
         return StatePath(steps, explained.tolist(), states.shape[1])
 
     def pair(self, first: str, second: str) -> Verdict:
-        """Which of two sentences, of a line each, is likelier."""
+        """Return which of two sentences, of a line each, is likelier."""
         self._check("first", first)
         self._check("second", second)
         scores = score_pairs(self.model, [Pair("own", "", "", "1", first, second)])
-        one, two = (_finite(each) / -math.log(2) for each in (scores.good, scores.bad))
+        bits = _finite([scores.good[0], scores.bad[0]]) / -math.log(2)
+        first_bits, second_bits = bits.tolist()
         likelier = "neither" if scores.ties[0] else "first" if scores.right[0] else "second"
-        difference = abs(float(one[0] - two[0])) if likelier != "neither" else 0.0
-        return Verdict(likelier, float(one[0]), float(two[0]), difference)
+        difference = 0.0 if scores.ties[0] else abs(first_bits - second_bits)
+        return Verdict(likelier, first_bits, second_bits, difference)
 
     def _check(self, name: str, text: str, *, empty: bool = False) -> None:
         """Refuse a text that is too long, or blank unless it may be empty."""
-        check_length(name, text)
+        if len(text) > MOST_CHARACTERS:
+            raise ValueError(
+                f"{name} must have at most {MOST_CHARACTERS} characters, got {len(text)}"
+            )
         if not empty and not text.strip():
             raise ValueError(f"{name} must hold a word, got {text!r}")
         if (n_tokens := len(self.tokenizer.encode(text))) > MOST_TOKENS:
@@ -265,13 +258,13 @@ class ShownModel:
             )
 
     def _string(self, *tokens: int) -> str:
-        """Tokens as text, "\ufffd" where a character is cut; a boundary as it is spelled."""
+        """Return tokens as text, "\ufffd" where a character is cut; a boundary as it is spelled."""
         return (
             self.tokenizer.decode(tokens) or self.tokenizer.spelling(tokens[-1]) or str(tokens[-1])
         )
 
     def _strings(self, tokens: Iterable[int]) -> Iterator[str]:
-        """Each token as text; a character of several tokens stands at the last of them."""
+        """Yield each token as text; a character of several tokens stands at the last of them."""
         waiting: list[int] = []
         for token in tokens:
             waiting = [*waiting, int(token)][-4:]  # UTF-8 has at most four bytes a character
@@ -281,29 +274,21 @@ class ShownModel:
                 waiting = []
 
 
-def check_length(name: str, text: str) -> None:
-    """Raise ValueError for a text of more than `MOST_CHARACTERS` characters."""
-    if len(text) > MOST_CHARACTERS:
-        raise ValueError(f"{name} must have at most {MOST_CHARACTERS} characters, got {len(text)}")
-
-
 def principal_components(states: Floats) -> tuple[Floats, Floats]:
-    """States (n, d) float64 -> their places (n, 2) on two components, shares of variance (2,).
+    """Return places (n, 2) of states (n, d) on two components, and shares of variance (2,).
 
-    Zeros where there are no two directions in which the states differ.
+    Both are zero where there are no two directions in which the states differ.
     """
     places, explained = np.zeros((len(states), 2)), np.zeros(2)
-    n_components = min(2, *states.shape)
     if len(states) > 1 and np.ptp(states, axis=0).any():
-        found = PCA(n_components, svd_solver="full").fit(states)
-        places[:, :n_components] = found.transform(states)
-        explained[:n_components] = found.explained_variance_ratio_
+        pca = PCA(min(2, *states.shape), svd_solver="full").fit(states)
+        places[:, : pca.n_components_] = pca.transform(states)
+        explained[: pca.n_components_] = pca.explained_variance_ratio_
     return places, explained
 
 
 def _finite(scores: Sequence[float] | Floats) -> Floats:
-    """Log-probabilities as they are; ValueError where a probability is zero."""
-    found = np.asarray(scores, dtype=np.float64)
-    if not np.isfinite(found).all():
+    """Return log-probabilities as they are; raise ValueError where a probability is zero."""
+    if not np.isfinite(scores).all():
         raise ValueError("the model gives a probability of zero: the surprisal is infinite")
-    return found
+    return np.asarray(scores, dtype=np.float64)

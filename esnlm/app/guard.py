@@ -2,16 +2,15 @@
 
 import asyncio
 import ipaddress
-import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 #: Bytes of a request's body, at most, and seconds in which it must have come.
 MOST_BYTES = 1 << 16
@@ -30,14 +29,6 @@ _HEADERS = {
 }
 
 
-class _RefusedError(Exception):
-    """A request that goes no further: the status and the message of its answer."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 @dataclass(frozen=True)
 class Guard:
     """An ASGI application behind checks, with headers of security on all that it answers.
@@ -49,7 +40,7 @@ class Guard:
     is one, for a server that others on the network may use.
     """
 
-    application: Application
+    application: ASGIApp
     names: frozenset[str] = frozenset()
     any_address: bool = False
 
@@ -59,99 +50,74 @@ class Guard:
             await self.application(scope, receive, send)
             return
 
-        async def send_guarded(message: MutableMapping[str, Any]) -> None:
+        async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                added = ((name.encode(), value.encode()) for name, value in _HEADERS.items())
-                message = {**message, "headers": [*message.get("headers", ()), *added]}
+                MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+        request = Request(scope, receive)
         try:
-            self._check(scope, headers)
-            body = await _body(scope, headers, receive)
-        except _RefusedError as error:
-            await _answer(error.status, str(error), send_guarded)
-        else:
-            await self.application(scope, _once(body, receive), send_guarded)
+            self._check(request)
+            messages = [{"type": "http.request", "body": await _body(request)}]
+        except HTTPException as error:
+            refusal = {"error": error.detail}
+            response = JSONResponse(refusal, error.status_code, {"connection": "close"})
+            await response(scope, receive, send_guarded)
+            return
 
-    def _check(self, scope: Scope, headers: Mapping[str, str]) -> None:
-        host = headers.get("host", "")
+        async def receive_read() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self.application(scope, receive_read, send_guarded)
+
+    def _check(self, request: Request) -> None:
+        """Raise HTTPException where the host is not this machine's, or another page asks."""
+        host = request.headers.get("host", "")
         if not self._is_here(host):
-            raise _RefusedError(
-                400, f"this server is not {host[:80]!r}: open the address it printed"
-            )
-        here = headers.get("sec-fetch-site", "none") in ("same-origin", "none")
-        here &= headers.get("origin", f"http://{host}") == f"http://{host}"
-        if not here and scope["path"].startswith("/api"):
-            raise _RefusedError(403, "another page may not use this server")
+            message = f"this server is not {host[:80]!r}: open the address it printed"
+            raise HTTPException(400, message)
+        here = request.headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+        here &= request.headers.get("origin", f"http://{host}") == f"http://{host}"
+        if not here and request.scope["path"].startswith("/api"):
+            raise HTTPException(403, "another page may not use this server")
 
     def _is_here(self, host: str) -> bool:
         """Return whether a Host header names the loopback or another allowed host."""
-        try:
+        with suppress(ValueError):
             name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
-            return False
-        if name == "localhost" or name in self.names:
-            return True
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return address.is_loopback or self.any_address
+            if name in self.names or is_local(name):
+                return True
+            ipaddress.ip_address(name)  # ValueError: a name
+            return self.any_address
+        return False
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches a server at ``host``.
+    """Return whether only this machine reaches a server at ``host``.
 
     >>> is_local("localhost"), is_local("127.0.0.1"), is_local("::1"), is_local("0.0.0.0")
     (True, True, True, False)
     """
-    try:
+    with suppress(ValueError):
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return False
 
 
-async def _body(scope: Scope, headers: Mapping[str, str], receive: Receive) -> bytes:
-    """Return the whole body of a request."""
-    if scope["method"] in ("GET", "HEAD"):
+async def _body(request: Request) -> bytes:
+    """Return the whole body of a request, of which no more than `MOST_BYTES` are read."""
+    if request.method in ("GET", "HEAD"):
         return b""
-    body = b""
+    body, message = b"", {"more_body": True}
     try:
         async with asyncio.timeout(_SECONDS):
-            while True:
-                message = await receive()
+            while message.get("more_body"):
+                message = await request.receive()
                 body += message.get("body", b"")
                 if len(body) > MOST_BYTES:
-                    raise _RefusedError(413, f"a request must have at most {MOST_BYTES} bytes")
-                if not message.get("more_body"):
-                    break
+                    raise HTTPException(413, f"a request must have at most {MOST_BYTES} bytes")
     except TimeoutError:
-        raise _RefusedError(408, f"the request did not come within {_SECONDS} seconds") from None
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        raise HTTPException(408, f"the request did not come within {_SECONDS} seconds") from None
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise _RefusedError(415, f"a request must be application/json, got {kind[:80]!r}")
+        raise HTTPException(415, f"a request must be application/json, got {kind[:80]!r}")
     return body
-
-
-def _once(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that gives the body that was read, and then what comes after it."""
-    left: list[MutableMapping[str, Any]] = [
-        {"type": "http.request", "body": body, "more_body": False}
-    ]
-
-    async def next_message() -> MutableMapping[str, Any]:
-        return left.pop() if left else await receive()
-
-    return next_message
-
-
-async def _answer(status: int, message: str, send: Send) -> None:
-    body = json.dumps({"error": message}).encode()
-    headers: Iterable[tuple[bytes, bytes]] = (
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-    )
-    await send({"type": "http.response.start", "status": status, "headers": list(headers)})
-    await send({"type": "http.response.body", "body": body})
