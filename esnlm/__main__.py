@@ -3,11 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
-from esnlm.options.help_pages import ESSENTIALS, EXAMPLES, PANELS, panel_of
+from esnlm.options.help_pages import ESSENTIALS, EXAMPLES, PANELS, short_help
 from esnlm.options.parsing import Flags, app
 from esnlm.utils.blas import use_widest_kernels
 from esnlm.utils.messages import log, run_command, show_messages
@@ -117,7 +116,13 @@ def _app(words: Sequence[str]) -> App:
         group_commands=Group("Commands", sort_key=len(PANELS)),
     )
     shortens = _ALL not in words
-    panels = {name: Group(name, sort_key=place) for place, name in enumerate(PANELS)}
+    groups = {
+        name: group
+        for place, (panel, names) in enumerate(PANELS.items())
+        for group in (Group(panel, sort_key=place),)
+        for name in names
+    }
+    is_page = bool({"--help", "-h"} & {*words})
     found = {name: (f"esnlm.commands.{name}", summary) for name, summary in _COMMANDS.items()}
     found |= {name: (f"esnlm.studies.{at}", summary) for name, (at, summary) in _STUDIES.items()}
     for place, (name, (module, summary)) in enumerate(found.items()):
@@ -127,20 +132,11 @@ def _app(words: Sequence[str]) -> App:
             help=summary,
             help_format="markdown",
             help_epilogue=_epilogue(name, shortens),
-            help_formatter=_formatter(name, words),
-            group=panels[panel_of(name)],
+            help_formatter=short_help(name) if name in ESSENTIALS and is_page else "default",
+            group=groups[name],
             sort_key=place,
         )
     return commands
-
-
-def _formatter(name: str, words: Sequence[str]) -> Any:
-    """Return what prints the help of a command; imported when help is asked for."""
-    if name not in ESSENTIALS or not {"--help", "-h"} & {*words}:
-        return "default"
-    from esnlm.options.short_help import ShortHelp
-
-    return ShortHelp(name)
 
 
 def _epilogue(name: str, shortens: bool) -> str | None:

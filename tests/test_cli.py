@@ -19,7 +19,7 @@ from esnlm.__main__ import _COMMANDS, _app, main
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.recipes import default_settings, make_readout, make_reservoir
 from esnlm.options.help_pages import EXAMPLES, PANELS
-from esnlm.options.model import ReadoutOptions, ReservoirOptions, model_settings
+from esnlm.options.train import ReadoutOptions, ReservoirOptions, model_settings
 from esnlm.storage.model_folder import check_target
 
 TEXT = "the boy sees the dog\nthe dog sees the boy\n\nthe boy walks\n" * 20

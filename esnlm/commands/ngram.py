@@ -2,9 +2,16 @@
 
 from typing import Annotated, Literal
 
-from esnlm.options.common import NewModel, finish, group, set_options
+from esnlm.options.common import (
+    NewModel,
+    SharedOptions,
+    finish,
+    group,
+    read_in_parts,
+    set_options,
+    sharing,
+)
 from esnlm.options.corpus import Corpus, CorpusOptions
-from esnlm.options.shared import SharedOptions, read_in_parts, sharing
 from esnlm.options.values import integer
 from esnlm.storage.atomic import locked
 from esnlm.utils.progress import phase

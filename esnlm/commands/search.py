@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import CycloptsError, Parameter
 
-from esnlm.options.common import finish, option_name, set_options
+from esnlm.options.common import finish, option_name, results_folder, set_options
 from esnlm.options.corpus import CorpusOptions
-from esnlm.options.grid import results_folder
 from esnlm.options.recipes import setting_names, train_options, words
 from esnlm.options.search import SearchOptions
 from esnlm.search.trial_models import TrialModels, held_out_share, shared_out, tested

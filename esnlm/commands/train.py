@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from esnlm.models.recipes import choose_recipe
-from esnlm.options.common import finish, option_name, set_options, summary
+from esnlm.options.common import finish, option_name, read_in_parts, set_options, sharing, summary
 from esnlm.options.corpus import Corpus, CorpusOptions
 from esnlm.options.network_training import train_network
 from esnlm.options.recipes import with_recipe
-from esnlm.options.shared import read_in_parts, sharing
 from esnlm.options.train import TrainOptions
 from esnlm.options.training_run import TrainingRun
 from esnlm.storage.atomic import locked

@@ -1,17 +1,22 @@
-"""Options that commands share, and groups of options as dataclasses."""
+"""Options that commands share, groups of options as dataclasses, folders of results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, dataclass_transform
 
 from cyclopts import Group, Parameter
 
-from esnlm.options.values import integer
+from esnlm.options.values import Cluster, integer
+from esnlm.storage.atomic import locked
 from esnlm.utils.messages import is_terminal, log
 
 if TYPE_CHECKING:
+    from esnlm.text.shard_parts import PartedCorpus
+    from esnlm.text.source import Source
     from esnlm.text.tokenizers import Tokenizer
+    from esnlm.utils.sums import Reduce
 
 T = TypeVar("T")
 
@@ -28,6 +33,7 @@ Documents = Annotated[
         help="What a document is (default: file where line ends are tokens, else blank_line)."
     ),
 ]
+Sizes = tuple[Annotated[int, integer("N", 1)], ...]
 Device = Annotated[
     str | None,
     Parameter(
@@ -70,6 +76,22 @@ class ChunkOptions:
     """Tokens of a chunk (default: 65536)."""
 
 
+@group(
+    "Work in parts",
+    "Shards are shared out in parts, and the model depends on --parts, not on who worked on them or"
+    " how often. Counts of n-grams are those of one part; ridge readouts, alone or factored, but"
+    " for rounding; softmax and lowrank ones learn a chunk of every part from the same weights, and"
+    " the changes are averaged. Inputs are one-hot or spectral.",
+)
+class SharedOptions:
+    """Parts of the corpus, and the workers that they are shared out to."""
+
+    cluster: Cluster = None
+    parts: Annotated[int | None, integer("P", 1)] = None
+    """Parts of the corpus (default with --cluster: 64, or 8 of softmax and lowrank; one a chunk at
+    most)."""
+
+
 def set_options(options: Any) -> dict[str, Any]:
     """Fields of a group that have a value, by name."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
@@ -79,6 +101,11 @@ def set_options(options: Any) -> dict[str, Any]:
 def option_name(field: str) -> str:
     """``batch_size`` -> ``--batch-size``."""
     return f"--{field.replace('_', '-')}"
+
+
+def names(choices: tuple[str, ...]) -> Parameter:
+    """Return some of these names."""
+    return Parameter(metavar="NAME", choices=choices)
 
 
 def finish(*files: Path | None, then: str = "") -> None:
@@ -116,3 +143,57 @@ def n_unknown(tokenizer: "Tokenizer | None", texts: Sequence[str]) -> tuple[int,
         return 0, 0
     ids = list(tokenizer.encode_batches(texts))
     return sum(int((each == tokenizer.unk_id).sum()) for each in ids), sum(map(len, ids))
+
+
+def read_in_parts(source: "Source", shared: SharedOptions) -> "PartedCorpus":
+    """Return the shards in parts; refuse text."""
+    if not source.is_shards:
+        asked = " and ".join(option_name(name) for name in set_options(shared))
+        raise ValueError(
+            f"{asked} need shards, which others can read in parts: esnlm prepare TEXT --out SHARDS"
+        )
+    return source.parts
+
+
+@contextmanager
+def sharing(cluster: str | None) -> "Iterator[Reduce]":
+    """Yield what works on parts: the workers of a cluster, or this process."""
+    from esnlm.utils.sums import reduce_here
+
+    if cluster is None:
+        yield reduce_here
+        return
+    from esnlm.runs.workers import workers
+
+    with workers(cluster) as found:
+        yield found
+
+
+@contextmanager
+def results_folder(folder: Path, again: str = "the same command") -> Iterator[None]:
+    """Make and hold a folder, and see that files can be made in it, before hours are spent.
+
+    After an error, what was made and is empty is removed; an interrupt says what is kept, and what
+    continues ``again``.
+    """
+    probe = folder / ".writable"
+    with locked(folder):
+        try:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                probe.touch()
+                probe.unlink()
+            except OSError as error:
+                raise ValueError(
+                    f"cannot write to --out {folder}: {error.strerror}; name a folder that can be"
+                    " written"
+                ) from None
+            yield
+        except BaseException as error:
+            with suppress(OSError):  # it holds results
+                folder.rmdir()
+            if isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt(
+                    f"interrupted: finished rows are kept in {folder}, {again} continues"
+                ) from None
+            raise

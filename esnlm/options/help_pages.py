@@ -1,4 +1,7 @@
-"""Where a command stands in the help of ``esnlm``, and the example at the foot of its page."""
+"""Help of ``esnlm``: panels of commands, examples, and options that a short page shows."""
+
+from collections.abc import Callable
+from typing import Any
 
 #: Panels of the help, and their commands.
 PANELS = {
@@ -45,10 +48,15 @@ ESSENTIALS = {
 }  # fmt: skip
 
 
-def panel_of(command: str) -> str:
-    """Return the panel of a command.
+def short_help(command: str) -> Callable[[Any, Any, Any], None]:
+    """Return what prints the panels of a command's help without its less common options."""
+    from cyclopts.help import DefaultFormatter, HelpPanel
 
-    >>> panel_of("evaluate")
-    'Scoring'
-    """
-    return next((panel for panel, names in PANELS.items() if command in names), "Studies")
+    names, show = {"SHARDS|TEXT", *ESSENTIALS[command]}, DefaultFormatter()
+
+    def show_panel(console: Any, options: Any, panel: Any) -> None:
+        """Print a panel, without its text, where an option of it is shown."""
+        if entries := [entry for entry in panel.entries if names & {*entry.positive_names}]:
+            show(console, options, HelpPanel(panel.format, panel.title, "", entries))
+
+    return show_panel

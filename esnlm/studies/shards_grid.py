@@ -13,9 +13,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.models.recipes import default_settings, make_features, make_readout, make_reservoir
-from esnlm.options import model
-from esnlm.options.common import ChunkOptions, group, set_options
-from esnlm.options.grid import Sizes
+from esnlm.options.common import ChunkOptions, Sizes, group, set_options
+from esnlm.options.train import ReadoutOptions, ReservoirOptions, WeightOptions, model_settings
 from esnlm.options.values import Features, integer, leak_rate, read, real
 from esnlm.runs.grid import Row, read_rows
 from esnlm.storage.atomic import locked
@@ -70,7 +69,7 @@ def _input_degree(text: str) -> Any:
 
 
 @group("Grid")
-class GridWeights(model.WeightOptions):
+class GridWeights(WeightOptions):
     """Weights of all reservoirs of the grid."""
 
     spectral_radius: Annotated[float, real("R")] = 0.99
@@ -97,7 +96,7 @@ class ShardsGrid:
     """Units that an input drives (default: degree, as many as connections into a unit, or all where
     word features are the inputs)."""
     weights: GridWeights = GridWeights()
-    readout: model.ReadoutOptions = model.ReadoutOptions()
+    readout: ReadoutOptions = ReadoutOptions()
     training: ChunkOptions = ChunkOptions()
 
 
@@ -164,10 +163,10 @@ def planned(
         range(grid.seeds),
     ):
         count = max(1, round(degree * size)) if grid.connectivities else int(degree)
-        options = model.ReservoirOptions(
+        options = ReservoirOptions(
             n_units=size, leak_rate=leak_rate(leak), **set_options(grid.weights)
         )
-        chosen = {"topology": "offsets", "input_scaling": 1.0} | model.model_settings(
+        chosen = {"topology": "offsets", "input_scaling": 1.0} | model_settings(
             options, grid.readout, kind
         )
         chosen = default_settings(chosen, len(tokenizer), characters=tokenizer.has_characters)

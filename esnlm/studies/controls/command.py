@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Folder, finish, group
-from esnlm.options.grid import names, results_folder
+from esnlm.options.common import Folder, finish, group, names, results_folder
 from esnlm.options.values import Cluster, Minutes, integer
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.studies.controls.settings import CONTROLS

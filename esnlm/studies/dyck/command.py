@@ -13,8 +13,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Folder, finish, group
-from esnlm.options.grid import Sizes, names, results_folder
+from esnlm.options.common import Folder, Sizes, finish, group, names, results_folder
 from esnlm.options.values import Cluster, integer, positive
 from esnlm.runs.grid import run_grid
 from esnlm.runs.provenance import code_version

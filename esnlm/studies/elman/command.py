@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Folder, finish, group, set_options
-from esnlm.options.grid import Sizes, names, results_folder
+from esnlm.options.common import Folder, Sizes, finish, group, names, results_folder, set_options
 from esnlm.options.values import Cluster, LeakRate, integer, number, positive, real
 from esnlm.runs.grid import Row, run_grid
 from esnlm.studies.elman import READOUTS

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Folder, finish, group
-from esnlm.options.grid import results_folder
+from esnlm.options.common import Folder, finish, group, results_folder
 from esnlm.options.values import Cluster, Minutes, read
 from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.studies.shards_grid import (

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Folder, finish, group
+from esnlm.options.common import Folder, Sizes, finish, group, results_folder
 from esnlm.options.corpus import Corpus, CorpusOptions, HeldOut
-from esnlm.options.grid import Sizes, results_folder
 from esnlm.options.values import Cluster, integer, nested, pair, separate
 from esnlm.runs.grid import read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole

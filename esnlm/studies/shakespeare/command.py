@@ -12,8 +12,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Folder, finish, group
-from esnlm.options.grid import names, offsets, results_folder
+from esnlm.options.common import Folder, finish, group, names, results_folder
 from esnlm.options.values import Cluster, LeakRate, Seed, integer, number, positive
 from esnlm.runs.grid import Row, run_grid_apart
 from esnlm.storage.results import write_rows
@@ -140,7 +139,8 @@ def study(options: ShakespeareOptions, vocabulary: int) -> list[Row]:
     """Return the runs of the options, for a vocabulary of this number of characters."""
     sizes = options.units or [round(count / vocabulary) - 1 for count in options.parameters]
     readout = {"alpha": options.alpha, "n_passes": options.passes}
-    ours = offsets(options)
+    scales = "degree", "spectral_radius", "input_scaling"
+    ours = {"topology": "offsets"} | {name: getattr(options, name) for name in scales}
     if options.leak_rate is not None:
         ours["leak_rate"] = options.leak_rate
     if options.seed:
