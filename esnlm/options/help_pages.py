@@ -1,6 +1,5 @@
 """Help of ``esnlm``: panels of commands, examples, and options that a short page shows."""
 
-from collections.abc import Callable
 from typing import Any
 
 #: Panels of the help, and their commands.
@@ -48,15 +47,17 @@ ESSENTIALS = {
 }  # fmt: skip
 
 
-def short_help(command: str) -> Callable[[Any, Any, Any], None]:
-    """Return what prints the panels of a command's help without its less common options."""
+def short_help(command: str) -> Any:
+    """Return what prints the help of a command without its less common options."""
     from cyclopts.help import DefaultFormatter, HelpPanel
 
-    names, show = {"SHARDS|TEXT", *ESSENTIALS[command]}, DefaultFormatter()
+    names = {"SHARDS|TEXT", *ESSENTIALS[command]}
 
-    def show_panel(console: Any, options: Any, panel: Any) -> None:
-        """Print a panel, without its text, where an option of it is shown."""
-        if entries := [entry for entry in panel.entries if names & {*entry.positive_names}]:
-            show(console, options, HelpPanel(panel.format, panel.title, "", entries))
+    class ShortHelp(DefaultFormatter):
+        def __call__(self, console: Any, options: Any, panel: Any) -> None:
+            """Print a panel, without its text, where an option of it is shown."""
+            if entries := [entry for entry in panel.entries if names & {*entry.positive_names}]:
+                shown = HelpPanel(panel.format, panel.title, "", entries)
+                super().__call__(console, options, shown)
 
-    return show_panel
+    return ShortHelp()
