@@ -10,7 +10,7 @@ import reservoirpy.nodes
 from tqdm import auto
 
 from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, SoftmaxReadout
-from esnlm.utils.progress import progress_bar
+from esnlm.utils.messages import progress_bar
 from esnlm.utils.reservoirpy import ReadoutNode, ReservoirNode
 
 DOCS = ["the boy sees the dog", "the dog sees the boy"] * 5

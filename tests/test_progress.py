@@ -9,14 +9,14 @@ import pytest
 
 SCRIPT = """
 import time
-from esnlm.utils import progress
-progress.TICK, progress.BETWEEN_LINES = 0.05, 0.2
-with progress.progress_bar(True, total=8, unit="tok", desc="pass 1 of 2") as bar:
+from esnlm.utils import messages
+messages.TICK, messages.BETWEEN_LINES = 0.05, 0.2
+with messages.progress_bar(True, total=8, unit="tok", desc="pass 1 of 2") as bar:
     bar.update(2)
     time.sleep(1.0)  # stands still
     bar.set_description("solving")
     time.sleep(0.5)
-with progress.phase("counting"):
+with messages.phase("counting"):
     time.sleep(0.6)
 """
 
@@ -29,9 +29,9 @@ def test_lines_in_a_pipe_have_no_control_characters():
     assert all(letter.isprintable() or letter == "\n" for letter in done.stderr)
     lines = done.stderr.splitlines()
     assert 4 <= len(lines) <= 12
-    assert lines[0].startswith("esnlm: pass 1 of 2: 25 %, 2 of 8 tok, ")
-    assert any(line.startswith("esnlm: solving: 25 %") for line in lines)
-    assert re.fullmatch(r"esnlm: counting: 0\.\d+ s", lines[-1])
+    assert lines[0].startswith("esnlm: pass 1 of 2: 25% 2/8 [")
+    assert any(line.startswith("esnlm: solving: 25% ") for line in lines)
+    assert re.fullmatch(r"esnlm: counting 00:0\d", lines[-1])
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals")
@@ -57,6 +57,6 @@ def test_a_bar_on_a_terminal_moves_while_work_stands_still():
 
 
 def test_a_bar_that_is_not_asked_for_is_not_there():
-    script = "from esnlm.utils.progress import phase\nwith phase('x', False):\n    pass"
+    script = "from esnlm.utils.messages import phase\nwith phase('x', False):\n    pass"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"")

@@ -14,7 +14,7 @@ from esnlm.options.common import (
 from esnlm.options.corpus import Corpus, CorpusOptions
 from esnlm.options.values import integer
 from esnlm.storage.atomic import locked
-from esnlm.utils.progress import phase
+from esnlm.utils.messages import phase
 
 
 @group()

@@ -10,8 +10,7 @@ from cyclopts import Parameter
 from esnlm.options.common import Texts, finish, group
 from esnlm.options.corpus import LayoutOptions, named_tokenizer
 from esnlm.options.values import integer
-from esnlm.utils.messages import log
-from esnlm.utils.progress import progress_bar
+from esnlm.utils.messages import log, progress_bar
 
 
 @group()

@@ -16,8 +16,7 @@ from esnlm.options.recipes import with_recipe
 from esnlm.options.train import TrainOptions
 from esnlm.options.training_run import TrainingRun
 from esnlm.storage.atomic import locked
-from esnlm.utils.messages import log
-from esnlm.utils.progress import phase
+from esnlm.utils.messages import log, phase
 
 if TYPE_CHECKING:
     from esnlm.models.language_model import LanguageModel

@@ -17,7 +17,7 @@ from esnlm.text.source import holds_shards
 from esnlm.text.tokenizers import in_batches
 from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.interpolation import interpolated, likeliest_weight
-from esnlm.utils.progress import progress_bar
+from esnlm.utils.messages import progress_bar
 
 COLUMNS = (
     "model", "text", "n_tokens", "n_words", "n_characters", "nll_per_token", "perplexity",

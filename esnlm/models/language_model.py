@@ -35,7 +35,7 @@ from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.memory import check_memory
-from esnlm.utils.progress import phase
+from esnlm.utils.messages import phase
 from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import Count, Flag, OneOf, check_parameters, limited
 

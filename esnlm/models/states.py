@@ -10,7 +10,7 @@ from esnlm.readouts.base.last_tokens import last_tokens
 from esnlm.reservoir.input_drive import Drive
 from esnlm.text.corpus import TokenStream
 from esnlm.utils.arrays import Array, Ints64
-from esnlm.utils.progress import progress_bar
+from esnlm.utils.messages import progress_bar
 
 _LEAST_WARMUP = 256
 _LONGEST_WARMUP = 4096

@@ -16,7 +16,7 @@ from esnlm.runs import cluster
 from esnlm.runs import subprocess_run as apart
 from esnlm.runs.provenance import code_version
 from esnlm.storage.atomic import is_plain, locked, sync_folder, write_whole
-from esnlm.utils.progress import progress_bar
+from esnlm.utils.messages import progress_bar
 from esnlm.utils.threads import available_cores
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from esnlm.runs.cluster import connected, result_of
-from esnlm.utils.progress import phase
+from esnlm.utils.messages import phase
 from esnlm.utils.sums import in_pairs, reduce_here, runs
 from esnlm.utils.version import __version__
 

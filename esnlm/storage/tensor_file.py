@@ -1,22 +1,23 @@
-"""safetensors files, written and read an array at a time, and checksums of files.
+"""Files of arrays: safetensors, files that are appended to, and checksums.
 
-The library's own writer orders arrays of one width by their types, which would change the bytes of
-every model, and needs whole copies of arrays that are not contiguous. Its reader holds the whole
-file in memory beside the arrays.
+The library's own writer would order arrays of one width by their types, which would change the
+bytes of every model, and it needs whole copies of arrays that are not contiguous.
 """
 
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 
-from esnlm.storage.growing_file import GrowingFile
-from esnlm.storage.reading import parsed_json
+from esnlm.storage.atomic import naming
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -28,9 +29,58 @@ _DTYPES = {
 }  # fmt: skip
 _KINDS = {kind: np.dtype(name).newbyteorder("<") for name, kind in _DTYPES.items()}
 _PIECE_BYTES = 1 << 24
-_MOST_AXES = 8
+_READ_BYTES = 1 << 20
 _LARGEST_INTEGER = 1 << 53
-_LONGEST_HEADER = 100 << 20  # that of the format
+
+
+class GrowingFile(AbstractContextManager["GrowingFile"]):
+    """An array on disk that is appended to, with its size and its SHA-256 so far.
+
+    What is appended is converted to ``dtype``. ``state`` is what `state` returned at a checkpoint:
+    whatever the file has beyond it is cut off; ValueError where its bytes are others.
+    """
+
+    def __init__(
+        self, path: Path, dtype: np.dtype[Any], state: Mapping[str, Any] | None = None
+    ) -> None:
+        """Open a new file, or verify the one of ``state`` and cut off what follows."""
+        self.path = path
+        self.dtype = dtype
+        self._digest = hashlib.sha256()
+        self._bytes = 0
+        self._file = open(path, "wb" if state is None else "r+b", buffering=0)  # noqa: SIM115
+        if state is None:
+            return
+        rest = self._bytes = state["bytes"]
+        while rest and (piece := self._file.read(min(rest, _READ_BYTES))):
+            self._digest.update(piece)
+            rest -= len(piece)
+        if rest or self._digest.hexdigest() != state["sha256"]:
+            self._file.close()
+            raise ValueError(
+                f"{path} is truncated or altered since it was written: remove {path.parent}, and"
+                " begin anew"
+            )
+        self._file.truncate(self._bytes)
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def append(self, values: Array) -> None:
+        """Write (n,) values at the end; an `OSError` names the file."""
+        data = np.ascontiguousarray(values, dtype=self.dtype).view(np.uint8).data
+        written = 0
+        with naming(self.path):
+            while written < len(data):
+                written += self._file.write(data[written:]) or 0
+        self._digest.update(data)
+        self._bytes += len(data)
+
+    def state(self) -> dict[str, Any]:
+        """Size and checksum of what has been appended, once the disk has it."""
+        with naming(self.path):
+            os.fsync(self._file.fileno())
+        return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Array]) -> str:
@@ -68,25 +118,25 @@ def write_tensors(path: Path, arrays: Mapping[str, Array]) -> str:
 
 
 def read_tensors(path: Path) -> Arrays:
-    """Return the arrays of a safetensors file; ValueError where its header is not that of its data.
-
-    Arrays are as the format wants them: end to end, without a gap, to the end of the file.
-    """
-    with open(path, "rb") as file:
-        size = path.stat().st_size
-        length = int.from_bytes(file.read(8), "little")
-        if length > min(size - 8, _LONGEST_HEADER):
-            raise ValueError(
-                f"{path} is not a safetensors file: its header would be {length} bytes"
-            )
-        header = parsed_json(file.read(length))
-        places = _checked_places(path, header, size - 8 - length)
-        arrays: Arrays = {}
-        for name, (start, _, dtype, shape) in places.items():
-            file.seek(8 + length + start)
-            array = np.fromfile(file, dtype, math.prod(shape)).reshape(shape)
-            arrays[name] = array.astype(dtype.newbyteorder("="), copy=False)
-            _check_numbers(name, arrays[name])
+    """Return the arrays of a safetensors file; ValueError for one that `write_tensors` refuses."""
+    arrays: Arrays = {}
+    try:
+        # The library checks the header: arrays lie end to end, from its end to that of the file.
+        with safe_open(path, framework="numpy") as header, open(path, "rb") as file:
+            file.seek(8 + int.from_bytes(file.read(8), "little"))
+            for name in header.offset_keys():
+                part = header.get_slice(name)
+                dtype, shape = _KINDS[part.get_dtype()], part.get_shape()
+                array = np.fromfile(file, dtype, math.prod(shape)).reshape(shape)
+                arrays[name] = array.astype(dtype.newbyteorder("="), copy=False)
+    except KeyError as error:
+        raise ValueError(
+            f"{name} of {path} has type {error}, expected {', '.join(_KINDS)}"
+        ) from error
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a safetensors file: {error}") from error
+    for name, array in arrays.items():
+        _check_numbers(name, array)
     return arrays
 
 
@@ -98,41 +148,6 @@ def _check_numbers(name: str, array: Array) -> None:
             raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
     elif max(-int(least), int(most)) > _LARGEST_INTEGER:
         raise ValueError(f"{name} must hold integers of at most 2^53, got {least} to {most}")
-
-
-def _checked_places(
-    path: Path, header: Any, n_bytes: int
-) -> dict[str, tuple[int, int, np.dtype[Any], tuple[int, ...]]]:
-    """Start, end, type and shape of each array, by name."""
-    if not isinstance(header, dict):
-        raise ValueError(f"the header of {path} is not a JSON object")
-    header.pop("__metadata__", None)
-    places = {}
-    for name, about in header.items():
-        given: Any = about if isinstance(about, dict) else {}
-        kind, shape, offsets = (given.get(key) for key in ("dtype", "shape", "data_offsets"))
-        if not isinstance(kind, str) or kind not in _KINDS:
-            raise ValueError(f"{name} of {path} has type {kind!r}, expected {', '.join(_KINDS)}")
-        if not _counts(shape) or len(shape) > _MOST_AXES:
-            raise ValueError(f"{name} of {path} has shape {shape!r}, expected a list of lengths")
-        if not _counts(offsets) or len(offsets) != 2:
-            raise ValueError(f"{name} of {path} has offsets {offsets!r}, expected [start, end]")
-        if offsets[1] - offsets[0] != math.prod(shape) * _KINDS[kind].itemsize:
-            raise ValueError(f"{name} of {path}: {kind} {shape} does not fit offsets {offsets}")
-        places[name] = offsets[0], offsets[1], _KINDS[kind], tuple(shape)
-    end = 0
-    for start, stop in sorted(place[:2] for place in places.values()):
-        if start != end:
-            raise ValueError(f"arrays of {path} overlap or leave a gap at byte {min(start, end)}")
-        end = stop
-    if end != n_bytes:
-        raise ValueError(f"{path} has {n_bytes} bytes of arrays, expected {end}")
-    return places
-
-
-def _counts(value: Any) -> bool:
-    """Whether it is a list of integers that are not negative."""
-    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
 
 
 def file_digest(path: Path) -> str:

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from esnlm.storage.atomic import locked, owner_of, put_in_place, remove, write_whole
-from esnlm.storage.growing_file import GrowingFile
 from esnlm.storage.sealed_json import sealed, unsealed
-from esnlm.storage.tensor_file import file_digest
+from esnlm.storage.tensor_file import GrowingFile, file_digest
 from esnlm.text import shards
 from esnlm.text.corpus import CorpusError, TextCorpus
 from esnlm.text.layout import AS_WRITTEN, TextLayout

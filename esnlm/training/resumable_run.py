@@ -15,7 +15,7 @@ from esnlm.storage.model_folder import MISFITS, restoring
 from esnlm.text.corpus import TokenStream
 from esnlm.training.training_log import TrainingLog
 from esnlm.utils.arrays import Array
-from esnlm.utils.progress import progress_bar
+from esnlm.utils.messages import progress_bar
 
 
 class StoppedError(Exception):

@@ -1,27 +1,33 @@
-"""Messages on standard error, one line each, through the logger ``esnlm``."""
+"""Messages and progress on standard error, through the logger ``esnlm`` and tqdm."""
 
 import logging
 import shlex
 import sys
+import threading
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 _PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
+
+#: Seconds between two updates of a bar, and between two lines where standard error is no terminal.
+TICK, BETWEEN_LINES = 1.0, 30.0
 
 log = logging.getLogger("esnlm")
 
 
 #: The words of the command line that is run, without the program's name.
-_given: list[str] = []
+_words: list[str] = []
 #: Names options in the place of parameters, in the messages of that command.
-_named: list[Callable[[str], str]] = []
+_rename: list[Callable[[str], str]] = []
 
 
 def run_command(words: Sequence[str], named: Callable[[str], str] = str) -> None:
     """Remember the command line that is run, and how messages name its options."""
-    _given[:] = words
-    _named[:] = [named]
+    _words[:] = words
+    _rename[:] = [named]
 
 
 def this_command(*more: str) -> str:
@@ -31,7 +37,7 @@ def this_command(*more: str) -> str:
     >>> this_command("--resume")
     "esnlm train 'my text' --out m --resume"
     """
-    return shlex.join(["esnlm", *_given, *(word for word in more if word not in _given)])
+    return shlex.join(["esnlm", *_words, *(word for word in more if word not in _words)])
 
 
 class _Console(logging.Handler):
@@ -39,8 +45,8 @@ class _Console(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
-        for named in _named:
-            line = named(line)
+        for rename in _rename:
+            line = rename(line)
         line = " ".join(line.split())
         print(f"esnlm: {_PREFIXES.get(record.levelno, '')}{line}", file=sys.stderr)
 
@@ -70,3 +76,49 @@ def show_messages() -> None:
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
     log.warning("%s", message)
+
+
+class _LogLines:
+    """A file of which the log gets the last line now and then, without control characters."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def write(self, text: str) -> None:
+        """Log a line of tqdm, unless one was logged less than `BETWEEN_LINES` seconds ago."""
+        line = text.startswith("\r") and text.strip()
+        if line and time.monotonic() - self._last >= BETWEEN_LINES:
+            self._last = time.monotonic()
+            say(line)
+
+
+def progress_bar(show: bool, steps: Iterable[Any] | None = None, **options: Any) -> Any:
+    """Return a bar of tqdm, if ``show``: in a notebook, on a terminal, or as lines of plain text.
+
+    On a terminal it moves every second, whatever the work does. In a pipe or a file it is a line
+    of the log every half minute.
+    """
+    from tqdm import auto, std
+
+    in_notebook = auto.notebook_tqdm is not std.tqdm
+    if show and not in_notebook and not is_terminal():
+        options |= {"file": _LogLines(), "ncols": 0, "leave": False}
+    bar = auto.tqdm(steps, disable=not show, **options)
+    if show and not in_notebook:
+        threading.Thread(target=_refresh, args=(bar,), daemon=True).start()
+    return bar
+
+
+def _refresh(bar: Any) -> None:
+    """Draw a bar every `TICK` seconds until it is closed."""
+    while not bar.disable:
+        time.sleep(TICK)
+        with bar.get_lock():
+            bar.refresh(nolock=True)
+
+
+@contextmanager
+def phase(name: str, show: bool = True) -> Iterator[None]:
+    """Show the name of work that has no steps to count, and how long it takes."""
+    with progress_bar(show, desc=name, bar_format="{desc} {elapsed}", leave=False):
+        yield

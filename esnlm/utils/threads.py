@@ -1,7 +1,6 @@
 """Threads over independent tiles: how many, and a map that keeps the order."""
 
 import os
-import threading
 from _thread import start_new_thread
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -37,7 +36,7 @@ def n_threads(requested: int | None = None) -> int:
 
 
 def available_cores() -> int:
-    """Cores that this process may run on."""
+    """Return how many cores this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -52,73 +51,57 @@ def tile_map(requested: int | None = None) -> Iterator[TileMap]:
     what tiles write to may be used again at once. A single tile runs in the calling thread.
     """
     count = n_threads(requested)
-    yield lambda function, tiles: _Work(function, list(tiles)).results(count)
+    yield lambda function, tiles: _on_threads(count, function, list(tiles))
 
 
-class _Work:
-    """Calls of a function on tiles, which this thread and its helpers take one after the other.
+def _on_threads(count: int, function: Callable[[Any], Any], tiles: list[Any]) -> list[Any]:
+    """Call a function on tiles, which this thread and its helpers take one after the other.
 
+    Return the results in the order of the tiles, or raise the error of the first call that fails.
     Executors and threads of the standard library wait on locks that an interrupt can leave closed
     for ever. Here every wait is one of the interpreter's own, which no interrupt breaks.
     """
+    results: list[Any] = [None] * len(tiles)
+    numbers = iter(range(len(tiles)))
+    helpers: set[int] = set()
+    errors: list[BaseException] = []
+    ended: list[bool] = []
+    goodbyes: SimpleQueue[None] = SimpleQueue()
+    interrupt = None
 
-    def __init__(self, function: Callable[[Any], Any], tiles: list[Any]) -> None:
-        self._function = function
-        self._tiles = tiles
-        self._found: list[Any] = [None] * len(tiles)
-        self._left = iter(range(len(tiles)))
-        self._failures: list[BaseException] = []
-        self._gate = threading.Lock()
-        self._helping = 0
-        self._ended = False
-        self._gone: SimpleQueue[None] = SimpleQueue()
+    def take() -> None:
+        # A number that was taken is called: the others count on it.
+        while not ended and (number := next(numbers, None)) is not None:
+            results[number] = function(tiles[number])
 
-    def results(self, count: int) -> list[Any]:
-        """Results in the order of the tiles, or the error of the first call that fails."""
+    def take_as(helper: int) -> None:
+        helpers.add(helper)
         try:
-            for _ in range(min(count, len(self._tiles)) - 1):
-                start_new_thread(copy_context().run, (self._help,))
-            self._take()
-        finally:
-            self._end()
-        if self._failures:
-            raise self._failures[0]
-        return self._found
-
-    def _take(self) -> None:
-        # One that was taken is called: the others count on it.
-        while not self._ended and (number := next(self._left, None)) is not None:
-            self._found[number] = self._function(self._tiles[number])
-
-    def _help(self) -> None:
-        """Take tiles in a helper thread, and end the work after an error."""
-        with self._gate:
-            if self._ended:
-                return
-            self._helping += 1
-        try:
-            self._take()
+            take()
         except BaseException as error:
-            self._failures.append(error)
-            self._ended = True
-        with self._gate:
-            self._helping -= 1
-        self._gone.put(None)
+            errors.append(error)
+            ended.append(True)
+        helpers.remove(helper)
+        goodbyes.put(None)
 
-    def _end(self) -> None:
-        """Let no further call begin, and wait for running ones; an interrupt is raised after."""
-        interrupt = None
+    try:
+        for helper in range(min(count, len(tiles)) - 1):
+            start_new_thread(copy_context().run, (take_as, helper))
+        take()
+    finally:
         while True:
             try:
-                with self._gate:
-                    self._ended = True
-                    if not self._helping:
-                        break
-                self._gone.get()
+                ended.append(True)
+                while helpers:
+                    goodbyes.get()
+                break
             except KeyboardInterrupt as error:
                 interrupt = error
         if interrupt is not None:
             raise interrupt
+    if errors:
+        raise errors[0]
+    return results
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import join_sequences
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Bools, Floats
-from esnlm.utils.progress import progress_bar
+from esnlm.utils.messages import progress_bar
 from esnlm.utils.validation import OneOf
 
 REDUCTIONS = ("sum", "mean")

@@ -17,7 +17,7 @@ from esnlm.reservoir.reservoir import Reservoir
 from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma
 from esnlm.runs.grid import Row
 from esnlm.utils.arrays import Array, Bools, Ints64
-from esnlm.utils.progress import progress_bar
+from esnlm.utils.messages import progress_bar
 
 _DATA_SEED = 0
 #: Bins of length and of the largest distance, as in the authors' figure 2.
