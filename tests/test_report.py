@@ -16,7 +16,7 @@ import pytest
 from esnlm.__main__ import main
 from esnlm.evaluation.minimal_pairs.table import COLUMNS as PAIR_COLUMNS
 from esnlm.reporting import about
-from esnlm.reporting.found import find, read_csv
+from esnlm.reporting.contents import find, read_csv
 from esnlm.reporting.page import Table, cell, table
 from esnlm.reporting.plots import curve
 
@@ -338,7 +338,7 @@ def test_cells_keep_all_digits():
     assert cell("nan").shown == "nan"
     assert cell(None).shown == cell(float("nan")).shown == ""
     assert not cell("1_000").is_number
-    made = table("t", [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}])
+    made = table("t", [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}], share=True)
     assert made.columns == ["a"]
     assert [(name, each.shown) for name, each in made.above] == [("b", "x")]
 
@@ -372,4 +372,4 @@ def test_a_version_is_not_called_a_commit(tmp_path: Path) -> None:
 
 def test_a_table_has_no_empty_column() -> None:
     assert table("one row", [{"a": 1, "b": None, "c": ""}]).columns == ["a"]
-    assert table("two rows", [{"a": 1, "b": ""}, {"a": 2, "b": ""}], share=False).columns == ["a"]
+    assert table("two rows", [{"a": 1, "b": ""}, {"a": 2, "b": ""}]).columns == ["a"]

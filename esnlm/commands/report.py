@@ -49,38 +49,36 @@ def report(folders: Folders, /, *, options: ReportOptions) -> int:
     if options.train and not options.held_out:
         raise ValueError("--train needs --held-out TEXT: what it is counted for is scored there")
     from esnlm.loading import load_model
-    from esnlm.reporting import report as reporting
-    from esnlm.reporting.found import find
+    from esnlm.reporting.contents import find
+    from esnlm.reporting.report import render_report
     from esnlm.storage.atomic import write_whole
     from esnlm.utils.messages import log
 
-    found = find(folders)
-    of_models = [record_of(folder) for folder in found.models.values()]
+    contents = find(folders)
     read: list[str | Path] = [
-        *options.held_out, *options.train, *found.models.values(), *of_models, *found.shards,
-        *(rows.path for rows in found.rows), *filter(None, [options.blimp]),
+        *options.held_out, *options.train, *contents.models.values(), *contents.shards,
+        *(record_of(folder) for folder in contents.models.values()),
+        *(rows.path for rows in contents.rows), *filter(None, [options.blimp]),
     ]  # fmt: skip
     with results([(options.out, None)], read, overwrite=options.overwrite):
-        if (options.held_out or options.blimp) and not found.models:
+        if (options.held_out or options.blimp) and not contents.models:
             raise ValueError("--held-out and --blimp need a model: no folder holds one")
         models = {}
-        for name, folder in found.models.items():
+        for name, folder in contents.models.items():
             log.info(f"reading {name}")
             models[name] = load_model(folder, device=options.device)
-        page = reporting.report(
+        page = render_report(
             options.title or ", ".join(dict.fromkeys(folder.name or "." for folder in folders)),
-            reporting.Sources(
-                found,
-                models,
-                lambda model: split_of(model, options.documents),
-                options.held_out,
-                options.train,
-                options.blimp,
-                options.resamples,
-            ),
+            contents,
+            models,
+            split_of=lambda model: split_of(model, options.documents),
+            held_out=options.held_out,
+            train=options.train,
+            blimp=options.blimp,
+            n_resamples=options.resamples,
         )
         write_whole(options.out, page)
-    counts = {"model": len(found.models), "table": len(found.rows)}
+    counts = {"model": len(contents.models), "table": len(contents.rows)}
     parts = ", ".join(f"{n} {name}{'' if n == 1 else 's'}" for name, n in counts.items())
     print(f"{options.out}: {len(page.encode()):,} bytes, of {parts}")
     return 0

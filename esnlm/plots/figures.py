@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from esnlm.storage.atomic import file_aside
 
@@ -34,7 +35,7 @@ def style(number: int) -> dict[str, Any]:
 
 def panels(
     n_panels: int, across: int = 2, size: tuple[float, float] | None = None
-) -> tuple["Figure", list["Axes"]]:
+) -> tuple[Figure, list[Axes]]:
     """Panels side by side, legible at 400 pixels across; no window system is needed."""
     across = min(across, n_panels)
     lines = -(-n_panels // across)
@@ -51,7 +52,7 @@ def panels(
     return figure, axes[:n_panels]
 
 
-def band(axis: "Axes", rows: pd.DataFrame, x: str, y: str, **style: Any) -> None:
+def band(axis: Axes, rows: pd.DataFrame, x: str, y: str, **style: Any) -> None:
     """Draw the means of column ``y`` at each value of ``x``, and their ranges as a band.
 
     A single value has its range as a bar.
@@ -65,7 +66,7 @@ def band(axis: "Axes", rows: pd.DataFrame, x: str, y: str, **style: Any) -> None
         axis.fill_between(*bounds, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def levels(axis: "Axes", named: Sequence[tuple[str, float]]) -> None:
+def levels(axis: Axes, named: Sequence[tuple[str, float]]) -> None:
     """Horizontal lines, named in the right margin, where no data lie; the y limits must be set."""
     low, high = axis.get_ylim()
     apart = 0.07 * (high - low)
@@ -78,13 +79,13 @@ def levels(axis: "Axes", named: Sequence[tuple[str, float]]) -> None:
         note(axis, f"{name} {value:.2f}", (1.0, place), (4, 0), **at)
 
 
-def note(axis: "Axes", text: str, place: Any, away: tuple[int, int], **style: Any) -> None:
+def note(axis: Axes, text: str, place: Any, away: tuple[int, int], **style: Any) -> None:
     """Write small text some points away from a place."""
     given = {"fontsize": 9} | style
     axis.annotate(text, place, xytext=away, textcoords="offset points", **given)
 
 
-def sizes_axis(axis: "Axes", sizes: Sequence[int], **labels: Any) -> None:
+def sizes_axis(axis: Axes, sizes: Sequence[int], **labels: Any) -> None:
     """Draw a logarithmic axis of reservoir sizes, each of them named."""
     axis.set_xscale("log", base=2)
     axis.set_xticks(sizes, [str(size) for size in sizes], **labels)
@@ -92,20 +93,45 @@ def sizes_axis(axis: "Axes", sizes: Sequence[int], **labels: Any) -> None:
     axis.set_xlabel("units of the reservoir")
 
 
-def legend(figure: "Figure", axis: "Axes", n_columns: int, fontsize: int = 10) -> None:
+def intervals(
+    axis: Axes, places: Sequence[float], rows: pd.DataFrame, y: str, scale: float = 1, **look: Any
+) -> None:
+    """Draw column ``y`` at some places, with bars from the column ``lower`` to ``upper``."""
+    bars = [rows[y] - rows["lower"], rows["upper"] - rows[y]]
+    given: Any = {"capsize": 2, "linestyle": "none", "markersize": 5} | look
+    axis.errorbar(places, scale * rows[y], yerr=scale * np.maximum(bars, 0), **given)
+
+
+def grouped_intervals(
+    axis: Axes, rows: pd.DataFrame, by: str, y: str, scale: float = 1, label: str = "{}"
+) -> list[Any]:
+    """Draw `intervals` at each value of column ``group``, a mark for each of ``by``.
+
+    Returns the groups, in the order of their places 0, 1, ...
+    """
+    groups = list(dict.fromkeys(rows["group"]))
+    parts = rows.groupby(by, sort=False)
+    for number, (name, part) in enumerate(parts):
+        shift = 0.12 * (number - (parts.ngroups - 1) / 2)
+        places = [groups.index(group) + shift for group in part["group"]]
+        intervals(axis, places, part, y, scale, label=label.format(name), **style(number))
+    return groups
+
+
+def plain_log(axis: Axis, subs: Sequence[float] = (1,)) -> None:
+    """Name powers of ten of a logarithmic axis, or some multiples of them, as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def legend(figure: Figure, axis: Axes, n_columns: int, fontsize: int = 10) -> None:
     """Put the legend of a panel below all panels, where it covers no data."""
-    handles, labels = axis.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=n_columns,
-        frameon=False,
-        fontsize=fontsize,
-    )
+    place: Any = {"loc": "outside lower center", "frameon": False, "fontsize": fontsize}
+    figure.legend(*axis.get_legend_handles_labels(), ncols=n_columns, **place)
 
 
-def save(figure: "Figure", path: Path, legend_of: "Axes | None" = None, n_columns: int = 2) -> None:
+def save(figure: Figure, path: Path, legend_of: Axes | None = None, n_columns: int = 2) -> None:
     """Write a PNG, which appears whole or not at all, with the `legend` of a panel if given."""
     if legend_of is not None:
         legend(figure, legend_of, n_columns)

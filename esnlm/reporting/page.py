@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from esnlm.utils.version import __version__
 
@@ -17,12 +17,27 @@ _OPEN = 40
 #: Rows of a table that a page shows; the others are in their file.
 LONGEST = 400
 _WIDEST = 90
+#: Column -> its heading, where that is not its name.
+HEADS = {
+    "n": "of", "n_units": "units", "n_tokens": "tokens", "n_words": "words", "n_pairs": "pairs",
+    "n_characters": "characters", "n_paradigms": "paradigms", "nats": "nats a token",
+    "nll_per_token": "nats a token", "held_out_nll": "nats a token",
+    "nll_per_word": "nats a word", "held_out_perplexity": "perplexity",
+    "unknown_share": "unknown", "share": "share of the run", "lower": "95 % from", "upper": "to",
+}  # fmt: skip
+# Columns that hold no numbers, although their values may look like one.
+_KINDS = dict.fromkeys(
+    (
+        "settings", "options", "plan", "seed", "leak", "model", "readout", "tokenizer", "text",
+        "group", "bin", "sha256", "file", "name", "phenomenon", "paradigm", "subset", "mean_over",
+    ),
+    "text",
+)  # fmt: skip
 # Characters that a page must not hold: controls but line ends and tabs, and what is no character.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """A value as it is shown, and as the columns of a table are sorted by it."""
 
     shown: str
@@ -44,7 +59,7 @@ def cell(value: Any, kind: str = "") -> Cell:
         return Cell(text, text, False)
     if kind == "%":
         shown = f"{100 * number:.2f} %"
-    elif kind == "plain" or not any(mark in text for mark in ".en"):
+    elif not any(mark in text for mark in ".en"):
         shown = f"{int(number):,}" if number == int(number) and abs(number) >= 1e4 else text
     else:
         shown = f"{number:,.0f}" if 1e4 <= abs(number) < 1e15 else f"{number:.4g}"
@@ -59,47 +74,37 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) and "_" not in text else None
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A paragraph; ``items`` are a list below it."""
 
-    template: ClassVar[str] = "text"
-    text: str = ""
+    text: str
     items: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """Names and values, as a list of definitions."""
 
-    template: ClassVar[str] = "facts"
     title: str
     facts: Sequence[tuple[str, Any]]
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(NamedTuple):
     """Texts as they are, line by line, each with what it is."""
 
-    template: ClassVar[str] = "samples"
     samples: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(NamedTuple):
     """A PNG in base64, its width in pixels of the page, and what it shows."""
 
-    template: ClassVar[str] = "plot"
     png: str
     width: int
     caption: str
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Rows below named columns, which sort; ``above`` has what all rows share."""
 
-    template: ClassVar[str] = "table"
     caption: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -123,25 +128,35 @@ class Section:
     title: str
     blocks: list[Block] = field(default_factory=list)
 
+    def add(self, caption: str, rows: Iterable[Mapping[Any, Any]], *names: str, **how: Any) -> None:
+        """Add a `table`, unless it has no rows."""
+        if made := list(rows):
+            self.blocks.append(table(caption, made, names, **how))
+
 
 def table(
     caption: str,
     rows: Iterable[Mapping[Any, Any]],
-    columns: Mapping[str, str] | None = None,
+    columns: Iterable[str] | Mapping[str, str] = (),
     *,
-    kinds: Mapping[str, str] | None = None,
-    share: bool = True,
+    kinds: Mapping[str, str] = {},
+    share: bool = False,
     unfolds: bool | None = None,
 ) -> Table:
-    """Return a table of rows; ``columns`` maps those that are shown, in order, to their headings.
+    """Return a table of rows, with these columns in order (default: all, by their own names).
 
-    ``kinds``: how values of a column are shown, see `cell`. With ``share``, columns with one value
-    in all of several rows stand above the table instead. Empty columns are left out.
+    Columns have the headings of `HEADS`, or those of a mapping. ``kinds``: how the values of a
+    column are shown, see `cell`. With ``share``, columns with one value in all of several rows
+    stand above the table instead. Empty columns are left out.
     """
     found = list(rows)
-    names = dict.fromkeys(name for row in found for name in row) if columns is None else columns
-    heads = {name: (columns or {}).get(name) or str(name) for name in names}
-    how = kinds or {}
+    if isinstance(columns, Mapping):
+        heads = dict(columns)
+    elif columns:
+        heads = {name: HEADS.get(name, name.replace("_", " ")) for name in columns}
+    else:
+        heads = {name: str(name) for row in found for name in row}
+    how = _KINDS | dict(kinds)
     cells = {name: [cell(row.get(name), how.get(name, "")) for row in found] for name in heads}
     cells = {name: row for name, row in cells.items() if any(each.value for each in row) or not row}
     above: list[tuple[str, Cell]] = []

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.reporting import plots
-from esnlm.reporting.found import Found, ReportError
+from esnlm.reporting.contents import Contents, ReportError
 from esnlm.reporting.page import Section, Text, six_digits, table
 
 _HEADS = {
@@ -13,15 +13,18 @@ _HEADS = {
     "mean_over": "mean over", "accuracy": "ties half", "lower": "95 % from", "upper": "to",
     "strict": "ties wrong", "strict_lower": "wrong, from", "strict_upper": "wrong, to",
     "correct": "ties right", "correct_lower": "right, from", "correct_upper": "right, to",
-    "ties": "ties",
-    "n_pairs": "pairs", "n_paradigms": "paradigms",
+    "ties": "ties", "n_pairs": "pairs", "n_paradigms": "paradigms",
 }  # fmt: skip
 _SHARES = (
     "accuracy", "lower", "upper", "strict", "strict_lower", "strict_upper", "correct",
     "correct_lower", "correct_upper",
 )  # fmt: skip
-_KINDS = dict.fromkeys(_SHARES, "%") | dict.fromkeys(
-    ("model", "phenomenon", "paradigm", "subset", "mean_over"), "text"
+#: Tables of some rows: caption, level, columns without use there, and whether they unfold.
+_TABLES = (
+    ("All pairs, and parts of them", "whole", ("phenomenon", "paradigm"), False),
+    ("By phenomenon", "phenomenon", ("paradigm", "subset", "mean_over"), False),
+    ("By phenomenon, of parts of the pairs", "subset", ("paradigm", "mean_over"), True),
+    ("By paradigm", "paradigm", ("subset", "mean_over", "n_paradigms"), True),
 )
 
 Row = Mapping[Any, Any]
@@ -45,42 +48,38 @@ def judged(models: Mapping[str, Any], data: Path) -> dict[str, list[dict[Any, An
     }
 
 
-def gathered(found: Found) -> dict[str, list[dict[Any, Any]]]:
+def gathered(contents: Contents) -> dict[str, list[dict[Any, Any]]]:
     """Rows of the tables that `esnlm blimp --csv` wrote, by model; of one name, files tell apart.
 
     A model that they call by its path has the name of the folder that lies here, if one does.
-
     Tables of version 0.1.0 have neither intervals nor parts.
     """
     tables: dict[str, list[dict[Any, Any]]] = {}
-    for rows in found.of("minimal pairs"):
-        for name in map(str, dict.fromkeys(rows.table["model"])):
-            part = rows.table[rows.table["model"] == name]
-            model = found.name_of(name)
+    for rows in contents.of("minimal pairs"):
+        for name, part in rows.table.groupby("model", sort=False):
+            model = contents.name_of(str(name))
             model = model if model not in tables else f"{model}, {rows.name}"
-            tables[model] = [{**row, "model": model} for row in part.to_dict("records")]
+            tables[model] = part.assign(model=model).to_dict("records")
     return tables
 
 
 def section(tables: Mapping[str, Sequence[Row]]) -> Section:
     """Phenomena and parts of the pairs as tables, the phenomena as a plot, paradigms below."""
     made = Section("pairs", "Minimal pairs")
-    if not tables:
+    rows = [(_level(row), row) for several in tables.values() for row in several]
+    if not rows:
         return made
-    rows = [row for several in tables.values() for row in several]
     figure = plots.phenomena(
-        [{**row, "model": model} for model, some in tables.items() for row in phenomena(some)]
+        [{**row, "model": model} for model, some in tables.items() for row in _numbers(some)]
     )
     caption = "Accuracy by phenomenon, with 95 % intervals over the pairs of each paradigm"
     made.blocks.append(plots.plot(figure, caption))
-    whole = [row for row in rows if row["level"] == "overall" or _is_part(row)]
-    made.blocks.append(
-        table("All pairs, and parts of them", whole, _columns(whole, "phenomenon", "paradigm"),
-              kinds=_KINDS, share=False)
-    )  # fmt: skip
-    listed = [row for row in rows if row["level"] == "phenomenon"]
-    columns = _columns(listed, "paradigm", "subset", "mean_over")
-    made.blocks.append(table("By phenomenon", listed, columns, kinds=_KINDS, share=False))
+    for caption, level, without, unfolds in _TABLES:
+        levels = (level, "overall") if level == "whole" else (level,)
+        some = [row for name, row in rows if name in levels]
+        if some or level != "subset":
+            heads, kinds = _heads(some, without), dict.fromkeys(_SHARES, "%")
+            made.blocks.append(table(caption, some, heads, kinds=kinds, unfolds=unfolds))
     made.blocks.append(
         Text(
             "A tie, two sentences of equal probability, counts half, as wrong or as right."
@@ -89,41 +88,27 @@ def section(tables: Mapping[str, Sequence[Row]]) -> Section:
             " over paradigms unless they say otherwise; chance is 50 %."
         )
     )
-    parts = [row for row in rows if row["level"] == "subset" and not _is_part(row)]
-    if parts:
-        columns = _columns(parts, "paradigm", "mean_over")
-        made.blocks.append(
-            table("By phenomenon, of parts of the pairs", parts, columns, kinds=_KINDS,
-                  share=False, unfolds=True)
-        )  # fmt: skip
-    paradigms = [row for row in rows if row["level"] == "paradigm"]
-    made.blocks.append(
-        table("By paradigm", paradigms, _columns(paradigms, "subset", "mean_over", "n_paradigms"),
-              kinds=_KINDS, share=False, unfolds=True)
-    )  # fmt: skip
     return made
 
 
-def phenomena(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _level(row: Row) -> str:
+    """Level of a row: ``whole`` is that of all pairs of a part."""
+    is_whole = row["level"] == "subset" and row["paradigm"] == "overall"
+    return "whole" if is_whole else row["level"]
+
+
+def _numbers(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Accuracy and interval of each phenomenon and overall, as numbers."""
+    names = "accuracy", "lower", "upper", "ties", "n_pairs"
     return [
-        {
-            "level": row["level"],
-            "phenomenon": row["phenomenon"],
-            **{name: _number(row.get(name)) for name in ("accuracy", "lower", "upper")},
-            "ties": _number(row["ties"]),
-            "n_pairs": _number(row["n_pairs"]),
-        }
+        {name: row[name] for name in ("level", "phenomenon")}
+        | {name: _number(row.get(name)) for name in names}
         for row in rows
         if row["level"] in ("phenomenon", "overall")
     ]
 
 
-def _is_part(row: Row) -> bool:
-    return row["level"] == "subset" and row["paradigm"] == "overall"
-
-
-def _columns(rows: Sequence[Row], *without: str) -> dict[str, str]:
+def _heads(rows: Sequence[Row], without: Sequence[str]) -> dict[str, str]:
     known = {name for row in rows for name in row}
     if all(_number(row.get("ties")) == 0 for row in rows):  # then the three agree
         known -= {f"{kind}_{end}" for kind in ("strict", "correct") for end in ("lower", "upper")}

@@ -9,13 +9,13 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from esnlm.plots import figures
 from esnlm.plots.plotting import plot_blimp
 from esnlm.reporting.page import Plot
+from esnlm.utils.arrays import Floats
 
 _DASHES = ("-", "--", ":", "-.")
 # Dots of a picture, and pixels of the page, in an inch of a figure.
@@ -44,20 +44,19 @@ def curve(
 
     Where fewer tokens follow on more, another run begins, and a line of its own.
     """
-    made, (axis,) = figures.panels(1, size=(6.2, 4.6))
+    figure, (axis,) = figures.panels(1, size=(6.2, 4.6))
     for number, (name, log) in enumerate(logs.items()):
-        known = log.dropna(subset="held_out_nll")
-        runs = known.groupby((known["tokens"].diff() <= 0).cumsum())
-        for k, (_, run) in enumerate(runs):
-            axis.plot(run[column], run["held_out_nll"], label="_" * (k > 0) + name, markersize=4,
-                      linewidth=1.4, **figures.style(number))  # fmt: skip
+        rows = log.dropna(subset="held_out_nll")
+        look = {"markersize": 4, "linewidth": 1.4} | figures.style(number)
+        for k, (_, run) in enumerate(rows.groupby((rows["tokens"].diff() <= 0).cumsum())):
+            axis.plot(run[column], run["held_out_nll"], label="_" * (k > 0) + name, **look)
     for number, (name, value) in enumerate(levels.items()):
         axis.axhline(value, color=figures.GREY, linewidth=1.1, label=f"{name} {value:.3f}",
                      linestyle=(":", "--", "-.")[number % 3], zorder=1)  # fmt: skip
     axis.set(xlabel=label, ylabel="held-out loss, nats a token")
     axis.xaxis.set_major_formatter(FuncFormatter(_thousands))
-    figures.legend(made, axis, n_columns=2)
-    return made
+    figures.legend(figure, axis, n_columns=2)
+    return figure
 
 
 def _thousands(value: float, _: Any) -> str:
@@ -68,70 +67,67 @@ def _thousands(value: float, _: Any) -> str:
     return f"{value:g}"
 
 
-def plain_powers(*axes: Axis) -> None:
-    """Name the places of logarithmic axes without formulas, which `drawing` turns off."""
-    for axis in axes:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
-
-
 def by_group(rows: Sequence[Mapping[str, Any]], kind: str) -> Figure:
     """Losses with intervals: a place for each group, a mark for each model."""
-    table = pd.DataFrame(rows)
-    made, (axis,) = figures.panels(1, size=(8.0, 4.4))
-    groups = list(dict.fromkeys(table["group"]))
-    models = list(dict.fromkeys(table["model"]))
-    for number, name in enumerate(models):
-        part = table[table["model"] == name]
-        shift = 0.12 * (number - (len(models) - 1) / 2)
-        bars = [part["nats"] - part["lower"], part["upper"] - part["nats"]]
-        axis.errorbar([groups.index(group) + shift for group in part["group"]], part["nats"],
-                      yerr=np.maximum(bars, 0), label=name, capsize=2, linestyle="none",
-                      markersize=5, **figures.style(number))  # fmt: skip
+    figure, (axis,) = figures.panels(1, size=(8.0, 4.4))
+    groups = figures.grouped_intervals(axis, pd.DataFrame(rows), "model", "nats")
     axis.set_xticks(range(len(groups)), groups)
     axis.set(ylabel="loss, nats a token", xlabel=kind)
-    figures.legend(made, axis, n_columns=2)
-    return made
+    figures.legend(figure, axis, n_columns=2)
+    return figure
 
 
-def reliability(found: Mapping[str, Sequence[Any]], *, logarithmic: bool) -> Figure:
+def reliability(bins: Mapping[str, Sequence[Any]], *, logarithmic: bool) -> Figure:
     """Return what came against the probability that was given, by bin.
 
     The diagonal is calibrated.
     """
-    made, (axis,) = figures.panels(1, size=(5.6, 5.4))
+    figure, (axis,) = figures.panels(1, size=(5.6, 5.4))
     low = 1e-7 if logarithmic else 0.0
     axis.plot([low, 1], [low, 1], color=figures.GREY, linestyle=":", linewidth=1.2,
               label="calibrated")  # fmt: skip
-    for number, (name, bins) in enumerate(found.items()):
-        known = [(each.probability, each.came) for each in bins if each.n and each.came > 0]
-        axis.plot(*np.array(known).reshape(-1, 2).T, label=name, linewidth=1.2, markersize=5,
-                  **figures.style(number))  # fmt: skip
+    for number, (name, several) in enumerate(bins.items()):
+        points = [(each.probability, each.came) for each in several if each.n and each.came > 0]
+        look = {"linewidth": 1.2, "markersize": 5} | figures.style(number)
+        axis.plot(*np.array(points).reshape(-1, 2).T, label=name, **look)
     if logarithmic:
         axis.set(xscale="log", yscale="log")
-        plain_powers(axis.xaxis, axis.yaxis)
+        figures.plain_log(axis.xaxis)
+        figures.plain_log(axis.yaxis)
     else:
         axis.set(xlim=(0, 1), ylim=(0, 1))
     axis.set(xlabel="probability given", ylabel="share that came")
-    figures.legend(made, axis, n_columns=2)
-    return made
+    figures.legend(figure, axis, n_columns=2)
+    return figure
 
 
 def phenomena(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Accuracies by phenomenon with intervals, overall last, a mark for each model."""
     n_phenomena = len({row["phenomenon"] for row in rows})
-    made, (axis,) = figures.panels(1, size=(8.0, 1.8 + 0.36 * n_phenomena))
+    figure, (axis,) = figures.panels(1, size=(8.0, 1.8 + 0.36 * n_phenomena))
     plot_blimp(rows, ax=axis).set_title("", loc="left")
-    figures.legend(made, axis, n_columns=3)
-    return made
+    figures.legend(figure, axis, n_columns=3)
+    return figure
+
+
+def decay(distances: Mapping[str, Floats]) -> Figure:
+    """Distances (lags,) of two states of each model, by the tokens that both have read."""
+    figure, (axis,) = figures.panels(1, size=(8.0, 4.2))
+    for number, (name, values) in enumerate(distances.items()):
+        colour = figures.style(number)["color"]
+        axis.plot(np.maximum(values, 1e-9), label=name, linewidth=1.4, color=colour)
+    axis.set(yscale="log", xlabel="tokens read", ylabel="distance, of the first")
+    figures.plain_log(axis.yaxis)
+    figures.legend(figure, axis, n_columns=2)
+    return figure
 
 
 def lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str], labels: tuple[str, str]) -> Figure:
     """Means of ``y`` against ``x`` with their range over what else differs, a line a group."""
-    made, (axis,) = figures.panels(1)
+    figure, (axis,) = figures.panels(1)
     shown = [name for name in by if rows[name].nunique(dropna=False) > 1] or list(by[:1])
     tones, dashes = (list(dict.fromkeys(rows[name])) for name in (shown[0], shown[-1]))
-    for _, part in rows.groupby(list(shown), sort=False, dropna=False):
+    for _, part in rows.groupby(shown, sort=False, dropna=False):
         first = part.iloc[0]
         label = ", ".join(f"{name.replace('_', ' ')} {first[name]}" for name in shown)
         style = figures.style(tones.index(first[shown[0]]))
@@ -144,28 +140,28 @@ def lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str], labels: tuple[s
         axis.set_xticks(values, [f"{value:g}" for value in values])
         axis.xaxis.set_minor_locator(NullLocator())
     axis.set(xlabel=labels[0], ylabel=labels[1])
-    figures.legend(made, axis, n_columns=2)
-    return made
+    figures.legend(figure, axis, n_columns=2)
+    return figure
 
 
 def dots(
     names: Sequence[str],
-    values: Sequence[float],
     label: str,
-    intervals: Sequence[tuple[float, float]] = (),
+    values: Any,
+    lower: Any = (),
+    upper: Any = (),
 ) -> Figure:
     """Return a place for each name, in order, with its value and its interval, if any.
 
     The axis begins near the least value: what differs by little is seen to differ.
     """
-    made, (axis,) = figures.panels(1, size=(8.0, 1.2 + 0.34 * len(names)))
+    figure, (axis,) = figures.panels(1, size=(8.0, 1.2 + 0.34 * len(names)))
     axis.plot(values, range(len(names)), linestyle="none", markersize=6, **figures.style(0))
-    for place, (low, high) in enumerate(intervals):
-        axis.hlines(place, low, high, color=figures.BLUE, linewidth=1.4)
+    axis.hlines(range(len(lower)), lower, upper, color=figures.BLUE, linewidth=1.4)
     axis.set_yticks(range(len(names)), list(names))
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.margins(x=0.06)
     axis.set_axisbelow(True)
     axis.grid(axis="x", color="#DDDDDD", linewidth=0.6)
     axis.set_xlabel(label)
-    return made
+    return figure

@@ -1,14 +1,13 @@
 """A report: what folders hold, and what text that is given adds, as one page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from esnlm.reporting import about, contributions, losses, pairs, plots, reservoirs, studies
-from esnlm.reporting.found import Found
+from esnlm.reporting import about, losses, pairs, plots, reservoirs, studies
+from esnlm.reporting.contents import NOT_SHOWN, Contents
 from esnlm.reporting.page import Block, Section, Text, rendered, six_digits, table
-from esnlm.reporting.scoring import NGRAMS, ModelScores, Texts, scored
+from esnlm.reporting.scoring import NGRAMS, ModelScores, scored
 
 #: Section -> what brings it, where it is empty.
 _BROUGHT_BY = {
@@ -25,88 +24,84 @@ _BROUGHT_BY = {
 }
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What a report is made of: what lies in folders, loaded models, and text.
+def render_report(
+    title: str,
+    contents: Contents,
+    models: Mapping[str, Any],
+    *,
+    split_of: Callable[[Any], str],
+    held_out: Sequence[str] = (),
+    train: Sequence[str] = (),
+    blimp: Path | None = None,
+    n_resamples: int = 10_000,
+) -> str:
+    """Return the page as HTML. The same sources give the same bytes.
 
-    ``held_out`` and ``train`` are text files or shards, ``blimp`` minimal pairs. ``split_of``
-    says for a model what a document is in text.
+    ``models`` are those of ``contents``, loaded. ``held_out`` and ``train`` are text files or
+    shards, ``blimp`` minimal pairs. ``split_of`` says for a model what a document is in text.
     """
-
-    found: Found
-    models: Mapping[str, Any]
-    split_of: Callable[[Any], str]
-    held_out: Sequence[str] = ()
-    train: Sequence[str] = ()
-    blimp: Path | None = None
-    n_resamples: int = 10_000
-
-
-def report(title: str, sources: Sources) -> str:
-    """Return the page as HTML. The same sources give the same bytes."""
-    found, models = sources.found, sources.models
     on_text: list[ModelScores] = []
-    if sources.held_out and models:
-        how = sources.held_out, sources.train, sources.split_of, sources.n_resamples
-        on_text = scored(models, Texts(*how))
-    tables = pairs.gathered(found)
-    if sources.blimp is not None:
+    if held_out and models:
+        on_text = scored(
+            models, held_out=held_out, train=train, split_of=split_of, n_resamples=n_resamples
+        )
+    tables = pairs.gathered(contents)
+    if blimp is not None:
         known = {name: each for name, each in models.items() if each.tokenizer_ is not None}
-        for name, rows in pairs.judged(known, sources.blimp).items():
+        for name, rows in pairs.judged(known, blimp).items():
             tables[name if name not in tables else f"{name} (this report)"] = rows
     with plots.drawing():
-        made = [
-            about.runs(found),
-            about.models(found),
-            about.data(found, sources.held_out, sources.train, sources.blimp),
-            losses.texts(found, on_text),
-            losses.training(found, on_text),
-            losses.groups(found, on_text),
+        sections = [
+            about.runs(contents),
+            about.models(contents),
+            about.data(contents, held_out, train, blimp),
+            losses.texts(contents, on_text),
+            losses.training(contents, on_text),
+            losses.groups(contents, on_text),
             losses.calibrations(on_text),
             pairs.section(tables),
-            contributions.section(found, on_text),
+            losses.contributions(contents, on_text),
             reservoirs.diagnostics(models),
             reservoirs.samples(models),
-            *studies.sections(found),
+            *studies.sections(contents),
         ]
-        made.append(_missing(made))
-        made[-1].blocks += about.left_out(found)
-        return rendered(title, _summary(found, on_text, tables), made)
+        sections.append(_missing(sections, contents))
+        return rendered(title, _summary(contents, on_text, tables), sections)
 
 
-def _missing(made: Sequence[Section]) -> Section:
-    empty = [
-        f"{section.title}: {_BROUGHT_BY[section.name]}."
-        for section in made
-        if not section.blocks and section.name in _BROUGHT_BY
-    ]
+def _missing(sections: Sequence[Section], contents: Contents) -> Section:
+    """Say what would bring the sections that are empty, and which files are not shown."""
+    empty = {section.name: section.title for section in sections if not section.blocks}
+    items = [f"{empty[name]}: {how}." for name, how in _BROUGHT_BY.items() if name in empty]
     missing = Section("missing", "Not in this report")
-    if empty:
-        missing.blocks.append(Text("What would bring the sections that are missing:", empty))
+    if items:
+        missing.blocks.append(Text("What would bring the sections that are missing:", items))
+    for rows in contents.of(*NOT_SHOWN):
+        text = f"{rows.name} holds {len(rows.table)} {rows.kind}, which are not shown here."
+        missing.blocks.append(Text(text))
     return missing
 
 
 def _summary(
-    found: Found, on_text: Sequence[ModelScores], tables: Mapping[str, Sequence[Mapping[Any, Any]]]
+    contents: Contents,
+    on_text: Sequence[ModelScores],
+    tables: Mapping[str, Sequence[Mapping[Any, Any]]],
 ) -> list[Block]:
     """Return the figures that a reader asks for first, of each model."""
-    rows: dict[str, dict[str, Any]] = {name: {"model": name} for name in found.models}
+    loss, less = "held-out loss, nats a token", "less the 5-gram's"
+    judged = "minimal pairs, ties half"
+    rows: dict[str, dict[str, Any]] = {name: {"model": name} for name in contents.models}
     for each in on_text:
         for name in each.names:
-            rows.setdefault(name, {"model": name})["nats"] = six_digits(each.loss(name))
+            rows.setdefault(name, {"model": name})[loss] = six_digits(each.loss(name))
             if name in each.models and NGRAMS in each.names:
-                rows[name]["less"] = six_digits(each.loss(name) - each.loss(NGRAMS))
+                rows[name][less] = six_digits(each.loss(name) - each.loss(NGRAMS))
     for name, several in tables.items():
         for row in several:
             if row["level"] == "overall":
-                rows.setdefault(name, {"model": name})["blimp"] = row["accuracy"]
+                rows.setdefault(name, {"model": name})[judged] = row["accuracy"]
     if not any(len(row) > 1 for row in rows.values()):
-        n_files = len(found.rows)
-        return [Text(f"{len(found.models)} models, {n_files} tables of results.")]
-    columns = {
-        "model": "model", "nats": "held-out loss, nats a token", "less": "less the 5-gram's",
-        "blimp": "minimal pairs, ties half",
-    }  # fmt: skip
-    shown = {key: label for key, label in columns.items() if any(key in r for r in rows.values())}
-    kinds = {"model": "text", "blimp": "%"}
-    return [table("In short", rows.values(), shown, kinds=kinds, share=False)]
+        n_files = len(contents.rows)
+        return [Text(f"{len(contents.models)} models, {n_files} tables of results.")]
+    columns = "model", loss, less, judged
+    return [table("In short", rows.values(), columns, kinds={judged: "%"})]

@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from esnlm.models.language_model import LanguageModel
-from esnlm.plots import figures
 from esnlm.reporting import plots
 from esnlm.reporting.page import Facts, Samples, Section, Text, six_digits
 from esnlm.utils.arrays import Floats
@@ -21,18 +19,17 @@ _SEEDS = (0, 1)
 def diagnostics(models: Mapping[str, Any]) -> Section:
     """Measured radius, weights, timescales, saturation, dimensions and forgetting."""
     section = Section("reservoir", "The reservoir")
-    forgotten: dict[str, Floats] = {}
+    distances: dict[str, Floats] = {}
     for name, model in models.items():
-        if not isinstance(model, LanguageModel):
-            continue
-        facts, forgotten[name] = _measured(model)
-        section.blocks.append(Facts(name, [(key, six_digits(value)) for key, value in facts]))
-    if forgotten:
+        if isinstance(model, LanguageModel):
+            facts, distances[name] = _measured(model)
+            section.blocks.append(Facts(name, [(key, six_digits(value)) for key, value in facts]))
+    if distances:
         caption = (
             "Distance of two states that read the same tokens from different beginnings, as a share"
             " of the first distance: how fast the reservoir forgets where it began"
         )
-        section.blocks.append(plots.plot(_forgetting(forgotten), caption))
+        section.blocks.append(plots.plot(plots.decay(distances), caption))
         section.blocks.append(
             Text(
                 f"States are those of {_STATES} tokens drawn evenly from the vocabulary, so that"
@@ -56,12 +53,11 @@ def _measured(model: LanguageModel) -> tuple[list[tuple[str, Any]], Floats]:
     features = None if features is None else features.astype(reservoir.W_.dtype)
     states = np.asarray(reservoir.transform(tokens, features=features), dtype=np.float64)
     start = rng.standard_normal(n_units).astype(reservoir.W_.dtype)
-    lags = min(_LAGS, _STATES)
-    other = reservoir.transform(tokens[:lags], features=features, initial_state=start)
-    apart = np.linalg.norm(np.asarray(other, dtype=np.float64) - states[:lags], axis=1)
+    other = reservoir.transform(tokens[:_LAGS], features=features, initial_state=start)
+    apart = np.linalg.norm(np.asarray(other, dtype=np.float64) - states[:_LAGS], axis=1)
     apart = np.concatenate([[np.linalg.norm(start)], apart]) / np.linalg.norm(start)
-    kept = states[_LAGS:]
-    centred = kept - kept.mean(axis=0)
+    late = states[_LAGS:]
+    centred = late - late.mean(axis=0)
     products = centred @ centred.T  # its eigenvalues are the variances, up to a factor
     return [
         ("units", n_units),
@@ -72,10 +68,10 @@ def _measured(model: LanguageModel) -> tuple[list[tuple[str, Any]], Floats]:
         ("largest singular value, by power iteration", _norm(reservoir.W_)),
         ("connections into a unit, mean", reservoir.W_.nnz / n_units),
         ("input scaling", float(reservoir.input_scaling)),
-        ("leak rates: least, median, largest", _three(rates)),
-        ("timescales in tokens: least, median, largest", _three(times)),
-        ("mean size of a state", float(np.abs(kept).mean())),
-        ("saturated states", f"{100 * float((np.abs(kept) > 0.95).mean()):.2f} %"),
+        ("leak rates: least, median, largest", _extremes(rates)),
+        ("timescales in tokens: least, median, largest", _extremes(times)),
+        ("mean size of a state", float(np.abs(late).mean())),
+        ("saturated states", f"{100 * float((np.abs(late) > 0.95).mean()):.2f} %"),
         ("effective dimension", float(np.trace(products) ** 2 / (products**2).sum())),
     ], apart
 
@@ -93,19 +89,8 @@ def _norm(matrix: Any) -> float:
     return value
 
 
-def _three(values: Floats) -> str:
+def _extremes(values: Floats) -> str:
     return ", ".join(f"{value:.3g}" for value in np.quantile(values, [0, 0.5, 1]))
-
-
-def _forgetting(forgotten: Mapping[str, Floats]) -> Figure:
-    made, (axis,) = figures.panels(1, size=(8.0, 4.2))
-    for number, (name, apart) in enumerate(forgotten.items()):
-        axis.plot(np.maximum(apart, 1e-9), label=name, linewidth=1.4,
-                  color=figures.style(number)["color"])  # fmt: skip
-    axis.set(yscale="log", xlabel="tokens read", ylabel="distance, of the first")
-    plots.plain_powers(axis.yaxis)
-    figures.legend(made, axis, n_columns=2)
-    return made
 
 
 def samples(models: Mapping[str, Any]) -> Section:
@@ -115,17 +100,12 @@ def samples(models: Mapping[str, Any]) -> Section:
         if model.tokenizer_ is None:
             continue
         n_tokens = 400 if model.n_tokens_ < _CHARACTERS else 120
-        drawn = [
-            (f"{name}, drawn at temperature 1, seed {seed}",
-             model.sample(n_tokens, random_state=seed)) for seed in _SEEDS
-        ]  # fmt: skip
-        greedy = f"{name}, the most probable token each time"
-        drawn.append((greedy, model.sample(min(n_tokens, 60), temperature=0.0)))
-        section.blocks.append(Samples([(title, text.strip("\n")) for title, text in drawn]))
+        title = f"{name}, drawn at temperature 1, seed"
+        texts = {f"{title} {seed}": model.sample(n_tokens, random_state=seed) for seed in _SEEDS}
+        greedy = model.sample(min(n_tokens, 60), temperature=0.0)
+        texts[f"{name}, the most probable token each time"] = greedy
+        section.blocks.append(Samples([(title, text.strip("\n")) for title, text in texts.items()]))
     if section.blocks:
-        section.blocks.append(
-            Text(
-                "Samples are the first that were drawn; none was chosen. Each begins with nothing."
-            )
-        )
+        note = "Samples are the first that were drawn; none was chosen. Each begins with nothing."
+        section.blocks.append(Text(note))
     return section

@@ -1,7 +1,7 @@
 """Scores of a report's models on text that is given to it, beside n-grams of the training text."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,16 +9,11 @@ import numpy as np
 from esnlm.evaluation.calibration import Calibration, calibration
 from esnlm.evaluation.measures import Evaluation
 from esnlm.evaluation.measures import ScoredText as Part
-from esnlm.evaluation.token_groups import (
-    Judged,
-    by_frequency,
-    by_position,
-    by_seen,
-    judged_tokens,
-)
+from esnlm.evaluation.token_groups import Judged, by_frequency, by_position, by_seen, judged_tokens
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.ngrams.seen import longest_seen
+from esnlm.reporting.page import six_digits
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced, target_counts
 from esnlm.text.source import open_source
@@ -37,16 +32,6 @@ _LOGGED = 1 << 15
 _NGRAM_BYTES = 120
 
 
-@dataclass(frozen=True)
-class Texts:
-    """What a report computes from: held-out and training text, and what a document is in it."""
-
-    held_out: Sequence[str]
-    train: Sequence[str]
-    split_of: Callable[[Any], str]
-    n_resamples: int = 10_000
-
-
 @dataclass
 class ModelScores:
     """Models that read text alike, and baselines, on the same held-out tokens.
@@ -61,11 +46,10 @@ class ModelScores:
     models: list[str]
     rows: list[dict[str, Any]]
     judged: Judged
-    n_tokens: int
-    sequence: str = "sentence"
-    logged: dict[str, float] = field(default_factory=dict)
-    weights: dict[str, tuple[float, float]] = field(default_factory=dict)
-    calibrations: dict[str, Calibration] = field(default_factory=dict)
+    sequence: str
+    logged: dict[str, float]
+    weights: dict[str, tuple[float, float]]
+    calibrations: dict[str, Calibration]
 
     def losses(self, by: str) -> Iterator[dict[str, Any]]:
         """Rows of model, group, number of tokens, loss and its interval, by a grouping."""
@@ -73,56 +57,56 @@ class ModelScores:
         for run, name in enumerate(self.names):
             for place, (kind, group) in enumerate(self.judged.groups):
                 if kind == by:
-                    low, high = intervals[run, place]
-                    yield {
-                        "model": name,
-                        "group": group,
-                        "n_tokens": int(self.judged.sizes[place]),
-                        "nats": float(self.judged.values[run, place]),
-                        "lower": float(low),
-                        "upper": float(high),
-                    }
+                    figures = self.judged.values[run, place], *intervals[run, place]
+                    loss, lower, upper = (six_digits(float(value)) for value in figures)
+                    n_tokens = int(self.judged.sizes[place])
+                    row = {"model": name, "group": group, "n_tokens": n_tokens}
+                    yield row | {"nats": loss, "lower": lower, "upper": upper}
 
     def loss(self, name: str) -> float:
         """Loss of all tokens."""
         return float(self.judged.values[self.names.index(name), 0])
 
 
-def scored(models: Mapping[str, Any], texts: Texts) -> list[ModelScores]:
-    """Score models, those with one tokenizer together; needs held-out text.
+def scored(models: Mapping[str, Any], **options: Any) -> list[ModelScores]:
+    """Score models on held-out text, those with one tokenizer together.
 
     With training text, n-grams and unigrams of it stand beside them, and tokens are grouped by
-    their frequency in it, and by the longest n-gram of it that ends there.
+    their frequency in it, and by the longest n-gram of it that ends there. ``options`` are those
+    of `esnlm.reporting.report.render_report`.
     """
     alike: dict[str, dict[str, Any]] = {}
     for name, model in models.items():
         tokenizer = None if model.tokenizer_ is None else model.tokenizer_.to_json()
         alike.setdefault(repr((tokenizer, model.reset_, model.n_tokens_)), {})[name] = model
-    return [_scored(each, texts) for each in alike.values()]
+    return [_scored(each, **options) for each in alike.values()]
 
 
-def _scored(models: Mapping[str, Any], texts: Texts) -> ModelScores:
+def _scored(
+    models: Mapping[str, Any],
+    held_out: Sequence[str],
+    train: Sequence[str],
+    split_of: Callable[[Any], str],
+    n_resamples: int,
+) -> ModelScores:
     """Score models of one tokenizer, and baselines, on the same held-out tokens."""
     (first, *_), names = models.values(), list(models)
-    split = texts.split_of(first)
+    split = split_of(first)
     parts: list[Part] = []
     evaluation = Evaluation(list(models.values()), names, split, verbose=True)
-    rows = evaluation.rows(
-        texts.held_out,
-        lambda _, part: parts.append(replace(part, docs=())),
-    )
+    rows = evaluation.rows(held_out, lambda _, part: parts.append(replace(part, docs=())))
     stream = _joined([part.stream for part in parts])
     marks = np.concatenate([part.predicted for part in parts])
     runs = zip(*(part.scores for part in parts), strict=True)
-    found = {name: np.concatenate(each)[marks] for name, each in zip(names, runs, strict=True)}
+    scores = {name: np.concatenate(each)[marks] for name, each in zip(names, runs, strict=True)}
     tokens = np.asarray(stream.tokens)[marks].astype(np.int64)
     sentence, position = _places(stream, marks)
     groupings = [] if stream.starts is None else [by_position(position)]
     logged, weights = {}, {}
-    if texts.train:
-        train = _read(first, texts.train, split)
-        ngrams = _counted(first, train)
-        counts = target_counts(train, first.n_tokens_)
+    if train:
+        text = _read(first, train, split)
+        ngrams = _counted(first, text)
+        counts = target_counts(text, first.n_tokens_)
         counted = ngrams.ngrams_
         assert isinstance(counted, KneserNey)  # not read from a file, but fitted here
         longest = longest_seen(counted, stream.tokens, stream.starts)[marks]
@@ -133,16 +117,17 @@ def _scored(models: Mapping[str, Any], texts: Texts) -> ModelScores:
             (NGRAMS, ngrams._log_probabilities(stream), ngrams._log_probabilities(part)),
             (UNIGRAMS, unigrams[stream.tokens], unigrams[part.tokens]),
         ):
-            found[name] = of_all[marks]
+            scores[name] = of_all[marks]
             logged[name] = -float(of_part[part.predicted()].mean())
         for name in names:
-            mixed, weights[name] = _mixed(found[name], found[NGRAMS], sentence)
-            found[f"{name} + n-gram"] = mixed
-    options: Any = {"n_resamples": texts.n_resamples, "random_state": 0}
-    judged = judged_tokens(list(found.values()), sentence, groupings, **options)
-    made = ModelScores(list(found), names, rows, judged, len(tokens), first.reset_, logged, weights)
-    made.calibrations = {name: calibration(model, stream) for name, model in models.items()}
-    return made
+            mixed, weights[name] = _mixed(scores[name], scores[NGRAMS], sentence)
+            scores[f"{name} + n-gram"] = mixed
+    options: Any = {"n_resamples": n_resamples, "random_state": 0}
+    judged = judged_tokens(list(scores.values()), sentence, groupings, **options)
+    calibrations = {name: calibration(model, stream) for name, model in models.items()}
+    return ModelScores(
+        list(scores), names, rows, judged, first.reset_, logged, weights, calibrations
+    )
 
 
 def _joined(parts: Sequence[TokenStream]) -> TokenStream:

@@ -1,138 +1,121 @@
 """A section for each study: the rows of its grid as a table, and its plot."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from esnlm.plots import figures
 from esnlm.reporting import plots
-from esnlm.reporting.found import Found, Rows
-from esnlm.reporting.losses import numbers
-from esnlm.reporting.page import Block, Section, table
+from esnlm.reporting.contents import Contents, Rows
+from esnlm.reporting.page import Section, table
 
 _NOT_IN_TABLES = ("command", "commit", "machine", "version", "checksum", "grammar")
-_TEXT = ("settings", "options", "plan", "seed", "leak", "model", "readout", "tokenizer")
+
+#: Rows of a CSV, and all contents -> a figure and its caption; None where there is none to draw.
+Drawing: TypeAlias = Callable[[Rows, Contents], tuple[Figure, str] | None]
 
 
 class Study(NamedTuple):
-    """How a kind of CSV is called, what is shown first, and how it is drawn, if it is."""
+    """How a kind of CSV is called, how it is drawn, what is shown first, and what in per cent."""
 
     title: str
-    draw: Callable[[Rows, Found], tuple[Figure, str] | None] = lambda rows, found: None
+    draw: Drawing = lambda rows, contents: None
     first: Sequence[str] = ()
     shares: Sequence[str] = ()
 
 
-def sections(found: Found) -> list[Section]:
+def sections(contents: Contents) -> list[Section]:
     """Return a section for each kind of study whose CSVs are there."""
-    made = []
-    for kind, study in STUDIES.items():
-        section = Section(kind.replace(" ", "-"), study.title)
-        for rows in found.of(kind):
-            section.blocks += _blocks(rows, study, found)
-        made.append(section)
+    made = [Section(kind.replace(" ", "-"), study.title) for kind, study in STUDIES.items()]
+    for section, (kind, study) in zip(made, STUDIES.items(), strict=True):
+        for rows in contents.of(kind):
+            if len(rows.table) and (drawing := study.draw(rows, contents)) is not None:
+                section.blocks.append(plots.plot(drawing[0], f"{rows.name}: {drawing[1]}"))
+            names = dict.fromkeys([*study.first, *map(str, rows.table)])
+            heads = {name: name.replace("_", " ") for name in names if name in rows.table}
+            heads = {name: head for name, head in heads.items() if name not in _NOT_IN_TABLES}
+            kinds = dict.fromkeys(study.shares, "%")
+            section.blocks.append(table(rows.name, rows.records(), heads, kinds=kinds, share=True))
     return made
 
 
-def _blocks(rows: Rows, study: Study, found: Found) -> list[Block]:
-    """Return the plot of a CSV, if its study has one, and its table."""
-    made: list[Block] = []
-    drawn = study.draw(rows, found) if len(rows.table) else None
-    if drawn is not None:
-        figure, caption = drawn
-        made.append(plots.plot(figure, f"{rows.name}: {caption}"))
-    columns = [*study.first, *(str(c) for c in rows.table if c not in study.first)]
-    columns = [c for c in columns if c in rows.table and c not in _NOT_IN_TABLES]
-    kinds = dict.fromkeys(_TEXT, "text") | dict.fromkeys(study.shares, "%")
-    heads = {column: column.replace("_", " ") for column in columns}
-    made.append(table(rows.name, rows.table.to_dict("records"), heads, kinds=kinds))
-    return made
-
-
-def _records(runs: pd.DataFrame) -> list[dict[Any, Any]]:
-    return runs.to_dict("records")
-
-
-def _elman(rows: Rows, found: Found) -> tuple[Figure, str]:
+def _elman(rows: Rows, contents: Contents) -> tuple[Figure, str]:
     """Return a plot of perplexity by units, with oracle and n-grams, and its caption."""
-    runs = numbers(rows, "n_units", "perplexity", "oracle_perplexity", "features")
+    runs = rows.numbers("n_units", "perplexity", "oracle_perplexity", "features")
     figure = plots.lines(
         runs, "n_units", "perplexity", ["readout", "features"],
         ("units of the reservoir", "perplexity on the second corpus"),
     )  # fmt: skip
     axis = figure.axes[0]
     levels = [("oracle", float(runs["oracle_perplexity"].mean()))]
-    beside = [each for each in found.of("elman n-grams") if each.path.parent == rows.path.parent]
-    for each in beside:
-        means = numbers(each, "order", "perplexity").groupby("order")["perplexity"].mean()
-        levels += [(f"{order:g}-gram", value) for order, value in means.items()
-                   if order in (2, 3, 4)]  # fmt: skip
+    for each in contents.of("elman n-grams"):
+        if each.path.parent == rows.path.parent:
+            means = each.numbers("order", "perplexity").groupby("order")["perplexity"].mean()
+            levels += [(f"{order}-gram", means[order]) for order in (2, 3, 4) if order in means]
     values = [*runs["perplexity"], *(value for _, value in levels)]
     axis.set_ylim(0.97 * min(values), 1.02 * max(values))
     figures.levels(axis, levels)
     return figure, "perplexity by size; bands are ranges over seeds"
 
 
-def _natural(rows: Rows, found: Found) -> tuple[Figure, str]:
+def _natural(rows: Rows, _: Contents) -> tuple[Figure, str]:
     from esnlm.runs.grid import typed_rows
     from esnlm.studies.natural.plots import PLACES, sweep_figure
 
-    stem = rows.path.stem
-    kind = stem if stem in PLACES else "size"
+    kind = rows.path.stem if rows.path.stem in PLACES else "size"
     figure = sweep_figure(kind, typed_rows(rows.table))
     return figure, "loss and BLiMP beside the published figures of another corpus"
 
 
-def _compare(rows: Rows, found: Found) -> tuple[Figure, str]:
-    runs = numbers(rows, "held_out_nll").dropna(subset="held_out_nll")
-    names = [f"{model} {settings}"[:60] for model, settings in
-             zip(runs["model"], runs["settings"], strict=True)]  # fmt: skip
-    figure = plots.dots(names, runs["held_out_nll"].to_list(), "held-out loss, nats a token")
+def _compare(rows: Rows, _: Contents) -> tuple[Figure, str]:
+    runs = rows.numbers("held_out_nll").dropna(subset="held_out_nll")
+    names = (runs["model"] + " " + runs["settings"]).str[:60]
+    figure = plots.dots(names.to_list(), "held-out loss, nats a token", runs["held_out_nll"])
     return figure, "held-out loss of each network"
 
 
-def _shakespeare(rows: Rows, found: Found) -> tuple[Figure, str]:
-    runs = numbers(rows, "cross_entropy", "n_parameters")
-    figure = plots.lines(runs, "n_parameters", "cross_entropy", ["model"],
-                         ("trained parameters", "test loss, nats a character"))  # fmt: skip
+def _shakespeare(rows: Rows, _: Contents) -> tuple[Figure, str]:
+    runs = rows.numbers("cross_entropy", "n_parameters")
+    labels = "trained parameters", "test loss, nats a character"
+    figure = plots.lines(runs, "n_parameters", "cross_entropy", ["model"], labels)
     return figure, "test loss by trained parameters"
 
 
-def _dyck(rows: Rows, found: Found) -> tuple[Figure, str]:
-    runs = numbers(rows, "right")
-    names = [f"{r['model']}, seed {r['seed']}" for r in _records(runs)]
-    shares = (100 * runs["right"]).to_list()
-    return plots.dots(names, shares, "sequences right, %"), "sequences of brackets that are right"
+def _dyck(rows: Rows, _: Contents) -> tuple[Figure, str]:
+    names = rows.table["model"] + ", seed " + rows.table["seed"]
+    shares = 100 * rows.numbers("right")["right"]
+    figure = plots.dots(names.to_list(), "sequences right, %", shares)
+    return figure, "sequences of brackets that are right"
 
 
-def _trials(rows: Rows, found: Found) -> tuple[Figure, str] | None:
+def _trials(rows: Rows, _: Contents) -> tuple[Figure, str] | None:
     """Return a plot of the losses of complete trials and its caption; None without any."""
-    runs = numbers(rows, "trial", "nats").dropna(subset="nats")
+    runs = rows.numbers("trial", "nats").dropna(subset="nats")
     runs = runs[runs["state"] == "complete"].sort_values("trial")
     if runs.empty:
         return None
-    made, (axis,) = figures.panels(1, size=(8.0, 4.2))
+    figure, (axis,) = figures.panels(1, size=(8.0, 4.2))
     axis.plot(runs["trial"], runs["nats"], linestyle="none", label="trial", **figures.style(0))
     best: pd.Series[float] = runs["nats"].cummin()
     axis.step(runs["trial"], best, where="post", label="best so far", color=figures.ORANGE)
     axis.set(xlabel="trial", ylabel="held-out loss, nats a token")
-    figures.legend(made, axis, n_columns=2)
-    return made, "complete trials, and the best so far"
+    figures.legend(figure, axis, n_columns=2)
+    return figure, "complete trials, and the best so far"
 
 
-def _importance(rows: Rows, found: Found) -> tuple[Figure, str]:
-    runs = numbers(rows, "importance").sort_values("importance", ascending=False)
-    names = [r["parameter"] + (f" ({r['among']})" if r["among"] else "") for r in _records(runs)]
-    return plots.dots(names, runs["importance"].to_list(), "share of the variance"), (
-        "how much each setting matters"
-    )
+def _importance(rows: Rows, _: Contents) -> tuple[Figure, str]:
+    runs = rows.numbers("importance").sort_values("importance", ascending=False)
+    among = runs["among"].map(lambda name: f" ({name})" if name else "")
+    names = (runs["parameter"] + among).to_list()
+    figure = plots.dots(names, "share of the variance", runs["importance"])
+    return figure, "how much each setting matters"
 
 
 #: Kind of CSV -> its study, in the order of the page.
 STUDIES = {
-    "controls": Study("Controls: runs", lambda rows, found: None, ("control", "seed"), ("blimp",)),
+    "controls": Study("Controls: runs", first=("control", "seed"), shares=("blimp",)),
     "natural": Study(
         "Reservoirs on natural language",
         _natural,

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -47,8 +47,7 @@ class ReportError(ValueError):
     """A folder that a report cannot be made of."""
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(NamedTuple):
     """A CSV: its kind of `KINDS`, where it lies, how the page calls it, and its fields as text."""
 
     kind: str
@@ -56,9 +55,20 @@ class Rows:
     name: str
     table: pd.DataFrame
 
+    def numbers(self, *columns: str) -> pd.DataFrame:
+        """Return the rows with some columns as numbers, empty fields as NaN."""
+        texts = {name: self.table[name].replace("", None) for name in columns}
+        return self.table.assign(
+            **{name: pd.to_numeric(each, errors="coerce") for name, each in texts.items()}
+        )
+
+    def records(self) -> list[dict[Any, Any]]:
+        """Return a mapping for each row."""
+        return self.table.to_dict("records")
+
 
 @dataclass
-class Found:
+class Contents:
     """All that lies in some folders.
 
     ``models`` are folders by the name that the page calls them; ``shards`` folders; ``records``
@@ -70,14 +80,17 @@ class Found:
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     rows: list[Rows] = field(default_factory=list)
 
+    def __len__(self) -> int:
+        return len(self.models) + len(self.shards) + len(self.rows) + len(self.records)
+
     def of(self, *kinds: str) -> list[Rows]:
         """Return the CSVs of some kinds."""
         return [each for each in self.rows if each.kind in kinds]
 
     def name_of(self, path: str) -> str:
         """How the page calls a model that a file calls by its path."""
-        found = [name for name, folder in self.models.items() if folder.name == Path(path).name]
-        return found[0] if len(found) == 1 else path
+        names = [name for name, folder in self.models.items() if folder.name == Path(path).name]
+        return names[0] if len(names) == 1 else path
 
     def config(self, name: str) -> dict[str, Any]:
         """Return the configuration of a model."""
@@ -85,35 +98,51 @@ class Found:
         is_foreign = unchecked_config(path).get("model_type") == "gpt2"
         return {"kind": "torch", "model": "gpt2"} if is_foreign else read_config(path)
 
+    def add(self, path: Path, name: str) -> None:
+        """Add shards, a model with its record, a record without model or a CSV."""
+        if path.is_dir() and (path / MANIFEST).is_file():
+            Shards(path, verify=False)
+            self.shards.append(path)
+        elif path.is_dir():
+            if path in self.models.values():
+                return
+            while name in self.models:
+                name += "'"
+            self.models[name] = path
+            self.config(name)
+            if (beside := record_of(path)).is_file() and belongs(read_record(beside), path):
+                self.records[name] = read_record(beside)
+        elif path.name.endswith(RECORD):
+            if not path.with_name(path.name.removesuffix(RECORD)).is_dir():
+                self.records[name.removesuffix(RECORD)] = read_record(path)
+        elif all(path != each.path for each in self.rows):
+            table = read_csv(path)
+            columns = set(table.columns)
+            kind = next(kind for kind, names in KINDS.items() if columns.issuperset(names))
+            self.rows.append(Rows(kind, path, name, table))
 
-def find(paths: Sequence[Path]) -> Found:
+
+def find(paths: Sequence[Path]) -> Contents:
     """Read what lies in folders, their subfolders, and in single files.
 
     Raises ReportError where a path does not exist or holds nothing that a report shows, and
     where a CSV is empty or cut; ModelFormatError, ShardsError where a folder is not whole.
     """
-    found = Found()
-    several = len(paths) > 1
+    contents = Contents()
     for path in paths:
         if not path.exists():
             raise ReportError(f"no such file or folder: {path}")
-        before = _size(found)
+        before = len(contents)
         home = path.parent if path.is_file() or _is_model(path) else path
         for each in _parts(path):
             name = each.relative_to(home).as_posix() if each != home else each.name
-            if several and home == path:
-                name = f"{path.name}/{name}"
-            _add(found, each, name)
-        if _size(found) == before:
+            contents.add(each, f"{path.name}/{name}" if len(paths) > 1 and home == path else name)
+        if len(contents) == before:
             raise ReportError(
                 f"{path} holds nothing that a report shows: expected a folder that train or ngram"
                 " wrote, one of a study with its CSVs, or a folder of these"
             )
-    return found
-
-
-def _size(found: Found) -> int:
-    return len(found.models) + len(found.shards) + len(found.rows) + len(found.records)
+    return contents
 
 
 def _parts(path: Path, depth: int = 0) -> Iterator[Path]:
@@ -142,32 +171,6 @@ def _is_model(path: Path) -> bool:
     ours = config.get("format") == MODEL.name or config.get("model_type") == "gpt2"
     # A truncated configuration is reported as such, not as an empty folder.
     return ours or (not config and (path / WEIGHTS).is_file())
-
-
-def _add(found: Found, path: Path, name: str) -> None:
-    """Add shards, a model with its record, a record without model or a CSV to ``found``."""
-    if path.is_dir() and (path / MANIFEST).is_file():
-        Shards(path, verify=False)
-        found.shards.append(path)
-    elif path.is_dir():
-        if path in found.models.values():
-            return
-        while name in found.models:
-            name += "'"
-        found.models[name] = path
-        found.config(name)
-        if (beside := record_of(path)).is_file() and belongs(read_record(beside), path):
-            found.records[name] = read_record(beside)
-    elif path.name.endswith(RECORD):
-        if not path.with_name(path.name.removesuffix(RECORD)).is_dir():
-            found.records[name.removesuffix(RECORD)] = read_record(path)
-    elif all(path != each.path for each in found.rows):
-        table = read_csv(path)
-        found.rows.append(Rows(_kind(table), path, name, table))
-
-
-def _kind(table: pd.DataFrame) -> str:
-    return next(kind for kind, names in KINDS.items() if set(names) <= set(table.columns))
 
 
 def read_csv(path: Path) -> pd.DataFrame:
