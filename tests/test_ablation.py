@@ -154,8 +154,8 @@ class TestLSTM:
     def test_cells_are_those_of_torch(self):
         import torch
 
-        from esnlm.torch.networks.forget_gates import cell_states
         from esnlm.torch.networks.lstm import LSTM
+        from esnlm.torch.networks.multi_timescale_lstm import cell_states
 
         torch.manual_seed(0)
         network = LSTM(9, n_units=5, n_layers=2).eval()

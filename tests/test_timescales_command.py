@@ -12,9 +12,11 @@ from esnlm.__main__ import main  # noqa: E402
 from esnlm.reservoir.timescales import inverse_gamma_timescales, ks_inverse_gamma  # noqa: E402
 from esnlm.text.tokenizers import Tokenizer  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.networks.forget_gates import measured_timescales  # noqa: E402
 from esnlm.torch.networks.lstm import LSTM  # noqa: E402
-from esnlm.torch.networks.multi_timescale_lstm import MultiTimescaleLSTM  # noqa: E402
+from esnlm.torch.networks.multi_timescale_lstm import (  # noqa: E402
+    MultiTimescaleLSTM,
+    measured_timescales,
+)
 
 pytestmark = pytest.mark.torch
 

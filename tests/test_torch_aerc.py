@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from esnlm import Reservoir  # noqa: E402
-from esnlm.torch.networks.character_reservoir import (  # noqa: E402
+from esnlm.torch.networks.windowed import (  # noqa: E402
     AttentionReadout,
     AttentionReservoir,
     CharacterReservoir,

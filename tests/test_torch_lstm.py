@@ -5,8 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.networks.lstm import LSTM  # noqa: E402
-from esnlm.torch.networks.lstm_layer import GatedLayer  # noqa: E402
+from esnlm.torch.networks.lstm import LSTM, GatedLayer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -8,9 +8,13 @@ torch = pytest.importorskip("torch")
 from esnlm.reservoir.timescales import inverse_gamma_timescales  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.networks.forget_gates import forget_gates, measured_timescales  # noqa: E402
 from esnlm.torch.networks.lstm import LSTM  # noqa: E402
-from esnlm.torch.networks.multi_timescale_lstm import AWDLSTM, MultiTimescaleLSTM  # noqa: E402
+from esnlm.torch.networks.multi_timescale_lstm import (  # noqa: E402
+    AWDLSTM,
+    MultiTimescaleLSTM,
+    forget_gates,
+    measured_timescales,
+)
 from esnlm.torch.training.batches import batches_of  # noqa: E402
 from esnlm.torch.training.plan import Plan  # noqa: E402
 from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402

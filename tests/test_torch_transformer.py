@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from esnlm.torch.networks.transformer import CharacterTransformer, sinusoids  # noqa: E402
+from esnlm.torch.networks.windowed import CharacterTransformer, sinusoids  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -135,7 +135,7 @@ def _reader(model: Any) -> tuple[Reader, int]:
         return lambda windows: [_reservoir_states(model, windows)], model.reservoir_.n_units
     network = getattr(model, "network", None)
     if network is not None:
-        from esnlm.torch.networks.forget_gates import cell_states, is_lstm
+        from esnlm.torch.networks.multi_timescale_lstm import cell_states, is_lstm
 
         if is_lstm(network):
             width = sum(layer.n_units for layer in network.layers)

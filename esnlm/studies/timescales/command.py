@@ -50,7 +50,7 @@ def timescales(
     with tables(options, COLUMNS, "measured", (model, *text)) as write:
         loaded, stream = model_and_stream(model, text, options.documents)
 
-        from esnlm.torch.networks.forget_gates import is_lstm, measured_timescales
+        from esnlm.torch.networks.multi_timescale_lstm import is_lstm, measured_timescales
 
         network = getattr(loaded, "network", None)
         if network is None or not is_lstm(network):

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from esnlm.grammars.dyck import BRACKETS, PAIRS, allowed_closers
 from esnlm.reservoir.timescales import estimated_timescales, inverse_gamma_timescales
-from esnlm.torch.networks.lstm_layer import GatedLayer
+from esnlm.torch.networks.lstm import GatedLayer
 from esnlm.utils.arrays import Bools, Floats
 
 #: Training stops where the loss on validation sequences falls below this, as in the authors' code.

@@ -79,8 +79,8 @@ class GPT2(Network):
         for layer, (keys, values) in enumerate(state or ()):
             cache.update(keys, values, layer)
         done = self.transformer(tokens, past_key_values=cache, use_cache=True)
-        reached = tuple((layer.keys, layer.values) for layer in done.past_key_values.layers)
-        return done.last_hidden_state, reached
+        states = tuple((layer.keys, layer.values) for layer in done.past_key_values.layers)
+        return done.last_hidden_state, states
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V), by the embedding (tied)."""

@@ -88,8 +88,8 @@ class LayeredReservoirs(Network):
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, D); the state is each reservoir's, (B, R)."""
-        hidden, reached = self.through(self.blocks, self.embedding(tokens), state)
-        return self.norm(hidden), reached
+        hidden, after = self.through(self.blocks, self.embedding(tokens), state)
+        return self.norm(hidden), after
 
     def head(self, hidden: Tensor) -> Tensor:
         """Hidden (..., D) -> logits (..., V), by the embedding (tied)."""
@@ -138,11 +138,11 @@ class Block(nn.Module):
         """Return outputs (B, T, D) and the state (B, R) after the last token."""
         start = None if state is None else state[None]
         with torch.set_grad_enabled(self.gradient and torch.is_grad_enabled()), full_precision(x):
-            states, reached = self.reservoir(self.input_norm(x.to(self.alpha.dtype)), start)
+            states, after = self.reservoir(self.input_norm(x.to(self.alpha.dtype)), start)
         r = self.log_scale.exp() * self.readout(states)
         g = self.gate(torch.cat([x, r], dim=-1))
         m = g * r + (1 - g) * x
-        return m + self.alpha * self.feed_forward(m), reached[0]
+        return m + self.alpha * self.feed_forward(m), after[0]
 
 
 def _perceptron(n_inputs: int, n_hidden: int, n_outputs: int) -> list[nn.Module]:

@@ -1,22 +1,112 @@
-"""The LSTM language model of Ueda et al. (papers 000 and 001)."""
+"""LSTM layers whose gates can be read and timescales be fixed, and the LSTM of Ueda et al."""
 
+import math
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
+from torch.nn import functional
 
-from esnlm.torch.networks.lstm_layer import GatedLayer
+from esnlm.reservoir.timescales import forget_bias
+from esnlm.torch.device import full_precision
 from esnlm.torch.networks.network import SHARE, Network, State
 from esnlm.utils.validation import Count, limited
+
+LayerState = tuple[Tensor, Tensor]
+
+
+class GatedLayer(nn.Module):
+    """Inputs (B, T, D) -> outputs (B, T, H) of an LSTM (Hochreiter & Schmidhuber 1997).
+
+    ::
+
+        i, f, o = sigmoid(W_x x[t] + W_h h[t-1] + b),  g = tanh(W_x x[t] + W_h h[t-1] + b)
+        c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t])
+
+    The weights are those of ``torch.nn.LSTM``, in its order (i, f, g, o) and with its two biases,
+    uniform in ±1/√H: 4 H (D + H + 2) parameters for the sizes D, ``n_inputs``, and H, ``n_units``.
+
+    ``timescales`` (n_units,) fix the bias of the forget gates to ``-log(exp(1/T) - 1)`` (equation 5
+    of paper 002) and that of the input gates to its negative; neither is trained. A fixed bias is
+    stored once: 2 H parameters fewer, and 4 H trained parameters fewer. ``weight_drop`` is the
+    share of recurrent weights dropped in training, the same for a whole batch (Merity et al. 2018).
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        n_units: int,
+        timescales: ArrayLike | None = None,
+        weight_drop: float = 0.0,
+    ) -> None:
+        """Draw weights uniformly in ±1/√H, and fix gate biases if timescales are given."""
+        super().__init__()
+        self.n_units, self.weight_drop = n_units, weight_drop
+        n_biases = (4 if timescales is None else 2) * n_units
+        self.weight_ih = nn.Parameter(torch.empty(4 * n_units, n_inputs))
+        self.weight_hh = nn.Parameter(torch.empty(4 * n_units, n_units))
+        self.bias_ih = nn.Parameter(torch.empty(n_biases))
+        self.bias_hh = nn.Parameter(torch.empty(n_biases))
+        bound = 1 / math.sqrt(n_units)
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+        self.gate_bias: nn.Parameter | None = None
+        if timescales is not None:
+            forget = torch.as_tensor(forget_bias(timescales)).float()
+            self.gate_bias = nn.Parameter(torch.cat([-forget, forget]), requires_grad=False)
+
+    def weights(self) -> list[Tensor]:
+        """Recurrent and input weights and both biases, as ``torch.lstm`` takes them."""
+        recurrent = functional.dropout(self.weight_hh, self.weight_drop, self.training)
+        first, second = self.bias_ih, self.bias_hh
+        if self.gate_bias is not None:
+            first = torch.cat([self.gate_bias, first])
+            second = torch.cat([torch.zeros_like(self.gate_bias), second])
+        return [self.weight_ih, recurrent, first, second]
+
+    def forward(self, inputs: Tensor, state: LayerState | None = None) -> tuple[Tensor, LayerState]:
+        """Return outputs (B, T, H), and h and c (B, H) after the last input; state None: zeros.
+
+        Always in the weights' precision: in bfloat16 a gate of a timescale above 256 would be 1,
+        and cuDNN would use float16, in which small gradients are 0.
+        """
+        with full_precision(inputs):
+            inputs = inputs.to(self.weight_ih.dtype)
+            with warnings.catch_warnings():  # cuDNN copies the weights together, which is fast
+                warnings.filterwarnings("ignore", "RNN module weights are not part", UserWarning)
+                outputs, h, c = torch.lstm(
+                    inputs, [part[None] for part in state or self._start(inputs)], self.weights(),
+                    True, 1, 0.0, self.training, False, True,
+                )  # fmt: skip
+        return outputs, (h[0], c[0])
+
+    def _start(self, inputs: Tensor) -> LayerState:
+        """Return the zero state for inputs (B, T, D)."""
+        zeros = inputs.new_zeros((len(inputs), self.n_units))
+        return zeros, zeros
+
+    def gates(
+        self, inputs: Tensor, outputs: Tensor, state: LayerState | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """i, f, g and o (B, T, H) at each step of `forward`, which returned ``outputs``."""
+        first = (state or self._start(inputs))[0]
+        before = torch.cat([first[:, None], outputs[:, :-1]], dim=1)
+        weight_ih, weight_hh, bias_ih, bias_hh = self.weights()
+        sums = inputs @ weight_ih.T + before @ weight_hh.T + (bias_ih + bias_hh)
+        i, f, g, o = sums.chunk(4, dim=-1)
+        return i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LSTM(Network):
     """Embedding, LSTM, linear map; dropout after the embedding and before the map.
 
-    Trained parameters, with V tokens and H units in embedding and layers: 2 V H + V + n_layers 8 H
-    (H + 1), 53.6 million with GPT-2's vocabulary, which table 3 of paper 000 has as 54 million and
-    table 1 of paper 001 as 53 million.
+    The language model of papers 000 and 001. Trained parameters, with V tokens and H units in
+    embedding and layers: 2 V H + V + n_layers 8 H (H + 1), 53.6 million with GPT-2's vocabulary,
+    which table 3 of paper 000 has as 54 million and table 1 of paper 001 as 53 million.
     """
 
     n_units: int = limited(512, Count())
@@ -39,5 +129,5 @@ class LSTM(Network):
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, H); the state is h and c (B, H) of each layer."""
-        hidden, reached = self.through(self.layers, self.drop(self.embedding(tokens)), state)
-        return self.drop(hidden), reached
+        hidden, state = self.through(self.layers, self.drop(self.embedding(tokens)), state)
+        return self.drop(hidden), state

@@ -1,6 +1,6 @@
-"""The multi-timescale LSTM language model of Mahto et al. (paper 002) and its baseline."""
+"""The multi-timescale LSTM of Mahto et al. (paper 002), its baseline, and measured timescales."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from esnlm.reservoir.timescales import inverse_gamma_timescales
+from esnlm.reservoir.timescales import estimated_timescales, inverse_gamma_timescales
 from esnlm.torch.device import on_device
-from esnlm.torch.networks.lstm_layer import GatedLayer
+from esnlm.torch.networks.lstm import LSTM, GatedLayer
 from esnlm.torch.networks.network import SHARE, Network, Settings, State
-from esnlm.utils.arrays import Bools, Floats
+from esnlm.utils.arrays import Bools, Floats, Floats32, Tokens
 from esnlm.utils.validation import Count, Number, limited
+
+_TOKENS_AT_ONCE = 1024
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -33,8 +35,7 @@ class AWDLSTM(Network):
 
     #: The paper's batches, with AdamW, which needs fewer passes. Its own training is
     #: ``n_passes=1000 optimizer=sgd learning_rate=30 patience=5 schedule=constant
-    #: vary_length=true``, scored
-    #: after each pass.
+    #: vary_length=true``, scored after each pass.
     RECIPE: ClassVar[Settings] = {
         "batching": "streams", "batch_size": 20, "length": 70, "clip": 0.25,
         "weight_decay": 1.2e-6, "schedule": "cosine",
@@ -81,24 +82,21 @@ class AWDLSTM(Network):
         return int(4 * layers + n_tokens * (d + 1))
 
     def assigned_timescales(self, layer: int) -> Floats | None:
-        """Return fixed timescales of a layer's units, counted from 0.
-
-        None where they are learned.
-        """
+        """Return fixed timescales of the units of a layer, counted from 0; None: learned."""
         return None
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, n_dims); the state is h and c of each layer."""
         hidden = self._locked(self._embedded(tokens), self.input_dropout)
-        reached = []
-        for i, layer in enumerate(self.layers):
-            outputs, after = layer(hidden, None if state is None else state[i])
-            reached.append(after)
-            last = i == self.n_layers - 1
-            hidden = self._locked(outputs, self.dropout if last else self.hidden_dropout)
+        state, states = state or [None] * self.n_layers, []
+        shares = [self.hidden_dropout] * (self.n_layers - 1) + [self.dropout]
+        for layer, before, share in zip(self.layers, state, shares, strict=True):
+            outputs, after = layer(hidden, before)
+            states.append(after)
+            hidden = self._locked(outputs, share)
         due = self.training and (self.activation_penalty or self.slowness_penalty)
         self._penalised = (hidden, outputs) if due else None
-        return hidden, tuple(reached)
+        return hidden, tuple(states)
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """All parameters decay, biases too, as in the authors' published code."""
@@ -106,23 +104,23 @@ class AWDLSTM(Network):
 
     def penalty(self, real: Bools | None = None) -> Tensor | None:
         """Return the sum of both penalties of the last `encode`, once; None if there is none."""
-        given, self._penalised = self._penalised, None
-        if given is None:
+        last, self._penalised = self._penalised, None
+        if last is None:
             return None
-        hidden, outputs = (part.float() for part in given)
-        found = self.activation_penalty * _mean(hidden.square(), real)
+        hidden, outputs = (part.float() for part in last)
+        penalty = self.activation_penalty * _mean(hidden.square(), real)
         if outputs.shape[1] > 1:
             squares = outputs.diff(dim=1).square()
             slowness = _mean(squares, None if real is None else real[:, 1:])
-            found = found + self.slowness_penalty * slowness
-        return found
+            penalty = penalty + self.slowness_penalty * slowness
+        return penalty
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         table = self.embedding.weight
         if not self.training or not self.word_dropout:
             return functional.embedding(tokens, table)
-        kept = functional.dropout(table.new_ones((self.n_tokens, 1)), self.word_dropout)
-        return functional.embedding(tokens, table) * functional.embedding(tokens, kept)
+        mask = functional.dropout(table.new_ones((self.n_tokens, 1)), self.word_dropout)
+        return functional.embedding(tokens, table) * functional.embedding(tokens, mask)
 
     def _locked(self, values: Tensor, share: float) -> Tensor:
         """Values (B, T, D) with a share of entries (b, :, d) left out together."""
@@ -155,7 +153,7 @@ class MultiTimescaleLSTM(AWDLSTM):
         return AWDLSTM.count(n_tokens, **settings) - fixed
 
     def assigned_timescales(self, layer: int) -> Floats | None:
-        """Return fixed timescales (n_units,) of a layer, counted from 0; None for the last."""
+        """Return the timescales (n_units,) of a layer; None for the last."""
         if layer == self.n_layers - 1:
             return None
         if layer == 0:
@@ -169,3 +167,66 @@ def _mean(values: Tensor, real: Bools | None) -> Tensor:
         return values.mean()
     n_values = max(1, int(real.sum())) * values.shape[2]
     return (values * on_device(real[..., None], values.device)).sum() / n_values
+
+
+def is_lstm(network: Network) -> bool:
+    """Whether the functions below take the network."""
+    return isinstance(network, LSTM | AWDLSTM)
+
+
+@torch.inference_mode()
+def forget_gates(
+    network: LSTM | AWDLSTM, tokens: Tensor, state: State = None
+) -> tuple[list[Tensor], State]:
+    """Forget gates (B, T, units) of each layer on tokens (B, T), and the state after them.
+
+    Without dropout; the network is left in evaluation mode.
+    """
+    hidden = network.eval().embedding(tokens)
+    gates, states = [], []
+    for layer, before in zip(network.layers, state or [None] * network.n_layers, strict=True):
+        outputs, after = layer(hidden, before)
+        gates.append(layer.gates(hidden, outputs, before)[1])
+        states.append(after)
+        hidden = outputs
+    return gates, tuple(states)
+
+
+@torch.inference_mode()
+def cell_states(network: LSTM | AWDLSTM, tokens: Tokens) -> list[Floats32]:
+    """Cells (B, T, units) of each layer after each of the tokens (B, T), from the start state.
+
+    Without dropout; the network is left in evaluation mode.
+    """
+    hidden, cells = network.eval().embedding(_ids(network, tokens)), []
+    for layer in network.layers:
+        state, steps = None, []
+        for inputs in hidden.split(1, dim=1):  # torch returns the cell after the last token alone
+            output, state = layer(inputs, state)
+            steps.append((output[:, 0], state[1]))
+        hidden, layer_cells = (torch.stack(parts, dim=1) for parts in zip(*steps, strict=True))
+        cells.append(layer_cells.cpu().numpy())
+    return cells
+
+
+def measured_timescales(network: LSTM | AWDLSTM, texts: Iterable[Tokens]) -> list[Floats]:
+    """Timescales (units,) of each layer from its mean forget gates over texts (T,).
+
+    Equation 3 of Mahto et al. (2021). Each text is read from the start state.
+    """
+    sums = [torch.zeros(layer.n_units, dtype=torch.float64) for layer in network.layers]
+    n_read = 0
+    for text in texts:
+        state = None
+        for part in _ids(network, text).split(_TOKENS_AT_ONCE):
+            gates, state = forget_gates(network, part[None], state)
+            for total, layer in zip(sums, gates, strict=True):
+                total += layer[0].double().sum(dim=0).cpu()
+            n_read += len(part)
+    if not n_read:
+        raise ValueError("timescales need text, got none")
+    return [estimated_timescales((total / n_read).numpy()) for total in sums]
+
+
+def _ids(network: Network, tokens: Tokens) -> Tensor:
+    return torch.from_numpy(np.asarray(tokens).astype(np.int64)).to(network.device)

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from esnlm.text.corpus import TokenStream
     from esnlm.text.tokenizers import Tokenizer
 
-#: Recurrent state of a network: None, a tensor whose first dimension is the batch, or a tuple of
-#: states.
+#: Recurrent state: None, a tensor whose first dimension is the batch, or a tuple of states.
 State = Any
 Settings = dict[str, Any]
 
@@ -29,7 +29,6 @@ Settings = dict[str, Any]
 SHARE = Number(0, 1, open="high")
 
 _LOGITS_AT_ONCE = 1 << 26
-_WINDOWS_AT_ONCE = 4096
 
 
 class ParameterCounts(NamedTuple):
@@ -119,8 +118,8 @@ class Network(nn.Module, ABC):
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Tokens (B, T) int64 -> hidden (B, T, D), and the state after the last token.
 
-        ``state`` is the one that an earlier call returned, for text read in pieces; None: the
-        start. It is neither detached nor changed here.
+        ``state`` is that of the piece of text before, None at the start. It is neither detached
+        nor changed here.
         """
 
     def hidden_of(self, harvested: Tensor, lengths: Ints64) -> Tensor:
@@ -137,14 +136,14 @@ class Network(nn.Module, ABC):
     @staticmethod
     def through(layers: Iterable[Any], hidden: Tensor, state: State) -> tuple[Tensor, State]:
         """Hidden of the last of recurrent layers, each called with its state; their new states."""
-        reached = []
-        for i, layer in enumerate(layers):
-            hidden, after = layer(hidden, None if state is None else state[i])
-            reached.append(after)
-        return hidden, tuple(reached)
+        states = []
+        for layer, before in zip(layers, state or repeat(None), strict=False):
+            hidden, after = layer(hidden, before)
+            states.append(after)
+        return hidden, tuple(states)
 
     def survey(self, stream: "TokenStream") -> None:
-        """Take from the training text what training starts from, the same for the same text."""
+        """Take from the training text what training starts from."""
 
     def penalty(self, real: Bools | None = None) -> Tensor | None:
         """Return a scalar that the last `encode` in training adds to the mean loss, once.
@@ -170,7 +169,11 @@ class Network(nn.Module, ABC):
         rows = self.rows_at_once()
         if not torch.is_grad_enabled() and len(hidden) > rows:
             parts = zip(hidden.split(rows), targets.split(rows), strict=True)
-            return torch.cat([self.loss(*part) for part in parts])
+            return torch.cat([self._losses(*part) for part in parts])
+        return self._losses(hidden, targets)
+
+    def _losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Losses (n,) of rows that fit in memory together."""
         logits = self.head(hidden)
         # The dtype, and no copy of half-precision logits in float32 before.
         kind = None if logits.dtype == torch.float64 else torch.float32
@@ -223,49 +226,9 @@ class Network(nn.Module, ABC):
 
 def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
     """Return groups of an optimiser: matrices, which decay, and parameters of fewer dimensions."""
-    given = list(parameters)
-    matrices, others = [p for p in given if p.dim() > 1], [p for p in given if p.dim() < 2]
-    groups = ((matrices, weight_decay), (others, 0.0))
-    return [{"params": params, "weight_decay": decay} for params, decay in groups if params]
-
-
-class WindowedNetwork(Network):
-    """A network whose every prediction reads the last ``context`` tokens, and nothing else.
-
-    A subclass defines `read`. Training on windows calls nothing else; `encode` gives every
-    position of a text the hidden vector of its own window, which is shorter at the beginning.
-    """
-
-    #: Adam, 1 024 windows a step, five passes over every window of the text.
-    RECIPE: ClassVar[Settings] = {
-        "batching": "windows", "length": 32, "stride": 1, "last_only": True, "batch_size": 1024,
-        "n_passes": 5, "learning_rate": 1e-4, "weight_decay": 0.0,
-    }  # fmt: skip
-
-    context: int
-
-    @abstractmethod
-    def read(self, tokens: Tensor) -> Tensor:
-        """Hidden (n, D) after the last of tokens (n, L) int64, 1 <= L <= ``context``."""
-
-    def last(self, tokens: Tensor) -> Tensor:
-        """Hidden (n, D) after the last of tokens (n, T) int64, read from their last window."""
-        return self.read(tokens[:, -self.context :])
-
-    def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
-        """Tokens (B, T) int64 -> hidden (B, T, D); the state is the last ``context`` - 1 tokens."""
-        before = 0 if state is None else state.shape[1]
-        text = tokens if state is None else torch.cat([state, tokens], dim=1)
-        parts = [self.prefixes(text[:, : self.context], before)]
-        if text.shape[1] > self.context:
-            windows = text[:, 1:].unfold(1, self.context, 1)
-            rows = windows.reshape(-1, self.context).split(_WINDOWS_AT_ONCE)
-            read = torch.cat([self.read(part) for part in rows])
-            parts.append(read.unflatten(0, windows.shape[:2]))
-        carried = text[:, max(0, text.shape[1] - self.context + 1) :]
-        return torch.cat(parts, dim=1), carried
-
-    def prefixes(self, tokens: Tensor, first: int) -> Tensor:
-        """Hidden (B, L - first, D) after tokens[:, : first + 1] ... tokens, L <= ``context``."""
-        lengths = range(first + 1, tokens.shape[1] + 1)
-        return torch.stack([self.read(tokens[:, :length]) for length in lengths], dim=1)
+    parameters = list(parameters)
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]

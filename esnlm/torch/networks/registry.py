@@ -19,10 +19,10 @@ NETWORKS: dict[str, tuple[str, str]] = {
     "gpt2": ("gpt2", "GPT2"),
     "mts-lstm": ("multi_timescale_lstm", "MultiTimescaleLSTM"),
     "awd-lstm": ("multi_timescale_lstm", "AWDLSTM"),
-    "char-esn": ("character_reservoir", "CharacterReservoir"),
-    "aerc": ("character_reservoir", "AttentionReservoir"),
+    "char-esn": ("windowed", "CharacterReservoir"),
+    "aerc": ("windowed", "AttentionReservoir"),
     "laerc": ("laerc", "LayeredReservoirs"),
-    "transformer": ("transformer", "CharacterTransformer"),
+    "transformer": ("windowed", "CharacterTransformer"),
 }
 
 

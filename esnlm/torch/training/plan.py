@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from esnlm.torch.networks.network import WindowedNetwork
 from esnlm.torch.networks.registry import network_class
+from esnlm.torch.networks.windowed import WindowedNetwork
 from esnlm.utils.validation import (
     Count,
     Flag,
