@@ -11,8 +11,7 @@ from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.evaluation.calibration import calibration
 from esnlm.evaluation.token_groups import by_frequency, by_position, by_seen, judged_tokens
 from esnlm.models.ngram import NgramLanguageModel
-from esnlm.ngrams.kneser_ney import KneserNey
-from esnlm.ngrams.seen import longest_seen
+from esnlm.ngrams.kneser_ney import KneserNey, longest_seen
 from esnlm.reporting.scoring import _mixed
 from esnlm.text.corpus import TokenStream
 

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.ngrams.counts import Floats, Ints, find, places
+from esnlm.ngrams.counts import Floats, Ints, find, find_ngram, find_ngrams, places
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.utils.array_shapes import check_arrays, checked_tokens
 from esnlm.utils.state_dict import Arrays
@@ -69,17 +69,11 @@ class BackoffNgrams:
         """As `KneserNey.log_probabilities`: natural logs (T,), 0 at first tokens."""
         words = checked_tokens(tokens, self.n_tokens_).astype(np.int64)
         offsets = places(np.asarray([0] if starts is None else starts), len(words), self.order)
-        ids = words
         result = self.logs[0][words]
-        for order in range(2, self.order + 1):
-            contexts = np.concatenate([[-1], ids[:-1]])
-            contexts[offsets < order - 1] = -1
-            known = np.flatnonzero(contexts >= 0)
-            found = find(self.keys[order - 1], contexts[known] * self.n_tokens_ + words[known])
-            ids = np.full(len(words), -1, dtype=np.int64)
-            ids[known] = found
-            backed = result[known] + self.backoffs[order - 2][contexts[known]]
-            result[known] = np.where(found >= 0, self.logs[order - 1][found], backed)
+        longer = find_ngrams(self.keys, words, offsets, self.n_tokens_)
+        for k, (known, contexts, ids) in enumerate(longer, start=1):
+            backed = result[known] + self.backoffs[k - 1][contexts]
+            result[known] = np.where(ids >= 0, self.logs[k][ids], backed)
         result[offsets == 0] = 0.0
         return result
 
@@ -88,15 +82,11 @@ class BackoffNgrams:
         history = checked_tokens(context, self.n_tokens_).astype(np.int64)
         result = self.logs[0].copy()
         for length in range(1, min(self.order - 1, len(history)) + 1):
-            place: Ints = history[len(history) - length :][:1]
-            for keys, word in zip(
-                self.keys[1:], history[len(history) - length + 1 :], strict=False
-            ):
-                place = find(keys, place * self.n_tokens_ + word) if place[0] >= 0 else place
-            if place[0] < 0:
+            place = find_ngram(self.keys, history[len(history) - length :], self.n_tokens_)
+            if place < 0:
                 continue
-            result += self.backoffs[length - 1][place[0]]
-            bounds = np.array([place[0], place[0] + 1]) * self.n_tokens_
+            result += self.backoffs[length - 1][place]
+            bounds = np.array([place, place + 1]) * self.n_tokens_
             ids = np.arange(*np.searchsorted(self.keys[length], bounds))
             result[self.keys[length][ids] % self.n_tokens_] = self.logs[length][ids]
         return np.exp(result)

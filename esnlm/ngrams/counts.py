@@ -197,6 +197,35 @@ def find(keys: Ints, wanted: Ints) -> Ints:
     return np.where(keys[at] == wanted, at, -1)
 
 
+def find_ngram(tables: Sequence[Ints], words: Ints, n_tokens: int) -> int:
+    """Return the position of one n-gram (k,) in the sorted keys of its order, or -1."""
+    ids = words[:1]
+    for keys, word in zip(tables[1:], words[1:], strict=False):
+        ids = find(keys, ids * n_tokens + word)
+        if ids[0] < 0:
+            break
+    return int(ids[0])
+
+
+def find_ngrams(
+    tables: Sequence[Ints], tokens: Ints, offsets: Ints, n_tokens: int
+) -> Iterator[tuple[Ints, Ints, Ints]]:
+    """Yield, for each order from 2, what the sorted keys of all orders know of tokens (T,) int64.
+
+    ``known`` (n,): positions whose context is in the table one shorter. ``contexts`` (n,): its
+    position there. ``ids`` (n,): position of the n-gram that ends at the token, or -1.
+    """
+    last = tokens
+    for order, keys in enumerate(tables[1:], start=2):
+        contexts = np.concatenate([[-1], last[:-1]])
+        contexts[offsets < order - 1] = -1
+        known = np.flatnonzero(contexts >= 0)
+        ids = find(keys, contexts[known] * n_tokens + tokens[known])
+        last = np.full(len(tokens), -1, dtype=np.int64)
+        last[known] = ids
+        yield known, contexts[known], ids
+
+
 def places(starts: Ints, n: int, order: int) -> NDArray[np.int16]:
     """Place (n,) of each token in its document, cut at ``order``.
 

@@ -14,6 +14,8 @@ from esnlm.ngrams.counts import (
     Table,
     estimate_discounts,
     find,
+    find_ngram,
+    find_ngrams,
     places,
 )
 from esnlm.utils.array_shapes import check_arrays, checked_positions, checked_tokens
@@ -66,40 +68,33 @@ class KneserNey(Stateful, BaseEstimator):
         0 is among the starts; None: one document. Memory peaks at about 120 bytes a token. Raises
         ValueError for an empty corpus, tokens that are not integers or outside ``range(n_tokens)``.
         """
-        check_parameters(self)
-        words = checked_tokens(tokens, self.n_tokens)
-        offsets = places(_checked_starts(starts, words), len(words), self.order)
-        if not np.any(offsets > 0):
+        counts = self.count(tokens, starts=starts)
+        if not len(counts.keys[0]):
             raise ValueError("the corpus holds no token to predict: documents need two or more")
-        n_tokens = int(words.max()) + 1 if self.n_tokens is None else int(self.n_tokens)
-        return self.fit_counts(NgramCounts.of(words, offsets, self.order, n_tokens))
+        return self.fit_counts(counts)
 
     def count(self, tokens: ArrayLike, *, starts: ArrayLike | None = None) -> NgramCounts:
-        """Return the counts of a part of a text, for `fit_counts`; ``n_tokens`` must be given."""
+        """Return the counts of a text for `fit_counts`; those of parts add up with ``n_tokens``."""
         check_parameters(self)
-        assert self.n_tokens is not None, "the size of the vocabulary is known"
         words = checked_tokens(tokens, self.n_tokens)
-        offsets = places(_checked_starts(starts, words), len(words), self.order)
-        return NgramCounts.of(words, offsets, self.order, self.n_tokens)
+        offsets = places(checked_documents(starts, words), len(words), self.order)
+        n_tokens = int(words.max(initial=0)) + 1 if self.n_tokens is None else int(self.n_tokens)
+        return NgramCounts.of(words, offsets, self.order, n_tokens)
 
     def fit_counts(self, counts: NgramCounts) -> Self:
         """Return the model of a text of these counts, or of the texts that they are the sum of."""
         self.n_tokens_ = counts.n_tokens
         self._tables: list[Table] = []
         self.discounts_ = np.zeros((self.order, 3))
-        for keys, times, n_contexts in counts.types():
-            self._add_table(keys, times, n_contexts)
+        for row, (keys, times, n_contexts) in zip(self.discounts_, counts.types(), strict=True):
+            row[:] = estimate_discounts(times, self.discounts)
+            self._tables.append(Table(keys, times, row, n_contexts, self.n_tokens_))
         return self
 
     @property
     def n_parameters_(self) -> int:
         """Number of distinct n-grams of all orders."""
         return sum(len(table.keys) for table in self._fitted())
-
-    def _add_table(self, keys: Ints, counts: Ints, n_contexts: int) -> None:
-        row = self.discounts_[len(self._tables)]
-        row[:] = estimate_discounts(counts, self.discounts)
-        self._tables.append(Table(keys, counts, row, n_contexts, self.n_tokens_))
 
     def log_probabilities(self, tokens: ArrayLike, starts: ArrayLike | None = None) -> Floats:
         """Natural-log probability (T,) of each token given its document; 0 at first tokens.
@@ -109,7 +104,7 @@ class KneserNey(Stateful, BaseEstimator):
         """
         self._fitted()
         words = checked_tokens(tokens, self.n_tokens_)
-        where = _checked_starts(starts, words)
+        where = checked_documents(starts, words)
         result = np.empty(len(words))
         reach = max(self.order - 1, 1)
         for first in range(0, len(words), _SCORED_AT_ONCE):
@@ -129,17 +124,10 @@ class KneserNey(Stateful, BaseEstimator):
         nowhere = np.zeros(len(tokens), dtype=np.int64)
         ids = find(table.keys, tokens)
         result = table.own(ids, nowhere) + table.left_over[0] / self.n_tokens_
-        ids = tokens
-        for order, table in enumerate(self._tables[1:], start=2):
-            contexts = np.concatenate([[-1], ids[:-1]])
-            contexts[offsets < order - 1] = -1
-            known = np.flatnonzero(contexts >= 0)
-            context = contexts[known]
-            found = find(table.keys, context * self.n_tokens_ + tokens[known])
-            ids = np.full(len(tokens), -1, dtype=np.int64)
-            ids[known] = found
-            own = table.own(found, context)
-            result[known] = own + table.left_over[context] * result[known]
+        longer = find_ngrams(self._keys(), tokens, offsets, self.n_tokens_)
+        for table, (known, contexts, ids) in zip(self._tables[1:], longer, strict=True):
+            own = table.own(ids, contexts)
+            result[known] = own + table.left_over[contexts] * result[known]
         result[offsets == 0] = 1.0
         return result
 
@@ -151,7 +139,7 @@ class KneserNey(Stateful, BaseEstimator):
         result = np.full(self.n_tokens_, table.left_over[0] / self.n_tokens_)
         self._add_own(result, table, 0)
         for length in range(1, min(self.order - 1, len(history)) + 1):
-            context_id = self._context_id(history[len(history) - length :])
+            context_id = find_ngram(self._keys(), history[len(history) - length :], self.n_tokens_)
             if context_id < 0:
                 break
             table = self._tables[length]
@@ -165,19 +153,13 @@ class KneserNey(Stateful, BaseEstimator):
         ids = np.arange(*np.searchsorted(table.keys, bounds))
         result[table.keys[ids] % self.n_tokens_] += table.own(ids, np.full(len(ids), context))
 
-    def _context_id(self, words: Ints) -> int:
-        """Position of an n-gram in its table, or -1."""
-        found = words[:1]
-        for table, word in zip(self._tables[1:], words[1:], strict=False):
-            found = find(table.keys, found * self.n_tokens_ + word)
-            if found[0] < 0:
-                break
-        return int(found[0])
-
     def _fitted(self) -> list[Table]:
         if not hasattr(self, "_tables"):
             raise ValueError("this KneserNey has no counts yet: call fit first")
         return self._tables
+
+    def _keys(self) -> list[Ints]:
+        return [table.keys for table in self._fitted()]
 
     def state_dict(self, *, training: bool = False) -> Arrays:
         """Return the fitted model as arrays: n-grams, their counts, and those of each context.
@@ -239,12 +221,32 @@ def _check_tables(arrays: Arrays, order: int, n_tokens: int) -> None:
         n_contexts = n_tokens if k == 1 else len(tokens)
 
 
-def _checked_starts(starts: ArrayLike | None, tokens: Ints) -> Ints:
+def checked_documents(starts: ArrayLike | None, tokens: Ints) -> Ints:
     """Positions (n,) at which documents begin in the tokens."""
     where = checked_positions([0] if starts is None else starts)
     if len(tokens) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
         raise ValueError(f"starts must begin at 0 and rise, got {where[:5].tolist()} and on")
     return where
+
+
+def longest_seen(model: KneserNey, tokens: ArrayLike, starts: ArrayLike | None = None) -> Ints:
+    """Return the length (T,) of the longest n-gram ending at each token that the model has counted.
+
+    0: the token itself never was one to predict; ``model.order``: a longest n-gram was seen.
+    N-grams do not reach over ``starts`` (n,), where documents begin; None: one document.
+
+    >>> model = KneserNey(order=3, n_tokens=5).fit([0, 1, 2, 3])
+    >>> longest_seen(model, [0, 1, 2, 4, 2])
+    array([0, 2, 3, 0, 1])
+    """
+    words = checked_tokens(tokens, model.n_tokens_).astype(np.int64)
+    offsets = places(checked_documents(starts, words), len(words), model.order)
+    tables = model._keys()
+    result = (find(tables[0], words) >= 0).astype(np.int64)
+    longer = find_ngrams(tables, words, offsets, model.n_tokens_)
+    for order, (known, _, ids) in enumerate(longer, start=2):
+        result[known[ids >= 0]] = order
+    return result
 
 
 def _narrow(values: Ints) -> Ints:

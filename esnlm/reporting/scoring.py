@@ -11,8 +11,7 @@ from esnlm.evaluation.measures import Evaluation
 from esnlm.evaluation.measures import ScoredText as Part
 from esnlm.evaluation.token_groups import Judged, by_frequency, by_position, by_seen, judged_tokens
 from esnlm.models.ngram import NgramLanguageModel
-from esnlm.ngrams.kneser_ney import KneserNey
-from esnlm.ngrams.seen import longest_seen
+from esnlm.ngrams.kneser_ney import KneserNey, longest_seen
 from esnlm.reporting.page import six_digits
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced, target_counts
