@@ -136,7 +136,7 @@ def test_vectors_features_and_sparse_inputs():
 
 def test_drives_too_large_for_a_table_are_made_block_by_block(monkeypatch):
     expected = small(input_degree=4).transform(text())
-    monkeypatch.setattr("esnlm.reservoir.input_drive._TABLE_BYTES", 0)
+    monkeypatch.setattr("esnlm.reservoir.recurrence._TABLE_BYTES", 0)
     np.testing.assert_allclose(small(input_degree=4).transform(text()), expected, atol=1e-13)
     np.testing.assert_allclose(small().transform(text()), by_hand(small(), text()), atol=1e-12)
 

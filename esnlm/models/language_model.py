@@ -27,7 +27,7 @@ from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.last_tokens import NO_TOKEN, append_tokens
 from esnlm.readouts.registry import BY_OPTION
 from esnlm.readouts.sklearn.classifier import ClassifierReadout, is_foreign
-from esnlm.reservoir.input_drive import Drive
+from esnlm.reservoir.recurrence import Drive
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import CorpusError, TokenStream

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.readouts.base.last_tokens import last_tokens
-from esnlm.reservoir.input_drive import Drive
+from esnlm.reservoir.recurrence import Drive
 from esnlm.text.corpus import TokenStream
 from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.messages import progress_bar

@@ -12,9 +12,8 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from esnlm.reservoir import weights as _weights
-from esnlm.reservoir.input_drive import Drive
-from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts
-from esnlm.reservoir.recurrence import recurrence_of
+from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts, read_blocks
+from esnlm.reservoir.recurrence import Drive, recurrence_of
 from esnlm.utils.array_shapes import (
     are_sequences,
     check_pointers,
@@ -22,11 +21,10 @@ from esnlm.utils.array_shapes import (
     checked_vectors,
     counted_inputs,
 )
-from esnlm.utils.arrays import Array, Arrays, Ints64
+from esnlm.utils.arrays import Array, Arrays
 from esnlm.utils.linking import Linkable
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful, saved
-from esnlm.utils.threads import tile_map
 from esnlm.utils.validation import (
     Count,
     DivergenceError,
@@ -100,10 +98,7 @@ class Reservoir(
     0.97
     """
 
-    _saved = saved(
-        bias="bias_", leak_rate="leak_rate_", W="W_",
-        W_in="_sparse_inputs", W_in_columns="_input_columns",
-    )  # fmt: skip
+    _saved = saved(bias="bias_", leak_rate="leak_rate_", W="W_", W_in="W_in_")
 
     # Places in a compiled row are int32.
     n_units: int = field(metadata={"constraint": Count(most=2**31 - 1)})
@@ -175,13 +170,13 @@ class Reservoir(
         if not are_sequences(X):
             return self._states(X, initial_state, features)
         self._fit_on_first_use(X, features)
-        found = [self.transform(x, initial_state=initial_state, features=features) for x in X]
-        if hasattr(found[0], "columns"):
+        states = [self.transform(x, initial_state=initial_state, features=features) for x in X]
+        if hasattr(states[0], "columns"):
             raise ValueError(
                 "set_output makes a table of one sequence, got a list of them: transform each by"
                 " itself"
             )
-        return found
+        return states
 
     def _states(
         self, X: ArrayLike, initial_state: ArrayLike | None, features: ArrayLike | None = None
@@ -195,10 +190,9 @@ class Reservoir(
             drive = Drive(self.W_in_, self.bias_, features=vectors)
             rows = np.arange(len(vectors))
         else:
-            drive, rows = self._drive(features), checked_tokens(inputs, self._n_tokens(features))
-        states = self._recurrence.run(drive, rows, state)
-        self._check_states(states)
-        return states
+            drive = self._drive(features)
+            rows = checked_tokens(inputs, drive.n_tokens)
+        return self._checked(self._recurrence.run(drive, rows, state))
 
     @property
     def n_features_in_(self) -> int:
@@ -274,63 +268,30 @@ class Reservoir(
         """
         text = np.asarray(tokens)
         self._fit_on_first_use(text, features)
-        text = checked_tokens(text, self._n_tokens(features))
+        drive = self._drive(features)
+        text = checked_tokens(text, drive.n_tokens)
         Count().check("n_streams", n_streams)
         Count(0).check("washout", washout)
         Count(0).check("warmup", warmup)
-        if block_size is not None:
-            Count().check("block_size", block_size)
+        Count(none=True).check("block_size", block_size)
         plan = StreamPlan(len(text), checked_starts(starts, len(text)), n_streams, warmup, washout)
         if block_size is None:
             row = self.n_units * self.W_.dtype.itemsize
             block_size = min(16384, max(64, _BLOCK_BYTES // row))
         state = None if initial_state is None else self._initial(initial_state)
-        blocks = self._blocks(self._drive(features), text, plan, block_size, state, n_threads)
+        blocks = read_blocks(self._recurrence, drive, text, plan, block_size, state, n_threads)
+        blocks = ((self._checked(X), following, places) for X, following, places in blocks)
         if not reuse:
             blocks = ((X.copy(order="K"), y, places.copy()) for X, y, places in blocks)
         return blocks if return_positions else (block[:2] for block in blocks)
 
-    def _blocks(
-        self,
-        drive: Drive,
-        text: Array,
-        plan: StreamPlan,
-        block_size: int,
-        initial_state: Array | None,
-        n_threads: int | None,
-    ) -> Iterator[tuple[Array, Ints64, Ints64]]:
-        """Blocks of states (n, n_units), next tokens (n,) and positions (n,) of the tokens read."""
-        if plan.n_pairs < 1:
-            return
-        n_steps = max(1, min(block_size // plan.n_streams, plan.n_steps))
-        run = self._recurrence.streams(plan.n_streams, n_steps, initial_state)
-        with tile_map(n_threads) as over:
-            for first in range(0, plan.n_steps, n_steps):
-                step = plan.step(first, min(n_steps, plan.n_steps - first))
-                if first == 0 and initial_state is not None:
-                    step.restart[0, 0] = False
-                states, positions = run(drive, text, step, over)
-                self._check_states(states)
-                if len(positions):
-                    following = checked_tokens(text[positions + 1], drive.n_tokens)
-                    yield states, following.astype(np.int64), positions
-
-    @property
-    def _sparse_inputs(self) -> Any:
-        return self.W_in_ if scipy.sparse.issparse(self.W_in_) else None
-
-    @_sparse_inputs.setter
-    def _sparse_inputs(self, weights: Any) -> None:
-        self.W_in_ = weights
-
-    @property
-    def _input_columns(self) -> Array | None:
-        """Dense W_in as it lies in memory, input by input: (n_inputs, n_units)."""
-        return None if scipy.sparse.issparse(self.W_in_) else self.W_in_.T
-
-    @_input_columns.setter
-    def _input_columns(self, columns: Array) -> None:
-        self.W_in_ = np.ascontiguousarray(columns).T
+    def state_dict(self, *, training: bool = False) -> Arrays:
+        """Return the weights by name, as views; a dense ``W_in`` input by input."""
+        check_is_fitted(self, "W_")
+        arrays = super().state_dict(training=training)
+        if "W_in" in arrays:
+            arrays["W_in_columns"] = arrays.pop("W_in").T
+        return arrays
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Any:
         parts = arrays["data"], arrays["indices"], arrays["indptr"]
@@ -340,15 +301,14 @@ class Reservoir(
             return scipy.sparse.csr_matrix(parts, shape=(self.n_units, self.n_units))
         return scipy.sparse.csc_matrix(parts, shape=(self.n_units, n_rows))
 
-    def _before_saving(self, training: bool) -> None:
-        check_is_fitted(self, "W_")
-
     def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
         inputs = "W_in.data" if "W_in.data" in arrays else "W_in_columns"
         return "bias", "leak_rate", "W.data", inputs
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         check_parameters(self)
+        if "W_in_columns" in arrays:
+            return arrays | {"W_in": np.ascontiguousarray(arrays["W_in_columns"]).T}
         return arrays
 
     def _loaded(self, training: bool) -> None:
@@ -414,11 +374,6 @@ class Reservoir(
             return
         self.fit(n_inputs=None if features is None else np.shape(features)[1], X=inputs)
 
-    def _n_tokens(self, features: ArrayLike | Drive | None) -> int:
-        if isinstance(features, Drive):
-            return features.n_tokens
-        return self.n_inputs_ if features is None else len(np.asarray(features))
-
     def _drive(self, features: ArrayLike | Drive | None) -> Drive:
         if isinstance(features, Drive):
             return features
@@ -431,19 +386,22 @@ class Reservoir(
     def _initial(self, state: ArrayLike | None) -> Array:
         if state is None:
             return np.zeros(self.n_units, dtype=self.W_.dtype)
-        given = np.array(state, dtype=self.W_.dtype)
-        if given.shape != (self.n_units,):
-            raise ValueError(f"initial_state must have shape ({self.n_units},), got {given.shape}")
-        if not np.isfinite(given).all():
+        initial = np.array(state, dtype=self.W_.dtype)
+        if initial.shape != (self.n_units,):
+            raise ValueError(
+                f"initial_state must have shape ({self.n_units},), got {initial.shape}"
+            )
+        if not np.isfinite(initial).all():
             raise ValueError("initial_state must hold finite numbers, got NaN or infinity")
-        return given
+        return initial
 
-    def _check_states(self, states: Array) -> None:
-        if self.activation == "tanh":  # always of reasonable size where drives are finite
-            return
-        if states.size and not -_LIMIT <= states.min() <= states.max() <= _LIMIT:
+    def _checked(self, states: Array) -> Array:
+        """Return the states; DivergenceError where they grow without bound, as under tanh never."""
+        bounded = self.activation == "tanh" or not states.size
+        if not bounded and not -_LIMIT <= states.min() <= states.max() <= _LIMIT:
             raise DivergenceError(
                 f"the states of the reservoir diverge with spectral_radius={self.spectral_radius},"
                 f" activation={self.activation!r} and leak_rate={reprlib.repr(self.leak_rate)}:"
                 " lower spectral_radius or leak_rate, or take activation='tanh'"
             )
+        return states

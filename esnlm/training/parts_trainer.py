@@ -22,7 +22,7 @@ from esnlm.models.language_model import LanguageModel
 from esnlm.models.states import StateBlocks
 from esnlm.readouts.base.blocks import Blocks
 from esnlm.readouts.base.readout import Block, StreamingReadout
-from esnlm.reservoir.input_drive import Drive
+from esnlm.reservoir.recurrence import Drive
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shard_parts import Part, PartedCorpus
 from esnlm.text.shards import ShardsError

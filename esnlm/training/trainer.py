@@ -13,7 +13,7 @@ from esnlm.models.language_model import LanguageModel
 from esnlm.models.saving import describe
 from esnlm.models.states import StateBlocks, warmup_of
 from esnlm.readouts.base.readout import Block
-from esnlm.reservoir.input_drive import Drive
+from esnlm.reservoir.recurrence import Drive
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced
