@@ -72,7 +72,7 @@ _BABYLM_PARTS = ("10M", "100M", "dev", "test")
 
 
 def load_penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
-    """Train, valid and test text of the Penn Treebank in Mikolov's preparation.
+    """Return train, valid and test text of the Penn Treebank in Mikolov's preparation.
 
     One sentence a line; 10 000 words with the end of a sentence, rarer ones are ``<unk>`` and
     numbers ``N``. ``folder`` holds ``ptb.train.txt`` and so on, plain or ``.gz``; None: they are
@@ -82,7 +82,7 @@ def load_penn_treebank(folder: str | Path | None = None) -> dict[str, str]:
 
 
 def load_tiny_shakespeare(path: str | Path | None = None, *, lower: bool = True) -> dict[str, str]:
-    """Train and test text of tiny Shakespeare: its beginning, and its last tenth.
+    """Return train and test text of tiny Shakespeare: its beginning, and its last tenth.
 
     ``path`` is the file, or a folder that holds it as ``tiny.txt`` or ``input.txt``; None: it is
     downloaded to the user's cache. ``lower``: lower-case the text, as Köster & Uchida do.
@@ -108,7 +108,7 @@ def load_shakespeare(folder: str | Path, edition: str = "modern") -> str:
 def load_wikitext2(
     folder: str | Path | None = None, parts: Sequence[str] = _PARTS
 ) -> dict[str, str]:
-    """WikiText-2 in words: articles of Wikipedia, rare words ``<unk>``.
+    """Return WikiText-2 in words: articles of Wikipedia, rare words ``<unk>``.
 
     ``folder`` holds ``wiki.train.tokens`` (or ``wiki.train.txt``) and so on, plain or ``.gz``;
     None: the archive is downloaded to the user's cache.
@@ -127,14 +127,13 @@ def load_babylm(folder: str | Path, part: str = "10M") -> list[Path]:
         raise ValueError(f"part must be one of {', '.join(_BABYLM_PARTS)}, got {part!r}")
     suffix, since_2024 = (part, part) if part in ("dev", "test") else ("train", f"train_{part}")
     place, names = Path(folder), (f"babylm_{part}", since_2024)
-    homes = [place / name for name in names if (place / name).is_dir()]
-    home = homes[0] if homes else place
+    home = next((place / name for name in names if (place / name).is_dir()), place)
     files = sorted(home.glob(f"*.{suffix}")) + sorted(home.glob(f"*.{suffix}.gz"))
     if not files:
         raise CorpusError(f"{place} holds neither {' nor '.join(names)}, nor files *.{suffix}")
-    found = {path.name.split(".")[0] for path in files}
-    nearest = max(BABYLM_FILES.values(), key=lambda names: len(names & found) - len(names - found))
-    if missing := sorted(nearest - found):
+    stems = {path.name.split(".")[0] for path in files}
+    nearest = max(BABYLM_FILES.values(), key=lambda names: len(names & stems) - len(names - stems))
+    if missing := sorted(nearest - stems):
         raise CorpusError(f"{home} is not a whole part of BabyLM: {missing[0]}.{suffix} is missing")
     return files
 
@@ -153,21 +152,21 @@ def load_blimp(place: str | Path | None = None, *, url: str = BLIMP_URL) -> Path
         return home
     try:
         members = {PurePosixPath(name): data for name, data in unpacked(path)}
-        found = {name: data for name, data in members.items() if name.suffix == ".jsonl"}
-        inside = {name: data for name, data in found.items() if name.parent.name == "data"}
-        files = {name.name: data for name, data in (inside or found).items()}
+        tables = [name for name in members if name.suffix == ".jsonl"]
+        inside = [name for name in tables if name.parent.name == "data"]
+        files = {name.name: members[name] for name in inside or tables}
         _check_blimp(files, path)
     except CorpusError:
         if place is None:  # or it would be taken from the cache again
             path.unlink()
         raise
-    kept = cache() / "blimp"
-    if kept.is_dir():
-        return load_blimp(kept)
-    with folder_aside(kept) as aside:
+    folder = cache() / "blimp"
+    if folder.is_dir():
+        return load_blimp(folder)
+    with folder_aside(folder) as aside:
         for name, data in files.items():
             (aside / name).write_bytes(data)
-    return kept
+    return folder
 
 
 def gpt2_files() -> Path:
@@ -184,10 +183,10 @@ def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = 
     """
     path = _downloaded(name) if place is None else _local(Path(place), (name, *also))
     if path.suffix == ".zip":
-        found = [data for member, data in unpacked(path) if PurePosixPath(member).name == name]
-        if not found:
+        members = (data for member, data in unpacked(path) if PurePosixPath(member).name == name)
+        data = next(members, None)
+        if data is None:
             raise CorpusError(f"{path} holds no {name}")
-        data = found[0]
     else:
         data = read_bytes(path)
     if path.suffix == ".gz":
@@ -209,17 +208,14 @@ def load(name: str, place: str | Path | None = None, *, also: tuple[str, ...] = 
 
 
 def cache() -> Path:
-    """Where downloads are kept: ``$ESNLM_DATA``, or the user's cache."""
+    """Return the folder of downloads: ``$ESNLM_DATA``, or the user's cache."""
     return Path(os.environ.get("ESNLM_DATA", pooch.os_cache("esnlm")))
 
 
 def _local(place: Path, names: tuple[str, ...]) -> Path:
-    if place.is_file():
-        return place
-    for name in names:
-        for candidate in (place / name, place / f"{name}.gz"):
-            if candidate.is_file():
-                return candidate
+    files = (place, *(place / f"{name}{suffix}" for name in names for suffix in ("", ".gz")))
+    for file in filter(Path.is_file, files):
+        return file
     raise CorpusError(f"{place} holds none of {', '.join(names)}, plain or .gz")
 
 
@@ -232,10 +228,7 @@ def _downloaded(name: str) -> Path:
 
 
 def _retrieved(url: str, digest: str | None, name: str) -> Path:
-    """Return a file of the cache, downloaded if it is not there.
-
-    Without a digest, yet to be checked.
-    """
+    """Return a file of the cache, downloaded if it is not there; unchecked without a digest."""
     try:
         return Path(pooch.retrieve(url, digest, fname=name, path=cache()))
     except ValueError as error:  # a wrong checksum
