@@ -69,14 +69,12 @@ def export_model(
     target = Path(folder)
     check_free(target)
     config, arrays = _described(model)
-    names = "bos_token_id", "eos_token_id"
-    ids: dict[str, Any] = {name: config[name] for name in names if name in config}
-    if config["padding"] is not None:
-        ids["pad_token_id"] = config["padding"]
-    never = [ids.get("bos_token_id")] if ids.get("bos_token_id") != ids.get("eos_token_id") else []
-    never += [] if model.tokenizer_ is None else [model.tokenizer_.unk_id]
-    if never := [token for token in never if token is not None]:
-        ids["suppress_tokens"] = never
+    bos, eos = config.get("bos_token_id"), config.get("eos_token_id")
+    ids: dict[str, Any] = {"bos_token_id": bos, "eos_token_id": eos}
+    ids["pad_token_id"] = config["padding"]
+    never = [None if bos == eos else bos, model.tokenizer_ and model.tokenizer_.unk_id]
+    ids["suppress_tokens"] = [token for token in never if token is not None] or None
+    ids = {name: value for name, value in ids.items() if value is not None}
     texts = {"config.json": _json(config), "generation_config.json": _json(ids)}
     if model.tokenizer_ is not None:
         texts |= _tokenizer_files(model.tokenizer_, config)
@@ -103,7 +101,7 @@ def check_free(folder: Path) -> None:
 
 
 def _described(model: SequenceModel) -> Described:
-    """``config.json`` of a model, and its arrays by their names in ``model.safetensors``."""
+    """Return ``config.json`` of a model, and its arrays by their names in ``model.safetensors``."""
     if not isinstance(model, LanguageModel):
         raise ValueError(
             f"only a model on a reservoir can be exported, got {type(model).__name__} (n-grams as"
@@ -144,14 +142,13 @@ def _described(model: SequenceModel) -> Described:
 
 
 def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[str, str]:
-    """``tokenizer.json`` and ``tokenizer_config.json`` for ``AutoTokenizer``, as text by name.
+    """Return ``tokenizer.json`` and ``tokenizer_config.json`` for ``AutoTokenizer``, as text.
 
     The tokenizer prepends BOS where ``config`` has one, and otherwise nothing.
     """
     layout = json.loads(tokenizer.to_json())
     layout["truncation"] = layout["padding"] = None
-    bos = config.get("bos_token_id")
-    if bos is None:
+    if "bos_token_id" not in config:
         layout["post_processor"] = adding_nothing(layout)
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -160,16 +157,16 @@ def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[st
         "clean_up_tokenization_spaces": False,
         "padding_side": "left",
     }
-    if bos is not None:
-        settings["bos_token"] = tokenizer.bos
-    if tokenizer.eos is not None:
-        settings["eos_token"] = tokenizer.eos
-    if tokenizer.unk_id is not None:
-        settings["unk_token"] = tokenizer.backend.id_to_token(tokenizer.unk_id)
-    if config["padding"] < len(tokenizer):
-        settings["pad_token"] = tokenizer.backend.id_to_token(config["padding"])
-    else:
-        settings["pad_token"] = PAD
+    tokens = {
+        "bos_token": config.get("bos_token_id"),
+        "eos_token": config.get("eos_token_id"),
+        "unk_token": tokenizer.unk_id,
+        "pad_token": config["padding"],
+    }
+    for name, token in tokens.items():
+        if token is not None:
+            settings[name] = tokenizer.backend.id_to_token(token) or PAD
+    if config["padding"] >= len(tokenizer):
         flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
         added = {"id": config["padding"], "content": PAD, **flags, "special": True}
         layout["added_tokens"] = [*layout.get("added_tokens", []), added]
@@ -180,7 +177,7 @@ def _tokenizer_files(tokenizer: Tokenizer, config: Mapping[str, Any]) -> dict[st
 
 
 def _special_ids(model: LanguageModel) -> dict[str, Any]:
-    """Ids of BOS, EOS and padding, and of the token before which the state is zero."""
+    """Return ids of BOS, EOS and padding, and of the token before which the state is zero."""
     tokenizer = model.tokenizer_
     if tokenizer is None:
         return {"reset_token_id": None, "padding": None}

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from esnlm.models.language_model import LanguageModel
@@ -12,10 +13,13 @@ from esnlm.utils.version import __version__
 #: What a card says of the licence where none was named.
 UNKNOWN = "unknown"
 
-_USE = """\
+_LOAD = """\
+    model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)
+"""
+_USE = f"""\
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)
+{_LOAD}\
     tokenizer = AutoTokenizer.from_pretrained(FOLDER)
     prompt = tokenizer("the", return_tensors="pt")
     print(tokenizer.decode(model.generate(**prompt, max_new_tokens=20)[0]))
@@ -42,22 +46,22 @@ def model_card(
     >>> card.splitlines()[:3], "unknown" in card
     (['---', 'library_name: transformers', 'pipeline_tag: text-generation'], True)
     """
-    known = dict(record or {})
+    record = record or {}
     head = {
         "library_name": "transformers",
         "pipeline_tag": "text-generation",
         "license": json.dumps(license),  # in quotes it is one value in YAML, too
         "tags": "[esnlm, reservoir-computing, echo-state-network]",
     }
-    parts = [
+    sections = [
         "---\n" + "".join(f"{name}: {value}\n" for name, value in head.items()) + "---\n",
         "# A language model whose recurrence is frozen\n",
         _what(model),
         "## Use\n",
-        _use(model),
-        *_figures(known),
-        *_data(known),
-        *_training(known),
+        _LOAD if model.tokenizer_ is None else _USE,
+        *_figures(record),
+        *_data(record),
+        *_training(record),
         "## Limits\n",
         _LIMITS,
         "## Licence and citation\n",
@@ -65,7 +69,7 @@ def model_card(
         " BSD-3-Clause.\n",
         _CITATION,
     ]
-    return "\n".join(parts)
+    return "\n".join(sections)
 
 
 _LIMITS = """\
@@ -90,12 +94,6 @@ def _what(model: LanguageModel) -> str:
     )
 
 
-def _use(model: LanguageModel) -> str:
-    if model.tokenizer_ is not None:
-        return _USE
-    return "    model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)\n"
-
-
 def _figures(record: Mapping[str, Any]) -> list[str]:
     """Return the section of held-out losses and perplexities; empty without any."""
     losses = record.get("held_out")
@@ -107,7 +105,8 @@ def _figures(record: Mapping[str, Any]) -> list[str]:
         if loss is not None
     ]
     text = "On the held-out text, which chose penalties and stops and is no fresh test:\n"
-    return ["## Figures\n", text, *_table(("model", "nats a token", "perplexity"), rows)]
+    table = markdown_table(("model", "nats a token", "perplexity"), rows)
+    return ["## Figures\n", text, *table, ""]
 
 
 def _data(record: Mapping[str, Any]) -> list[str]:
@@ -116,11 +115,8 @@ def _data(record: Mapping[str, Any]) -> list[str]:
         for kind, files in record.get("data", {}).items()
         for each in files
     ]
-    return ["## Data\n", *_table(("text", "file", "bytes", "SHA-256"), rows)] if rows else []
-
-
-def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
-    return [*markdown_table(header, rows), ""]
+    table = markdown_table(("text", "file", "bytes", "SHA-256"), rows)
+    return ["## Data\n", *table, ""] if rows else []
 
 
 def _training(record: Mapping[str, Any]) -> list[str]:
@@ -140,5 +136,4 @@ def _training(record: Mapping[str, Any]) -> list[str]:
 
 def _line(text: Any) -> str:
     """Text as part of a line or cell of Markdown, nothing in it being markup."""
-    shown = " ".join(str(text).split())
-    return "".join(f"\\{mark}" if mark in r"\`*_[]<>|#&" else mark for mark in shown)
+    return re.sub(r"([\\`*_\[\]<>|#&])", r"\\\1", " ".join(str(text).split()))
