@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from esnlm.plots.figures import band, legend, note, panels, save, style
-from esnlm.utils.markdown import markdown_table
+from esnlm.storage.results import markdown_table
 
 Row = dict[str, Any]
 _HEAD = (

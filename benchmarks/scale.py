@@ -66,7 +66,7 @@ class _Measured:
 
     def __call__(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
         found: Sums = self.reduce(name, function, *arguments)
-        self.sizes[name] = found.nbytes
+        self.sizes[name] = found.__sizeof__()
         return found
 
 

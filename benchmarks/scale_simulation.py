@@ -66,7 +66,7 @@ class _Clock:
         since = time.perf_counter()
         found = in_pairs(len(items), leaf, lambda a, b: timed(self.sums[name], lambda: a + b))
         self.rounds.append((since, time.perf_counter()))
-        self.bytes[name] = found.nbytes, len(cloudpickle.dumps((function, given)))
+        self.bytes[name] = found.__sizeof__(), len(cloudpickle.dumps((function, given)))
         return found
 
 

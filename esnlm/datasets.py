@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import pooch
 
 from esnlm.storage.atomic import folder_aside
-from esnlm.storage.reading import read_bytes
+from esnlm.storage.json_files import read_bytes
 from esnlm.text.corpus import LARGEST_ARCHIVE, CorpusError, unpacked
 from esnlm.text.named_tokenizers import GPT2_MERGES, GPT2_VOCABULARY
 

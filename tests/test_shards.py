@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from esnlm.__main__ import main
 from esnlm.storage.atomic import BusyError, locked
-from esnlm.storage.sealed_json import sealed, unsealed
+from esnlm.storage.json_files import sealed, unsealed
 from esnlm.storage.tensor_file import GrowingFile
 from esnlm.text import prepare as preparation
 from esnlm.text.boundaries import framed

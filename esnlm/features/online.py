@@ -13,8 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.kernels import features as kernels
 from esnlm.reservoir.parallel_streams import checked_starts
 from esnlm.reservoir.recurrence import ACTIVATIONS
-from esnlm.utils.array_shapes import check_arrays, checked_tokens
-from esnlm.utils.arrays import Array, Arrays
+from esnlm.utils.arrays import Array, Arrays, check_arrays, checked_tokens
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.validation import Count, Number, check_parameters, limited
 

@@ -12,8 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from esnlm.features.online import BaseWordFeatures
 from esnlm.reservoir.parallel_streams import checked_starts
-from esnlm.utils.array_shapes import checked_tokens
-from esnlm.utils.arrays import Array, Ints64
+from esnlm.utils.arrays import Array, Ints64, checked_tokens
 from esnlm.utils.state_dict import saved
 from esnlm.utils.validation import Count, check_parameters, limited
 

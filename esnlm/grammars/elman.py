@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from esnlm.grammars.elman_rules import END, LEXICON, lexical_shares, productions
 from esnlm.grammars.pushdown import PushdownProcess, RandomState, uniforms
-from esnlm.utils.array_shapes import checked_tokens
-from esnlm.utils.arrays import Floats, Tokens
+from esnlm.utils.arrays import Floats, Tokens, checked_tokens
 from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count, Number
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from esnlm.models.language_model import LanguageModel
-from esnlm.utils.markdown import markdown_table
+from esnlm.storage.results import markdown_table
 from esnlm.utils.version import __version__
 
 #: What a card says of the licence where none was named.

@@ -10,8 +10,7 @@ from sklearn.base import BaseEstimator
 from esnlm.readouts.registry import BY_CLASS
 from esnlm.readouts.sklearn.classifier_arrays import SAVED
 from esnlm.storage.model_folder import ModelFormatError
-from esnlm.utils.array_shapes import check_arrays
-from esnlm.utils.arrays import Arrays, Ints64
+from esnlm.utils.arrays import Arrays, Ints64, check_arrays
 
 #: What ``config.json`` says, and arrays by file.
 Contents = tuple[dict[str, Any], dict[str, Arrays]]

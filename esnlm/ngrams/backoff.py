@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from esnlm.ngrams.counts import Floats, Ints, find, find_ngram, find_ngrams, places
 from esnlm.ngrams.kneser_ney import KneserNey
-from esnlm.utils.array_shapes import check_arrays, checked_tokens
+from esnlm.utils.arrays import check_arrays, checked_tokens
 from esnlm.utils.state_dict import Arrays
 
 

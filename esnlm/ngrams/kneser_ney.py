@@ -18,7 +18,7 @@ from esnlm.ngrams.counts import (
     find_ngrams,
     places,
 )
-from esnlm.utils.array_shapes import check_arrays, checked_positions, checked_tokens
+from esnlm.utils.arrays import check_arrays, checked_positions, checked_tokens
 from esnlm.utils.state_dict import Arrays, Stateful
 from esnlm.utils.validation import Count, OneOf, check_parameters, limited
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.utils.array_shapes import checked_positions, checked_tokens
-from esnlm.utils.arrays import Array, Bools, Ints64
+from esnlm.utils.arrays import Array, Bools, Ints64, checked_positions, checked_tokens
 from esnlm.utils.threads import tile_map
 
 

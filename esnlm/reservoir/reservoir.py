@@ -14,14 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.reservoir import weights as _weights
 from esnlm.reservoir.parallel_streams import StreamPlan, checked_starts, read_blocks
 from esnlm.reservoir.recurrence import Drive, recurrence_of
-from esnlm.utils.array_shapes import (
+from esnlm.utils.arrays import (
+    Array,
+    Arrays,
     are_sequences,
     check_pointers,
     checked_tokens,
     checked_vectors,
     counted_inputs,
 )
-from esnlm.utils.arrays import Array, Arrays
 from esnlm.utils.linking import Linkable
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful, saved

@@ -10,8 +10,7 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg
 import scipy.special
 
-from esnlm.utils.array_shapes import check_pointers
-from esnlm.utils.arrays import Array, Floats
+from esnlm.utils.arrays import Array, Floats, check_pointers
 
 reservoirpy = lazy_loader.load("reservoirpy")  # slow to import
 

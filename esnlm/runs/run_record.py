@@ -13,9 +13,8 @@ from typing import Any
 from esnlm.runs.provenance import code_version
 from esnlm.runs.subprocess_run import peak_rss_mib
 from esnlm.storage.atomic import write_whole
+from esnlm.storage.json_files import read_bytes, sealed, unsealed
 from esnlm.storage.model_folder import CONFIG, ModelFormatError
-from esnlm.storage.reading import read_bytes
-from esnlm.storage.sealed_json import sealed, unsealed
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.shards import MANIFEST, TOKENS, Shards

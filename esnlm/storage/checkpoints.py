@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.storage.atomic import folder_aside, remove
+from esnlm.storage.json_files import FolderFormat
 from esnlm.storage.model_folder import CONFIG, ModelFormatError, read_files, restoring, write_files
-from esnlm.storage.sealed_json import FolderFormat
 from esnlm.storage.tensor_file import Arrays
 
 _ARRAYS = "training.safetensors"

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from esnlm.storage.atomic import write_whole
-from esnlm.storage.reading import read_json, read_text
-from esnlm.storage.sealed_json import FolderFormat
+from esnlm.storage.json_files import FolderFormat, read_json, read_text
 from esnlm.storage.tensor_file import Arrays, file_digest, read_tensors, write_tensors
 
 CONFIG = "config.json"

@@ -120,3 +120,13 @@ def check_no_rows(path: Path, **values: Sequence[str]) -> None:
                 raise FileExistsError(
                     f"{path} has rows of {shown}: name another file, or pass overwrite=True"
                 )
+
+
+def markdown_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:
+    """Return the lines of a table.
+
+    >>> markdown_table(["a", "b"], [[1, "x"]])
+    ['| a | b |', '|---|---|', '| 1 | x |']
+    """
+    head, *body = [f"| {' | '.join(map(str, row))} |" for row in (list(header), *rows)]
+    return [head, "|---" * len(list(header)) + "|", *body]

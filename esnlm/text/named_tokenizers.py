@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from esnlm.storage.reading import read_json, read_text
+from esnlm.storage.json_files import read_json, read_text
 from esnlm.text.tokenizer_layout import TokenizerError
 from esnlm.text.tokenizers import BEGIN, END, END_OF_TEXT, Tokenizer
 from esnlm.utils.memory import check_memory

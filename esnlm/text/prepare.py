@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from esnlm.storage.atomic import locked, owner_of, put_in_place, remove, write_whole
-from esnlm.storage.sealed_json import sealed, unsealed
+from esnlm.storage.json_files import sealed, unsealed
 from esnlm.storage.tensor_file import GrowingFile, file_digest
 from esnlm.text import shards
 from esnlm.text.corpus import CorpusError, TextCorpus

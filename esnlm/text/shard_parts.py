@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.storage.reading import LONGEST_TEXT
+from esnlm.storage.json_files import LONGEST_TEXT
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shards import FORMAT, MANIFEST, PLACE, STARTS, TOKENIZER, TOKENS, ShardsError
 from esnlm.text.tokenizers import Tokenizer

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.storage.reading import read_text
-from esnlm.storage.sealed_json import FolderFormat
+from esnlm.storage.json_files import FolderFormat, read_text
 from esnlm.storage.tensor_file import file_digest
 from esnlm.text.corpus import TokenStream
 from esnlm.text.tokenizers import Tokenizer

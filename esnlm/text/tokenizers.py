@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
-from esnlm.storage.reading import parsed_json, read_bytes
+from esnlm.storage.json_files import parsed_json, read_bytes
 from esnlm.text.tokenizer_layout import TokenizerError, n_ids
 from esnlm.utils.arrays import Tokens
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
+from esnlm.storage.json_files import read_json
 from esnlm.storage.model_folder import ModelFormatError, restoring
-from esnlm.storage.reading import read_json
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.language_model import TorchLanguageModel
 from esnlm.torch.networks.gpt2 import GPT2, SIZES

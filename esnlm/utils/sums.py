@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from operator import add
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from esnlm.utils.arrays import Array, Arrays, Tokens
 
 T = TypeVar("T")
 Item = TypeVar("Item")
+#: ``reduce(name, function, options, items, done)`` adds ``function(options, item)`` of all items in
+#: the tree of `in_pairs`. Tasks are shown by the name; ``done`` is called with each finished item.
+Reduce: TypeAlias = Callable[..., Any]
 # Bytes of rows that are added before the next ones.
 _CACHED = 1 << 19
 
@@ -75,15 +79,9 @@ class Sums:
             {name: rows + other.keyed[name] for name, rows in self.keyed.items()},
         )
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        rows = self.keyed.values()
-        arrays = [array for each in rows for array in (each.keys, *each.values)]
-        return sum(int(array.nbytes) for array in (*self.plain.values(), *arrays))
-
     def __sizeof__(self) -> int:
-        return self.nbytes
+        rows = [array for each in self.keyed.values() for array in (each.keys, *each.values)]
+        return sum(int(array.nbytes) for array in (*self.plain.values(), *rows))
 
 
 @dataclass(frozen=True)
@@ -98,23 +96,6 @@ class Total:
 
     def __sizeof__(self) -> int:
         return sum(int(np.asarray(value).nbytes) for value in self.values)
-
-
-class Reduce(Protocol):
-    """Applies a function to every item and adds the results in the tree of `in_pairs`."""
-
-    def __call__(
-        self,
-        name: str,
-        function: Callable[[Any, Item], T],
-        given: Any,
-        items: Sequence[Item],
-        done: Callable[[Item], None],
-    ) -> T:
-        """``function(given, item)`` of each, called ``name`` where tasks are shown, all added.
-
-        ``done`` is called with each item when it is finished.
-        """
 
 
 def in_pairs(n: int, leaf: Callable[[int], T], add: Callable[[T, T], T]) -> T:
@@ -161,8 +142,8 @@ def reduce_here(
     """
 
     def leaf(number: int) -> T:
-        found = function(given, items[number])
+        total = function(given, items[number])
         done(items[number])
-        return found
+        return total
 
-    return in_pairs(len(items), leaf, lambda a, b: a + b)
+    return in_pairs(len(items), leaf, add)

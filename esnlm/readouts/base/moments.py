@@ -8,8 +8,7 @@ from scipy.linalg import blas
 from scipy.sparse import csr_array
 
 from esnlm.kernels import moments as kernels
-from esnlm.utils.array_shapes import check_arrays
-from esnlm.utils.arrays import Array, Arrays, Floats, Ints
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints, check_arrays
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful
 from esnlm.utils.sums import Keyed, Sums

@@ -26,8 +26,7 @@ from esnlm.readouts.base.blocks import (
     rows_within,
 )
 from esnlm.readouts.base.moments import Moments
-from esnlm.utils.array_shapes import check_arrays
-from esnlm.utils.arrays import Array, Arrays, Ints
+from esnlm.utils.arrays import Array, Arrays, Ints, check_arrays
 from esnlm.utils.linking import Linkable
 from esnlm.utils.state_dict import Stateful, array_of, saved
 from esnlm.utils.sums import Sums

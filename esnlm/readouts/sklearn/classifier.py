@@ -13,8 +13,7 @@ from esnlm.readouts.base.readout import StreamingReadout
 from esnlm.readouts.base.rows import Rows
 from esnlm.readouts.sklearn.classifier_arrays import SAVED, FittedArrays, certain, is_saved
 from esnlm.readouts.sklearn.early_stopping import learns_in_passes, stopped_early
-from esnlm.utils.array_shapes import check_arrays
-from esnlm.utils.arrays import Array, Arrays, Floats, Ints
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints, check_arrays
 from esnlm.utils.interpolation import likeliest_weight
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful, saved

@@ -7,8 +7,7 @@ import numpy as np
 from sklearn.dummy import DummyClassifier
 from sklearn.preprocessing import LabelBinarizer
 
-from esnlm.utils.array_shapes import check_arrays
-from esnlm.utils.arrays import Arrays
+from esnlm.utils.arrays import Arrays, check_arrays
 from esnlm.utils.state_dict import Stateful, under_prefix, with_prefix
 
 #: Classifiers that a model folder may hold, as plain arrays, and their modules.

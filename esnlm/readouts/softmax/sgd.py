@@ -8,8 +8,7 @@ import numpy as np
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import logits, mean_loss, residuals
-from esnlm.utils.array_shapes import check_arrays
-from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints
+from esnlm.utils.arrays import Array, Arrays, Floats, Floats32, Ints, check_arrays
 from esnlm.utils.state_dict import Stateful, saved
 
 _LOGIT_BYTES = 1 << 24

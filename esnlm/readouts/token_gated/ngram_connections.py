@@ -8,8 +8,7 @@ import numpy as np
 from esnlm.kernels import ngrams as kernels
 from esnlm.readouts.base.blocks import rows_within
 from esnlm.readouts.token_gated.ngram_tables import N_PARTS, NgramTables, WindowCounts, tables_of
-from esnlm.utils.array_shapes import check_arrays
-from esnlm.utils.arrays import Array, Arrays, Ints, Ints64
+from esnlm.utils.arrays import Array, Arrays, Ints, Ints64, check_arrays
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.threads import tile_map
 

@@ -8,8 +8,7 @@ import numpy as np
 from esnlm.kernels import ngrams as kernels
 from esnlm.ngrams.counts import estimate_discounts
 from esnlm.readouts.base.last_tokens import NO_TOKEN
-from esnlm.utils.array_shapes import check_arrays
-from esnlm.utils.arrays import Array, Arrays, Floats, Ints, Ints64
+from esnlm.utils.arrays import Array, Arrays, Floats, Ints, Ints64, check_arrays
 from esnlm.utils.state_dict import Stateful, saved
 
 #: Parts of a text, each of which is left out of the counts where it is learned from.

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from esnlm.plots.figures import GREY, legend, panels, style
+from esnlm.storage.results import markdown_table
 from esnlm.studies.controls.comparison import MEAN
 from esnlm.studies.controls.settings import CONTROLS
-from esnlm.utils.markdown import markdown_table
 
 #: Measure -> factor, digits and name of what tables and plots show.
 _SHOWN = {"nats": (1.0, 3, "nats a token"), "accuracy": (100.0, 1, "points of BLiMP")}

@@ -10,11 +10,11 @@ from scipy.stats import entropy
 from esnlm.grammars.elman import ElmanGrammar
 from esnlm.grammars.elman_rules import END
 from esnlm.storage.atomic import write_whole
+from esnlm.storage.results import markdown_table
 from esnlm.studies.elman.presets import Settings
 from esnlm.studies.elman.run import fit_readout
 from esnlm.studies.elman.states import drive, make_corpora
 from esnlm.utils.arrays import Floats, Tokens
-from esnlm.utils.markdown import markdown_table
 
 
 def contexts_of(tokens: Tokens, end: int) -> pd.DataFrame:

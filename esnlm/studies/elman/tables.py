@@ -8,7 +8,7 @@ import pandas as pd
 
 from esnlm.runs.grid import Row
 from esnlm.storage.atomic import write_whole
-from esnlm.utils.markdown import markdown_table
+from esnlm.storage.results import markdown_table
 
 _SETTING = ["readout", "features", "n_units"]
 

@@ -13,9 +13,9 @@ from matplotlib.ticker import EngFormatter
 
 from esnlm.plots.figures import band, panels, save, style
 from esnlm.runs.grid import Row
+from esnlm.storage.results import markdown_table
 from esnlm.studies import minimal_pairs
 from esnlm.text.corpus import TokenStream
-from esnlm.utils.markdown import markdown_table
 
 KEY = ("model", "settings", "plan", "seed")
 COLUMNS = (

@@ -1,4 +1,4 @@
-"""JSON files that hold their own checksum, such as those that describe a folder."""
+"""JSON and other text that strangers wrote, read with bounds, and JSON that holds its checksum."""
 
 import hashlib
 import json
@@ -10,7 +10,42 @@ from typing import Any
 import numpy as np
 
 from esnlm.storage.atomic import put_back
-from esnlm.storage.reading import parsed_json, read_bytes
+
+#: Bytes that a file of settings, a tokenizer or a manifest may have.
+LONGEST_TEXT = 1 << 28
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a regular file.
+
+    Raise ValueError for a pipe, or one too long for a file of text.
+    """
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is a folder, a pipe or a device, expected a file")
+    if (size := path.stat().st_size) > LONGEST_TEXT:
+        raise ValueError(f"{path} has {size} bytes, expected at most {LONGEST_TEXT}")
+    return path.read_bytes()
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a regular file; ValueError where it is not UTF-8."""
+    return read_bytes(path).decode()
+
+
+def parsed_json(data: str | bytes) -> Any:
+    """Return the value of a JSON text.
+
+    Raise ValueError where it is none, or is nested too deep to be read.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file; ValueError as `read_bytes` and `parsed_json`."""
+    return parsed_json(read_bytes(path))
 
 
 def sealed(content: Mapping[str, Any], key: str = "sha256") -> bytes:
