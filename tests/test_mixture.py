@@ -16,10 +16,13 @@ from sklearn.exceptions import ConvergenceWarning
 from esnlm import MixtureOfExpertsReadout
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
-from esnlm.readouts.mixture.convergence import ConvergenceMonitor
-from esnlm.readouts.mixture.experts import Prior, softmax_in_place
-from esnlm.readouts.mixture.optimize import QuasiNewtonMemory, conjugate_gradient
-from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
+from esnlm.readouts.mixture.em import Prior, softmax_in_place
+from esnlm.readouts.mixture.experts import SoftmaxExperts
+from esnlm.readouts.mixture.optimize import (
+    ConvergenceMonitor,
+    QuasiNewtonMemory,
+    conjugate_gradient,
+)
 from esnlm.readouts.mixture.whitening import Source, Whitening, in_held_out
 
 both = pytest.mark.parametrize("experts", ["softmax", "linear"])
@@ -201,7 +204,7 @@ def differences(function: Any, at: np.ndarray, step: float = 1e-5) -> np.ndarray
 def test_gradient_of_q_and_of_the_likelihood_by_differences() -> None:
     model, source, Z, y, weights = problem()
     expectation = model.e_step(source, weights)
-    r = model.responsibilities(Z, y, weights)
+    r = model.posterior(Z, y, weights).responsibilities.T
     slopes = differences(lambda W: expected_likelihood(W, r, Z, y, model.prior), weights)
     np.testing.assert_allclose(expectation.gradient, slopes, atol=1e-6)
     slopes = differences(lambda W: model.e_step(source, W).penalised, weights)
@@ -210,7 +213,7 @@ def test_gradient_of_q_and_of_the_likelihood_by_differences() -> None:
 
 def test_curvature_products_by_differences() -> None:
     model, source, Z, y, weights = problem()
-    r = model.responsibilities(Z, y, weights)
+    r = model.posterior(Z, y, weights).responsibilities.T
     direction = np.random.default_rng(1).normal(size=weights.shape)
     kept = model.e_step(source, weights).statistics
     product = model._curved(source, weights, kept, direction) + model.prior.product(direction)
@@ -460,7 +463,7 @@ def test_verbose_logs_every_iteration(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("configured", ["", "import logging; logging.basicConfig(level='INFO');"])
 def test_verbose_is_seen_once_whether_logging_is_configured_or_not(configured: str) -> None:
     script = f"""{configured}
-from esnlm.readouts.mixture.convergence import ConvergenceMonitor
+from esnlm.readouts.mixture.optimize import ConvergenceMonitor
 monitor = ConvergenceMonitor(tol=0.0, max_iter=5, patience=2, verbose=True)
 monitor.report(-3.0, -2.0)
 monitor.report(-2.0, -1.0)
@@ -488,7 +491,8 @@ def test_steps_of_em_are_remembered_with_the_fall_of_the_gradient() -> None:
     memory = QuasiNewtonMemory(10)
     before = model.e_step(source, weights)
     for _ in range(2):
-        moved, after = model.iterate(source, weights, before, memory)
+        step_to = model.m_step(source, weights, before, memory)
+        moved, after = model.e_step_uphill(source, weights, before, step_to, memory)
         fall = before.gradient - after.gradient
         step = memory.direction(fall, lambda gradient: 0.1 * gradient)
         np.testing.assert_allclose(step, moved - weights, atol=1e-8)

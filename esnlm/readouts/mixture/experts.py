@@ -1,225 +1,268 @@
-"""Base of softmax and linear experts: a softmax gate, a Gaussian prior, the steps of EM."""
+"""Softmax and linear experts behind a softmax gate: their E-steps and M-steps."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve
 
-from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
-from esnlm.readouts.mixture.whitening import Source, TrainingRows
-from esnlm.utils.arrays import Array, Floats, Ints64
+from esnlm.readouts.linear.simplex import floor_rows, least_output
+from esnlm.readouts.mixture.em import Expectation, Experts, Posterior, softmax_in_place
+from esnlm.readouts.mixture.optimize import LEAST_CURVATURE, QuasiNewtonMemory, conjugate_gradient
+from esnlm.readouts.mixture.whitening import Source
+from esnlm.utils.arrays import Array, Ints64
 
-_SHORTEST_STEP = 2.0**-8
-# Keeps the intercepts of classes that never occur finite; too weak to matter elsewhere.
-_INTERCEPT_ALPHA = 1e-3
-# exp of this is the smallest share a softmax gives: products of three stay normal floats, whose
-# matrix products do not slow down as those of denormal ones do.
-_LOWEST_LOGIT = -25.0
-
-
-def softmax_in_place(logits: Array, axis: int) -> Array:
-    """Softmax along ``axis``, no share below about 1e-11."""
-    logits -= logits.max(axis=axis, keepdims=True)
-    np.maximum(logits, _LOWEST_LOGIT, out=logits)
-    np.exp(logits, out=logits)
-    logits /= logits.sum(axis=axis, keepdims=True)
-    return logits
+# Bytes of posteriors kept from the E-step for the products of the M-step.
+_KEPT_BYTES = 1 << 28
+# Rounds of (experts given what they share, what they share given the experts).
+_COMMON_ROUNDS = 3
 
 
-@dataclass(frozen=True)
-class Prior:
-    """Gaussian prior of the weights: experts vary around common weights, which vary around zero.
+class SoftmaxExperts(Experts):
+    """P(y|x) = Σ_k P(k|x) P(y|x, k), all factors softmax (Rachez & Hagiwara, eq. 30-33)."""
 
-    The energy is the least over the common weights c of
-    ½ alpha Σ_k |W_k - c|² + ½ common_alpha |c|², where c = share · mean_k W_k; experts with share
-    0, and all intercepts, are independent. precision (n_experts * n_classes + n_experts, width) is
-    that of the deviations, and of the gate's weights; mean, of the same shape, is the mode.
-    """
+    spread = 0.1
 
-    precision: Floats
-    n_experts: int
-    share: float = 0.0
-    mean: Array | None = None
-
-    @classmethod
-    def of_weights(
-        cls,
-        n_experts: int,
-        n_classes: int,
-        shares: Floats,
-        *,
-        alpha: float,
-        common_alpha: float,
-        gate_alpha: float,
-    ) -> "Prior":
-        """Return the prior with its mode at zero, in whitened coordinates.
-
-        It is isotropic in the states, scaled to a total variance of one: along a coordinate whose
-        variance is shares (n_units,) times the mean one, precision is alpha * n_units / share.
-        Recent words lie in the directions of large variance, so they count for more before any
-        evidence.
-        """
-        n_rows = n_experts * n_classes
-        precision = np.full((n_rows + n_experts, len(shares) + 1), float(alpha))
-        precision[n_rows:] = gate_alpha
-        precision[:, :-1] *= len(shares) / shares
-        precision[:, -1] = _INTERCEPT_ALPHA
-        total = n_experts * alpha + common_alpha
-        return cls(precision, n_experts, n_experts * alpha / total if total else 0.0)
-
-    def centre(self, weights: Array) -> Floats:
-        """Mode of each row of ``weights`` (rows, width), given what the experts share."""
-        centre = np.zeros(self.precision.shape)
-        if self.mean is not None:
-            centre += self.mean
-        if self.share:
-            width = self.precision.shape[-1]
-            experts = centre[: -self.n_experts].reshape(self.n_experts, -1, width)
-            away = (weights - centre)[: -self.n_experts].reshape(experts.shape)
-            experts[:, :, :-1] += self.share * away[:, :, :-1].mean(axis=0)
-        return centre
-
-    def product(self, direction: Array) -> Floats:
-        """Second derivative of the energy times ``direction``."""
-        if not self.share:
-            return self.precision * direction
-        centre = Prior(self.precision, self.n_experts, self.share).centre(direction)
-        return self.precision * (direction - centre)
-
-    def gradient(self, weights: Array) -> Floats:
-        """Gradient of the log-density."""
-        return self.precision * (self.centre(weights) - weights)
-
-    def log_density(self, weights: Array) -> tuple[float, float]:
-        """Log-density of the experts' weights, and of the gate's, up to constants."""
-        away = weights if self.mean is None else weights - self.mean
-        energy = 0.5 * np.einsum("ij,ij->i", away, -self.gradient(weights))
-        return -float(energy[: -self.n_experts].sum()), -float(energy[-self.n_experts :].sum())
-
-
-class Posterior(NamedTuple):
-    """One tile: experts (K, V, m), gate and responsibilities (K, m), log P(y|x) (m,)."""
-
-    experts: Array
-    gate: Array
-    responsibilities: Array
-    log_probability: Array
-
-
-class Expectation(NamedTuple):
-    """Result of an E-step.
-
-    log_likelihood and penalised are sums over rows; gradient is that of penalised (and of Q) in
-    the weights, or None where the M-step does not need it; curvature (rows of the weights,) is
-    the sum of -∂²Q over the square of each logit; statistics are the experts' own.
-    """
-
-    log_likelihood: float
-    penalised: float
-    gradient: Floats | None
-    curvature: Floats
-    statistics: Any
-
-
-@dataclass
-class Experts(ABC):
-    """K experts over V classes and a softmax gate over them.
-
-    Weights are (K * V + K, n_units + 1): the experts' rows, then the gate's; columns are whitened
-    coordinates Z (m, n_units + 1), the intercept last. A Newton step takes ``n_conjugate`` steps
-    of conjugate gradient.
-    """
-
-    #: Standard deviation of the experts' first weights, on coordinates of unit variance.
-    spread: ClassVar[float]
-
-    n_experts: int
-    n_classes: int
-    prior: Prior
-    _: KW_ONLY
-    n_conjugate: int
-
-    def start(self, rows: TrainingRows, rng: np.random.RandomState) -> Array:
-        """First weights: class frequencies in the intercepts, random elsewhere."""
-        K, V = self.n_experts, self.n_classes
-        width = rows.whitening.map.shape[0]
-        weights = np.zeros((K * V + K, width + 1))
-        weights[: K * V, :-1] = self.spread * rows.whitening.draw(rng, K * V)
-        weights[K * V :, :-1] = 0.5 * rows.whitening.draw(rng, K)
-        weights[: K * V, -1] = np.tile(self._intercepts(rows.counts), K)
-        return weights.astype(rows.whitening.map.dtype)
-
-    def iterate(
-        self, source: Source, weights: Array, expected: Expectation, memory: QuasiNewtonMemory
-    ) -> tuple[Array, Expectation]:
-        """M-step, halved until the penalised log-likelihood does not fall, and the next E-step."""
-        step_to = self.m_step(source, weights, expected, memory)
-        step = 1.0
-        while step >= _SHORTEST_STEP:
-            candidate = step_to(step)
-            fresh = self.e_step(source, candidate)
-            if fresh.penalised >= expected.penalised:
-                if fresh.gradient is not None and expected.gradient is not None:
-                    moved = candidate - np.asarray(weights, dtype=np.float64)
-                    memory.update(moved, expected.gradient - fresh.gradient)
-                return candidate, fresh
-            step /= 2
-        return weights, expected
-
-    def scores(
-        self, rows: TrainingRows, weights: Array, expected: Expectation
-    ) -> tuple[float, float, float | None]:
-        """Penalised, training and held-out log-likelihood a row (nats)."""
-
-        def tile(_: int, Z: Array, codes: Array) -> float:
-            return float(self._log_probability(Z, codes, weights).sum(dtype=np.float64))
-
-        n, held_out = rows.train.n, None
-        if rows.held_out is not None:
-            held_out = sum(rows.held_out.each(tile)) / rows.held_out.n
-        return expected.penalised / n, expected.log_likelihood / n, held_out
-
-    def gate(self, Z: Array, weights: Array) -> Array:
-        """P(k | x): Z (m, width) -> (m, K)."""
-        rows = weights[self.n_experts * self.n_classes :]
-        return np.ascontiguousarray(softmax_in_place(rows @ Z.T, axis=0).T)
-
-    def responsibilities(self, Z: Array, codes: Array, weights: Array) -> Array:
-        """P(k | x, y): Z (m, width), codes (m,) -> (m, K)."""
-        return np.ascontiguousarray(self.posterior(Z, codes, weights).responsibilities.T)
-
-    def distribution(self, Z: Array, weights: Array) -> Array:
-        """P(y|x): Z (m, width) -> (m, V)."""
-        experts, gate = self._factors(Z, weights)
-        return np.einsum("km,kvm->mv", gate, experts)
-
-    def _factors(self, Z: Array, weights: Array) -> tuple[Array, Array]:
-        """Return outputs of the experts (K, V, m), before any softmax, and P(k | x) (K, m)."""
-        n_rows = self.n_experts * self.n_classes
-        outputs = weights @ Z.T
-        experts = outputs[:n_rows].reshape(self.n_experts, self.n_classes, len(Z))
-        return experts, softmax_in_place(outputs[n_rows:], axis=0)
-
-    @abstractmethod
     def _intercepts(self, counts: Ints64) -> Array:
-        """First intercepts (V,) of an expert, from the counts of the classes."""
+        return np.log(counts + 1.0)
 
-    @abstractmethod
     def posterior(self, Z: Array, codes: Array, weights: Array) -> Posterior:
-        """Responsibilities of one tile, by Bayes' rule: Z (m, width), codes (m,)."""
+        """Return the posterior of a tile by softmax factors: Z (m, width), codes (m,)."""
+        experts, gate = self._factors(Z, weights)
+        joint = gate * experts[:, codes, np.arange(len(Z))]
+        total = joint.sum(axis=0)
+        joint /= total
+        return Posterior(experts, gate, joint, np.log(total))
 
-    @abstractmethod
-    def _log_probability(self, Z: Array, codes: Array, weights: Array) -> Array:
-        """Predicted log-probability of each label: (m,)."""
-
-    @abstractmethod
     def e_step(self, source: Source, weights: Array) -> Expectation:
-        """Responsibilities of every row, summed to the likelihood and the M-step's statistics."""
+        """Sum log-likelihood, gradient and curvature of Q over all rows."""
+        keep = source.in_memory and source.n * len(weights) * weights.itemsize <= _KEPT_BYTES
+        posteriors: dict[int, Posterior] | None = {} if keep else None
 
-    @abstractmethod
+        def tile(index: int, Z: Array, codes: Array) -> tuple[Array, ...]:
+            posterior = self.posterior(Z, codes, weights)
+            if posteriors is not None:
+                posteriors[index] = posterior
+            total = posterior.log_probability.sum(dtype=np.float64)
+            return total, *self._derivatives(Z, codes, posterior)
+
+        total, gradient = np.zeros(()), np.zeros(weights.shape)
+        curvature = np.zeros(len(weights))
+        source.add_up(tile, total, gradient, curvature)
+        gradient += self.prior.gradient(weights)
+        log_likelihood = float(total)
+        penalised = log_likelihood + sum(self.prior.log_density(weights))
+        return Expectation(log_likelihood, penalised, gradient, curvature, posteriors)
+
+    def _derivatives(self, Z: Array, codes: Array, posterior: Posterior) -> tuple[Array, Array]:
+        """Gradient of Q in the weights and Σ of second derivatives in each logit, of one tile."""
+        K, V, m = self.n_experts, self.n_classes, len(Z)
+        experts, gate, r = posterior[:3]
+        residual = np.empty((K * V + K, m), dtype=Z.dtype)
+        of_experts = residual[: K * V].reshape(K, V, m)
+        np.multiply(experts, r[:, None], out=of_experts)
+        curvature = np.empty(K * V + K)
+        curvature[: K * V] = (
+            of_experts.sum(axis=2) - np.einsum("kvm,kvm->kv", of_experts, experts)
+        ).ravel()
+        curvature[K * V :] = (gate * (1 - gate)).sum(axis=1)
+        np.negative(of_experts, out=of_experts)
+        of_experts[:, codes, np.arange(m)] += r
+        np.subtract(r, gate, out=residual[K * V :])
+        return residual @ Z, curvature
+
     def m_step(
         self, source: Source, weights: Array, expected: Expectation, memory: QuasiNewtonMemory
     ) -> Callable[[float], Array]:
-        """Weights for a step length in (0, 1]; Q rises for every one that is short enough."""
+        """Newton step on Q for all experts and the gate, corrected by the steps before it."""
+        inverse = 1.0 / np.maximum(
+            expected.curvature[:, None] + self.prior.precision, LEAST_CURVATURE
+        )
+        # Experts share a prior, so they are one system; the gate is another.
+        systems = np.zeros(len(weights), dtype=np.intp)
+        systems[-self.n_experts :] = 1
+
+        def product(search: Array) -> Array:
+            narrow = search.astype(weights.dtype)
+            image = self._curved(source, weights, expected.statistics, narrow)
+            image += self.prior.product(search)
+            return image
+
+        def solve(gradient: Array) -> Array:
+            return conjugate_gradient(gradient, product, inverse, systems, self.n_conjugate)
+
+        direction = memory.direction(np.asarray(expected.gradient), solve)
+        return lambda step: (weights + step * direction).astype(weights.dtype)
+
+    def _curved(
+        self, source: Source, weights: Array, kept: dict[int, Posterior] | None, search: Array
+    ) -> Array:
+        """Product of -∂²Q/∂W² (without the penalty) with ``search``, same shape."""
+        K, V = self.n_experts, self.n_classes
+
+        def tile(index: int, Z: Array, codes: Array) -> tuple[Array]:
+            posterior = self.posterior(Z, codes, weights) if kept is None else kept[index]
+            experts, gate, r = posterior[:3]
+            change = search @ Z.T
+            of_experts = change[: K * V].reshape(experts.shape)
+            of_experts *= experts
+            of_experts -= experts * of_experts.sum(axis=1, keepdims=True)
+            of_experts *= r[:, None]
+            of_gate = change[K * V :]
+            of_gate *= gate
+            of_gate -= gate * of_gate.sum(axis=0)
+            return (change @ Z,)
+
+        image = np.zeros(weights.shape)
+        source.add_up(tile, image)
+        return image
+
+    def _factors(self, Z: Array, weights: Array) -> tuple[Array, Array]:
+        """P(y | x, k) (K, V, m) and P(k | x) (K, m)."""
+        logits, gate = super()._factors(Z, weights)
+        return softmax_in_place(logits, axis=1), gate
+
+
+class _Statistics(NamedTuple):
+    """Weighted Grams (K, D, D), cross moments (K, V, D), the gate's gradient (K, D) and shares."""
+
+    grams: Array
+    cross: Array
+    gate_gradient: Array
+    gates: dict[int, Array] | None
+
+
+@dataclass
+class LinearExperts(Experts):
+    """Under expert k the one-hot target is N(B_k x, σ² I); a softmax gate mixes the densities.
+
+    EM raises that density. Prediction is the mean of the mixture, Σ_k P(k|x) B_k x, which is the
+    model's expectation of the one-hot target; as in ridge, entries below a floor are set to it
+    and the row is divided by its sum.
+
+    σ² is fixed, and precisions of expert weights are in units of 1/σ²: their M-step is a weighted
+    ridge regression; the gate takes one Newton step.
+    """
+
+    spread = 0.01
+
+    variance: float = field(kw_only=True)
+
+    def _intercepts(self, counts: Ints64) -> Array:
+        return counts / counts.sum()
+
+    def posterior(self, Z: Array, codes: Array, weights: Array) -> Posterior:
+        """Return the posterior of a tile by Gaussian densities: Z (m, width), codes (m,)."""
+        means, gate = self._factors(Z, weights)
+        hit = means[:, codes, np.arange(len(Z))]
+        squared = 1.0 - 2.0 * hit + np.einsum("kvm,kvm->km", means, means)
+        joint = np.log(gate) - squared / (2 * self.variance)
+        top = joint.max(axis=0)
+        joint -= top
+        np.exp(np.maximum(joint, -60.0, out=joint), out=joint)
+        total = joint.sum(axis=0)
+        joint /= total
+        constant = 0.5 * self.n_classes * np.log(2 * np.pi * self.variance)
+        return Posterior(means, gate, joint, np.log(total) + top - constant)
+
+    def e_step(self, source: Source, weights: Array) -> Expectation:
+        """Sum log-density, Grams, cross moments and the gate's gradient over all rows."""
+        K, V = self.n_experts, self.n_classes
+        width = weights.shape[1]
+        gates: dict[int, Array] | None = {} if source.in_memory else None
+
+        def tile(index: int, Z: Array, codes: Array) -> tuple[Array, ...]:
+            _, gate, r, log_density = self.posterior(Z, codes, weights)
+            if gates is not None:
+                gates[index] = gate
+            m = len(Z)
+            targets = np.zeros((K, V, m), dtype=Z.dtype)
+            targets[:, codes, np.arange(m)] = r
+            grams = np.stack([(Z.T * r[k]) @ Z for k in range(K)])
+            cross = (targets.reshape(K * V, m) @ Z).reshape(K, V, width)
+            total = log_density.sum(dtype=np.float64)
+            curvature = (gate * (1 - gate)).sum(axis=1)
+            return total, curvature, grams, cross, r.sum(axis=1), (r - gate) @ Z
+
+        total, curvature, shares = np.zeros(()), np.zeros(K), np.zeros(K)
+        grams, cross = np.zeros((K, width, width)), np.zeros((K, V, width))
+        gate_gradient = np.zeros((K, width))
+        source.add_up(tile, total, curvature, grams, cross, shares, gate_gradient)
+        log_density, (of_experts, of_gate) = float(total), self.prior.log_density(weights)
+        penalised = log_density + of_experts / self.variance + of_gate
+        curvature = np.concatenate([np.repeat(shares, V), curvature])
+        statistics = _Statistics(grams, cross, gate_gradient, gates)
+        return Expectation(log_density, penalised, None, curvature, statistics)
+
+    def m_step(
+        self, source: Source, weights: Array, expected: Expectation, memory: QuasiNewtonMemory
+    ) -> Callable[[float], Array]:
+        """Experts in closed form; a Newton step for the gate, of any length."""
+        n_rows = self.n_experts * self.n_classes
+        old = np.asarray(weights, dtype=np.float64)
+        experts = self._closed_form(expected.statistics, old)
+        direction = self._gate_direction(source, weights, expected)
+
+        def step_to(step: float) -> Array:
+            gate = old[n_rows:] + step * direction
+            return np.concatenate([experts, gate]).astype(weights.dtype)
+
+        return step_to
+
+    def _closed_form(self, statistics: _Statistics, old: Array) -> Array:
+        """Ridge regression of every expert towards what they share: (n_experts * V, width)."""
+        K, V, width = self.n_experts, self.n_classes, old.shape[1]
+        precision = self.prior.precision[: K * V].reshape(K, V, width)[:, 0]
+        factors = []
+        for gram, diagonal in zip(statistics.grams, precision, strict=True):
+            system = gram.copy()
+            system.flat[:: len(system) + 1] += diagonal
+            factors.append(cho_factor(system))
+        weights = old.copy()
+        for _ in range(_COMMON_ROUNDS):
+            centre = self.prior.centre(weights)[: K * V].reshape(K, V, width)
+            solved = [
+                cho_solve(factor, (cross + diagonal * towards).T).T
+                for factor, cross, diagonal, towards in zip(
+                    factors, statistics.cross, precision, centre, strict=True
+                )
+            ]
+            weights[: K * V] = np.concatenate(solved)
+        return weights[: K * V]
+
+    def _gate_direction(self, source: Source, weights: Array, expected: Expectation) -> Array:
+        """Return the gate's Newton direction (K, width), solved by conjugate gradient."""
+        K, n_rows = self.n_experts, self.n_experts * self.n_classes
+        rows = weights[n_rows:]
+        precision = self.prior.precision[n_rows:]
+        gates = expected.statistics.gates
+
+        def product(search: Array) -> Array:
+            """Return the gate's negative Hessian, with the penalty, times ``search`` (K, width)."""
+            narrow = search.astype(rows.dtype)
+
+            def tile(index: int, Z: Array, codes: Array) -> tuple[Array]:
+                gate = softmax_in_place(rows @ Z.T, axis=0) if gates is None else gates[index]
+                change = narrow @ Z.T
+                change -= (gate * change).sum(axis=0)
+                change *= gate
+                return (change @ Z,)
+
+            image = precision * search
+            source.add_up(tile, image)
+            return image
+
+        gradient = expected.statistics.gate_gradient
+        gradient = gradient + self.prior.gradient(weights)[n_rows:]
+        inverse = 1.0 / np.maximum(expected.curvature[n_rows:, None] + precision, LEAST_CURVATURE)
+        return conjugate_gradient(
+            gradient, product, inverse, np.zeros(K, dtype=np.intp), self.n_conjugate
+        )
+
+    def _log_probability(self, Z: Array, codes: Array, weights: Array) -> Array:
+        return np.log(self.distribution(Z, weights)[np.arange(len(Z)), codes])
+
+    def distribution(self, Z: Array, weights: Array) -> Array:
+        """P(y|x): Z (m, width) -> (m, n_classes), floored and normalised."""
+        return floor_rows(super().distribution(Z, weights), least_output(self.n_classes))

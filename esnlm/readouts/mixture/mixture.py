@@ -1,7 +1,6 @@
 """Mixture of experts: a gate chooses, state by state, whose distribution to trust."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -13,21 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from esnlm.readouts.base.blocks import Blocks, Passes, Progress, rows_within
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.mixture.convergence import ConvergenceMonitor
-from esnlm.readouts.mixture.experts import Experts, Prior
-from esnlm.readouts.mixture.linear_experts import LinearExperts
-from esnlm.readouts.mixture.optimize import QuasiNewtonMemory
-from esnlm.readouts.mixture.softmax_experts import SoftmaxExperts
-from esnlm.readouts.mixture.whitening import (
-    Source,
-    TrainingRows,
-    Whitening,
-    prepare,
-    prepare_parts,
-)
+from esnlm.readouts.mixture.em import Experts, Prior
+from esnlm.readouts.mixture.experts import LinearExperts, SoftmaxExperts
+from esnlm.readouts.mixture.optimize import ConvergenceMonitor, QuasiNewtonMemory
+from esnlm.readouts.mixture.whitening import Parts, Source, Whitening, prepare
 from esnlm.utils.arrays import Array, Floats, Ints
 from esnlm.utils.sums import Sums
-from esnlm.utils.threads import TileMap, one_blas_thread, tile_map
+from esnlm.utils.threads import one_blas_thread, tile_map
 from esnlm.utils.validation import PENALTY, Count, Flag, Number, OneOf, check_parameters, limited
 
 # Steps of EM that the quasi-Newton correction remembers.
@@ -151,28 +142,15 @@ class MixtureOfExpertsReadout(BufferedReadout):
         """P(z|x, y), which expert explains each label: X (n, n_units), y (n,) -> (n, n_experts)."""
         states, codes = self._ready_pairs(X, y)
         experts, weights = self._experts(), self._weights()
-        return np.concatenate(
-            [experts.responsibilities(Z, codes[i], weights) for i, Z in self._tiles(states)]
-        )
+        tiles = self._tiles(states)
+        r = [experts.posterior(Z, codes[tile], weights).responsibilities for tile, Z in tiles]
+        return np.ascontiguousarray(np.concatenate(r, axis=1).T)
 
     def _start(self) -> None:
         check_parameters(self)
         self._moments: Moments | None = None
         for name in ("monitor_", "monitors_"):
             self.__dict__.pop(name, None)
-
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        """Expectation-maximisation, from several random starts."""
-        with self._workers() as over:
-            rows = prepare(
-                blocks,
-                held_out if self.early_stopping else None,
-                n_classes=len(self.classes_),
-                buffer_size=self.buffer_size,
-                hold_out_every=round(1 / self.validation_fraction) if self.early_stopping else 0,
-                over=over,
-            )
-            self._maximise(rows)
 
     def _stream(self, passes: Passes, held_out: Blocks | None) -> Iterator[Progress]:
         """In parts, expectation-maximisation whose sums over rows are shared out."""
@@ -183,10 +161,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         for sums in passes.read(1):
             assert isinstance(sums, Sums), "parts were read elsewhere"
             self._take_sums(1, sums)
-            judges = held_out if self.early_stopping else None
-            with self._workers() as over:
-                rows = prepare_parts(self._pass_moments(1), share, judges, self.buffer_size, over)
-                self._maximise(rows)
+            self._solve(Parts(self._pass_moments(1), share), held_out)
             self._moments, self._streaming = None, True
             yield Progress(1)
 
@@ -202,28 +177,40 @@ class MixtureOfExpertsReadout(BufferedReadout):
             self._moments = Moments(self.n_features_in_, len(self.classes_))
         return self._moments
 
-    def _maximise(self, rows: TrainingRows) -> None:
-        """Set the likeliest parameters of several starts."""
-        self.whitening_mean_ = rows.whitening.mean
-        self.whitening_map_ = rows.whitening.map
-        experts, rng = self._experts(), check_random_state(self.random_state)
-        self.monitors_: list[ConvergenceMonitor] = []
-        for _ in range(self.n_restarts):
-            monitor = ConvergenceMonitor(self.tol, self.max_iter, self.patience, self.verbose)
-            memory = QuasiNewtonMemory(_MEMORY)
-            weights = experts.start(rows, rng)
-            expected = experts.e_step(rows.train, weights)
-            monitor.report(*experts.scores(rows, weights, expected))
-            best, curvature = weights, expected.curvature
-            while not monitor.done:
-                weights, expected = experts.iterate(rows.train, weights, expected, memory)
+    def _solve(self, blocks: Blocks | Parts, held_out: Blocks | None) -> None:
+        """Set the likeliest parameters that EM reaches from several starts."""
+        stops = self.early_stopping
+        with one_blas_thread(), tile_map(self.n_threads) as over:
+            rows = prepare(
+                blocks,
+                held_out if stops else None,
+                sizes=(self.n_features_in_, len(self.classes_)),
+                buffer_size=self.buffer_size,
+                hold_out_every=round(1 / self.validation_fraction) if stops else 0,
+                over=over,
+            )
+            self.whitening_mean_, self.whitening_map_ = rows.whitening.mean, rows.whitening.map
+            experts, rng = self._experts(), check_random_state(self.random_state)
+            self.monitors_: list[ConvergenceMonitor] = []
+            for _ in range(self.n_restarts):
+                monitor = ConvergenceMonitor(self.tol, self.max_iter, self.patience, self.verbose)
+                memory = QuasiNewtonMemory(_MEMORY)
+                weights = experts.start(rows, rng)
+                expected = experts.e_step(rows.train, weights)
                 monitor.report(*experts.scores(rows, weights, expected))
-                if monitor.is_best:
-                    best, curvature = weights, expected.curvature
-            if not self.monitors_ or monitor.score > self.monitor_.score:
-                self.monitor_: ConvergenceMonitor = monitor
-                self._keep(best, curvature)
-            self.monitors_.append(monitor)
+                best, curvature = weights, expected.curvature
+                while not monitor.done:
+                    step_to = experts.m_step(rows.train, weights, expected, memory)
+                    weights, expected = experts.e_step_uphill(
+                        rows.train, weights, expected, step_to, memory
+                    )
+                    monitor.report(*experts.scores(rows, weights, expected))
+                    if monitor.is_best:
+                        best, curvature = weights, expected.curvature
+                if not self.monitors_ or monitor.score > self.monitor_.score:
+                    self.monitor_: ConvergenceMonitor = monitor
+                    self._set_weights(best, curvature)
+                self.monitors_.append(monitor)
         self.n_iter_ = max(self.monitor_.n_iter, 1)
 
     def _update(self, X: Array, codes: Ints) -> None:
@@ -231,13 +218,14 @@ class MixtureOfExpertsReadout(BufferedReadout):
         weights = self._weights()
         precision = self._prior().precision + self.curvature_[:, None]
         experts = self._experts(Prior(precision, self.n_experts, mean=weights))
+        memory = QuasiNewtonMemory(_MEMORY)
         Z = self._whitening()(X)
-        with self._workers() as over:
+        with one_blas_thread(), tile_map(self.n_threads) as over:
             batch = Source([(Z, codes)], len(Z), over)
             expected = experts.e_step(batch, weights)
-            memory = QuasiNewtonMemory(_MEMORY)
-            weights, expected = experts.iterate(batch, weights, expected, memory)
-        self._keep(weights, self.curvature_ + expected.curvature)
+            step_to = experts.m_step(batch, weights, expected, memory)
+            weights, expected = experts.e_step_uphill(batch, weights, expected, step_to, memory)
+        self._set_weights(weights, self.curvature_ + expected.curvature)
 
     def _probabilities(self, X: Array) -> Array:
         """Return P(y | x) (n, V), with tiles of rows shared out among the threads."""
@@ -247,7 +235,8 @@ class MixtureOfExpertsReadout(BufferedReadout):
         def fill(tile: slice) -> None:
             P[tile] = experts.distribution(whitening(X[tile]), weights)
 
-        with self._workers() as over:
+        # Tiles are what is parallel: BLAS threads of their own would fight for the same cores.
+        with one_blas_thread(), tile_map(self.n_threads) as over:
             over(fill, self._slices(len(X)))
         P /= P.sum(axis=1, keepdims=True)
         return P
@@ -260,36 +249,31 @@ class MixtureOfExpertsReadout(BufferedReadout):
     def _tiles(self, X: Array) -> Iterator[tuple[slice, Array]]:
         return ((tile, self._whitening()(X[tile])) for tile in self._slices(len(X)))
 
-    @contextmanager
-    def _workers(self) -> Iterator[TileMap]:
-        # Tiles are what is parallel: BLAS threads of their own would fight for the same cores.
-        with one_blas_thread(), tile_map(self.n_threads) as over:
-            yield over
-
     def _whitening(self) -> Whitening:
         return Whitening(self.whitening_mean_, self.whitening_map_)
 
     def _prior(self) -> Prior:
-        sizes, shares = (self.n_experts, len(self.classes_)), self._whitening().shares
-        alphas = {name: getattr(self, name) for name in ("alpha", "common_alpha", "gate_alpha")}
-        return Prior.of_weights(*sizes, shares, **alphas)
+        return Prior.of_weights(
+            self.n_experts,
+            len(self.classes_),
+            self._whitening().shares,
+            alpha=self.alpha,
+            common_alpha=self.common_alpha,
+            gate_alpha=self.gate_alpha,
+        )
 
     def _experts(self, prior: Prior | None = None) -> Experts:
-        sizes = self.n_experts, len(self.classes_)
-        prior = prior or self._prior()
-        options: dict[str, Any] = {"n_conjugate": self.n_conjugate}
+        sizes = self.n_experts, len(self.classes_), prior or self._prior()
         if self.experts == "linear":
-            return LinearExperts(*sizes, prior, variance=self.variance, **options)
-        return SoftmaxExperts(*sizes, prior, **options)
-
-    def _keep(self, weights: Array, curvature: Floats) -> None:
-        shape = self.n_experts, len(self.classes_), weights.shape[1]
-        n_rows = self.n_experts * len(self.classes_)
-        self.expert_coef_ = weights[:n_rows].reshape(shape)
-        self.gate_coef_ = weights[n_rows:]
-        self.curvature_ = curvature
+            return LinearExperts(*sizes, n_conjugate=self.n_conjugate, variance=self.variance)
+        return SoftmaxExperts(*sizes, n_conjugate=self.n_conjugate)
 
     def _weights(self) -> Array:
         check_is_fitted(self, "expert_coef_")
         width = self.gate_coef_.shape[1]
         return np.concatenate([self.expert_coef_.reshape(-1, width), self.gate_coef_])
+
+    def _set_weights(self, weights: Array, curvature: Floats) -> None:
+        experts, self.gate_coef_ = np.split(weights, [-self.n_experts])
+        self.expert_coef_ = experts.reshape(self.n_experts, -1, weights.shape[1])
+        self.curvature_ = curvature

@@ -27,6 +27,11 @@ _FEWEST_HELD_OUT = 256
 _VARIANCE_FLOOR = 1e-4
 _KEPT_BYTES = 1 << 30
 
+#: Arrays of one tile, or of several, that are added up place by place.
+Sums = tuple[Array, ...]
+#: Sums over the parts of a corpus of what a function makes of the blocks of each.
+Share = Callable[[str, Callable[[Blocks], Total]], Total]
+
 
 @dataclass(frozen=True)
 class Whitening:
@@ -48,7 +53,7 @@ class Whitening:
     @property
     def shares(self) -> Floats:
         """Variance of the states along each coordinate, relative to the mean one: (n_units,)."""
-        variances = 1.0 / np.sum(np.square(self.map, dtype=np.float64), axis=0)
+        variances = 1.0 / self._squares()
         return variances / variances.mean()
 
     def draw(self, rng: np.random.RandomState, n_rows: int) -> Floats:
@@ -57,8 +62,11 @@ class Whitening:
         They are drawn along the units and rotated, so that they do not depend on the signs and
         the order of the directions that the decomposition happened to return.
         """
-        directions = self.map / np.sqrt(np.sum(np.square(self.map, dtype=np.float64), axis=0))
+        directions = self.map / np.sqrt(self._squares())
         return rng.standard_normal((n_rows, len(self.mean))) @ directions
+
+    def _squares(self) -> Floats:
+        return np.sum(np.square(self.map, dtype=np.float64), axis=0)
 
     def __call__(self, X: Array) -> Array:
         """States X (n, n_units) -> (n, n_units + 1) C-ordered, last column one."""
@@ -108,32 +116,35 @@ class Source:
             for wave in range(0, len(tiles), _WAVE):
                 yield from self.over(lambda tile: function(*tile), tiles[wave : wave + _WAVE])
 
+    def add_up(self, function: Callable[[int, Array, Array], Sums], *totals: Floats) -> None:
+        """Add the arrays that the function returns of each tile to float64 ``totals``, in place."""
+        for sums in self.each(function):
+            for total, addend in zip(totals, sums, strict=True):
+                total += addend
+
 
 @dataclass(frozen=True)
 class PartedSource(Source):
     """n rows of a corpus in parts: ``share(name, function)`` sums what a function makes of each.
 
-    The function is from blocks of (states, codes) to a `Total`. What is asked of every tile comes
-    as one sum of all.
+    The function is from blocks of (states, codes) to a `Total`.
     """
 
     whitening: Whitening
-    share: Callable[[str, Callable[[Blocks], Total]], Total]
+    share: Share
 
     def each(self, function: Callable[[int, Array, Array], Any]) -> Iterator[Any]:
         """Yield one result, the sum over the tiles of all parts."""
-        total = self.share("em", partial(_sum_of_tiles, self.whitening, function)).values
-        yield total if len(total) > 1 else total[0]
+        yield self.share("em", partial(_sum_of_tiles, self.whitening, function)).values
 
 
 def _sum_of_tiles(
-    whitening: Whitening, function: Callable[[int, Array, Array], Any], blocks: Blocks
+    whitening: Whitening, function: Callable[[int, Array, Array], Sums], blocks: Blocks
 ) -> Total:
     """Return the sum of results over the tiles of a part, in their order."""
     with tile_map() as over:
-        source = Source(_Streamed(blocks, whitening), 0, over)
-        found = (each if isinstance(each, tuple) else (each,) for each in source.each(function))
-        return reduce(add, map(Total, found))
+        tiles = Source(_Streamed(blocks, whitening), 0, over).each(function)
+        return reduce(add, map(Total, tiles))
 
 
 @dataclass(frozen=True)
@@ -157,6 +168,14 @@ class _Streamed:
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Rows of a corpus in parts, which others hold: their moments, and sums over the parts."""
+
+    moments: Moments
+    share: Share
+
+
+@dataclass(frozen=True)
 class TrainingRows:
     """Rows to fit and to judge by, their whitening, and counts (V,) of the labels."""
 
@@ -167,91 +186,68 @@ class TrainingRows:
 
 
 def prepare(
-    blocks: Blocks,
+    blocks: Blocks | Parts,
     held_out: Blocks | None,
     *,
-    n_classes: int,
+    sizes: tuple[int, int],
     buffer_size: int,
     hold_out_every: int,
     over: TileMap,
 ) -> TrainingRows:
     """Whiten rows (X (n, n_units), codes (n,)) by their moments, and set some apart.
 
-    At most ``buffer_size`` rows, and 1 GiB, are kept in memory; more are streamed. Where
-    ``held_out`` is None, each ``hold_out_every``-th stretch of rows is held out; 0 for none.
+    ``sizes`` are n_units and V. At most ``buffer_size`` rows, and 1 GiB, are kept in memory; more
+    are streamed. Where ``held_out`` is None, each ``hold_out_every``-th stretch of rows is held
+    out; 0 for none, and none of parts.
     """
-    kept, moments, dtype = _first_pass(blocks, n_classes, buffer_size)
-    whitening = Whitening.from_moments(moments, dtype)
-    every = hold_out_every if held_out is None else 0
-    if in_held_out(0, moments.n, every).sum() < _FEWEST_HELD_OUT:
-        every = 0
-    out = in_held_out(0, moments.n, every)
-    parts: list[Blocks]
-    if kept is None:
-        parts = [_Streamed(blocks, whitening, every, held) for held in (False, True)]
+    inner: Source | None = None
+    if isinstance(blocks, Parts):
+        moments = blocks.moments
+        whitening = Whitening.from_moments(moments, np.float32)  # as their states are
+        train: Source = PartedSource((), moments.n, over, whitening, blocks.share)
     else:
-        rows = [(whitening(X), codes) for X, codes in kept]
-        del kept
-        Z, codes = (np.concatenate(column) for column in zip(*rows, strict=True))
-        del rows
-        parts = [[(Z[part], codes[part])] for part in (~out, out)]
-    train, inner = (
-        Source(part, int(chosen.sum()), over)
-        for part, chosen in zip(parts, (~out, out), strict=True)
-    )
+        moments = Moments(*sizes)
+        rows, n, dtype = _read(blocks, buffer_size, lambda X: X.copy(), moments.add)
+        if not n:
+            raise ValueError("blocks hold no rows: give at least one (state, next token) pair")
+        whitening = Whitening.from_moments(moments, dtype)
+        every = hold_out_every if held_out is None else 0
+        out = in_held_out(0, n, every)
+        if out.sum() < _FEWEST_HELD_OUT:
+            every, out = 0, np.zeros_like(out)
+        batches: list[Blocks]
+        if rows is None:
+            batches = [_Streamed(blocks, whitening, every, held) for held in (False, True)]
+        else:
+            whitened = [(whitening(X), codes) for X, codes in rows]
+            del rows
+            Z, codes = (np.concatenate(column) for column in zip(*whitened, strict=True))
+            del whitened
+            batches = [[(Z[part], codes[part])] for part in (~out, out)]
+        train = Source(batches[0], n - int(out.sum()), over)
+        if out.any():
+            inner = Source(batches[1], int(out.sum()), over)
     if held_out is not None:
-        inner = _held_out_source(held_out, whitening, buffer_size, over)
-    return TrainingRows(whitening, train, inner if inner.n else None, moments.counts)
+        rows, n, _ = _read(held_out, buffer_size, whitening)
+        inner = Source(rows or _Streamed(held_out, whitening), n, over) if n else None
+    return TrainingRows(whitening, train, inner, moments.counts)
 
 
-def prepare_parts(
-    moments: Moments,
-    share: Callable[[str, Callable[[Blocks], Total]], Total],
-    held_out: Blocks | None,
+def _read(
+    blocks: Blocks,
     buffer_size: int,
-    over: TileMap,
-) -> TrainingRows:
-    """`prepare` of rows that others hold, from their moments; float32 as their states are."""
-    whitening = Whitening.from_moments(moments, np.float32)
-    train = PartedSource((), moments.n, over, whitening, share)
-    judges = held_out and _held_out_source(held_out, whitening, buffer_size, over)
-    return TrainingRows(whitening, train, judges or None, moments.counts)
-
-
-def _capacity(X: Array, buffer_size: int) -> int:
-    return min(int(buffer_size), rows_within(_KEPT_BYTES, X.shape[1], X.dtype))
-
-
-def _first_pass(
-    blocks: Blocks, n_classes: int, buffer_size: int
-) -> tuple[list[Block] | None, Moments, Any]:
-    """Moments of every row, and the rows themselves while they fit."""
-    kept: list[Block] | None = []
-    moments: Moments | None = None
-    dtype: Any = np.float64
+    copy: Callable[[Array], Array],
+    add: Callable[[Array, Array], Any] = lambda X, codes: None,
+) -> tuple[list[Block] | None, int, Any]:
+    """Read all blocks, and ``add`` each: copies of them while they fit, rows, and the dtype."""
+    n, dtype = 0, np.dtype(np.float64)
+    rows: list[Block] | None = []
     for X, codes in blocks:
-        if moments is None:
-            moments, dtype = Moments(X.shape[1], n_classes), X.dtype
-        moments.add(X, codes)
-        if kept is not None and moments.n <= _capacity(X, buffer_size):
-            kept.append((X.copy(), codes.copy()))
+        add(X, codes)
+        n, dtype = n + len(codes), X.dtype
+        most = min(int(buffer_size), rows_within(_KEPT_BYTES, X.shape[1], dtype))
+        if rows is not None and n <= most:
+            rows.append((copy(X), codes.copy()))
         else:
-            kept = None
-    if moments is None:
-        raise ValueError("blocks hold no rows: give at least one (state, next token) pair")
-    return kept, moments, dtype
-
-
-def _held_out_source(
-    blocks: Blocks, whitening: Whitening, buffer_size: int, over: TileMap
-) -> Source:
-    """Held-out rows: whitened once where they fit, else in every pass."""
-    n = 0
-    kept: list[Block] | None = []
-    for X, codes in blocks:
-        n += len(codes)
-        if kept is not None and n <= _capacity(X, buffer_size):
-            kept.append((whitening(X), codes.copy()))
-        else:
-            kept = None
-    return Source(kept or _Streamed(blocks, whitening), n, over)
+            rows = None
+    return rows, n, dtype
