@@ -1,6 +1,8 @@
 """Blocks of rows (states, targets), from which readouts learn in one pass or several."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -63,10 +65,8 @@ class SamePasses:
                 return
 
 
-def exhaust(steps: Iterable[Any]) -> None:
-    """Take every step of an iterable that works as it goes."""
-    for _ in steps:
-        pass
+#: Takes every step of an iterable that works as it goes.
+exhaust = partial(deque, maxlen=0)
 
 
 class ArrayBlocks:
