@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tqdm.auto import tqdm
 
-from esnlm.runs.grid import _told, read_rows, run_grid
+from esnlm.runs.grid import _described, read_rows, run_grid
 from esnlm.storage.atomic import write_whole
 
 COLUMNS = ["name", "n", "size", "square"]
@@ -99,20 +99,6 @@ def test_a_repeated_row_is_named(path):
     path.write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
     grid(path)
     assert path.read_text() == whole
-
-
-@pytest.mark.parametrize("torn", ["", "b,1,5,0.3"])
-def test_checksums_of_older_files_are_dropped(path, torn):
-    rows = grid(path, settings=GRID[:4])
-    head, *lines = path.read_text().splitlines()
-    old = [f"{head},checksum", *(f"{line},0123456789ab" for line in lines), torn]
-    path.write_text("\n".join(old))
-    if not torn:
-        assert read_rows(path) == rows
-    ran = []
-    grid(path, run=lambda setting: ran.append(setting) or square(setting))
-    assert ran == GRID[4:]
-    assert path.read_text().splitlines()[:5] == [head, *lines]
 
 
 def test_same_file_for_every_number_of_jobs(path, tmp_path):
@@ -345,7 +331,7 @@ def test_the_bar_says_in_words_which_run_was_last():
     key = ("model", "n_units", "leak", "seed", "options", "version")
     wanted = [("mts", "64", "1", "1", "", "a"), ("esn", "128", "1", "0", "rank=2", "b")]
     setting = dict(zip(key, ("mts", 64, 1, 1, "", "a"), strict=True))
-    assert _told(setting, key, wanted) == "last: mts, 64 units, seed 1"
+    assert _described(setting, key, wanted) == "last: mts, 64 units, seed 1"
     setting = dict(zip(key, ("esn", 128, 1, 0, "rank=2", "b"), strict=True))
-    assert _told(setting, key, wanted) == "last: esn, 128 units, seed 0, rank=2"
-    assert _told(setting, key, wanted[1:]) == ""
+    assert _described(setting, key, wanted) == "last: esn, 128 units, seed 0, rank=2"
+    assert _described(setting, key, wanted[1:]) == ""

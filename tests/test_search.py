@@ -5,6 +5,7 @@ import gc
 import itertools
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -22,7 +23,6 @@ import pytest
 from esnlm import ElmanGrammar, LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
 from esnlm.options.search import SearchOptions
-from esnlm.search import trial_models
 from esnlm.search.objective import (
     RUNGS,
     Corpora,
@@ -30,8 +30,6 @@ from esnlm.search.objective import (
     loss_after_fit,
     split,
 )
-from esnlm.search.settings_file import read_space, written
-from esnlm.search.space import Space
 from esnlm.storage.atomic import locked
 from esnlm.text.boundaries import joined
 from esnlm.text.corpus import TextCorpus, TokenStream
@@ -39,14 +37,16 @@ from esnlm.text.tokenizers import Tokenizer
 
 optuna = pytest.importorskip("optuna")
 
+from esnlm.search import trial_models  # noqa: E402
 from esnlm.search.importance import importances  # noqa: E402
+from esnlm.search.space import Space, read_space, written  # noqa: E402
 from esnlm.search.study import (  # noqa: E402
     JOURNAL,
     Search,
     SearchPlan,
+    make_pruner,
     make_sampler,
 )
-from esnlm.search.trial import make_pruner  # noqa: E402
 
 WORDS = ["the", "boy", "sees", "a", "dog", "boys", "see", "dogs", "and", "walk", "Mary", "who", "."]
 NAMES = {"units", "spectral-radius", "leak-rate", "readout", "alpha", "option", "direct", "lower"}
@@ -147,7 +147,7 @@ def test_every_setting_of_a_grid_is_counted_and_tables_hold_for_their_value():
         "units = {low = 2, high = 9, step = 3}\nalpha = {low = 0.0, high = 1.0, step = 0.3}\n"
         "[readout.ridge]\n[readout.softmax]\noption.max_iter = {choices = [1, 2, 3]}"
     )
-    assert space.size == 3 * 4 * (1 + 3)
+    assert space.size() == 3 * 4 * (1 + 3)
     assert list(space.free()) == ["units", "alpha", "readout", "readout.softmax.option.max_iter"]
     assert space.free()["alpha"].ends == (0.0, pytest.approx(0.9))
     found = list(space.examples())
@@ -682,16 +682,16 @@ def test_a_worker_reads_the_text_by_its_paths_and_refuses_another(monkeypatch, t
     space = read_space(Path("space.toml"), NAMES | {"tokenizer"})
     options = SearchOptions(out=Path("out"), held_out=("text",))
     here = trial_models.TrialModels(space, ("text",), options)
-    packed, whole = here.packed, Path("text").read_text()
+    packed, whole = pickle.dumps(here), Path("text").read_text()
     assert len(packed) < 5000
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    there = trial_models._trials_here(packed)
-    assert there is trial_models._trials_here(packed)
+    there = pickle.loads(packed)
+    assert there is pickle.loads(packed)
     assert there({"units": 8}) == here({"units": 8})
     Path(there.text[0]).write_text(whole + "the boy walk\n")
     trial_models._trials_here.cache_clear()
     with pytest.raises(ValueError, match="the corpus is another one here than where the search"):
-        trial_models._trials_here(packed)
+        pickle.loads(packed)
 
 
 def test_workers_find_what_one_process_finds(capsys):

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import CycloptsError, Parameter
 
 from esnlm.options.common import finish, option_name, results_folder, set_options
-from esnlm.options.corpus import CorpusOptions
 from esnlm.options.recipes import setting_names, train_options, words
 from esnlm.options.search import SearchOptions
-from esnlm.search.trial_models import TrialModels, held_out_share, shared_out, tested
 from esnlm.storage.results import write_rows
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
     from esnlm.search.space import Settings, Space
-    from esnlm.search.study import Best, Search
-    from esnlm.search.trial import Executor
+    from esnlm.search.study import Best, Executor, Search
+    from esnlm.search.trial_models import TrialModels
 
 _FILES = ("trials.csv", "best.toml", "importance.csv", "importance.png", "test.csv")
 _TEST_COLUMNS = ("settings", "seed", "nats", "perplexity", "floor", "trial", "version")
@@ -38,28 +36,29 @@ def search(space: _SPACE, text: _TEXT = (), /, *, options: SearchOptions) -> int
     """Run trials, write what they found, say which setting mattered; the exit status."""
     if find_spec("optuna") is None:
         raise ValueError("esnlm search needs optuna: pip install 'esnlm[search]'")
-    from esnlm.search.settings_file import read_space
+    from esnlm.search.space import read_space
     from esnlm.search.study import Search, SearchPlan, check_plan
+    from esnlm.search.trial_models import TrialModels, executor
 
     plan = SearchPlan(options.sampler, options.pruner, options.seed, options.at_once)
-    found = read_space(space, setting_names())
+    settings = read_space(space, setting_names())
     try:
-        check_plan(plan, found)
-        _check_settings(found)
+        check_plan(plan, settings)
+        _check_settings(settings)
     except (CycloptsError, ValueError) as error:
         raise ValueError(f"{space}: {str(error).removeprefix('Invalid value for ')}") from None
     _check_data(text, options)
     with (
         results_folder(options.out, "the same command with --resume"),
-        shared_out(options.cluster) as (over, usual),
+        executor(options.cluster) as (over, usual),
     ):
         _make_room(options)
-        trials = TrialModels(found, text, options)
-        facts = trials.facts()
-        study = Search(options.out, found, plan, facts, resume=options.resume, usual=usual)
+        trials = TrialModels(settings, text, options)
+        resume = options.resume
+        study = Search(options.out, settings, plan, trials.facts, resume=resume, usual=usual)
         _write(study, options)
-        for done in study.run(trials, options.trials, options.minutes, over):
-            _tell(study, done)
+        for _ in study.run(trials, options.trials, options.minutes, over):
+            _report(study)
             _write(study, options)
         _conclude(study, trials, options, over)
     finish(*(options.out / name for name in _FILES))
@@ -83,6 +82,7 @@ def _check_settings(space: "Space") -> None:
 
 def _check_data(text: tuple[str, ...], options: SearchOptions) -> None:
     """Raise ValueError where options, task and texts do not fit together."""
+    from esnlm.search.trial_models import held_out_share
     from esnlm.text.source import open_source
 
     if options.resume and options.overwrite:
@@ -119,30 +119,30 @@ def _make_room(options: SearchOptions) -> None:
         raise FileExistsError(f"{options.out} holds {there[0]} and no search: name another folder")
 
 
-def _tell(study: "Search", done: Any) -> None:
-    """Say how a trial ended."""
-    row = study.rows()[-1]
+def _report(study: "Search") -> None:
+    """Say how the last trial ended."""
+    row, best = study.rows()[-1], study.best
     if row["state"] == "failed":
-        log.info(f"trial {done.number} failed: {row['message']}")
+        log.info(f"trial {row['trial']} failed: {row['message']}")
         return
-    ended = f"{row['nats']:.4f} nats a token"
+    loss = f"{row['nats']:.4f} nats a token"
     if row["state"] == "pruned":
-        ended = f"stopped after {row['share']:g} of the text, {ended}"
-    best = study.best
-    told = "" if best is None else f"; the best, {best.number}, has {best.loss:.4f}"
-    log.info(f"trial {done.number}: {ended}, {row['seconds']:.1f} s{told}")
+        loss = f"stopped after {row['share']:g} of the text, {loss}"
+    least = "" if best is None else f"; the best, {best.number}, has {best.loss:.4f}"
+    log.info(f"trial {row['trial']}: {loss}, {row['seconds']:.1f} s{least}")
 
 
 def _write(study: "Search", options: SearchOptions) -> None:
     """Write the rows of the trials, and the best settings so far."""
-    from esnlm.search.settings_file import written
+    from esnlm.search.space import written
     from esnlm.storage.atomic import write_whole
 
     write_rows(options.out / "trials.csv", study.columns(), study.rows())
     best = study.best
     if best is None:
         return
-    settings = _corpus_settings(options.corpus) | best.settings
+    of_text = {n.replace("_", "-"): v for n, v in set_options(options.corpus).items() if v}
+    settings = of_text | best.settings
     lines = [f"# {best.loss:.4f} nats a token held out, trial {best.number} of esnlm search"]
     if options.task == "text":
         command = shlex.join(["esnlm", "train", "TEXT", *words(settings), "--out", "MODEL"])
@@ -150,20 +150,15 @@ def _write(study: "Search", options: SearchOptions) -> None:
     write_whole(options.out / "best.toml", "\n".join([*lines, written(settings), ""]))
 
 
-def _corpus_settings(corpus: CorpusOptions) -> "Settings":
-    """Options of the text that were given, by name."""
-    return {n.replace("_", "-"): v for n, v in set_options(corpus).items() if v is not False}
-
-
 def _conclude(
-    study: "Search", trials: TrialModels, options: SearchOptions, over: "Executor"
+    study: "Search", trials: "TrialModels", options: SearchOptions, over: "Executor"
 ) -> None:
-    """Say what was found and what mattered, and draw it."""
+    """Say what was found and what mattered, and draw it; score the test text."""
     from esnlm.search.importance import COLUMNS, importances, plot_importances
 
-    rows, best = study.rows(), study.best
-    n_failed, n_pruned = (
-        sum(row["state"] == state for row in rows) for state in ("failed", "pruned")
+    rows, best, free = study.rows(), study.best, study.space.free()
+    n_pruned, n_failed = (
+        sum(row["state"] == state for row in rows) for state in ("pruned", "failed")
     )
     if best is None:
         last = f": {rows[-1]['message']}" if rows and "message" in rows[-1] else ""
@@ -172,18 +167,16 @@ def _conclude(
         f"{options.out}: {len(rows)} trials, {n_pruned} stopped early, {n_failed} failed; the best,"
         f" {best.number}, has {best.loss:.4f} nats a token"
     )
-    floors = trials.floors()
+    floors = trials.corpora().floors
     if floors is not None:
-        print(
-            f"the oracle has {floors[0]:.4f}: {math.exp(best.loss - floors[0]):.4f} times its"
-            " perplexity"
-        )
-    mattered = importances(study.trials, study.space.free(), options.seed)
-    if mattered:
-        write_rows(options.out / "importance.csv", COLUMNS, mattered)
-        plot_importances(mattered, study.trials, study.space.free(), options.out / "importance.png")
-        told = ", ".join(f"{row['parameter']} {row['importance']:.2f}" for row in mattered)
-        print(f"what mattered (share of the variance of the losses): {told}")
+        ratio = math.exp(best.loss - floors[0])
+        print(f"the oracle has {floors[0]:.4f}: {ratio:.4f} times its perplexity")
+    shares = importances(study.trials, free, options.seed)
+    if shares:
+        write_rows(options.out / "importance.csv", COLUMNS, shares)
+        plot_importances(shares, study.trials, free, options.out / "importance.png")
+        listed = ", ".join(f"{row['parameter']} {row['importance']:.2f}" for row in shares)
+        print(f"what mattered (share of the variance of the losses): {listed}")
     print(f"best settings: {' '.join(words(best.settings))}")
     if options.test or options.test_seeds:
         _test(best, study.space.fixed(), trials, options, over)
@@ -192,25 +185,24 @@ def _conclude(
 def _test(
     best: "Best",
     defaults: "Settings",
-    trials: TrialModels,
+    trials: "TrialModels",
     options: SearchOptions,
     over: "Executor",
 ) -> None:
     """Train the best settings and the defaults with other seeds, and score the test text once."""
     from esnlm.runs.provenance import code_version
+    from esnlm.search.trial_models import loss_on_test
 
     rows: list[dict[str, Any]] = []
-    version = code_version()
-    settings = {"found": best.settings, "defaults": defaults}
+    version, settings = code_version(), {"found": best.settings, "defaults": defaults}
     runs = [(name, seed) for name in settings for seed in range(options.test_seeds or 3)]
-    items = [(settings[name], seed) for name, seed in runs]
-    scored = over("test", tested, trials, items)
-    for (name, seed), (loss, floor) in zip(runs, scored, strict=True):
+    scores = over("test", loss_on_test, trials, [(settings[name], seed) for name, seed in runs])
+    for (name, seed), (loss, floor) in zip(runs, scores, strict=True):
         values = name, seed, loss, math.exp(loss), floor, best.number, version
         rows.append(dict(zip(_TEST_COLUMNS, values, strict=True)))
         log.info(f"test text, {name}, seed {seed}: {loss:.4f} nats a token")
         write_rows(options.out / "test.csv", _TEST_COLUMNS, rows)
-    for name in ("found", "defaults"):
+    for name in settings:
         losses = [row["nats"] for row in rows if row["settings"] == name]
-        told = ", ".join(f"{loss:.4f}" for loss in losses)
-        print(f"test text, {name}: {sum(losses) / len(losses):.4f} nats a token ({told})")
+        listed = ", ".join(f"{loss:.4f}" for loss in losses)
+        print(f"test text, {name}: {sum(losses) / len(losses):.4f} nats a token ({listed})")

@@ -61,11 +61,11 @@ def _elman(rows: Rows, contents: Contents) -> tuple[Figure, str]:
 
 
 def _natural(rows: Rows, _: Contents) -> tuple[Figure, str]:
-    from esnlm.runs.grid import typed_rows
+    from esnlm.runs.table import typed_rows
     from esnlm.studies.natural.plots import PLACES, sweep_figure
 
     kind = rows.path.stem if rows.path.stem in PLACES else "size"
-    figure = sweep_figure(kind, typed_rows(rows.table))
+    figure = sweep_figure(kind, typed_rows(rows.table.to_dict("records")))
     return figure, "loss and BLiMP beside the published figures of another corpus"
 
 

@@ -1,8 +1,7 @@
 """Connections to a Dask cluster (extra ``scale``), and runs of a grid as its tasks."""
 
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -47,22 +46,21 @@ def checked(cluster: str) -> str:
 
 
 def results(
-    cluster: str, tasks: Mapping[str, Any], run: Callable[[Any], Any]
-) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Names of tasks as they end, each with a function that returns its result or raises.
+    cluster: str, tasks: Iterable[tuple[dict[str, Any], Any]], run: Callable[[Any], Any]
+) -> Iterator[tuple[dict[str, Any], Callable[[], Any]]]:
+    """Yield settings as their tasks end, each with a function that returns the result or raises.
 
-    ``run`` is called with each value of ``tasks`` on some worker, again on another one if that one
-    dies. What is left is cancelled where the caller stops early.
+    A task is a setting and what ``run`` is called with, on some worker, and again on another one
+    if that one dies. What is left is cancelled where the caller stops early.
     """
     from distributed import as_completed
 
     with connected(cluster, starts_processes=True) as client:
         suffix = uuid4().hex[:8]  # a scheduler may hold results of earlier grids
-        futures = {
-            client.submit(run, task, key=f"{name} {suffix}", pure=False): name
-            for name, task in tasks.items()
-        }
-
+        futures = {}
+        for setting, task in tasks:
+            name = " ".join(map(str, setting.values()))
+            futures[client.submit(run, task, key=f"{name} {suffix}", pure=False)] = setting
         try:
             for future in as_completed(futures):
                 yield futures[future], partial(result_of, future.result)
@@ -121,34 +119,21 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
     with dask.config.set(settings):
         if kind == "local":
             share = str(max(1, available_cores() // int(rest)))
-            with (
-                _started(
-                    lambda: local_cluster(
-                        int(rest), dict.fromkeys(THREADS, share), silence_logs=logging.ERROR
-                    )
-                ) as made,
-                Client(made) as client,
-            ):  # fmt: skip
+            environment = dict.fromkeys(THREADS, share)
+            with interrupts_blocked():  # its processes never see one: it is this process's
+                workers = local_cluster(int(rest), environment, silence_logs=logging.ERROR)
+            with workers, Client(workers) as client:
                 log.info(f"dashboard: {client.dashboard_link}")
                 yield client
             return
-        given = {"address": cluster} if "://" in cluster else {"scheduler_file": cluster}
+        place = {"address": cluster} if "://" in cluster else {"scheduler_file": cluster}
         try:
-            client = Client(**given, timeout=_PATIENCE)
+            client = Client(**place, timeout=_PATIENCE)
         except (OSError, ValueError) as error:
             raise ValueError(f"no Dask scheduler answers at {cluster}: {error}") from None
         with client:
             _check_workers(client, cluster, starts_processes=starts_processes)
             yield client
-
-
-@contextmanager
-def _started(make: Callable[[], Any]) -> Iterator[Any]:
-    """Yield a cluster whose processes never see an interrupt: it is this process's to handle."""
-    with interrupts_blocked():
-        made = make()
-    with made:
-        yield made
 
 
 def _check_workers(client: "Client", cluster: str, *, starts_processes: bool) -> None:
@@ -205,8 +190,3 @@ def _kernels() -> str:
     loaded = [each for each in threadpool_info() if each["user_api"] == "blas"]
     names = ("internal_api", "version", "architecture")
     return ", ".join(sorted({" ".join(str(each.get(name)) for name in names) for each in loaded}))
-
-
-def one_thread() -> None:
-    """Let this worker compute with one thread a run."""
-    os.environ.update(dict.fromkeys(THREADS, "1"))

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import optuna
 from matplotlib.ticker import NullFormatter
+from optuna.distributions import CategoricalDistribution
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
 from esnlm.plots.figures import BLUE, GREY, ORANGE, note, panels, save
-from esnlm.search.space import Free, Range, Tables
-from esnlm.search.trial import quiet
+from esnlm.search.space import Entry
 
 COLUMNS = ("parameter", "importance", "among", "trials")
 _PANELS = 5
@@ -21,7 +21,7 @@ _LONG = 8
 
 
 def importances(
-    trials: Sequence[FrozenTrial], free: Mapping[str, Free], seed: int = 0
+    trials: Sequence[FrozenTrial], free: Mapping[str, Entry], seed: int = 0
 ) -> list[dict[str, Any]]:
     """Rows of parameters, those first that mattered most; none of fewer than four trials.
 
@@ -32,32 +32,29 @@ def importances(
     ``trials``: how many of these there are.
     """
     done = _complete(trials)
-    rows = _rows(done, [n for n in free if all(n in t.params for t in done)], "", seed)
-    for table, entry in free.items():
-        for value in entry.ends if isinstance(entry, Tables) else ():
-            some = [trial for trial in done if trial.params.get(table) == value]
-            names = [n for n in free if some and all(n in trial.params for trial in some)]
-            own = [n for n in names if n.startswith(f"{table}.{value}.")]
-            found = _rows(some, names, f"{table} = {value}", seed) if own else []
-            rows += [row for row in found if row["parameter"] in own]
+    rows = _rows(done, free, "", seed)
+    for condition in dict.fromkeys(each.condition for each in free.values() if each.condition):
+        table, value = condition
+        some = [trial for trial in done if trial.params.get(table) == value]
+        among = _rows(some, free, f"{table} = {value}", seed)
+        rows += [row for row in among if free[row["parameter"]].condition == condition]
     return rows
 
 
 def _rows(
-    done: Sequence[FrozenTrial], names: list[str], among: str, seed: int
+    done: Sequence[FrozenTrial], free: Mapping[str, Entry], among: str, seed: int
 ) -> list[dict[str, Any]]:
-    """Return an importance row for each parameter; none of too few or constant trials."""
+    """Return a row for each parameter that all trials have; none of too few or constant trials."""
+    names = [name for name in free if all(name in trial.params for trial in done)]
     varied = [name for name in names if len({trial.params[name] for trial in done}) > 1]
     if len(done) < _FEWEST or not varied or len({trial.value for trial in done}) < 2:
         return []
     edge = _edge(done)
-    with quiet():
-        study = optuna.create_study()
+    study = optuna.create_study()
     study.add_trials(done)
-    judge = FanovaImportanceEvaluator(seed=seed)
     shares = get_param_importances(
         study,
-        evaluator=judge,
+        evaluator=FanovaImportanceEvaluator(seed=seed),
         params=names,
         target=lambda trial: min(float(trial.value or 0.0), edge),
     )
@@ -86,7 +83,7 @@ def _edge(done: Sequence[FrozenTrial]) -> float:
 def plot_importances(
     rows: Sequence[dict[str, Any]],
     trials: Sequence[FrozenTrial],
-    free: Mapping[str, Free],
+    free: Mapping[str, Entry],
     path: Path,
 ) -> None:
     """Draw bars of the importances, and for the first five the loss of each trial by its value.
@@ -107,19 +104,18 @@ def plot_importances(
     best = done[int(np.argmin(losses))]
     for axis, name in zip(axes, shown, strict=True):
         having = [trial for trial in done if name in trial.params]
-        values = [trial.params[name] for trial in having]
-        entry, place = free[name], {}
-        if not isinstance(entry, Range):
-            place = {value: number for number, value in enumerate(entry.ends)}
+        range_, place = free[name].value, {}
+        if isinstance(range_, CategoricalDistribution):
+            place = {value: number for number, value in enumerate(range_.choices)}
             labels = [str(value) for value in place]
             turn = 20 if max(map(len, labels)) > _LONG else 0
             axis.set_xticks(range(len(place)), labels, rotation=turn)
             axis.set_xlim(-0.5, len(place) - 0.5)
-        elif entry.log:
+        elif range_.log:
             axis.set_xscale("log")
-            axis.set_xlim(entry.low / 1.2, entry.high * 1.2)
+            axis.set_xlim(range_.low / 1.2, range_.high * 1.2)
             axis.xaxis.set_minor_formatter(NullFormatter())
-        x = np.array([place.get(value, value) for value in values])
+        x = np.array([place.get(trial.params[name], trial.params[name]) for trial in having])
         y = np.array([trial.value for trial in having], dtype=float)
         for shape, among in (("o", y <= high), ("^", y > high)):
             y_shown = np.minimum(y, high)[among]

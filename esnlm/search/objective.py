@@ -126,24 +126,18 @@ def loss_after_fit(
     if plan is None and report is not None and isinstance(model.readout, RidgeReadout):
         plan = TrainingPlan(chunk_tokens=max(1, len(corpora.train.tokens) // WHOLE))
     if plan is not None:
-        return _loss_after_passes(model, corpora, plan, report)
+        model._read_corpus(corpora.train)
+        plan = replace(plan, held_out_tokens=len(held.tokens))
+        run = _ReportedTrainer(model, corpora.train, held_out=held, plan=plan)
+        run.report = report
+        run.run()
+        assert run.last_score is not None
+        return run.last_score
     if report is not None:
         for rung in RUNGS:
             part = evenly_spaced(corpora.train, len(corpora.train.tokens) * rung // WHOLE)
             report(rung, -copy(model).fit(part, held_out=held).score(held))
     return -float(model.fit(corpora.train, held_out=held).score(held))
-
-
-def _loss_after_passes(
-    model: LanguageModel, corpora: Corpora, plan: TrainingPlan, report: Report | None
-) -> float:
-    model._read_corpus(corpora.train)
-    plan = replace(plan, held_out_tokens=len(corpora.held_out.tokens))
-    run = _ReportedTrainer(model, corpora.train, held_out=corpora.held_out, plan=plan)
-    run.report = report
-    run.run()
-    assert run.last_score is not None
-    return run.last_score
 
 
 class _ReportedTrainer(Trainer):
@@ -153,19 +147,16 @@ class _ReportedTrainer(Trainer):
     _reported = 0
 
     def _score_is_due(self, before: int) -> bool:
-        return self.report is not None and self._rung > self._reported
+        return self.report is not None and self._rung() > self._reported
 
-    @property
     def _rung(self) -> int:
-        """The last rung that was passed, or 0."""
-        return max(
-            (rung for rung in RUNGS if self.tokens * WHOLE >= rung * self._n_tokens), default=0
-        )
+        """Return the last rung that was passed, or 0."""
+        return max((r for r in RUNGS if self.tokens * WHOLE >= r * self._n_tokens), default=0)
 
     def _score(self, number: int) -> None:
         super()._score(number)
-        if self.report is None or self.tokens >= self._n_tokens or self._rung <= self._reported:
-            return
-        self._reported = self._rung
-        assert self.last_score is not None
-        self.report(self._rung, self.last_score)
+        if self.tokens < self._n_tokens and self._score_is_due(self.tokens):
+            self._reported = self._rung()
+            assert self.report is not None
+            assert self.last_score is not None
+            self.report(self._reported, self.last_score)

@@ -8,13 +8,14 @@ which one ends first.
 The journal is Optuna's own file of lines: it needs no database, a torn last line loses nothing but
 its trial, and `optuna-dashboard` reads it. It holds trials that have ended, in the order of their
 numbers. After an interrupt those that ran are lost, and those of the round that had ended while an
-earlier one still ran; a resumed search takes the others to a new journal, is suggested the same
-settings for the rest of the round, and has the trials of a search that nobody interrupted.
+earlier one still ran. A resumed search is suggested the same settings for the rest of the round,
+and has the trials of a search that nobody interrupted.
 """
 
+import gc
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -23,19 +24,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import optuna
+from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, BruteForceSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from esnlm.search.space import Range, Settings, Space
-from esnlm.search.trial import Evaluate, Executor, quiet, run_serially, run_trial
+from esnlm.runs.subprocess_run import peak_rss_mib, reset_peak_rss
+from esnlm.search.objective import WHOLE, Report
+from esnlm.search.space import Settings, Space
 from esnlm.storage.atomic import put_in_place
 
 JOURNAL = "study.journal"
 #: Facts that are digests.
 DIGESTS = ("space", "corpus", "held-out text")
-_ENDS = (TrialState.COMPLETE, TrialState.PRUNED)
+# Errors that a trial's settings cause; the search continues after them. To Optuna the trial is
+# pruned, without a loss: TPE takes it for the worst, where failed trials would teach it nothing.
+_FAILURES = (ValueError, FloatingPointError, OverflowError, MemoryError)
+Evaluate = Callable[[Settings, Report | None], float]
+#: Calls ``function(given, item)`` of every item, somewhere: name of the tasks, function, what it is
+#: given, items -> results in their order, as they are asked for.
+Executor = Callable[[str, Callable[[Any, Any], Any], Any, Sequence[Any]], Iterator[Any]]
+
+optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # the command reports trials itself
 
 
 @dataclass(frozen=True)
@@ -70,13 +81,31 @@ def make_sampler(plan: SearchPlan, number: int) -> BaseSampler:
     return RandomSampler(seed=seed) if plan.sampler == "random" else TPESampler(seed=seed)
 
 
+def make_pruner(name: str) -> BasePruner:
+    """Return the pruner; halving keeps at each rung the better half of the trials there."""
+    if name == "halving":
+        return SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)
+    return MedianPruner() if name == "median" else NopPruner()
+
+
 def check_plan(plan: SearchPlan, space: Space) -> None:
     """Raise ValueError where nothing is free, or a grid has no end."""
     if not space.free():
         raise ValueError("no parameter is free: give one a range, choices or tables by value")
-    for name, free in space.free().items():
-        if plan.sampler == "grid" and isinstance(free, Range) and free.step is None:
+    for name, entry in space.free().items():
+        if plan.sampler == "grid" and entry.is_real:
             raise ValueError(f"sampler='grid' needs choices or a step of {name}")
+
+
+def run_serially(
+    name: str, function: Callable[[Any, Any], Any], given: Any, items: Sequence[Any]
+) -> Iterator[Any]:
+    """`Executor` items in this process, one after the other.
+
+    >>> list(run_serially("powers", pow, 2, [1, 2, 3]))
+    [2, 4, 8]
+    """
+    return (function(given, item) for item in items)
 
 
 class Search:
@@ -100,49 +129,33 @@ class Search:
         """Begin a study in ``folder``, or resume it; raise ValueError where facts differ."""
         check_plan(plan, space)
         path = folder / JOURNAL
-        with quiet():
-            found = _read(path) if resume and path.is_file() else None
-            before = {} if found is None else {"at_once": 1} | found.user_attrs
-            if plan.at_once is None:
-                plan = replace(plan, at_once=before.get("at_once", usual))
-            self.space, self.plan = space, plan
-            facts = {**asdict(plan), **facts}
-            if found is not None:
-                _check_facts(facts, before)
-            self.study = self._begun(path, facts, [] if found is None else _ended(found))
-
-    def _begun(
-        self, path: Path, facts: Mapping[str, Any], trials: Sequence[FrozenTrial]
-    ) -> optuna.Study:
-        """Return a study in a new journal, in the place of the one that is there."""
-        aside = path.with_name(f".{JOURNAL}.new")
-        aside.unlink(missing_ok=True)
-        study = optuna.create_study(study_name="search", storage=_storage(aside))
-        for name, value in facts.items():
-            study.set_user_attr(name, value)
-        study.add_trials(trials)
-        put_in_place(aside, path)
-        return optuna.load_study(study_name="search", storage=_storage(path))
+        is_new = not (resume and path.is_file())
+        before = {} if is_new else _load(path).user_attrs
+        if plan.at_once is None:
+            plan = replace(plan, at_once=before.get("at_once", usual))
+        facts = {**asdict(plan), **facts}
+        if is_new:
+            _begin(path, facts)
+        else:
+            _check_facts(facts, before)
+        self.space, self.plan, self.study = space, plan, _load(path)
 
     @property
     def trials(self) -> list[FrozenTrial]:
-        """The trials that are finished, failed ones among them, in their order."""
-        return _ended(self.study)
+        """Finished trials in their order, failed ones too (shared objects: do not modify)."""
+        return self.study.get_trials(deepcopy=False)
 
     @property
     def best(self) -> Best | None:
         """The complete trial of the least loss; None while there is none."""
-        found = None
-        for trial in self.trials:
-            if trial.state != TrialState.COMPLETE or trial.value is None:
-                continue
-            if found is None or trial.value < found.loss:
-                found = Best(trial.number, trial.value, self._settings_of(trial))
-        return found
-
-    def _settings_of(self, trial: FrozenTrial) -> Settings:
-        fixed = optuna.trial.FixedTrial(dict(trial.params), number=trial.number)
-        return self.space.suggested(fixed)
+        complete = [trial for trial in self.trials if trial.state == TrialState.COMPLETE]
+        losses = [(trial.value, trial.number) for trial in complete if trial.value is not None]
+        if not losses:
+            return None
+        loss, number = min(losses)
+        params = self.trials[number].params
+        settings = self.space.settings(lambda entry: entry.rounded(params[entry.place]))
+        return Best(number, loss, settings)
 
     def run(
         self,
@@ -156,33 +169,30 @@ class Search:
         No round begins after ``minutes``, and no trial where a grid has been tried as a whole.
         ``over``: who runs the trials of a round.
         """
-        at_once, end = self.plan.at_once or 1, np.inf
-        if minutes is not None:
-            end = time.monotonic() + 60 * minutes
-        most = min(n_trials, self.space.size if self.plan.sampler == "grid" else np.inf)
+        at_once = self.plan.at_once or 1
+        end = time.monotonic() + 60 * (np.inf if minutes is None else minutes)
+        most = min(n_trials, self.space.size() if self.plan.sampler == "grid" else np.inf)
         while (done := len(self.trials)) < most and time.monotonic() < end:
             ended = self.trials[: done - done % at_once]
-            count = int(min(at_once, most - len(ended)))
-            asked = self._asked(ended, count)[done - len(ended) :]
+            asked = self._ask(ended, int(min(at_once, most - len(ended))))[done - len(ended) :]
             trial = partial(run_trial, space=self.space, pruner=self.plan.pruner, ended=ended)
-            for found in over("trial", trial, evaluate, asked):
-                with quiet():
-                    self.study.add_trial(found)
+            for frozen in over("trial", trial, evaluate, asked):
+                self.study.add_trial(frozen)
                 yield self.trials[-1]
 
-    def _asked(self, ended: Sequence[FrozenTrial], count: int) -> list[dict[str, Any]]:
-        """Parameters of the trials of a round, which begins when others have ended."""
+    def _ask(self, ended: Sequence[FrozenTrial], count: int) -> list[dict[str, Any]]:
+        """Return the parameters of a round of trials, which begins when others have ended."""
+        study = optuna.create_study()
+        study.add_trials(ended)
+        starts = {n: e.start for n, e in self.space.free().items() if e.start is not None}
+        if not ended and starts:
+            study.enqueue_trial(starts)
         asked = []
-        with quiet():
-            study = optuna.create_study()
-            study.add_trials(ended)
-            if not ended and self.space.start():
-                study.enqueue_trial(self.space.start())
-            for number in range(len(ended), len(ended) + count):
-                study.sampler = make_sampler(self.plan, number)
-                trial = study.ask()
-                self.space.suggested(trial)
-                asked.append(trial.params)
+        for number in range(len(ended), len(ended) + count):
+            study.sampler = make_sampler(self.plan, number)
+            trial = study.ask()
+            self.space.suggested(trial)
+            asked.append(trial.params)
         return asked
 
     def columns(self) -> tuple[str, ...]:
@@ -195,28 +205,77 @@ class Search:
 
         Parameters that a trial does not have are missing.
         """
-        found = []
+        rows = []
         for trial in self.trials:
-            loss, rung = trial.value, 8
-            if trial.state == TrialState.PRUNED and trial.last_step is not None:
-                rung, loss = trial.last_step, trial.intermediate_values[trial.last_step]
-            row: dict[str, Any] = {"trial": trial.number, "state": _state_of(trial)}
-            if loss is not None and row["state"] != "failed":
-                row |= {"nats": loss, "perplexity": np.exp(min(loss, 700.0)), "share": rung / 8}
-            found.append(row | self._values(trial) | trial.user_attrs)
-        return found
-
-    def _values(self, trial: FrozenTrial) -> dict[str, Any]:
-        found = {}
-        for name, free in self.space.free().items():
-            if name in trial.params:
-                value = trial.params[name]
-                is_real = isinstance(free, Range) and free.step is None
-                found[name] = free.rounded(value) if is_real else value  # type: ignore[union-attr]
-        return found
+            loss, state = trial.value, trial.state.name.lower()
+            if "message" in trial.user_attrs:
+                loss, state = None, "failed"
+            row: dict[str, Any] = {"trial": trial.number, "state": state}
+            if loss is not None:
+                rung = (trial.last_step or WHOLE) if state == "pruned" else WHOLE
+                row |= {"nats": loss, "perplexity": np.exp(min(loss, 700.0)), "share": rung / WHOLE}
+            for name, entry in self.space.free().items():
+                if name in trial.params:
+                    row[name] = entry.rounded(trial.params[name])
+            rows.append(row | trial.user_attrs)
+        return rows
 
 
-def _read(path: Path) -> optuna.Study:
+def run_trial(
+    evaluate: Evaluate,
+    asked: Mapping[str, Any],
+    *,
+    space: Space,
+    pruner: str,
+    ended: Sequence[FrozenTrial],
+) -> FrozenTrial:
+    """Run one trial of these parameters, judged beside trials that have ended; how it ended.
+
+    Seconds, memory and the message of an error are kept as its attributes.
+    """
+    study = optuna.create_study(sampler=RandomSampler(), pruner=make_pruner(pruner))
+    if pruner != "none":
+        study.add_trials(ended)
+    study.enqueue_trial(dict(asked))
+    trial, loss = study.ask(), None
+
+    def report(rung: int, loss: float) -> None:
+        trial.report(_finite(loss), rung)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+
+    started, worked = time.perf_counter(), time.process_time()
+    reset_peak_rss()
+    try:
+        loss = _finite(evaluate(space.suggested(trial), None if pruner == "none" else report))
+    except optuna.TrialPruned:
+        pass
+    except _FAILURES as error:
+        trial.set_user_attr("message", " ".join(str(error).split()) or type(error).__name__)
+    trial.set_user_attr("seconds", round(time.perf_counter() - started, 2))
+    trial.set_user_attr("cpu_seconds", round(time.process_time() - worked, 2))
+    trial.set_user_attr("peak_rss_mib", peak_rss_mib())
+    gc.collect()  # a model is large, and its memory is the next one's
+    return study.tell(trial, loss, TrialState.PRUNED if loss is None else TrialState.COMPLETE)
+
+
+def _finite(loss: float) -> float:
+    if not np.isfinite(loss):
+        raise ValueError(f"the held-out loss is {loss}")
+    return float(loss)
+
+
+def _begin(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write the journal of a new study, as a whole."""
+    aside = path.with_name(f".{JOURNAL}.new")
+    aside.unlink(missing_ok=True)
+    study = optuna.create_study(study_name="search", storage=_storage(aside))
+    for name, value in facts.items():
+        study.set_user_attr(name, value)
+    put_in_place(aside, path)
+
+
+def _load(path: Path) -> optuna.Study:
     try:
         return optuna.load_study(study_name="search", storage=_storage(path))
     except (ValueError, KeyError, TypeError) as error:
@@ -226,28 +285,19 @@ def _read(path: Path) -> optuna.Study:
 def _check_facts(facts: Mapping[str, Any], before: Mapping[str, Any]) -> None:
     for name, value in facts.items():
         if before.get(name) != value:
-            told = f"{name} is {value!r}, but was {before.get(name)!r}"
+            change = f"{name} is {value!r}, but was {before.get(name)!r}"
             if name in DIGESTS:
-                told = f"the {name} is another one than"
+                change = f"the {name} is another one than"
             raise ValueError(
-                f"cannot resume: {told} when the search began: give the same, or start again with"
+                f"cannot resume: {change} when the search began: give the same, or start again with"
                 " overwrite=True"
             )
 
 
-def _ended(study: optuna.Study) -> list[FrozenTrial]:
-    """Return the finished trials: shared objects, do not modify them."""
-    return study.get_trials(deepcopy=False, states=_ENDS)
-
-
-def _state_of(trial: FrozenTrial) -> str:
-    if "message" in trial.user_attrs:
-        return "failed"
-    return "pruned" if trial.state == TrialState.PRUNED else "complete"
-
-
 def _storage(path: Path) -> JournalStorage:
-    # What a killed process left: this one holds the folder.
+    """Return the journal, without what a killed process left: this one holds the folder."""
     with suppress(OSError):
         path.with_name(f"{path.name}.lock").unlink()
+    with path.open("ab") as file:  # a line without its end was torn
+        file.truncate(path.read_bytes().rfind(b"\n") + 1)
     return JournalStorage(JournalFileBackend(str(path)))

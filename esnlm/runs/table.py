@@ -1,0 +1,152 @@
+"""The CSV of a grid: whole lines, locked while the grid runs, typed when it is read."""
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from esnlm.runs.subprocess_run import interrupts_blocked
+from esnlm.storage.atomic import is_plain, locked, sync_folder, write_whole
+
+
+class Table:
+    """The CSV while a grid runs: locked, repaired, appended to line by line."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path, self.columns = path, list(columns)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Lock and repair; a file made here is removed if a ValueError leaves it without a row."""
+        self._is_bare = not self.path.exists()
+        with locked(self.path):
+            if not is_plain(self.path):
+                raise ValueError(f"{self.path} is a device or a pipe: use another folder")
+            self.path.touch()
+            self._drop_torn_line()
+            if self.path.stat().st_size == 0:
+                self._write(self.columns)
+                if self._is_bare:
+                    sync_folder(self.path.parent)
+            try:
+                yield
+            except ValueError:
+                if self._is_bare:
+                    self.path.unlink()
+                raise
+
+    def _drop_torn_line(self) -> None:
+        """Cut off the line after the last line end, which an interruption tore; of our files."""
+        content, head = self.path.read_bytes(), ",".join(self.columns).encode()
+        first, line_end, _ = content.partition(b"\n")
+        if first == head if line_end else head.startswith(first):
+            with self.path.open("ab") as file:
+                file.truncate(content.rfind(b"\n") + 1)
+
+    def keys(self, fixed: Mapping[str, Any], key: Sequence[str]) -> set[tuple[str, ...]]:
+        """Return the keys of the rows.
+
+        Raise ValueError unless the file has the columns, the fixed values, and no run twice.
+        """
+        head, rows = read_table(self.path)
+        if head != self.columns:
+            raise ValueError(
+                f"{self.path} has the columns {','.join(head)[:200]}, expected "
+                f"{','.join(self.columns)}: move it, or use another folder"
+            )
+        for name, value in fixed.items():
+            others = [row[name] for row in rows if row.get(name, text_of(value)) != text_of(value)]
+            if others:
+                raise ValueError(
+                    f"{self.path} holds runs with {name} = {others[0]}, got "
+                    f"{text_of(value)}: use another folder"
+                )
+        keys = set[tuple[str, ...]]()
+        for number, row in enumerate(rows, start=2):
+            if (run := _key(row, key)) in keys:
+                raise ValueError(
+                    f"line {number} of {self.path} repeats a run of a line above: remove it"
+                )
+            keys.add(run)
+        return keys
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        missing = [name for name in self.columns if name not in row]
+        if missing:
+            raise ValueError(f"the run returned no {', '.join(missing)}, which are columns")
+        self._write([text_of(row[name]) for name in self.columns])
+        self._is_bare = False
+
+    def order(self, key: Sequence[str], keys: Iterable[tuple[str, ...]]) -> list[dict[str, str]]:
+        """Put the rows of these keys first, in their order, and return all rows."""
+        _, rows = read_table(self.path)
+        place = {name: position for position, name in enumerate(keys)}
+        ordered = sorted(rows, key=lambda row: place.get(_key(row, key), len(place)))
+        if ordered != rows:
+            write_whole(self.path, _lines([self.columns, *(row.values() for row in ordered)]))
+        return ordered
+
+    def _write(self, values: Sequence[str]) -> None:
+        """Append a line: the whole of it, or nothing where the disk is full."""
+        content = _lines([values]).encode()
+        with interrupts_blocked(), self.path.open("ab", buffering=0) as file:
+            before = os.fstat(file.fileno()).st_size
+            try:
+                while content:
+                    content = content[file.write(content) :]
+                os.fsync(file.fileno())
+            except OSError as error:
+                file.truncate(before)
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
+
+
+def _lines(rows: Iterable[Iterable[str]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def read_table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the columns and the rows of a CSV as text."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            head, *lines = [*csv.reader(file)] or [[]]
+    except (UnicodeDecodeError, csv.Error):
+        raise ValueError(f"{path} is no CSV: move it, or use another folder") from None
+    for number, fields in enumerate(lines, start=2):
+        if len(fields) != len(head):
+            raise ValueError(
+                f"line {number} of {path} has {len(fields)} fields, expected "
+                f"{len(head)}: remove it, its run is then repeated"
+            )
+    return head, [dict(zip(head, fields, strict=True)) for fields in lines]
+
+
+def _key(row: Mapping[str, str], key: Sequence[str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in key)
+
+
+def typed_rows(texts: Iterable[Mapping[Any, str]]) -> list[dict[str, Any]]:
+    """Return rows of text as int, float, text, or None for an empty field.
+
+    A commit is text, although 340e29229 would read as a number.
+    """
+    return [{str(name): _value(name, text) for name, text in row.items()} for row in texts]
+
+
+def text_of(value: Any) -> str:
+    """Text that reads back as the same value; numpy's numbers as Python's."""
+    item = value.item() if hasattr(value, "item") else value
+    return "" if item is None else str(item)
+
+
+def _value(name: Any, text: str) -> Any:
+    for kind in (int, float) if name != "commit" else ():
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text or None
