@@ -5,11 +5,16 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from esnlm import NgramLanguageModel
 
 # Workers share the cores: one thread of matrix products each, set before numpy is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -18,6 +23,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 #: Modules whose examples need torch, beside those that import it and are then left out whole.
 NEEDS_TORCH = re.compile(r"/esnlm/(torch/[\w/]+|studies/networks/\w+)\.py$")
 
+ROOT = Path(__file__).parents[1]
+
+#: Models of the fixture `folders`.
+FOLDERS = (
+    "ridge", "low_rank", "low_rank_direct", "factored_separate_moe", "characters", "ngrams",
+    "network_esn",
+)  # fmt: skip
+
 # Compilation on first use makes single examples slow; what is tested does not depend on time.
 settings.register_profile("esnlm", deadline=None, max_examples=25, derandomize=True)
 settings.load_profile("esnlm")
@@ -25,6 +38,35 @@ settings.load_profile("esnlm")
 # A suite started in the background ignores interrupts, and so would every process that it starts
 # to see one interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a model of each of these kinds, and of shards."""
+    root = tmp_path_factory.mktemp("folders")
+    names = [name for name in FOLDERS if name != "network_esn" or importlib.util.find_spec("torch")]
+    command = [sys.executable, ROOT / "benchmarks" / "_fault_folders.py", root, *names]
+    subprocess.run(command, check=True, capture_output=True)
+    return root
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Path of a text of two lines."""
+    path = tmp_path / "text.txt"
+    path.write_text("boys see the dog\nthe dog sees\n")
+    return path
+
+
+@pytest.fixture
+def in_folder_of_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a text and a model, in which the test runs."""
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_text("the boy sees the dog\nthe dog sees Mary\n" * 5)
+    NgramLanguageModel(order=2, tokenizer="word").fit(
+        ["the boy sees the dog", "the dog sees Mary"]
+    ).save("model")
+    return tmp_path
 
 
 @pytest.fixture(scope="module")

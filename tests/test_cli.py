@@ -632,3 +632,26 @@ def test_an_interrupted_run_names_the_command_that_goes_on(capsys, monkeypatch):
     assert main(command) == 130
     wanted = f"continues from there: {shlex.join(['esnlm', *command])} --resume"
     assert capsys.readouterr().err.splitlines()[-1].endswith(wanted)
+
+
+def ran(*arguments: str, shell: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    command = " ".join([sys.executable, "-m", "esnlm", *arguments, shell])
+    return subprocess.run(
+        command, shell=True, capture_output=True, text=True, check=False,
+        env=os.environ | environment,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", [">&-", "2>&-"])
+def test_a_closed_output_is_refused(shell, text, folders):
+    done = ran("evaluate", str(folders / "ngrams"), str(text), shell=shell)
+    assert done.returncode == 2
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert "is closed" in line
+
+
+def test_without_compiled_code_a_reservoir_is_refused(text, folders):
+    done = ran("evaluate", str(folders / "ridge"), str(text), NUMBA_DISABLE_JIT="1")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line == "esnlm: error: reservoirs are compiled: unset NUMBA_DISABLE_JIT"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -198,3 +199,11 @@ def test_a_folder_of_shards_is_no_text(tmp_path: Path):
     prepare(tmp_path / "text", tmp_path / "sub" / "train", "word")
     with pytest.raises(CorpusError, match=r"sub holds shards, not text: name .*train itself"):
         list(TextCorpus(tmp_path / "sub", "line"))
+
+
+@pytest.mark.parametrize("split", ["line", "file", "blank_line"])
+def test_a_line_without_end_is_refused(split, tmp_path, capsys, folders):
+    path = tmp_path / "text.txt"
+    path.write_text("ab" * (1 << 21))
+    line = refused(capsys, "evaluate", folders / "ngrams", path, "--documents", split)
+    assert "Break it in lines" in line

@@ -1,11 +1,14 @@
 """Evaluation against the models' own scores, and against words counted by hand."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import refused
 from scipy.optimize import minimize_scalar
+from tampered import altered, resealed
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -15,7 +18,10 @@ from esnlm.evaluation.interpolation import InterpolatedModel
 from esnlm.evaluation.measures import Evaluation
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.models.surprisal import SURPRISAL_COLUMNS, surprisal_rows
-from esnlm.storage.model_folder import ModelFormatError
+from esnlm.storage.model_folder import (
+    TOKENIZER,
+    ModelFormatError,
+)
 from esnlm.text.corpus import TextCorpus
 from esnlm.text.prepare import prepare
 from esnlm.text.tokenizers import Tokenizer
@@ -348,3 +354,20 @@ def test_an_interpolated_model_is_saved_and_loaded_as_its_parts():
     )
     with pytest.raises(ModelFormatError, match=r"^no folder holds .* InterpolatedModel: load its"):
         InterpolatedModel.load("model")
+
+
+def test_a_text_without_tokens_has_no_scores(tmp_path, text, capsys, folders):
+    place = altered(folders / "characters", tmp_path / "m", lambda config, arrays: None)
+    layout = json.loads((place / TOKENIZER).read_text())
+    layout["pre_tokenizer"] = {
+        "type": "Split", "pattern": {"Regex": "never"}, "behavior": "Isolated", "invert": True,
+    }  # fmt: skip
+    (place / TOKENIZER).write_text(json.dumps(layout))
+    resealed(place)
+    assert "holds no token to predict" in refused(capsys, "evaluate", place, text)
+
+
+def layout(**vocab: int) -> dict:
+    tokenizer = json.loads(Tokenizer.train_words(["a b"], boundaries=False).to_json())
+    tokenizer["model"]["vocab"] = {"<unk>": 0, "a": 1, "b": 2} | vocab
+    return tokenizer

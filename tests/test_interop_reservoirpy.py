@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import reservoirpy.nodes
@@ -208,3 +210,22 @@ def test_partial_fit_of_the_node():
 def test_a_node_of_equal_leak_rates_can_be_shown():
     node = Reservoir(10, degree=3, leak_rate=0.3, random_state=0).fit(n_inputs=2).to_reservoirpy()
     assert "lr=0.3" in repr(node)
+
+
+def drawn_once() -> Reservoir:
+    return Reservoir(20, degree=3, random_state=0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: drawn_once() >> RidgeReadout() >> reservoirpy.nodes.Output(),
+        lambda: drawn_once() >> (RidgeReadout() >> reservoirpy.nodes.Output()),
+        lambda: ReservoirNode(drawn_once()) >> ReadoutNode(RidgeReadout()),
+    ],
+)
+def test_labels_of_one_axis_wherever_the_readout_stands_in_a_reservoirpy_model(make: Any):
+    tokens = np.random.default_rng(0).integers(0, 4, 100)
+    rows, labels = np.eye(4)[tokens[:-1]], tokens[1:]
+    expected = make().fit(rows, np.eye(4)[labels]).run(rows)
+    np.testing.assert_allclose(make().fit(rows, labels).run(rows), expected)

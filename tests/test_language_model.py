@@ -2,25 +2,31 @@
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn import config_context
+from small_models import reservoir_model
 
 from esnlm import (
     ClassFactoredReadout,
     LanguageModel,
     MixtureOfExpertsReadout,
+    NgramLanguageModel,
     Reservoir,
     RidgeReadout,
     SoftmaxReadout,
+    Tokenizer,
     WordFeatures,
 )
-from esnlm.storage.model_folder import ModelFormatError
+from esnlm.storage.model_folder import (
+    ModelFormatError,
+)
 from esnlm.text.boundaries import framed, framed_prefix
 from esnlm.text.corpus import CorpusError
-from esnlm.text.tokenizers import Tokenizer
 
 RESETS = ("sentence", "document", "never")
 READOUTS = {
@@ -464,3 +470,62 @@ def test_numbers_of_numpy_can_be_saved(tmp_path: Path):
     loaded = LanguageModel.load(tmp_path / "model")
     assert (loaded.n_tokens, loaded.n_streams, loaded.random_state) == (6, 8, 3)
     assert loaded.score(TEST) == made.score(TEST)
+
+
+def test_scores_that_are_no_probabilities_are_refused():
+    model = LanguageModel(Reservoir(5, random_state=0), RidgeReadout(), tokenizer="word")
+    model.fit(["the boy sees the dog"] * 3)
+    model.readout_.coef_[:] = np.nan
+    with pytest.raises(ValueError, match="NaN or more than 1"):
+        model.score(["the boy"])
+
+
+def test_a_model_does_not_mind_data_frames():
+    expected = reservoir_model().predict_proba("the boy")
+    with config_context(transform_output="pandas"):
+        model = reservoir_model()
+        np.testing.assert_allclose(model.predict_proba("the boy"), expected, atol=1e-6)
+        node = model.reservoir_.to_reservoirpy()
+        assert np.isfinite(node.run(np.eye(model.n_tokens_))).all()
+        states = model.reservoir_.advance(np.zeros(30), 1)
+    assert isinstance(states, np.ndarray)
+
+
+SENTENCES = ["the boy sees the dog", "the dog sees the boy"] * 5
+
+
+def test_labels_are_refused_in_steps():
+    with pytest.raises(ValueError, match="takes no labels y"):
+        LanguageModel(Reservoir(20, degree=3, random_state=0), random_state=0).partial_fit(
+            SENTENCES, np.arange(10)
+        )
+
+
+def test_a_model_of_no_arguments_reads_text_as_words():
+    model = LanguageModel(random_state=0).fit(SENTENCES)
+    assert (model.reservoir_.n_units, model.reservoir_.topology) == (1000, "offsets")
+    assert isinstance(model.readout_, RidgeReadout)
+    assert model.perplexity(SENTENCES) < 2
+    assert "boy" in model.tokenizer_.vocabulary
+    integers = LanguageModel(Reservoir(10, degree=2)).fit([[0, 1, 2], [0, 2, 1]])
+    assert integers.tokenizer_ is None
+
+
+def test_a_readout_by_its_name():
+    softmax = LanguageModel(Reservoir(10, degree=2), "softmax").fit(SENTENCES)
+    assert isinstance(softmax.readout_, SoftmaxReadout)
+    with pytest.raises(ValueError, match=r"readout must be .* or ridge, softmax, .* got 'tree'"):
+        LanguageModel(Reservoir(10), "tree").fit(SENTENCES)
+
+
+def test_unknown_text_is_scored_with_a_warning():
+    model = LanguageModel(Reservoir(20, degree=3, random_state=0), tokenizer="word").fit(SENTENCES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.perplexity(SENTENCES)
+    for method in (model.score, model.perplexity, model.partial_fit):
+        with pytest.warns(UserWarning, match=r"66\.7% of the tokens are not in the vocabulary"):
+            method(["a cat saw her cats"] * 3 + ["cat"])
+        # BOS, five words, EOS
+    with pytest.warns(UserWarning, match="are not in the vocabulary"):
+        NgramLanguageModel(order=2, tokenizer="word").fit(SENTENCES).perplexity(["a cat"])

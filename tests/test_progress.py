@@ -4,8 +4,12 @@ import os
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+from tqdm import auto
+
+from esnlm.utils.messages import progress_bar
 
 SCRIPT = """
 import time
@@ -60,3 +64,17 @@ def test_a_bar_that_is_not_asked_for_is_not_there():
     script = "from esnlm.utils.messages import phase\nwith phase('x', False):\n    pass"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
     assert (done.stdout, done.stderr) == (b"", b"")
+
+
+def test_bars_are_shown_in_notebooks(monkeypatch):
+    asked: list[Any] = []
+
+    class Bar:
+        def __init__(self, steps: Any, disable: Any, **options: Any) -> None:
+            asked.append(disable)
+
+    monkeypatch.setattr(auto, "tqdm", Bar)
+    monkeypatch.setattr(auto, "notebook_tqdm", Bar)
+    progress_bar(True)
+    progress_bar(False)
+    assert asked == [False, True]

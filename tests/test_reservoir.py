@@ -2,6 +2,7 @@ import itertools
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import reservoirpy.nodes
 import scipy.sparse
@@ -9,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
 
 from esnlm import Reservoir
 from esnlm.reservoir.recurrence import cyclic_offsets
@@ -447,3 +450,46 @@ def test_a_dtype_that_numpy_does_not_know_is_named():
 def test_text_in_the_place_of_tokens_is_named():
     with pytest.raises(ValueError, match="encode text with a tokenizer"):
         list(small().harvest("the dog"))
+
+
+def test_tokens_that_change_while_they_are_read_are_refused():
+    reservoir = Reservoir(10, random_state=0).fit(n_inputs=5)
+    tokens = np.zeros(10_000, dtype=np.int64)
+    blocks = reservoir.harvest(tokens, block_size=100)
+    tokens[:] = 10**9
+    with pytest.raises(ValueError, match="changed while they were read"):
+        for _ in blocks:
+            pass
+
+
+def test_states_as_a_data_frame():
+    vectors = pd.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), index=range(5, 35))
+    plain = Reservoir(6, degree=2, random_state=0).fit_transform(vectors)
+    reservoir = Reservoir(6, degree=2, random_state=0).set_output(transform="pandas")
+    table = reservoir.fit_transform(vectors)
+    assert table.columns.tolist() == reservoir.get_feature_names_out().tolist()
+    assert table.columns[0] == "reservoir0"
+    assert table.index.tolist() == vectors.index.tolist()
+    assert reservoir.n_features_in_ == 2
+    np.testing.assert_array_equal(table.to_numpy(), plain)
+    regression = make_pipeline(reservoir, Ridge()).fit(vectors, vectors[0])
+    assert regression[-1].feature_names_in_.tolist() == table.columns.tolist()
+    assert not hasattr(Reservoir(6), "n_features_in_")
+
+
+def test_sequences_of_unequal_length():
+    rng = np.random.default_rng(0)
+    for sequences in (
+        [rng.normal(size=(n, 2)) for n in (5, 1, 9)],
+        [rng.integers(0, 7, size=n) for n in (5, 1, 9)],
+        [np.array([0, 3]), np.array([6, 1])],
+    ):
+        reservoir = Reservoir(8, degree=2, random_state=0)
+        found = reservoir.fit_transform(sequences)
+        assert reservoir.n_inputs_ == (2 if sequences[0].ndim == 2 else 7)
+        for sequence, states in zip(sequences, found, strict=True):
+            np.testing.assert_array_equal(states, reservoir.transform(sequence))
+    with pytest.raises(ValueError, match=r"a list of arrays, one a sequence, got .* \[1, 2\]"):
+        reservoir.transform([[0, 1], [2]])
+    with pytest.raises(ValueError, match="transform each by itself"):
+        reservoir.set_output(transform="pandas").transform(sequences)

@@ -235,3 +235,15 @@ def test_cross_validation_that_is_asked_for_reads_no_held_out_rows() -> None:
     assert ours.alpha_ == RidgeReadout().fit(X[:150], y[:150]).alpha_
     by_rows = RidgeReadout().fit_blocks(rows, np.arange(5), held_out=held)
     assert not np.allclose(by_rows.path_["scores"], ours.path_["scores"])
+
+
+def test_coefficients_of_ridge_are_there_after_partial_fit():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 4)), rng.integers(3, size=60)
+    assert not hasattr(RidgeReadout(), "coef_")
+    readout = RidgeReadout().partial_fit(X[:30], y[:30], classes=[0, 1, 2])
+    for rows in (30, 60):
+        whole = RidgeReadout().fit(X[:rows], y[:rows])
+        for name in ("coef_", "intercept_", "alpha_"):
+            np.testing.assert_allclose(getattr(readout, name), getattr(whole, name), rtol=1e-9)
+        readout.partial_fit(X[30:], y[30:])

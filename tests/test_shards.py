@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -631,3 +632,16 @@ def test_interrupted_says_how_to_go_on(text: Path, tmp_path: Path, capsys, monke
 
 def test_manifest_has_no_place_or_time_of_its_making(made: Path):
     assert str(made.parent) not in json.dumps(FORMAT.read(made))
+
+
+def test_shards_without_totals_are_refused(tmp_path, capsys, folders):
+    place = tmp_path / "shards"
+    place.mkdir()
+    for path in (folders / "shards").iterdir():
+        (place / path.name).write_bytes(path.read_bytes())
+    manifest = json.loads((place / MANIFEST).read_text())
+    for key in ("totals", "manifest_sha256", "format", "version"):
+        del manifest[key]
+    (place / MANIFEST).write_bytes(FORMAT.sealed(manifest))
+    line = refused(capsys, "train", place, "--units", "4", "--out", tmp_path / "out")
+    assert "does not describe whole shards" in line

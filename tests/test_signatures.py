@@ -1,7 +1,11 @@
 """Optional parameters of the public functions and classes are given by name."""
 
 import inspect
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,3 +42,33 @@ def test_optional_parameters_are_given_by_name(name: str) -> None:
         p.name for p in further if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty
     }
     assert by_place <= BY_PLACE | ALSO.get(name, set())
+
+
+SNIPPET = """\
+from sklearn.linear_model import LogisticRegression
+from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, load_model
+LanguageModel(Reservoir(10), RidgeReadout())
+LanguageModel(Reservoir(10), "softmax", tokenizer="word")
+LanguageModel(Reservoir(10), LogisticRegression())
+frame = load_model("model").surprisal("the boy")
+words: list[tuple[str | int, float]] = [*NgramLanguageModel(2).next_words("the", k=3)]
+LanguageModel(1, RidgeReadout())
+LanguageModel(Reservoir(10), 2)
+LanguageModel(1, 2)
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_what_a_model_is_made_of(tmp_path):
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(SNIPPET)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--ignore-missing-imports", "--follow-imports=silent",
+         "--cache-dir", str(tmp_path / "cache"), str(snippet)],
+        capture_output=True, text=True,
+        env=os.environ | {"MYPYPATH": str(Path(esnlm.__file__).parents[1])},
+    )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if "error:" in line]
+    places = [int(line.split(":")[1]) for line in lines]
+    assert places == [8, 9, 10, 10], done.stdout + done.stderr
+    assert all("[arg-type]" in line for line in lines)

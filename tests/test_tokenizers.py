@@ -1,18 +1,22 @@
 """Tokenizers: vocabularies, boundaries, standard files, agreement with the backend."""
 
+import json
 import pickle
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
+from esnlm.__main__ import main
 from esnlm.text.boundaries import framed
 from esnlm.text.named_tokenizers import trained
+from esnlm.text.shards import Shards
 from esnlm.text.tokenizers import Tokenizer, TokenizerError
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n"
@@ -241,3 +245,70 @@ def test_words_with_combining_marks_are_known(text: str, lower: bool):
     tokenizer = Tokenizer.train_words([text], punctuation="apart", lower=lower)
     assert tokenizer.unk_id not in tokenizer.encode(text)
     assert tokenizer.parts_punctuation
+
+
+def layout(**vocab: int) -> dict:
+    tokenizer = json.loads(Tokenizer.train_words(["a b"], boundaries=False).to_json())
+    tokenizer["model"]["vocab"] = {"<unk>": 0, "a": 1, "b": 2} | vocab
+    return tokenizer
+
+
+def broken_merges(parts: str) -> dict:
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [parts]}
+    return layout() | {"model": model}
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "message"),
+    [
+        (layout(c=10**9), "id of 'c' must lie in"),
+        (layout(c=-1), "id of 'c' must lie in"),
+        (layout(c=2), "the same id, 2"),
+        (broken_merges("a c"), "needs 'c'"),
+        (broken_merges("b a"), "needs 'ba'"),
+        (broken_merges("ab"), "of two parts"),
+        (layout() | {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"}}, "'?'"),
+        ([], "no model"),
+        (layout() | {"added_tokens": [{"content": "a", "id": 2}]}, "'a' has two ids, 1 and 2"),
+        (layout(c=5) | {"added_tokens": [{"content": "c", "id": 3}]}, "'c' has two ids, 5 and 3"),
+        (layout() | {"added_tokens": [{"id": 3}]}, "objects with a content"),
+        (layout() | {"added_tokens": [{"content": "c", "id": 3}, "d"]}, "objects with a content"),
+        (layout() | {"added_tokens": {"content": "c"}}, "objects with a content"),
+    ],
+)
+def test_tokenizers_that_the_library_trusts_are_refused(tokenizer, message, tmp_path, text, capsys):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(tokenizer))
+    out = tmp_path / "out"
+    assert message in refused(capsys, "prepare", text, "--tokenizer", path, "--out", out)
+    assert not out.exists()
+
+
+def test_padding_takes_no_memory(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    padding = {"strategy": {"Fixed": 10**8}, "direction": "Right", "pad_to_multiple_of": None,
+               "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}  # fmt: skip
+    path.write_text(json.dumps(layout() | {"padding": padding}))
+    for tokenizer in (
+        Tokenizer.from_file(path),
+        Tokenizer.from_json(path.read_text(), bos=None, eos=None),
+    ):
+        assert tokenizer.encode("a b").tolist() == [1, 2]
+
+
+def test_the_type_of_tokens_follows_the_largest_id(tmp_path):
+    path, out = tmp_path / "tokenizer.json", tmp_path / "shards"
+    path.write_text(json.dumps(layout(dog=65_539)))
+    (tmp_path / "text.txt").write_text("a dog\n")
+    command = ["prepare", str(tmp_path / "text.txt"), "--tokenizer", str(path), "--out", str(out)]
+    assert main(command) == 0
+    shards = Shards(out)
+    assert shards.stream().tokens.tolist() == [1, 65_539]
+    assert shards.n_tokens_vocab == len(shards.tokenizer) == 65_540
+    assert shards.tokenizer.vocabulary[65_538:] == ["", "dog"]
+
+
+def test_text_that_a_tokenizer_cannot_read_says_so():
+    tokenizer = Tokenizer.train_words(["a b"])
+    with pytest.raises(TokenizerError, match="cannot read the text"):
+        tokenizer.encode(1)  # type: ignore[arg-type]

@@ -1,0 +1,50 @@
+"""Small models of every kind, trained on three sentences."""
+
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import decoders, models, pre_tokenizers
+
+from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, Tokenizer
+from esnlm.evaluation.interpolation import InterpolatedModel
+
+DOCS = ["the boy sees the dog .", "the dog sees the boys .", "boys see Mary ."] * 4
+PREFIXES = ["", "the", "the boy sees", "boys"]
+
+
+def reservoir_model(reset: str = "sentence", tokenizer: Any = "word") -> LanguageModel:
+    reservoir = Reservoir(30, degree=4, random_state=0)
+    return LanguageModel(reservoir, RidgeReadout(), tokenizer=tokenizer, reset=reset).fit(DOCS)
+
+
+def ngrams(reset: str = "sentence", tokenizer: Any = "word") -> NgramLanguageModel:
+    return NgramLanguageModel(order=3, tokenizer=tokenizer, reset=reset).fit(DOCS)
+
+
+def network() -> Any:
+    torch = pytest.importorskip("torch")
+    from esnlm.torch.language_model import TorchLanguageModel
+    from esnlm.torch.networks.registry import network_class
+
+    torch.manual_seed(0)
+    tokenizer = Tokenizer.train_words(DOCS)
+    kind = network_class("lstm")
+    return TorchLanguageModel(kind(len(tokenizer), n_units=8).eval(), tokenizer)
+
+
+def mixed() -> InterpolatedModel:
+    return InterpolatedModel(reservoir_model(), ngrams(), 0.4)
+
+
+def of_bytes() -> Tokenizer:
+    entries = {
+        piece: i for i, piece in enumerate(["</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())])
+    }
+    backend = Backend(models.BPE(entries, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return Tokenizer(backend, bos="</s>", eos="</s>").prepend_bos()
+
+
+MODELS = [reservoir_model, ngrams, mixed, pytest.param(network, marks=pytest.mark.torch)]

@@ -1,0 +1,42 @@
+"""Archives of sentence pairs that cannot be unpacked are refused."""
+
+import json
+import tarfile
+import zipfile
+
+import pytest
+from command_line import refused
+
+from esnlm.text.corpus import LARGEST_ARCHIVE
+
+PAIR = {"sentence_good": "the dog walks", "sentence_bad": "the dog walk"}
+
+
+@pytest.mark.parametrize("damage", ["lzma", "encrypted", "claims"])
+def test_a_zip_that_cannot_be_unpacked_is_refused(damage, tmp_path, capsys, folders):
+    path = tmp_path / "pairs.zip"
+    method = zipfile.ZIP_LZMA if damage == "lzma" else zipfile.ZIP_STORED
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("data/a.jsonl", json.dumps(PAIR) * 9)
+    data = bytearray(path.read_bytes())
+    local, central = data.find(b"PK\x03\x04"), data.find(b"PK\x01\x02")
+    if damage == "lzma":
+        data[local + 30 + len("data/a.jsonl") + 9] ^= 0xFF
+    elif damage == "encrypted":
+        data[local + 6] |= 1
+        data[central + 8] |= 1
+    else:
+        data[central + 24 : central + 28] = (2**31).to_bytes(4, "little")
+    path.write_bytes(data)
+    line = refused(capsys, "blimp", folders / "ngrams", "--data", path)
+    assert str(path) in line
+    assert damage != "claims" or str(LARGEST_ARCHIVE) in line
+
+
+def test_a_tar_that_claims_too_much_is_refused(tmp_path, capsys, folders):
+    path = tmp_path / "pairs.tar"
+    with tarfile.open(path, "w") as archive:
+        member = tarfile.TarInfo("a.jsonl")
+        member.size = 2**40
+        archive.addfile(member)
+    assert str(LARGEST_ARCHIVE) in refused(capsys, "blimp", folders / "ngrams", "--data", path)

@@ -1,0 +1,53 @@
+"""Rows added to CSV files."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from command_line import refused
+
+from esnlm.__main__ import main
+
+pytestmark = pytest.mark.usefixtures("in_folder_of_model")
+
+
+EVALUATE = ["evaluate", "model", "text", "--csv"]
+
+
+def rows_of(path: str) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_rows_that_fit_are_added_and_all_else_is_refused(capsys):
+    for _ in range(2):
+        assert main([*EVALUATE, "rows.csv"]) == 0
+    assert len(rows_of("rows.csv")) == 2
+    Path("other.csv").write_text("name,size\na,1\n")
+    capsys.readouterr()
+    assert "other.csv exists and has not the columns model," in refused(
+        capsys, *EVALUATE, "other.csv"
+    )
+    assert Path("other.csv").read_text() == "name,size\na,1\n"
+    assert main([*EVALUATE, "other.csv", "--overwrite"]) == 0
+    assert main([*EVALUATE, "rows.csv", "--overwrite"]) == 0
+    assert len(rows_of("other.csv")) == len(rows_of("rows.csv")) == 1
+
+
+def test_results_do_not_go_where_text_is_read(capsys):
+    Path("texts").mkdir()
+    Path("texts/one.txt").write_text("the boy sees the dog\n")
+    command = ["evaluate", "model", "texts", "--csv", "texts/rows.csv"]
+    assert "cannot write texts/rows.csv: it is read, or in a folder that is" in refused(
+        capsys, *command
+    )
+    assert [path.name for path in Path("texts").iterdir()] == ["one.txt"]
+
+
+def test_a_log_keeps_the_rows_of_earlier_runs_unless_they_are_overwritten():
+    train = "train text --units 5 --held-out text --log log.csv --overwrite --out"
+    for name in ("a", "b"):
+        assert main([*train.replace("--overwrite ", "").split(), name]) == 0
+    both = rows_of("log.csv")
+    assert main([*train.split(), "c"]) == 0
+    assert len(both) == 2 * len(rows_of("log.csv"))

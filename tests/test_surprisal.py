@@ -1,0 +1,84 @@
+"""Tables of surprisal: a row a word, sums, frequencies."""
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_models import DOCS, ngrams, of_bytes, reservoir_model
+
+import esnlm
+from esnlm import LanguageModel, NgramLanguageModel
+from esnlm.__main__ import main
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("reset", ["sentence", "document", "never"])
+@pytest.mark.parametrize("make", [reservoir_model, ngrams])
+@pytest.mark.parametrize("tokens", ["word", "char", "bytes"])
+def test_a_table_of_surprisal_has_a_row_a_word_and_sums_to_the_whole(make, reset, tokens):
+    tokenizer = of_bytes() if tokens == "bytes" else tokens
+    model = make(reset, tokenizer)
+    text = ["the boy sees\n\nthe dog .", "boys see Mary ."]
+    table = model.surprisal(text)
+    assert table["word"].tolist() == " ".join(text).split()
+    assert table["position"].tolist() == [1, 2, 3, 1, 2, 3, 1, 2, 3, 4]
+    assert table["document"].tolist() == [1] * 6 + [2] * 4
+    assert table["length"].tolist() == [len(word) for word in table["word"]]
+    Path("text").write_text("\n\n".join(text).replace("\n\nthe", "\nthe") + "\n")
+    model.save("model")
+    assert main(["evaluate", "model", "text", "--surprisal-csv", "words.csv"]) == 0
+    with open("words.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    ends = model.tokenizer_.eos
+    if tokens == "word" or reset == "sentence":
+        bits = [float(row["surprisal_bits"]) for row in rows if row["string"] != ends]
+        assert table["surprisal_bits"].tolist() == pytest.approx(bits, rel=1e-4, abs=1e-6)
+
+
+def test_the_sum_of_a_sentence_and_its_end_is_its_negative_log_likelihood():
+    model = ngrams()
+    table = model.surprisal("the boy sees Mary")
+    (scores,) = model.log_likelihood("the boy sees Mary")
+    np.testing.assert_allclose(table["surprisal_bits"] * np.log(2), -scores[:-1])
+    assert table["n_tokens"].tolist() == [1] * 4
+
+
+def test_frequencies_are_those_of_the_training_text_or_of_counts():
+    counts = Counter(" ".join(DOCS).lower().split())
+    expected = {word: np.log((n + 1) / counts.total()) for word, n in counts.items()}
+    for model in (reservoir_model(), ngrams()):
+        model.save("model")
+        for each in (model, esnlm.load_model("model")):
+            table = each.surprisal("The boy, sees cats")
+            found = dict(zip(table["word"], table["log_frequency"], strict=True))
+            assert found["The"] == pytest.approx(expected["the"])
+            assert found["boy,"] == pytest.approx(expected["boy"])
+            assert found["cats"] == pytest.approx(-np.log(counts.total()))
+        given = model.surprisal("The boy", counts={"the": 3, "The": 1, "dog": 6})
+        assert given["log_frequency"].tolist() == pytest.approx(np.log([0.5, 0.1]))
+        same = model.surprisal("The boy", counts=["the the", "dog " * 6 + "The the"])
+        assert same["log_frequency"].tolist() == pytest.approx(np.log([0.5, 0.1]))
+    for tokens in ("char", of_bytes()):
+        assert ngrams(tokenizer=tokens).surprisal("the boy")["log_frequency"].isna().all()
+
+
+def test_frequencies_grow_with_what_is_learned():
+    model = reservoir_model()
+    before = model.token_counts_.copy()
+    model.partial_fit(["the boy"])
+    assert (model.token_counts_ - before).sum() == 3  # two words and the end
+    parts = LanguageModel.of_parts(model.reservoir_, model.readout_, tokenizer=model.tokenizer_)
+    assert parts.surprisal("the boy")["log_frequency"].isna().all()
+
+
+def test_surprisal_of_what_is_no_text_is_refused():
+    with pytest.raises(ValueError, match="surprisal reads text, got a document of"):
+        reservoir_model().surprisal([[1, 2]])
+    with pytest.raises(ValueError, match="set a tokenizer"):
+        NgramLanguageModel(order=2).fit([[0, 1, 2]]).surprisal("the")
