@@ -16,7 +16,7 @@ import numpy as np
 from _report import options, report, row
 from numpy.typing import NDArray
 
-from esnlm.evaluation.interpolation import InterpolatedModel
+from esnlm.evaluation.measures import InterpolatedModel
 from esnlm.loading import load_model
 from esnlm.models.base import SequenceModel
 from esnlm.text.corpus import TokenStream, join_sequences

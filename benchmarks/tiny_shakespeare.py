@@ -33,7 +33,7 @@ from _report import options, report, row  # noqa: E402
 
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout, TokenGatedReadout  # noqa: E402
 from esnlm.datasets import load_tiny_shakespeare  # noqa: E402
-from esnlm.evaluation.interpolation import InterpolatedModel  # noqa: E402
+from esnlm.evaluation.measures import InterpolatedModel  # noqa: E402
 from esnlm.models.ngram import NgramLanguageModel  # noqa: E402
 from esnlm.training.trainer import Trainer  # noqa: E402
 

@@ -7,7 +7,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from esnlm import LanguageModel, NgramLanguageModel, Reservoir, RidgeReadout, Tokenizer
-from esnlm.evaluation.interpolation import InterpolatedModel
+from esnlm.evaluation.measures import InterpolatedModel
 
 DOCS = ["the boy sees the dog .", "the dog sees the boys .", "boys see Mary ."] * 4
 PREFIXES = ["", "the", "the boy sees", "boys"]

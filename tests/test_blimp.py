@@ -25,14 +25,16 @@ from esnlm.__main__ import main
 from esnlm.datasets import cache
 from esnlm.evaluation.bootstrap import percentile_intervals, resampled_shares
 from esnlm.evaluation.minimal_pairs import scores as scoring
-from esnlm.evaluation.minimal_pairs.pairs import Pair, PairsError, read_pairs
-from esnlm.evaluation.minimal_pairs.scores import PairScores, score_pairs, sentence_log_likelihoods
-from esnlm.evaluation.minimal_pairs.subsets import (
+from esnlm.evaluation.minimal_pairs.pairs import (
+    Pair,
+    PairsError,
     permuting_paradigms,
+    read_pairs,
     subsets,
     words_of_shards,
     words_of_text,
 )
+from esnlm.evaluation.minimal_pairs.scores import PairScores, score_pairs, sentence_log_likelihoods
 from esnlm.evaluation.minimal_pairs.table import read_published, tabulate
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.text.prepare import prepare

@@ -14,8 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from esnlm import LanguageModel, Reservoir, RidgeReadout
 from esnlm.__main__ import main
-from esnlm.evaluation.interpolation import InterpolatedModel
-from esnlm.evaluation.measures import Evaluation
+from esnlm.evaluation.measures import Evaluation, InterpolatedModel
 from esnlm.models.ngram import NgramLanguageModel
 from esnlm.models.surprisal import SURPRISAL_COLUMNS, surprisal_rows
 from esnlm.storage.model_folder import (

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from esnlm.evaluation.frequency_bins import FrequencyBins
 from esnlm.evaluation.metrics import cosine_similarity, cross_entropy, ngram_overlap, perplexity
+from esnlm.evaluation.token_groups import FrequencyBins
 
 
 def binned(scores, counts, block_size=100, **settings):

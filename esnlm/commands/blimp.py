@@ -20,7 +20,7 @@ from esnlm.storage.results import results, write_rows
 from esnlm.utils.messages import log
 
 if TYPE_CHECKING:
-    from esnlm.evaluation.minimal_pairs.subsets import TrainingWords
+    from esnlm.evaluation.minimal_pairs.pairs import TrainingWords
 
 
 @group()
@@ -58,9 +58,8 @@ class BlimpOptions(ResultOptions):
 def blimp(model: Model, /, *, options: BlimpOptions) -> int:
     """Score and print; the exit status."""
     from esnlm.evaluation.minimal_pairs import table
-    from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+    from esnlm.evaluation.minimal_pairs.pairs import read_pairs, subsets
     from esnlm.evaluation.minimal_pairs.scores import score_pairs
-    from esnlm.evaluation.minimal_pairs.subsets import subsets
     from esnlm.studies.minimal_pairs import plot_accuracies
 
     if options.weight is not None and options.interpolate is None:
@@ -105,7 +104,7 @@ def blimp(model: Model, /, *, options: BlimpOptions) -> int:
 
 def _judge(folder: Path, options: BlimpOptions) -> tuple[Any, str]:
     """Return the model that judges, and its path or how it is mixed."""
-    from esnlm.evaluation.interpolation import InterpolatedModel
+    from esnlm.evaluation.measures import InterpolatedModel
     from esnlm.loading import load_model
 
     model = load_model(folder, device=options.device)
@@ -123,7 +122,7 @@ def _weight(options: BlimpOptions) -> float:
 
 def _training_words(names: Sequence[str]) -> "TrainingWords | None":
     """Return the words of training text or of shards, if there are any."""
-    from esnlm.evaluation.minimal_pairs.subsets import words_of_shards, words_of_text
+    from esnlm.evaluation.minimal_pairs.pairs import words_of_shards, words_of_text
     from esnlm.text.source import open_source
 
     if not names:

@@ -146,8 +146,7 @@ def _check(text: Sequence[str], options: EvaluateOptions) -> None:
 
 def _evaluation(model: Path, options: EvaluateOptions) -> "Evaluation":
     """Load the models and return their evaluation; choose the weight of an interpolation."""
-    from esnlm.evaluation.interpolation import check_alike
-    from esnlm.evaluation.measures import Evaluation
+    from esnlm.evaluation.measures import Evaluation, check_alike
     from esnlm.loading import load_model
 
     paths = [model] if options.interpolate is None else [model, options.interpolate]
@@ -193,7 +192,7 @@ class _Bins:
     """Perplexity of tokens by their frequency in training text, for each model."""
 
     def __init__(self, evaluation: "Evaluation", train: Sequence[str]) -> None:
-        from esnlm.evaluation.frequency_bins import FrequencyBins
+        from esnlm.evaluation.token_groups import FrequencyBins
 
         self.counts = evaluation.token_counts(train)
         self.bins = {name: FrequencyBins() for name in evaluation.names}

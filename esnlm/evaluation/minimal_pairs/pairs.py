@@ -1,13 +1,19 @@
-"""Minimal pairs from JSON lines: in a folder, in an archive, or one file."""
+"""Minimal pairs from JSON lines, and parts of them: known words, and no mere reordering."""
 
 import io
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from esnlm.text.corpus import CorpusError, unpacked
+import numpy as np
+
+from esnlm.text.corpus import CorpusError, TextCorpus, unpacked
+from esnlm.text.shards import Shards
+from esnlm.utils.arrays import Bools
 
 _ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")
 #: Terms of the data files that belong to another of the twelve phenomena, as in the paper.
@@ -15,6 +21,16 @@ PHENOMENA = {"s-selection": "argument_structure"}
 _FIELDS = {"syntax/semantics": "syntax_semantics"}
 _UNNAMED = "unknown"
 _LONGEST_LINE = 1 << 24  # what is longer is cut, and then not JSON
+#: Pairs all of whose words occur in the training text.
+SEEN_WORDS = "seen_words"
+#: Pairs of paradigms that do not permute words; see `permuting_paradigms`.
+NOT_PERMUTED = "not_permuted"
+#: These, without the paradigms that the data's authors mark as of the same lexical items.
+OTHER_ITEMS = "other_items"
+
+_PERMUTED_SHARE = 0.95
+_WORD = re.compile(r"\w+(?:['-]\w+)*")
+_SENTENCES_AT_ONCE = 1 << 14
 
 
 class PairsError(ValueError):
@@ -141,3 +157,86 @@ def _pair(place: str, stem: str, number: int, line: bytes) -> Pair:
     uid, name = text("UID", stem), str(record.get("pairID", number))
     field, term = _FIELDS.get(field, field), PHENOMENA.get(term, term)
     return Pair(uid, field, term, name, good, bad, record.get("lexically_identical") is True)
+
+
+@dataclass(frozen=True)
+class TrainingWords:
+    """The words of a training text: what stands between white space, punctuation and case kept.
+
+    ``normal`` is applied to a sentence before its words are looked up.
+    """
+
+    words: frozenset[str]
+    normal: Callable[[str], str] = str
+
+    def hold(self, sentence: str) -> bool:
+        """Whether all words of a sentence occur in the text.
+
+        >>> TrainingWords(frozenset({"The", "dog", "walks."})).hold("The dog walks.")
+        True
+        >>> TrainingWords(frozenset({"The", "dog", "walks"})).hold("The dog walks.")
+        False
+        """
+        return self.words.issuperset(self.normal(sentence).split())
+
+
+def words_of_text(paths: Sequence[str]) -> TrainingWords:
+    """Return the words of text files, plain or ``.gz``, and of folders of them."""
+    words: set[str] = set()
+    for line in TextCorpus(paths, "line"):
+        words.update(line.split())
+    return TrainingWords(frozenset(words))
+
+
+def words_of_shards(folder: str) -> TrainingWords:
+    """Return the words of shards, decoded sentence by sentence.
+
+    Where their tokenizer changes text before it cuts it, as one that lower-cases does, sentences
+    are changed alike before their words are looked up.
+    """
+    shards = Shards(folder)
+    stream, backend = shards.stream(), shards.tokenizer.backend
+    assert stream.starts is not None
+    ends = np.append(stream.starts, len(stream.tokens))
+    words: set[str] = set()
+    for first in range(0, len(stream.starts), _SENTENCES_AT_ONCE):
+        places = ends[first : first + _SENTENCES_AT_ONCE + 1]
+        tokens = np.asarray(stream.tokens[places[0] : places[-1]])
+        sentences = [part.tolist() for part in np.split(tokens, places[1:-1] - places[0])]
+        words.update(" ".join(backend.decode_batch(sentences)).split())
+    normaliser = backend.normalizer
+    return TrainingWords(frozenset(words), normaliser.normalize_str if normaliser else str)
+
+
+def permuting_paradigms(pairs: Sequence[Pair]) -> list[str]:
+    """Names of the paradigms that permute words: the two sentences of a pair have the same ones.
+
+    Case and punctuation do not count, and it is enough that 95 % of a paradigm's pairs are so. A
+    model that knows no order of words scores the sentences of such a pair nearly alike, and a
+    unigram model of words in lower case exactly alike.
+
+    >>> pair = Pair("p", "f", "q", "1", "Whose hat had Ann seen?", "Whose had Ann seen hat?")
+    >>> permuting_paradigms([pair])
+    ['p']
+    """
+    counts: dict[str, list[bool]] = defaultdict(list)
+    for pair in pairs:
+        good, bad = (sorted(_WORD.findall(each.lower())) for each in (pair.good, pair.bad))
+        counts[pair.paradigm].append(good == bad)
+    return sorted(name for name, same in counts.items() if np.mean(same) >= _PERMUTED_SHARE)
+
+
+def subsets(pairs: Sequence[Pair], words: TrainingWords | None = None) -> dict[str, Bools]:
+    """Name of a part -> which of the n pairs belong to it (n,).
+
+    `SEEN_WORDS` where there are words; the others unless they have all pairs or none.
+    """
+    permuting = set(permuting_paradigms(pairs))
+    ordered = np.array([pair.paradigm not in permuting for pair in pairs])
+    same_items = np.array([pair.same_items for pair in pairs])
+    parts = {NOT_PERMUTED: ordered, OTHER_ITEMS: ordered & ~same_items}
+    found = {name: part for name, part in parts.items() if part.any() and not part.all()}
+    if words is not None:
+        seen = [words.hold(pair.good) and words.hold(pair.bad) for pair in pairs]
+        found = {SEEN_WORDS: np.array(seen), **found}
+    return found

@@ -116,18 +116,14 @@ def _sums(model: Any, sequences: Sequence[tuple[int, ...]], verbose: bool) -> Fl
     distinct = sorted({ids for ids in sequences if len(ids) > 1})
     sums = dict.fromkeys(sequences, 0.0)
     batches = [distinct[first : first + _BATCH] for first in range(0, len(distinct), _BATCH)]
-    shown = {"unit": "sentence", "unit_scale": _BATCH, "leave": False, "desc": "scoring"}
-    for batch in progress_bar(verbose, batches, **shown):
-        sums |= dict(zip(batch, _batch_scores(model, batch), strict=True))
+    options = {"unit": "sentence", "unit_scale": _BATCH, "leave": False, "desc": "scoring"}
+    for batch in progress_bar(verbose, batches, **options):
+        docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
+        if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset
+            docs = join_sequences(([doc] for doc in docs), n_tokens=model.n_tokens_, reset=True)
+        for ids, scores in zip(batch, model.log_likelihood(docs), strict=True):
+            sums[ids] = float(np.sum(scores, dtype=np.float64))
     return np.array([sums[ids] for ids in sequences], dtype=np.float64)
-
-
-def _batch_scores(model: Any, batch: Sequence[tuple[int, ...]]) -> list[float]:
-    """Return summed log-probabilities of ``ids[1:]`` of each of a batch of sequences of ids."""
-    docs: Any = [np.array(ids, dtype=np.int64) for ids in batch]
-    if isinstance(model, SequenceModel):  # every sentence begins anew, whatever model.reset
-        docs = join_sequences(([doc] for doc in docs), n_tokens=model.n_tokens_, reset=True)
-    return [float(np.sum(scores, dtype=np.float64)) for scores in model.log_likelihood(docs)]
 
 
 def _reads_bos(model: Any, bos: bool | None) -> bool:
