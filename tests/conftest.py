@@ -1,5 +1,6 @@
 """Settings that every test shares."""
 
+import gc
 import importlib.util
 import os
 import re
@@ -91,3 +92,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("torch")
             if lacks_torch:
                 item.add_marker(pytest.mark.skip(reason="needs the torch extra"))
+
+
+def pytest_collection_finish() -> None:
+    """Spare what is imported by now from garbage collection: a search collects after each trial."""
+    gc.freeze()
