@@ -15,7 +15,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from esnlm import ClassifierReadout, LanguageModel, Reservoir, SoftmaxReadout
-from esnlm.readouts.sklearn.early_stopping import stopped_early
+from esnlm.readouts.sklearn.classifier import stopped_early
 from esnlm.utils import memory
 
 V = 8

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from esnlm.readouts.registry import BY_CLASS
-from esnlm.readouts.sklearn.classifier_arrays import SAVED
+from esnlm.readouts.sklearn.classifier import SAVED
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.utils.arrays import Arrays, Ints64, check_arrays
 

@@ -66,7 +66,7 @@ class SamePasses:
 
 
 #: Takes every step of an iterable that works as it goes.
-exhaust = partial(deque, maxlen=0)
+exhaust: Callable[[Iterable[Any]], Any] = partial(deque, maxlen=0)
 
 
 class ArrayBlocks:
