@@ -414,8 +414,7 @@ def learn(readouts, corpus, steps):
     for step in steps:
         rows = slice(250 * step % 4000, 250 * step % 4000 + 250)
         for readout in readouts:
-            take = readout._sample if step < 4 else readout._learn
-            take(X[rows], y[rows])
+            readout._step(step >= 4)(X[rows], y[rows])
 
 
 def n_steps(readout):
@@ -432,7 +431,7 @@ def test_a_pass_goes_on_where_it_was_saved(kind, stop, corpus):
     part.load_state_dict(arrays, training=True)
     learn((whole, part), corpus, range(stop, 4 + 16 * min(whole._training_passes, 2)))
     for readout in (whole, part):
-        readout._end_pass()
+        readout._end_pass(1)
         readout._finish()
     ours, theirs = part.state_dict(), whole.state_dict()
     assert ours.keys() == theirs.keys()
@@ -467,7 +466,7 @@ def test_held_out_loss_is_noted(corpus):
     readout = begun("ridge", corpus)
     learn((readout,), corpus, range(20))
     X, y = corpus[0][:100], corpus[1][:100]
-    readout._end_pass([(X, y)])
+    readout._end_pass(1, [(X, y)])
     readout._finish()
     assert readout.history_ == pytest.approx([-readout.predict_log_proba_of(X, y).mean()])
 

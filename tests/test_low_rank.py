@@ -171,8 +171,8 @@ def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
         monkeypatch.setenv("ESNLM_NUM_THREADS", n)
         readout = LowRankReadout(n_frequent=5, n_classes=8, random_state=0)
         readout._begin(np.arange(40), 6, n_rows=3000)
-        readout._sample(X, words)
-        readout._learn(X, words)
+        readout._step(0)(X, words)
+        readout._step(1)(X, words)
         readout._finish()
         made.append(b"".join(a.tobytes() for a in readout.state_dict(training=True).values()))
     assert made[0] == made[1]
@@ -197,11 +197,11 @@ def test_a_pass_goes_on_where_it_was_saved(stop):
             part.load_state_dict(arrays, training=True)
         for one in (whole, part):
             if k < 1000:
-                one._sample(X[chunk], y[chunk])
+                one._step(0)(X[chunk], y[chunk])
             else:
-                one._learn(X[chunk], y[chunk])
+                one._step(1)(X[chunk], y[chunk])
     for one in (whole, part):
-        one._end_pass()
+        one._end_pass(1)
         one._finish()
     ours, theirs = part.state_dict(), whole.state_dict()
     assert ours.keys() == theirs.keys()
@@ -267,10 +267,10 @@ def test_rare_words_may_share_their_sums(monkeypatch, held):
     readout = begun(
         LowRankReadout(n_components=8, n_frequent=10, n_classes=5, random_state=0), X, y
     )
-    readout._sample(X, y)
-    readout._end_sample()
+    readout._step(0)(X, y)
+    readout._end_pass(0)
     for _ in range(readout._training_passes):
-        readout._learn(X, y)
+        readout._step(1)(X, y)
     readout._finish()
     whole = LowRankReadout(n_components=8, n_frequent=10, n_classes=5, random_state=0).fit(X, y)
     known = np.isin(held[1], whole.classes_)

@@ -10,7 +10,6 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 
 from esnlm import RidgeReadout
-from esnlm.readouts.base.blocks import exhaust
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
 from esnlm.readouts.class_based.word_factors import ClassLayout, shared_ridge
@@ -108,7 +107,7 @@ def test_held_out_rows_beyond_what_a_choice_may_cost_are_not_read(
     X, y = pairs(1100)
 
     class Chunks:
-        first, rows = 0, None  # never all at hand
+        first = 0
 
         def read(self, number: int, n_rows: int | None = None) -> Iterator[Any]:
             yield [(X[:200], y[:200])]
@@ -119,7 +118,7 @@ def test_held_out_rows_beyond_what_a_choice_may_cost_are_not_read(
         raise AssertionError("512 rows are enough")
 
     streamed = RidgeReadout()._begin(np.arange(5), 12, n_rows=200)
-    exhaust(streamed._train(Chunks(), held_out()))
+    assert list(streamed._train(Chunks(), held_out())) == [(1, False)]
     few = RidgeReadout().fit_blocks(
         ArrayBlocks(X[:200], y[:200]), np.arange(5), held_out=ArrayBlocks(X[200:712], y[200:712])
     )

@@ -47,7 +47,7 @@ class PartsTrainer(Trainer):
     Inputs are one-hot or spectral. The state is zero where a part begins, as it is at every
     sentence of shards. Passes of ridge, alone or factored, and pilot samples are sums over rows,
     the same for any number of parts but for rounding. Passes of softmax and low-rank readouts take
-    steps in rounds (`esnlm.readouts.base.averaging`): the more parts, the fewer steps one after
+    steps in rounds (`esnlm.readouts.base.passes`): the more parts, the fewer steps one after
     the other. The result depends on the model, the corpus, the held-out stream, the plan and
     ``n_parts`` (default: `PARTS` or `PARTS_OF_STEPS`, but at most one a chunk).
 
@@ -271,8 +271,6 @@ def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
         for chunk, washout in chunks:
             readout._read_chunk(task.number, task.states.blocks(chunk, washout))
             n_rows += chunk.n_predicted
-        if moments is None:
-            readout._end_part()
         sums = readout._pass_sums(task.number, before)
     return Sums({**sums.plain, "rows": np.array(n_rows)}, sums.keyed)
 

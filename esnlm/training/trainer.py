@@ -59,9 +59,6 @@ class Trainer(ResumableRun):
     penalties and passes by it.
     """
 
-    #: What is at hand is a chunk of the corpus, never all of its states.
-    rows = None
-
     def __init__(
         self,
         model: LanguageModel,

@@ -1,14 +1,12 @@
 """Blocks of rows (states, targets), from which readouts learn in one pass or several."""
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Self
 
 import numpy as np
 
-from esnlm.utils.arrays import Array, Ints
-from esnlm.utils.sums import Sums
+from esnlm.utils.arrays import Array, Arrays, Ints
+from esnlm.utils.state_dict import Stateful
 
 #: States X (n, n_units), and their labels or the columns of these (n,).
 Block = tuple[Array, Array]
@@ -17,56 +15,6 @@ Blocks = Iterable[Block]
 
 _BLOCK_BYTES = 1 << 24
 _KEPT_BYTES = 1 << 28
-
-
-class Passes(Protocol):
-    """Rows in passes, each with an order of its own, in chunks that are iterables of blocks.
-
-    ``first`` is the pass to begin with: 0, the pilot sample, unless training is resumed.
-    """
-
-    first: int
-
-    @property
-    def rows(self) -> Blocks | None:
-        """The rows of a pass, where they are at hand: they may be read as often as needed."""
-
-    def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Blocks | Sums]:
-        """Chunks of a pass, or the first ones that hold ``n_rows`` rows.
-
-        `Sums` stand for rows that were read elsewhere, by copies of the readout.
-        """
-
-
-class Progress(NamedTuple):
-    """Place in `StreamingReadout._train`: after a chunk of pass ``number``, or after its end."""
-
-    number: int
-    ended: bool = False
-
-
-class SamePasses:
-    """`Passes` of one chunk each, all alike."""
-
-    first = 0
-
-    def __init__(self, rows: Blocks) -> None:
-        self.rows: Blocks = rows
-
-    def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Blocks]:
-        """Yield one chunk: all rows, or the first blocks that hold ``n_rows`` rows."""
-        yield self.rows if n_rows is None else self._first(n_rows)
-
-    def _first(self, n_rows: int) -> Iterator[Block]:
-        for X, y in self.rows:
-            yield X, y
-            n_rows -= len(X)
-            if n_rows <= 0:
-                return
-
-
-#: Takes every step of an iterable that works as it goes.
-exhaust: Callable[[Iterable[Any]], Any] = partial(deque, maxlen=0)
 
 
 class ArrayBlocks:
@@ -152,3 +100,41 @@ class Interleaved:
             series = range(first, min(first + self.at_once, self.n_series))
             rows = np.concatenate([np.arange(k, len(self.X), self.n_series) for k in series])
             yield self.X[rows], self.codes[rows]
+
+
+class Rows(Stateful):
+    """Arrays of as many rows each, by name, collected in parts that are not to be changed.
+
+    >>> rows = Rows("X", "codes")
+    >>> rows.add(np.zeros((2, 3)), np.array([0, 1]))
+    >>> rows.add(np.ones((1, 3)), np.array([2]))
+    >>> rows.n, rows.joined()[1]
+    (3, array([0, 1, 2]))
+    """
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.parts: list[tuple[Array, ...]] = []
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return sum(len(first) for first, *_ in self.parts)
+
+    def add(self, *arrays: Array) -> None:
+        """Add rows of every array."""
+        self.parts.append(arrays)
+
+    def joined(self) -> tuple[Array, ...]:
+        """Rows one after another, in memory of their own."""
+        return tuple(np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
+
+    def state_dict(self, *, training: bool = False) -> Arrays:
+        """Return the joined arrays by name, or an empty dict before any rows."""
+        return dict(zip(self.names, self.joined(), strict=True)) if self.parts else {}
+
+    def load_state_dict(self, arrays: Arrays, *, training: bool = False) -> Self:
+        """Replace all rows by those of ``arrays``, or by none where a name is missing."""
+        known = all(name in arrays for name in self.names)
+        self.parts = [tuple(arrays[name] for name in self.names)] if known else []
+        return self

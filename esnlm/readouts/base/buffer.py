@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from esnlm.readouts.base.blocks import ArrayBlocks, rows_within
+from esnlm.readouts.base.blocks import ArrayBlocks, Rows, rows_within
 from esnlm.readouts.base.readout import StreamingReadout
-from esnlm.readouts.base.rows import Rows
 from esnlm.utils.arrays import Array, Ints
 
 _BUFFER_BYTES = 1 << 28

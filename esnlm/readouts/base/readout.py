@@ -1,9 +1,8 @@
 """Base class of readouts: labels and blocks in, distributions over the classes out."""
 
 import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import contextmanager
+from abc import ABC
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,36 +11,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from esnlm.readouts.base.averaging import averaged, changes
-from esnlm.readouts.base.blocks import (
-    ArrayBlocks,
-    Block,
-    Blocks,
-    MappedBlocks,
-    Passes,
-    Progress,
-    SamePasses,
-    blocks_rows,
-    exhaust,
-    rows_within,
-)
-from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, MappedBlocks, rows_within
+from esnlm.readouts.base.passes import PassLearner, divergence
 from esnlm.utils.arrays import Array, Arrays, Ints, check_arrays
 from esnlm.utils.linking import Linkable
 from esnlm.utils.state_dict import Stateful, array_of, saved
-from esnlm.utils.sums import Sums
-from esnlm.utils.validation import DivergenceError
 
 _WITHOUT_STATE = (
     "this readout was loaded without its training state and cannot learn more rows: save it with"
     " training=True, or fit a clone on all of them"
 )
-
-_DIVERGED = (
-    "the readout diverged, its {} are not finite: lower learning_rate, or give a penalty alpha and"
-    " states of ordinary size"
-)
-
 _PREDICTION_BYTES = 1 << 26
 
 
@@ -55,15 +34,15 @@ def encode_labels(y: Array, classes: Array) -> Ints:
     codes[codes == len(classes)] = 0
     unknown = classes[codes] != y
     if np.any(unknown):
-        found = np.unique(y[unknown])[:5].tolist()
+        labels = np.unique(y[unknown])[:5].tolist()
         raise ValueError(
-            f"y holds labels that are not among the {len(classes)} classes: {found}; "
+            f"y holds labels that are not among the {len(classes)} classes: {labels}; "
             "name every label in `classes` at the first call"
         )
     return codes.astype(np.intp, copy=False)
 
 
-class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
+class StreamingReadout(PassLearner, Linkable, ClassifierMixin, BaseEstimator, ABC):
     """A classifier on (states, next tokens) that learns from arrays, chunks, blocks or a corpus.
 
     States X are (n, n_units) float32 or float64, C or F order; targets y (n,) are labels of any
@@ -71,8 +50,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     that class occurred. Probabilities are in X's dtype, natural logarithms throughout.
 
     A subclass computes `_probabilities` or `_log_probabilities` and the abstract methods. Codes
-    are columns of ``classes_``. For passes there are `_plan`, `_sample`, `_end_sample`, `_learn`,
-    `_end_pass` and `_finish`, called by `_train` in this order; a solver that needs all rows at
+    are columns of ``classes_``. How it learns, `PassLearner` says; a solver that needs all rows at
     once overrides `_solve`. ``_parameters`` names the trained arrays, ``_state`` what else
     predictions need, ``_learned`` (by saved names) what further learning continues from.
     """
@@ -81,11 +59,6 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     _scores_are_cheap: ClassVar[bool] = True
     #: Whether ``fit_blocks`` needs one pass only.
     _reads_once: ClassVar[bool] = False
-
-    classes_: Array
-    n_features_in_: int
-    #: False where it was loaded to predict, and has no state to learn from.
-    _can_learn = True
     _parameters: ClassVar[tuple[str, ...]] = ()
     _state: ClassVar[tuple[str, ...]] = ()
     _learned: ClassVar[Mapping[str, str]] = {}
@@ -94,20 +67,108 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
     #: Letters of ``_layouts`` that stand for a parameter.
     _sizes: ClassVar[Mapping[str, str]] = {}
 
-    @property
-    def _training_passes(self) -> int:
-        """Number of passes over the rows; final after `_begin`."""
-        return 1
+    classes_: Array
+    n_features_in_: int
+    #: False where it was loaded to predict, and has no state to learn from.
+    _can_learn = True
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit."""
+        X, y = self._checked(X, y, reset=True)
+        _check_labels(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        self._forget(fitted=True)
+        with divergence(self):
+            self._solve(ArrayBlocks(X, codes), None)
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+        """Learn from one more chunk: X (n, n_units), y (n,).
+
+        ``classes`` (V,) must name every label at the first call and may be left out later.
+        """
+        first = not hasattr(self, "classes_")
+        if first and classes is None:
+            raise ValueError("classes must be given at the first call of partial_fit, got None")
+        X, y = self._checked(X, y, reset=first)
+        if classes is not None:
+            known = _sorted_classes(classes)
+            if first:
+                _check_labels(known)
+                self.classes_ = known
+                self._forget(fitted=False)
+            elif not np.array_equal(known, self.classes_):
+                raise ValueError(
+                    "classes differ from those of the first call of partial_fit: leave "
+                    "`classes` out, or fit a clone"
+                )
+        if not self._can_learn:
+            raise ValueError(_WITHOUT_STATE)
+        with divergence():
+            self._absorb(X, encode_labels(y, self.classes_))
+        return self
+
+    def fit_blocks(
+        self, blocks: Blocks, classes: ArrayLike, *, held_out: Blocks | None = None
+    ) -> Self:
+        """Learn from a re-iterable of blocks (X (n, n_units), y (n,)), forgetting any earlier fit.
+
+        Every ``iter(blocks)`` is a fresh pass. A block's memory may be reused for the next. An
+        attribute ``n_rows``, the rows of a pass, lets a first pass plan its schedule. ``classes``
+        (V,) are every label; column k of predictions is the k-th of them in sorted order.
+        ``held_out`` blocks are kept out of training, to judge penalties and stopping points.
+        """
+        one_shot = iter(blocks) is blocks
+        if one_shot and not self._reads_once:
+            raise TypeError(
+                f"{type(self).__name__} needs several passes: got a one-shot iterator for "
+                "blocks, give a list or an object whose __iter__ starts a fresh pass"
+            )
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+        self.classes_ = _sorted_classes(classes)
+        self._forget(fitted=True)
+        coded = MappedBlocks(blocks, self._coded)
+        if not one_shot and next(iter(coded), None) is None:
+            raise ValueError("blocks have no rows: give at least one row to learn from")
+        judges = None if held_out is None else MappedBlocks(held_out, self._coded)
+        with divergence(self):
+            self._solve(coded, judges)
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> Array:
+        """Probability of every class: X (n, n_units) -> (n, V), rows sum to one."""
+        return self._probabilities(self._ready(X))
+
+    def predict_log_proba(self, X: ArrayLike) -> Array:
+        """Natural log-probability of every class: X (n, n_units) -> (n, V)."""
+        return self._log_probabilities(self._ready(X))
+
+    def predict_log_proba_of(self, X: ArrayLike, y: ArrayLike) -> Array:
+        """Natural log-probability (n,) of label y[i] after state X[i].
+
+        Equals the entries of `predict_log_proba`, without an (n, V) array in memory.
+        """
+        return self._log_probabilities_of(*self._ready_pairs(X, y))
+
+    def predict(self, X: ArrayLike) -> Array:
+        """Most probable class of each row: X (n, n_units) -> (n,)."""
+        best = np.argmax(self._log_probabilities(self._ready(X)), axis=1)
+        return self.classes_[best]
 
     @property
-    def _sample_rows(self) -> int:
-        """Rows of the pilot sample before the first pass; final after `_begin`."""
-        return 0
+    def n_parameters_(self) -> int:
+        """Number of trained parameters."""
+        check_is_fitted(self, "classes_")
+        self._settle()
+        return sum(int(np.size(getattr(self, name))) for name in self._parameters)
 
-    @property
-    def _samples_in_order(self) -> bool:
-        """Whether a pilot sample of all rows is to come in the order of the text."""
-        return False
+    def _forget(self, *, fitted: bool) -> None:
+        """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
+        self._can_learn = True
+        for name in self._arrays():
+            self.__dict__.pop(name, None)
+        self._start()
 
     def _begin(
         self, classes: ArrayLike, n_units: int, *, n_rows: int, counts: Array | None = None
@@ -122,93 +183,8 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         self._plan(n_rows, counts)
         return self
 
-    def _train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
-        """Learn in passes over chunks of rows, yielding after each chunk and between passes.
-
-        Rows are states X (n, n_units), C or F order, in memory that is used again; codes (n,) are
-        columns of ``classes_``. Nothing is validated here. Pass 0 is the pilot sample, 1 the
-        first one over all rows; ``held_out`` rows judge passes and choose penalties. After a
-        chunk, a readout after the same `_begin` continues from ``state_dict(training=True)``, bit
-        for bit. Rows at hand are given to `_solve`, which may read them as often as it likes.
-        """
-        with _divergence():
-            if passes.rows is None:
-                yield from self._stream(passes, held_out)
-            else:
-                self._solve(passes.rows, held_out)
-        for name in self._parameters:
-            if not np.isfinite(getattr(self, name)).all():
-                raise DivergenceError(_DIVERGED.format(name))
-
-    def _stream(self, passes: Passes, held_out: Blocks | None) -> Iterator[Progress]:
-        """`_train` over passes where only one block is at hand at a time."""
-        for number in range(passes.first, self._training_passes + 1):
-            if number == 0 and not self._sample_rows:
-                continue
-            for chunk in passes.read(number, n_rows=None if number else self._sample_rows):
-                if isinstance(chunk, Sums):
-                    self._take_sums(number, chunk)
-                else:
-                    self._read_chunk(number, chunk)
-                yield Progress(number)
-            if number == 0:
-                self._end_sample()
-                continue
-            self._end_pass(held_out)
-            if number < self._training_passes:
-                yield Progress(number, ended=True)
-        self._finish(held_out)
-
-    def _read_chunk(self, number: int, chunk: Blocks) -> None:
-        """Learn the blocks of a chunk of pass ``number``; 0 is the pilot sample."""
-        step = self._learn if number else self._sample
-        for X, codes in chunk:
-            step(X, np.asarray(codes, dtype=np.intp))
-
-    def _pass_moments(self, number: int) -> Moments | None:
-        """Moments of the rows of pass ``number``, where it does nothing but add them up."""
-        return None
-
-    def _enable_averaging(self, n_copies: int) -> bool:
-        """Prepare for averaging the steps of so many copies; False where that is impossible."""
-        return False
-
-    def _end_part(self) -> None:
-        """Learn the rows that wait: a copy that took steps has read its part."""
-
-    def _pass_sums(self, number: int, before: Arrays | None = None) -> Sums:
-        """Return what pass ``number`` added up over the rows read, or changed since ``before``."""
-        moments = self._pass_moments(number)
-        if moments is not None:
-            return moments.to_sums()
-        assert before is not None, "steps change what was before them"
-        return changes(before, self.state_dict(training=True))
-
-    def _take_sums(self, number: int, sums: Sums) -> None:
-        """Take the sums of all rows of pass ``number``, or the changes of all copies."""
-        moments = self._pass_moments(number)
-        if moments is not None:
-            moments.replace(sums)
-            return
-        before = self.state_dict(training=True)
-        self.load_state_dict(averaged(before, sums), training=True)
-
-    def _sample(self, X: Array, codes: Ints) -> None:
-        """Read a block of the pilot sample, whose rows come again in the first pass."""
-
-    def _end_sample(self) -> None:
-        """End the pilot sample."""
-
-    def _learn(self, X: Array, codes: Ints) -> None:
-        """Learn from the next block of the pass."""
-        self._absorb(X, codes)
-
-    def _end_pass(self, held_out: Blocks | None = None) -> None:
-        """End a pass; ``held_out`` are rows to judge it by."""
-
-    def _finish(self, held_out: Blocks | None = None) -> None:
-        """Make the parameters final; ``held_out`` are rows to choose penalties by."""
-        self._settle()
+    def _arrays(self) -> tuple[str, ...]:
+        return (*self._parameters, *self._state)
 
     def _before_saving(self, training: bool) -> None:
         if not training:
@@ -244,129 +220,6 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         if not training:
             self._can_learn = False
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from states X (n, n_units) and targets y (n,), forgetting any earlier fit."""
-        X, y = self._checked(X, y, reset=True)
-        _check_labels(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        self._forget(fitted=True)
-        exhaust(self._train(SamePasses(ArrayBlocks(X, codes))))
-        return self
-
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Learn from one more chunk: X (n, n_units), y (n,).
-
-        ``classes`` (V,) must name every label at the first call and may be left out later.
-        """
-        first = not hasattr(self, "classes_")
-        if first and classes is None:
-            raise ValueError("classes must be given at the first call of partial_fit, got None")
-        X, y = self._checked(X, y, reset=first)
-        if classes is not None:
-            known = _sorted_classes(classes)
-            if first:
-                _check_labels(known)
-                self.classes_ = known
-                self._forget(fitted=False)
-            elif not np.array_equal(known, self.classes_):
-                raise ValueError(
-                    "classes differ from those of the first call of partial_fit: leave "
-                    "`classes` out, or fit a clone"
-                )
-        if not self._can_learn:
-            raise ValueError(_WITHOUT_STATE)
-        with _divergence():
-            self._absorb(X, encode_labels(y, self.classes_))
-        return self
-
-    def fit_blocks(
-        self, blocks: Blocks, classes: ArrayLike, *, held_out: Blocks | None = None
-    ) -> Self:
-        """Learn from a re-iterable of blocks (X (n, n_units), y (n,)), forgetting any earlier fit.
-
-        Every ``iter(blocks)`` is a fresh pass. A block's memory may be reused for the next. An
-        attribute ``n_rows``, the rows of a pass, lets a first pass plan its schedule. ``classes``
-        (V,) are every label; column k of predictions is the k-th of them in sorted order.
-        ``held_out`` blocks are kept out of training, to judge penalties and stopping points.
-        """
-        one_shot = iter(blocks) is blocks
-        if one_shot and not self._reads_once:
-            raise TypeError(
-                f"{type(self).__name__} needs several passes: got a one-shot iterator for "
-                "blocks, give a list or an object whose __iter__ starts a fresh pass"
-            )
-        for name in ("n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-        self.classes_ = _sorted_classes(classes)
-        self._forget(fitted=True)
-        coded = MappedBlocks(blocks, self._coded)
-        if not one_shot and next(iter(coded), None) is None:
-            raise ValueError("blocks have no rows: give at least one row to learn from")
-        judges = None if held_out is None else MappedBlocks(held_out, self._coded)
-        exhaust(self._train(SamePasses(coded), judges))
-        return self
-
-    def predict_proba(self, X: ArrayLike) -> Array:
-        """Probability of every class: X (n, n_units) -> (n, V), rows sum to one."""
-        return self._probabilities(self._ready(X))
-
-    def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Natural log-probability of every class: X (n, n_units) -> (n, V)."""
-        return self._log_probabilities(self._ready(X))
-
-    def predict_log_proba_of(self, X: ArrayLike, y: ArrayLike) -> Array:
-        """Natural log-probability (n,) of label y[i] after state X[i].
-
-        Equals the entries of `predict_log_proba`, without an (n, V) array in memory.
-        """
-        return self._log_probabilities_of(*self._ready_pairs(X, y))
-
-    def predict(self, X: ArrayLike) -> Array:
-        """Most probable class of each row: X (n, n_units) -> (n,)."""
-        best = np.argmax(self._log_probabilities(self._ready(X)), axis=1)
-        return self.classes_[best]
-
-    @property
-    def n_parameters_(self) -> int:
-        """Number of trained parameters."""
-        check_is_fitted(self, "classes_")
-        self._settle()
-        return sum(int(np.size(getattr(self, name))) for name in self._parameters)
-
-    def _arrays(self) -> tuple[str, ...]:
-        return (*self._parameters, *self._state)
-
-    def _forget(self, *, fitted: bool) -> None:
-        """`_start` before rows come, or (``fitted``) before all parameters are set at once."""
-        self._can_learn = True
-        for name in self._arrays():
-            self.__dict__.pop(name, None)
-        self._start()
-
-    @abstractmethod
-    def _start(self) -> None:
-        """Forget any earlier fit; ``classes_`` are known, ``n_features_in_`` maybe not yet."""
-
-    def _plan(self, n_rows: int, counts: Array | None) -> None:
-        """Prepare for passes of n_rows rows, with counts (V,) of the classes or None."""
-
-    def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        """`_train` from scratch on re-iterable blocks of (X, codes)."""
-        self._plan(blocks_rows(blocks) or sum(len(codes) for _, codes in blocks), None)
-        self._read_in_passes(blocks, held_out)
-
-    def _read_in_passes(self, blocks: Blocks, held_out: Blocks | None) -> None:
-        """All of `_stream` over passes that are alike."""
-        exhaust(self._stream(SamePasses(blocks), held_out))
-
-    @abstractmethod
-    def _absorb(self, X: Array, codes: Ints) -> None:
-        """Take one more chunk; may put off the solving to `_settle`."""
-
-    @abstractmethod
-    def _settle(self) -> None:
-        """Make the parameters current with everything absorbed."""
-
     def _probabilities(self, X: Array) -> Array:
         return np.exp(self._log_probabilities(X))
 
@@ -399,7 +252,7 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         """X validated for prediction, after the parameters were made current."""
         check_is_fitted(self, "classes_")
         states = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        with _divergence():
+        with divergence():
             self._settle()
         return states
 
@@ -410,15 +263,6 @@ class StreamingReadout(Stateful, Linkable, ClassifierMixin, BaseEstimator, ABC):
         """Return a block of `fit_blocks`, validated, with columns in place of labels."""
         X, y = self._checked(X, y, reset=not hasattr(self, "n_features_in_"))
         return X, encode_labels(y, self.classes_)
-
-
-@contextmanager
-def _divergence() -> Iterator[None]:
-    """Raise DivergenceError on division by zero in kernels."""
-    try:
-        yield
-    except ZeroDivisionError as error:
-        raise DivergenceError(_DIVERGED.format("probabilities")) from error
 
 
 def _check_labels(y: Array) -> None:

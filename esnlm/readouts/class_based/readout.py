@@ -1,7 +1,7 @@
 """Base class of readouts that train a `TwoLevelLearner`."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, Interleaved, blocks_rows, in_memory
 from esnlm.readouts.base.buffer import BUFFER, BufferedReadout
 from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.passes import SamePasses
 from esnlm.readouts.class_based.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.state_dict import saved
@@ -45,17 +46,8 @@ class TwoLevelReadout(BufferedReadout):
 
     def _start(self) -> None:
         self._learner, self._n_copies = None, 1
+        self._training_passes, self._sample_rows = 1, 0
         self.history_: list[float] = []
-
-    @property
-    def _training_passes(self) -> int:
-        """Passes over the corpus, known after `_begin`: more where rows are few."""
-        return 1 if self._learner is None else self._learner.n_passes
-
-    @property
-    def _sample_rows(self) -> int:
-        """Rows from which directions and classes are computed."""
-        return 0 if self._learner is None else self._learner.schedule.survey_rows
 
     @property
     def _may_be_joint(self) -> bool:
@@ -70,7 +62,9 @@ class TwoLevelReadout(BufferedReadout):
 
     def _plan(self, n_rows: int, counts: Array | None) -> None:
         if self._may_be_joint:
-            self._learner = self._make_learner(n_rows, counts)
+            learner = self._learner = self._make_learner(n_rows, counts)
+            self._training_passes = learner.n_passes
+            self._sample_rows = learner.schedule.survey_rows
             self._streaming = True
 
     def _pass_moments(self, number: int) -> Moments | None:
@@ -85,10 +79,9 @@ class TwoLevelReadout(BufferedReadout):
         self._n_copies = self._learner.n_copies = n_copies
         return True
 
-    def _end_part(self) -> None:
-        self._trained.flush()
-
     def _pass_sums(self, number: int, before: Arrays | None = None) -> Sums:
+        if before is not None:
+            self._trained.flush()
         sums, pairs = super()._pass_sums(number, before), self._trained.pair_counts
         return sums if pairs is None else Sums(sums.plain, {**sums.keyed, "pairs": pairs.keyed})
 
@@ -96,21 +89,16 @@ class TwoLevelReadout(BufferedReadout):
         super()._take_sums(number, sums)
         self._trained.after_merge(sums)
 
-    def _sample(self, X: Array, codes: Array) -> None:
-        self._trained.survey(X, codes)
-
-    def _end_sample(self) -> None:
-        self._trained.end_survey()
-        self._show()
-
-    def _learn(self, X: Array, codes: Array) -> None:
+    def _step(self, number: int) -> Callable[[Array, Ints], Any]:
         if self._learner is None:
-            super()._learn(X, codes)
-            return
-        self._learner.learn(X, codes)
+            return super()._step(number)
+        return self._learner.learn if number else self._learner.survey
 
-    def _end_pass(self, held_out: Blocks | None = None) -> None:
-        if self._learner is not None and held_out is not None:
+    def _end_pass(self, number: int, held_out: Blocks | None = None) -> None:
+        if not number:
+            self._trained.end_survey()
+            self._show()
+        elif self._learner is not None and held_out is not None:
             self.history_.append(self._learner.judge(held_out))
 
     def _finish(self, held_out: Blocks | None = None) -> None:
@@ -137,7 +125,8 @@ class TwoLevelReadout(BufferedReadout):
         if isinstance(blocks, ArrayBlocks):  # whose rows may be sorted: a step sees all of them
             batch = self._trained.schedule.batch
             blocks = Interleaved(blocks.X, blocks.y, batch, max(1, blocks.block_size // batch))
-        self._read_in_passes(blocks, held_out)
+        for _ in self._stream(SamePasses(blocks), held_out):
+            pass
 
     def _seed(self) -> int:
         """Return a seed for the clustering, drawn anew."""

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from esnlm.readouts.base.blocks import Block
+from esnlm.readouts.base.blocks import Block, Rows
 from esnlm.readouts.base.last_tokens import split_last_tokens
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.rows import Rows
 from esnlm.readouts.class_based import unigrams
 from esnlm.readouts.class_based.cca import canonical_variables
 from esnlm.readouts.class_based.class_softmax import ClassSoftmax

@@ -140,13 +140,13 @@ class RidgeReadout(StreamingReadout):
         if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:
             blocks, part = _split(blocks, self.validation_fraction)
         for X, codes in blocks:
-            self._absorb(X, codes)
+            self._all_moments().add(X, codes)
         self._settle_with(part or held_out)
         if part is not None:
-            alpha = self.alpha_
-            for X, codes in part:
-                self._absorb(X, codes)
             moments = self._all_moments()
+            for X, codes in part:
+                moments.add(X, codes)
+            alpha = self.alpha_
             self._set_solution(moments, alpha, _Spectrum(moments).coefficients(alpha))
 
     def _absorb(self, X: Array, codes: Ints) -> None:

@@ -1,6 +1,6 @@
 """Mixture of experts: a gate chooses, state by state, whose distribution to trust."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm.readouts.base.blocks import Blocks, Passes, Progress, rows_within
+from esnlm.readouts.base.blocks import Blocks, rows_within
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.passes import Passes
 from esnlm.readouts.mixture.em import Experts, Prior
 from esnlm.readouts.mixture.experts import LinearExperts, SoftmaxExperts
 from esnlm.readouts.mixture.optimize import ConvergenceMonitor, QuasiNewtonMemory
@@ -152,7 +153,7 @@ class MixtureOfExpertsReadout(BufferedReadout):
         for name in ("monitor_", "monitors_"):
             self.__dict__.pop(name, None)
 
-    def _stream(self, passes: Passes, held_out: Blocks | None) -> Iterator[Progress]:
+    def _stream(self, passes: Passes, held_out: Blocks | None) -> Iterator[tuple[int, bool]]:
         """In parts, expectation-maximisation whose sums over rows are shared out."""
         share = getattr(passes, "share", None)
         if share is None:
@@ -163,13 +164,10 @@ class MixtureOfExpertsReadout(BufferedReadout):
             self._take_sums(1, sums)
             self._solve(Parts(self._pass_moments(1), share), held_out)
             self._moments, self._streaming = None, True
-            yield Progress(1)
+            yield 1, False
 
-    def _learn(self, X: Array, codes: Ints) -> None:
-        if self._moments is None:
-            super()._learn(X, codes)
-        else:
-            self._moments.add(X, codes)
+    def _step(self, number: int) -> Callable[[Array, Ints], Any]:
+        return self._absorb if self._moments is None else self._moments.add
 
     def _pass_moments(self, number: int) -> Moments:
         """Moments of all rows, by which parts whiten theirs: from now on rows are added to them."""

@@ -15,9 +15,8 @@ from sklearn.preprocessing import LabelBinarizer
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from esnlm.readouts.base.blocks import Blocks, blocks_rows, in_memory
+from esnlm.readouts.base.blocks import Blocks, Rows, blocks_rows, in_memory
 from esnlm.readouts.base.readout import StreamingReadout
-from esnlm.readouts.base.rows import Rows
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints, check_arrays
 from esnlm.utils.interpolation import likeliest_weight
 from esnlm.utils.memory import check_memory

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike
 
-from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, MappedBlocks, Passes, Progress
+from esnlm.readouts.base.blocks import Block, Blocks, MappedBlocks
+from esnlm.readouts.base.passes import Passes
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
-from esnlm.utils.arrays import Array, Ints
+from esnlm.utils.arrays import Array
 from esnlm.utils.sums import Sums
 
 _EPSILON = 1e-5
@@ -35,7 +36,7 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
     True
     """
 
-    def _train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[Progress]:
+    def _train(self, passes: Passes, held_out: Blocks | None = None) -> Iterator[tuple[int, bool]]:
         judges = None if held_out is None else _normalised_blocks(held_out)
         return super()._train(_NormalisedPasses(passes), judges)
 
@@ -45,16 +46,15 @@ class NormalisedSoftmaxReadout(SoftmaxReadout):
     def _enable_averaging(self, n_copies: int) -> bool:
         return False
 
-    def _absorb(self, X: Array, codes: Ints) -> None:
-        super()._absorb(normalised(X), codes)
+    def _checked(self, X: ArrayLike, y: ArrayLike, reset: bool) -> Block:
+        X, y = super()._checked(X, y, reset)
+        return normalised(X), y
 
     def _ready(self, X: ArrayLike) -> Array:
         return normalised(super()._ready(X))
 
 
 def _normalised_blocks(blocks: Blocks) -> Blocks:
-    if isinstance(blocks, ArrayBlocks):
-        return ArrayBlocks(normalised(blocks.X), blocks.y)
     return MappedBlocks(blocks, lambda X, y: (normalised(X), y))
 
 
@@ -62,7 +62,6 @@ class _NormalisedPasses:
     def __init__(self, passes: Passes) -> None:
         self.passes = passes
         self.first = passes.first
-        self.rows = None if passes.rows is None else _normalised_blocks(passes.rows)
 
     def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Blocks]:
         for chunk in self.passes.read(number, n_rows=n_rows):

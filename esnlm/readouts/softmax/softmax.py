@@ -9,6 +9,7 @@ import numpy as np
 from esnlm.readouts.base.blocks import Blocks, blocks_rows, in_memory
 from esnlm.readouts.base.buffer import BufferedReadout
 from esnlm.readouts.base.moments import Moments
+from esnlm.readouts.base.passes import SamePasses
 from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
 from esnlm.readouts.softmax.newton import newton_solution
 from esnlm.readouts.softmax.sgd import (
@@ -111,14 +112,6 @@ class SoftmaxReadout(BufferedReadout):
         self._n_seen = 0
         self.history_: list[float] = []
 
-    @property
-    def _training_passes(self) -> int:
-        return self.n_passes
-
-    @property
-    def _sample_rows(self) -> int:
-        return 0 if self._passes is None else self._passes.sample_rows
-
     def _plan(self, n_rows: int, counts: Array | None) -> None:
         if self.solver == "newton-cg":
             raise ValueError(
@@ -127,6 +120,7 @@ class SoftmaxReadout(BufferedReadout):
             )
         survey = Moments(self.n_features_in_, len(self.classes_))
         self._passes = SoftmaxPasses(survey, n_rows, self.n_passes, counts, self._rates())
+        self._training_passes, self._sample_rows = self.n_passes, self._passes.sample_rows
         self._streaming = True
 
     def _pass_moments(self, number: int) -> Moments | None:
@@ -139,17 +133,17 @@ class SoftmaxReadout(BufferedReadout):
         super()._take_sums(number, sums)
         self._stale = number > 0
 
-    def _sample(self, X: Array, codes: Ints) -> None:
-        self._passes.survey.add(X, codes)
-
-    def _end_sample(self) -> None:
-        self._passes.end_sample()
+    def _step(self, number: int) -> Callable[[Array, Ints], Any]:
+        return self._learn if number else self._passes.survey.add
 
     def _learn(self, X: Array, codes: Ints) -> None:
         self._passes.learn(X, codes)
         self._stale = True
 
-    def _end_pass(self, held_out: Blocks | None = None) -> None:
+    def _end_pass(self, number: int, held_out: Blocks | None = None) -> None:
+        if not number:
+            self._passes.end_sample()
+            return
         score = self._passes.end_pass(held_out)
         if score is not None:
             self.history_.append(score)
@@ -197,7 +191,8 @@ class SoftmaxReadout(BufferedReadout):
                 self._plan(blocks_rows(blocks), None)
                 rate = share * self.learning_rate
                 self._passes.rates = self._rates()._replace(learning_rate=rate)
-                self._read_in_passes(interleaved(blocks, n_units), held_out)
+                for _ in self._stream(SamePasses(interleaved(blocks, n_units)), held_out):
+                    pass
                 self._n_seen //= self.n_passes
                 # Too large a rate ends far above the loss of the frequencies, where training began.
                 solver = self._incremental

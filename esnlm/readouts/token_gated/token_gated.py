@@ -1,6 +1,6 @@
 """A softmax readout for each token that may have been read last, and its n-grams."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
@@ -112,28 +112,12 @@ class TokenGatedReadout(StreamingReadout):
         self._n_seen, self._n_rows, self._stale = 0, 0, False
 
     @property
-    def _training_passes(self) -> int:
-        return self.n_passes
-
-    @property
     def n_parameters_(self) -> int:
         """Number of trained parameters; n-grams counted are among them."""
         known = super().n_parameters_
         if self.ngrams_ is None:
             return known
         return known + self.ngrams_.n_ngrams + 2 * self.ngrams_.trust.size
-
-    @property
-    def _sample_rows(self) -> int:
-        """Rows of the pilot sample; with n-grams all of them, to be counted."""
-        if self._passes is not None:
-            return 0
-        return max(self._moment_rows, self._n_rows if self.n_direct else 0)
-
-    @property
-    def _samples_in_order(self) -> bool:
-        """With n-grams: parts that are left out are runs of the text."""
-        return self.ngrams_ is not None
 
     @property
     def _moment_rows(self) -> int:
@@ -149,12 +133,14 @@ class TokenGatedReadout(StreamingReadout):
         if self._pilot is None:
             self._pilot = GateMoments(self._n_gates, states.shape[1])
         if self._pilot.counts.sum() < self._moment_rows:
-            every = -(
-                -self._sample_rows // self._moment_rows
-            )  # rows that are counted come in order
+            # Rows that are counted come in order.
+            every = max(1, -(-self._sample_rows // self._moment_rows))
             rows = slice(-before % every, None, every)
             self._pilot.add(states[rows], gates[rows])
         self._targets += np.bincount(codes, minlength=len(self._targets))
+
+    def _step(self, number: int) -> Callable[[Array, Ints], None]:
+        return self._learn if number else self._sample
 
     def _learn(self, X: Array, codes: Ints) -> None:
         left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
@@ -174,7 +160,10 @@ class TokenGatedReadout(StreamingReadout):
         self._stale = self._passes is not None
 
     def _plan(self, n_rows: int, counts: Array | None) -> None:
-        self._n_rows = n_rows
+        self._n_rows, self._training_passes = n_rows, self.n_passes
+        # With n-grams all rows are counted, and parts that are left out are runs of the text.
+        self._sample_rows = max(self._moment_rows, n_rows if self.n_direct else 0)
+        self._samples_in_order = self.ngrams_ is not None
 
     def _absorb(self, X: Array, codes: Ints) -> None:
         if self._passes is None:
