@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
 from esnlm import NgramLanguageModel
+from esnlm.text.prepare import prepare
 
 # Workers share the cores: one thread of matrix products each, set before numpy is imported.
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -68,6 +70,28 @@ def in_folder_of_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["the boy sees the dog", "the dog sees Mary"]
     ).save("model")
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 1 500 sentences in which a word says much about the next."""
+    folder, rng = tmp_path_factory.mktemp("scale"), np.random.default_rng(0)
+    lines = []
+    for length in rng.integers(2, 10, 1500):
+        words = np.cumsum(rng.integers(1, 4, length)) % 20
+        lines.append(" ".join(f"w{word}" for word in words))
+    (folder / "text").write_text("\n".join(lines))
+    prepare(folder / "text", folder / "shards", "word")
+    return folder / "shards"
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    pytest.importorskip("distributed")
+    from esnlm.runs.cluster import local_cluster
+
+    with local_cluster(1, {"OMP_NUM_THREADS": "1", "ESNLM_NUM_THREADS": "1"}) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """Moments against plain formulas, however the rows were cut."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -95,3 +97,17 @@ def test_arrays_that_do_not_fit_are_refused(name: str) -> None:
         Moments.restored(arrays | {name: arrays[name][..., :-1]}, gram_rows=1200)
     with pytest.raises(ValueError, match=r"statistics of \d units and \d classes: \w+ must have"):
         Moments.restored(arrays | {name: arrays[name][None]}, gram_rows=1200)
+
+
+def test_empty_moments_travel_light_and_halves_add_up() -> None:
+    assert len(pickle.dumps(Moments(500, 10_000))) < 1000
+    rng = np.random.default_rng(0)
+    X, codes = rng.standard_normal((50, 4)), rng.integers(0, 6, 50)
+    halves = [Moments(4, 9, 20).add(X[i::2], codes[i::2]) for i in (0, 1)]
+    copies = pickle.loads(pickle.dumps(halves))
+    both = Moments(4, 9, 20).replace(copies[0].to_sums() + copies[1].to_sums())
+    assert np.allclose(both.sums, Moments(4, 9).add(X, codes).sums)
+    assert both.n_gram == sum(half.n_gram for half in halves)
+    means = sum(half._gram_sum if half._gram_sum is not None else half.sums.sum(0)
+                for half in halves)  # fmt: skip
+    assert np.allclose(both._gram_sum if both.n_gram < both.n else both.sums.sum(0), means)

@@ -1,6 +1,8 @@
 """Kneser-Ney against a reference that counts in dictionaries and follows the book's equations."""
 
 from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
+from esnlm import (
+    NgramLanguageModel,
+)
+from esnlm.__main__ import main
 from esnlm.ngrams.counts import FALLBACK_DISCOUNTS
 from esnlm.ngrams.kneser_ney import KneserNey
+from esnlm.storage.model_folder import WEIGHTS
+from esnlm.text.shard_parts import PartedCorpus
+from esnlm.text.shards import Shards
 
 
 class Counted(KneserNey):
@@ -354,3 +363,23 @@ def test_contexts_that_are_no_tokens_are_refused(context, message):
     model = KneserNey(order=2, n_tokens=5).fit([0, 1, 2])
     with pytest.raises(ValueError, match=message):
         model.next_token_distribution(context)
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+def test_ngrams_of_parts_are_those_of_the_text(shards: Path, order: int) -> None:
+    whole = NgramLanguageModel(order=order, tokenizer=Shards(shards).tokenizer).fit(
+        Shards(shards).stream()
+    )
+    parted = NgramLanguageModel(order=order).fit_parts(PartedCorpus(shards), n_parts=7)
+    (_, expected), (_, found) = whole._contents(), parted._contents()
+    assert found[WEIGHTS].keys() == expected[WEIGHTS].keys()
+    for name, array in expected[WEIGHTS].items():
+        assert np.array_equal(found[WEIGHTS][name], array)
+
+
+def test_the_command_counts_ngrams_on_a_cluster(shards: Path, cluster: Any, tmp_path: Path) -> None:
+    for name, more in (("a", []), ("b", ["--cluster", cluster.scheduler_address])):
+        out = str(tmp_path / name)
+        assert main(["ngram", str(shards), "--out", out, "--order", "3", *more]) == 0
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
