@@ -17,8 +17,6 @@ from esnlm.utils.arrays import Array, Arrays, check_arrays, checked_tokens
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.validation import Count, Number, check_parameters, limited
 
-_descend: Any = kernels.descend  # compiled functions carry no types of their own
-
 # Online least squares with step η‖x‖² converges below 2; a tenth keeps its gradient noise small
 # at every reservoir size (with 0.01 the paper's rate is above it from about 30 units on).
 _LARGEST_STEP = 0.1
@@ -43,17 +41,6 @@ class BaseWordFeatures(Stateful, TransformerMixin, BaseEstimator):
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         check_arrays(arrays, {"embedding": "f V F"})
         return arrays
-
-
-def draw_for_features(reservoir: Any, n_features: int) -> None:
-    """Give a reservoir weights for so many inputs, unless it has them; ValueError for others."""
-    if not hasattr(reservoir, "W_"):
-        reservoir.fit(n_inputs=n_features)
-    if reservoir.n_inputs_ != n_features:
-        raise ValueError(
-            f"the reservoir has {reservoir.n_inputs_} inputs for {n_features} features: "
-            f"make its weights with Reservoir(...).fit(n_inputs={n_features})"
-        )
 
 
 @dataclass(eq=False, repr=False)
@@ -161,7 +148,7 @@ class WordFeatures(BaseWordFeatures):
         history = np.empty(self.n_passes)
         count = 0
         for i in range(self.n_passes):
-            total, count = _descend(ids, restart, weights, embedding, coef, *rates)
+            total, count = kernels.descend(ids, restart, weights, embedding, coef, *rates)
             if not (np.isfinite(total) and np.isfinite(embedding).all()):
                 raise ValueError(
                     f"word features diverged in pass {i + 1}: lower learning_rate "
@@ -170,24 +157,27 @@ class WordFeatures(BaseWordFeatures):
             history[i] = total / max(count, 1)
         if count == 0:
             raise ValueError("every token begins a sequence, so there is nothing to predict")
-        self.embedding_ = embedding
-        self.coef_ = coef
-        self.loss_history_ = history
-        self.n_predictions_ = count
+        self.embedding_, self.coef_ = embedding, coef
+        self.loss_history_, self.n_predictions_ = history, count
         return self
 
     def _reservoir_weights(self, reservoir: Any) -> tuple[Any, ...]:
         """CSR arrays, input weights, bias, leak rate and activation code, for the kernels."""
-        draw_for_features(reservoir, self.n_features)
+        if not hasattr(reservoir, "W_"):
+            reservoir.fit(n_inputs=self.n_features)
+        if reservoir.n_inputs_ != self.n_features:
+            raise ValueError(
+                f"the reservoir has {reservoir.n_inputs_} inputs for {self.n_features} features: "
+                f"make its weights with Reservoir(...).fit(n_inputs={self.n_features})"
+            )
         recurrent = reservoir.W_.tocsr()
         inputs = reservoir.W_in_
         inputs = inputs.toarray() if hasattr(inputs, "toarray") else inputs
+        rest = inputs, reservoir.bias_, reservoir.leak_rate_
         return (
             recurrent.indptr.astype(np.int64),
             recurrent.indices.astype(np.int64),
             recurrent.data.astype(np.float64),
-            np.ascontiguousarray(inputs, dtype=np.float64),
-            np.ascontiguousarray(reservoir.bias_, dtype=np.float64),
-            np.ascontiguousarray(reservoir.leak_rate_, dtype=np.float64),
+            *(np.ascontiguousarray(array, dtype=np.float64) for array in rest),
             ACTIVATIONS[reservoir.activation],
         )

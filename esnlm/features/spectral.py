@@ -94,8 +94,7 @@ class SpectralWordFeatures(BaseWordFeatures):
         ids = checked_tokens(tokens, n_tokens)
         size = int(ids.max(initial=0)) + 1 if n_tokens is None else int(n_tokens)
         self._check_size(size)
-        given = checked_starts(starts, len(ids))
-        return self.fit_counts(self.count(ids, size, given))
+        return self.fit_counts(self.count(ids, size, checked_starts(starts, len(ids))))
 
     def _check_size(self, n_tokens: int) -> None:
         if self.n_features > n_tokens:

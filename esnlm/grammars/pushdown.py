@@ -111,13 +111,9 @@ class PushdownProcess:
         return float(weights @ self.lengths(stack)[: len(weights)])
 
     def _state(self, stack: Stack = ("S",), n_words: int = 0) -> State:
-        key = (stack, n_words)
-        if key not in self._states:
-            self._states[key] = self._expand(stack, n_words)
-        return self._states[key]
-
-    def _expand(self, stack: Stack, n_words: int) -> State:
         """Return the state of a stack after ``n_words`` words, with exact probabilities (V,)."""
+        if (stack, n_words) in self._states:
+            return self._states[stack, n_words]
         probabilities = np.zeros(len(self._vocabulary))
         successors: dict[int, Stack] = {}
         skipped, rest = 1.0, stack
@@ -139,7 +135,9 @@ class PushdownProcess:
         choices = np.flatnonzero(probabilities)
         cumulative = np.cumsum(probabilities[choices])
         cumulative[-1] = 1.0
-        return State(n_words, probabilities, choices.tolist(), cumulative.tolist(), successors)
+        state = State(n_words, probabilities, choices.tolist(), cumulative.tolist(), successors)
+        self._states[stack, n_words] = state
+        return state
 
     def walk(self, tokens: Iterable[int]) -> Iterator[State]:
         """Yield the states before each token of whole sentences, and after the last."""

@@ -214,9 +214,10 @@ class CyclicRecurrence(Recurrence):
     def _advance(self, width: int, table: Any, rows: Any, carry: Any, *arrays: Any) -> None:
         lanes = self._lanes(width)
         weights, leak = self._in_blocks(lanes)
-        shapes: Any = (0,) * (lanes * width), (0,) * lanes
-        given: Any = table, rows, carry, leak, self._code, *arrays, *shapes
-        kernels.run_cyclic(self._offsets, weights, *given)
+        shapes = (0,) * (lanes * width), (0,) * lanes
+        kernels.run_cyclic(
+            self._offsets, weights, table, rows, carry, leak, self._code, *arrays, *shapes
+        )
 
     @staticmethod
     def _lanes(width: int) -> int:

@@ -121,8 +121,7 @@ class Reservoir(
         """Draw the weights for ``n_inputs``, the size of the vocabulary or of an input vector.
 
         None takes it from X: tokens (T,) integers, the largest plus one, or vectors (T, n_inputs),
-        or a list of arrays of either.
-        y is ignored.
+        or a list of arrays of either. y is ignored.
         """
         check_parameters(self)
         if n_inputs is None:
@@ -134,10 +133,8 @@ class Reservoir(
         needed = 12 * self.n_units * dense + 8 * driven * n_inputs
         what = f"the weights of {self.n_units} units and {n_inputs} inputs"
         check_memory(what, needed, "lower one of them")
-        recurrent, inputs, leak, bias = (
-            np.random.default_rng(seed)
-            for seed in np.random.SeedSequence(self.random_state).spawn(4)
-        )
+        seeds = np.random.SeedSequence(self.random_state).spawn(4)
+        recurrent, inputs, leak, bias = map(np.random.default_rng, seeds)
         self.leak_rate_ = _weights.leak_rates(self.leak_rate, self.n_units, dtype, leak)
         self.W_, self.spectral_radius_ = _weights.recurrent_weights(
             self.topology, self.n_units, self.degree, self.spectral_radius, dtype, recurrent
@@ -191,7 +188,7 @@ class Reservoir(
             drive = Drive(self.W_in_, self.bias_, features=vectors)
             rows = np.arange(len(vectors))
         else:
-            drive = self._drive(features)
+            drive = self.drive_of(features)
             rows = checked_tokens(inputs, drive.n_tokens)
         return self._checked(self._recurrence.run(drive, rows, state))
 
@@ -269,7 +266,7 @@ class Reservoir(
         """
         text = np.asarray(tokens)
         self._fit_on_first_use(text, features)
-        drive = self._drive(features)
+        drive = self.drive_of(features)
         text = checked_tokens(text, drive.n_tokens)
         Count().check("n_streams", n_streams)
         Count(0).check("washout", washout)
@@ -343,10 +340,9 @@ class Reservoir(
         check_parameters(self)
         dtype = np.dtype(self.dtype)
         self.W_ = scipy.sparse.csr_matrix(W, dtype=dtype)
-        if scipy.sparse.issparse(W_in):
-            self.W_in_ = scipy.sparse.csc_matrix(W_in, dtype=dtype)
-        else:
-            self.W_in_ = np.ascontiguousarray(np.asarray(W_in, dtype=dtype).T).T
+        sparse = scipy.sparse.issparse(W_in)
+        dense_or_columns: Any = scipy.sparse.csc_matrix if sparse else np.asfortranarray
+        self.W_in_ = dense_or_columns(W_in, dtype=dtype)
         self.bias_ = np.array(np.broadcast_to(bias, (self.n_units,)), dtype=dtype)
         self.leak_rate_ = _weights.given_leak_rates(leak_rate, self.n_units, dtype)
         self._complete()
@@ -365,24 +361,20 @@ class Reservoir(
         """Free the table of the drives of tokens that is kept; it is made again when needed."""
         self._token_drive: Drive | None = None
 
-    def drive_of(self, features: ArrayLike) -> Drive:
-        """Return the drive of tokens by ``features``, to give to `harvest` in their place."""
-        vectors = checked_vectors("features", features, self.n_inputs_)
-        return Drive(self.W_in_, self.bias_, features=vectors)
-
-    def _fit_on_first_use(self, inputs: Any, features: Any) -> None:
-        if hasattr(self, "W_"):
-            return
-        self.fit(n_inputs=None if features is None else np.shape(features)[1], X=inputs)
-
-    def _drive(self, features: ArrayLike | Drive | None) -> Drive:
+    def drive_of(self, features: ArrayLike | Drive | None) -> Drive:
+        """Return the drive of tokens, by their ``features`` if there are any, for `harvest`."""
         if isinstance(features, Drive):
             return features
         if features is not None:
-            return self.drive_of(features)
+            vectors = checked_vectors("features", features, self.n_inputs_)
+            return Drive(self.W_in_, self.bias_, features=vectors)
         if self._token_drive is None:
             self._token_drive = Drive(self.W_in_, self.bias_)
         return self._token_drive
+
+    def _fit_on_first_use(self, inputs: Any, features: Any) -> None:
+        if not hasattr(self, "W_"):
+            self.fit(n_inputs=None if features is None else np.shape(features)[1], X=inputs)
 
     def _initial(self, state: ArrayLike | None) -> Array:
         if state is None:

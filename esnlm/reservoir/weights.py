@@ -158,10 +158,27 @@ def check_shapes(n_units: int, W: Any, W_in: Any, bias: Array, leak_rate: Array)
 def leak_rates(
     leak_rate: Any, n_units: int, dtype: np.dtype[Any], rng: np.random.Generator
 ) -> Array:
-    """Leak rate of every unit (n_units,), each in (0, 1]: given, or drawn from a named law."""
-    if isinstance(leak_rate, tuple | list) and leak_rate and isinstance(leak_rate[0], str):
-        leak_rate = _named_leak(leak_rate, n_units, rng)
-    return given_leak_rates(leak_rate, n_units, dtype)
+    """Return the leak rate of every unit (n_units,) in (0, 1]: given, or drawn from a named law."""
+    if not (isinstance(leak_rate, tuple | list) and leak_rate and isinstance(leak_rate[0], str)):
+        return given_leak_rates(leak_rate, n_units, dtype)
+    name, parameters = leak_rate[0], [float(value) for value in leak_rate[1:]]
+    if name == "uniform" and len(parameters) == 2:
+        low, high = parameters
+        if not 0 <= low <= high <= 1:
+            raise ValueError(
+                "leak_rate ('uniform', low, high) needs 0 <= low <= high <= 1,"
+                f" got {low:g}, {high:g}"
+            )
+        # high - u (high - low) with u in [0, 1): the low end, which may be 0, is never drawn.
+        rates = high - rng.random(n_units) * (high - low)
+    elif name == "inverse_gamma" and len(parameters) == 1:
+        (alpha,) = parameters
+        if not alpha > 0:
+            raise ValueError(f"leak_rate ('inverse_gamma', alpha) needs alpha > 0, got {alpha:g}")
+        rates = rng.permutation(-np.expm1(-inverse_gamma_decay(alpha, n_units)))
+    else:
+        raise ValueError(_LEAK_FORMS.format(leak_rate))
+    return given_leak_rates(rates, n_units, dtype)
 
 
 def given_leak_rates(leak_rate: Any, n_units: int, dtype: np.dtype[Any]) -> Array:
@@ -189,26 +206,6 @@ def inverse_gamma_decay(alpha: float, n_units: int) -> Floats:
     """
     quantiles = (np.arange(n_units) + 0.5) / n_units
     return scipy.special.gammaincinv(alpha, 1 - quantiles)
-
-
-def _named_leak(law: Any, n_units: int, rng: np.random.Generator) -> Floats:
-    """Draw leak rates (n_units,) from a named law, or raise ValueError for an unknown one."""
-    name, parameters = law[0], [float(value) for value in law[1:]]
-    if name == "uniform" and len(parameters) == 2:
-        low, high = parameters
-        if not 0 <= low <= high <= 1:
-            raise ValueError(
-                "leak_rate ('uniform', low, high) needs 0 <= low <= high <= 1,"
-                f" got {low:g}, {high:g}"
-            )
-        # high - u (high - low) with u in [0, 1): the low end, which may be 0, is never drawn.
-        return high - rng.random(n_units) * (high - low)
-    if name == "inverse_gamma" and len(parameters) == 1:
-        (alpha,) = parameters
-        if not alpha > 0:
-            raise ValueError(f"leak_rate ('inverse_gamma', alpha) needs alpha > 0, got {alpha:g}")
-        return rng.permutation(-np.expm1(-inverse_gamma_decay(alpha, n_units)))
-    raise ValueError(_LEAK_FORMS.format(law))
 
 
 def _random(n_units: int, degree: int, rng: np.random.Generator) -> Any:
@@ -243,13 +240,13 @@ def _offsets(n_units: int, degree: int, rng: np.random.Generator) -> Any:
 
 
 def _ring_radius(weights: Any) -> float:
-    """Return a ring's eigenvalues are the n-th roots of the product of its weights."""
+    """Return the radius of a ring, whose eigenvalues are roots of the product of its weights."""
     sizes = np.abs(weights.data.astype(np.float64))
     return float(np.exp(np.log(sizes).mean())) if sizes.all() else 0.0
 
 
 def _orthogonal_radius(weights: Any) -> float:
-    """Every singular value of a scaled orthogonal matrix is its radius."""
+    """Return the radius of a scaled orthogonal matrix, which all its singular values are."""
     return float(np.linalg.norm(weights.data.astype(np.float64)) / np.sqrt(weights.shape[0]))
 
 

@@ -77,7 +77,7 @@ class Checkpoints:
         earlier = self._steps()
         if step in earlier:
             return
-        self._sweep()
+        self._discard([])
         config = {"step": step, "facts": dict(facts)}
         try:
             with folder_aside(self._place(step)) as aside:
@@ -99,7 +99,6 @@ class Checkpoints:
     def remove(self) -> None:
         """Remove every checkpoint, and the folder if nothing else is in it."""
         self._discard(self._steps())
-        self._sweep()
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
 
@@ -113,12 +112,10 @@ class Checkpoints:
         names = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
         return sorted(int(name[1]) for name in names if name)
 
-    def _sweep(self) -> None:
+    def _discard(self, steps: list[int]) -> None:
+        """Remove leftovers and checkpoints, each out of sight before it is no longer whole."""
+        for step in steps:
+            self._place(step).rename(self.folder / f".old.{step}")
         for path in list(self.folder.iterdir()) if self.folder.is_dir() else []:
             if _LEFT.fullmatch(path.name):
                 remove(path)
-
-    def _discard(self, steps: list[int]) -> None:
-        """Remove checkpoints, each out of sight before it is no longer whole."""
-        for step in steps:
-            remove(self._place(step).rename(self.folder / f".old.{step}"))

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import blas
 from scipy.sparse import csr_array
 
-from esnlm.kernels import moments as kernels
+from esnlm.kernels import rows as kernels
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints, check_arrays
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Stateful

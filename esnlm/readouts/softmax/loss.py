@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import logsumexp
 
-from esnlm.kernels import multinomial as kernels
+from esnlm.kernels import rows as kernels
 from esnlm.readouts.base.blocks import Blocks, rows_within
 from esnlm.utils.arrays import Array, Bools, Floats
 
