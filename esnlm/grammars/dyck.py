@@ -107,13 +107,13 @@ class DyckGrammar:
         Count(0).check("n_sequences", n_sequences)
         check_memory(f"{n_sequences} sequences", 100 * n_sequences, "draw fewer")
         numbers = uniforms(random_state)
-        drawn: dict[str, None] = {}
+        earlier: dict[str, None] = {}
         kept: list[str] = []
         while len(kept) < n_sequences:
             sequence = self._draw(numbers)
-            if sequence is None or (distinct and (sequence in drawn or sequence in unlike)):
+            if sequence is None or (distinct and (sequence in earlier or sequence in unlike)):
                 continue
-            drawn[sequence] = None
+            earlier[sequence] = None
             kept.append(sequence)
         return kept
 
@@ -232,14 +232,14 @@ def bracket_distances(sequence: Sequence[str]) -> Ints64:
     >>> bracket_distances("([])()").tolist()
     [1, 3, 1]
     """
-    found: list[int] = []
+    distances: list[int] = []
     pending: list[int] = []
     for t, bracket in enumerate(sequence):
         if bracket in _OPENERS:
             pending.append(t)
         else:
-            found.append(t - pending.pop())
-    return np.array(found, dtype=np.int64)
+            distances.append(t - pending.pop())
+    return np.array(distances, dtype=np.int64)
 
 
 def _continuations(ratio: float, e: float, q: float, ends: float, n_pairs: int) -> list[float]:

@@ -34,10 +34,10 @@ class Memory:
     """Elements of a contiguous array argument in compiled code."""
 
     def __init__(self, context: Any, builder: Any, array: Any, value: Any) -> None:
-        made = context.make_array(array)(context, builder, value)
+        parts = context.make_array(array)(context, builder, value)
         self._context, self._builder = context, builder
-        self._data, self._n_items = made.data, made.nitems
-        self.width = cgutils.unpack_tuple(builder, made.shape)[-1]
+        self._data, self._n_items = parts.data, parts.nitems
+        self.width = cgutils.unpack_tuple(builder, parts.shape)[-1]
 
     def element(self, position: Any) -> Any:
         """Return the element at ``position``."""
@@ -75,16 +75,16 @@ def transposed(builder: Any, square: list[Any]) -> list[Any]:
     count = len(square)
     step = count // 2
     while step:
-        made = list(square)
+        rows = list(square)
         for r in range(count):
             if r & step:
                 continue
             upper, lower = square[r], square[r + step]
             first = [c if not c & step else count + c - step for c in range(count)]
             second = [c + step if not c & step else count + c for c in range(count)]
-            made[r] = shuffled(builder, upper, lower, first)
-            made[r + step] = shuffled(builder, upper, lower, second)
-        square = made
+            rows[r] = shuffled(builder, upper, lower, first)
+            rows[r + step] = shuffled(builder, upper, lower, second)
+        square = rows
         step //= 2
     return square
 

@@ -12,16 +12,16 @@ N_TOTALS, N_SPREADS, N_COUNTS = 8, 5, 6
 
 
 @kernel
-def find(values, first, end, wanted):
-    """Position of ``wanted`` in the sorted ``values[first:end]``, -1 where it is missing."""
+def find(values, first, end, value):
+    """Position of ``value`` in the sorted ``values[first:end]``, -1 where it is missing."""
     low, high = first, end
     while low < high:
         middle = (low + high) >> 1
-        if values[middle] < wanted:
+        if values[middle] < value:
             low = middle + 1
         else:
             high = middle
-    return low if low < end and values[low] == wanted else -1
+    return low if low < end and values[low] == value else -1
 
 
 @kernel
@@ -35,10 +35,10 @@ def find_contexts(last, children, symbols, contexts):
         if last[length] < 0:
             return length
         here = contexts[length]
-        found = find(symbols, children[here], children[here + 1], last[length] + 1)
-        if found < 0:
+        longer = find(symbols, children[here], children[here + 1], last[length] + 1)
+        if longer < 0:
             return length
-        contexts[length + 1] = found
+        contexts[length + 1] = longer
     return last.shape[0]
 
 
@@ -56,10 +56,10 @@ def draw_parts(windows, times, wanted, first, n_parts, draws, parts):
             total += times[end]
             end += 1
         parts[i] = -1
-        left = draws[i] * total
+        rest = draws[i] * total
         for e in range(first[i], end):
-            left -= times[e]
-            if left < 0:
+            rest -= times[e]
+            if rest < 0:
                 parts[i] = windows[e] - wanted[i]
                 break
 

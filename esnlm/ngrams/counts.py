@@ -32,18 +32,18 @@ class Table:
         self.keys, self.counts, self.discounts = keys, counts.astype(np.int32), discounts
         contexts = keys // n_tokens
         self.totals = np.bincount(contexts, counts, n_contexts).astype(np.float64)
-        taken = discounts[np.minimum(counts, 3) - 1]
-        freed = np.bincount(contexts, weights=taken, minlength=n_contexts)
+        discounted = discounts[np.minimum(counts, 3) - 1]
+        freed = np.bincount(contexts, weights=discounted, minlength=n_contexts)
         self.left_over = np.ones(n_contexts)
         np.divide(freed, self.totals, out=self.left_over, where=self.totals > 0)
 
     def own(self, ids: Ints, contexts: Ints) -> Floats:
         """(c - D(c)) / c(context) of the n-grams ``ids`` (n,), 0 where an id is -1."""
         result = np.zeros(len(ids))
-        seen = np.flatnonzero(ids >= 0)
-        counts = self.counts[ids[seen]]
-        kept = counts - self.discounts[np.minimum(counts, 3) - 1]
-        result[seen] = kept / self.totals[contexts[seen]]
+        known = np.flatnonzero(ids >= 0)
+        counts = self.counts[ids[known]]
+        masses = counts - self.discounts[np.minimum(counts, 3) - 1]
+        result[known] = masses / self.totals[contexts[known]]
         return result
 
 
@@ -79,8 +79,8 @@ class NgramCounts:
 
     def __add__(self, other: Self) -> Self:
         """Return the counts of both texts together, over the union of their n-grams."""
-        made: list[Ints] = [union(self.keys[0], other.keys[0])]
-        places = [np.searchsorted(made[0], each.keys[0]) for each in (self, other)]
+        tables: list[Ints] = [union(self.keys[0], other.keys[0])]
+        places = [np.searchsorted(tables[0], each.keys[0]) for each in (self, other)]
         at_start = []
         for k in range(1, len(self.keys)):
             keys = [each.keys[k] for each in (self, other)]
@@ -88,13 +88,13 @@ class NgramCounts:
                 for i, where in enumerate(places):
                     contexts, tokens = np.divmod(keys[i], self.n_tokens)
                     keys[i] = where[contexts] * self.n_tokens + tokens
-            made.append(union(*keys))
-            places = [np.searchsorted(made[-1], each) for each in keys]
+            tables.append(union(*keys))
+            places = [np.searchsorted(tables[-1], each) for each in keys]
             if 0 < k < len(self.keys) - 1:
                 both = self.at_start[k - 1], other.at_start[k - 1]
-                at_start.append(_scattered(places, both, len(made[-1])))
-        longest = _scattered(places, (self.n_longest, other.n_longest), len(made[-1]))
-        return type(self)(self.n_tokens, made, at_start, longest)
+                at_start.append(_scattered(places, both, len(tables[-1])))
+        longest = _scattered(places, (self.n_longest, other.n_longest), len(tables[-1]))
+        return type(self)(self.n_tokens, tables, at_start, longest)
 
     def types(self) -> Iterator[tuple[Ints, Ints, int]]:
         """Keys, counts and number of contexts of each order, as `KneserNey` takes them.
@@ -123,15 +123,15 @@ class NgramCounts:
         return sum(int(a.nbytes) for a in (*self.keys, *self.at_start, self.n_longest))
 
 
-def _places_in(keys: Ints, wanted: Ints) -> Ints:
-    """Positions of ``wanted``, which all are there, in the sorted ``keys``.
+def _places_in(keys: Ints, queries: Ints) -> Ints:
+    """Positions of ``queries``, which all are there, in the sorted ``keys``.
 
     In their order, so that each search begins near where the one before ended.
     """
-    by_key = np.argsort(wanted)
-    found = np.empty(len(wanted), dtype=np.int32)
-    found[by_key] = np.searchsorted(keys, wanted[by_key])
-    return found
+    by_key = np.argsort(queries)
+    positions = np.empty(len(queries), dtype=np.int32)
+    positions[by_key] = np.searchsorted(keys, queries[by_key])
+    return positions
 
 
 def _counted(ids: Ints, size: int) -> Ints:
@@ -179,22 +179,22 @@ def estimate_discounts(counts: Ints, kind: str) -> tuple[float, float, float]:
         return share, share, share
     if not n3:
         return FALLBACK_DISCOUNTS
-    found = (1 - 2 * share * n2 / n1, 2 - 3 * share * n3 / n2, 3 - 4 * share * n4 / n3)
-    usable = all(0 < discount < count for count, discount in enumerate(found, start=1))
-    return found if usable else FALLBACK_DISCOUNTS
+    estimates = (1 - 2 * share * n2 / n1, 2 - 3 * share * n3 / n2, 3 - 4 * share * n4 / n3)
+    usable = all(0 < discount < count for count, discount in enumerate(estimates, start=1))
+    return estimates if usable else FALLBACK_DISCOUNTS
 
 
-def find(keys: Ints, wanted: Ints) -> Ints:
-    """Positions of ``wanted`` in the sorted ``keys``, -1 where missing.
+def find(keys: Ints, queries: Ints) -> Ints:
+    """Positions of ``queries`` in the sorted ``keys``, -1 where missing.
 
     >>> find(np.array([2, 5, 9]), np.array([5, 6]))
     array([ 1, -1])
     """
     if not len(keys):
-        return np.full(len(wanted), -1, dtype=np.int64)
-    at = np.searchsorted(keys, wanted)
+        return np.full(len(queries), -1, dtype=np.int64)
+    at = np.searchsorted(keys, queries)
     np.minimum(at, len(keys) - 1, out=at)
-    return np.where(keys[at] == wanted, at, -1)
+    return np.where(keys[at] == queries, at, -1)
 
 
 def find_ngram(tables: Sequence[Ints], words: Ints, n_tokens: int) -> int:

@@ -205,11 +205,11 @@ def _check_tables(arrays: Arrays, order: int, n_tokens: int) -> None:
         check_arrays(arrays, layouts, C=n_contexts)
         tokens, counts, children = (arrays[name] for name in layouts)
         if len(tokens) and not (tokens.min() >= 0 and tokens.max() < n_tokens):
-            found = f"{tokens.min()} to {tokens.max()}"
-            raise ValueError(f"tokens.{k} must lie in [0, {n_tokens}), got {found}")
+            limits = f"{tokens.min()} to {tokens.max()}"
+            raise ValueError(f"tokens.{k} must lie in [0, {n_tokens}), got {limits}")
         if len(counts) and not (counts.min() > 0 and counts.max() < 2**31):
-            found = f"{counts.min()} to {counts.max()}"
-            raise ValueError(f"counts.{k} must lie in [1, 2^31), got {found}")
+            limits = f"{counts.min()} to {counts.max()}"
+            raise ValueError(f"counts.{k} must lie in [1, 2^31), got {limits}")
         ends = np.cumsum(children, dtype=np.float64)  # floats: no sum wraps around
         total = ends[-1] if len(ends) else 0  # none where no n-gram is so long
         if (children < 0).any() or total != len(tokens):

@@ -223,8 +223,8 @@ def _small_world(n_units: int, degree: int, rng: np.random.Generator) -> Any:
 
 def _orthogonal(n_units: int, degree: int, rng: np.random.Generator) -> Any:
     # Rounded, so that another library's last bits do not reach the weights.
-    drawn = reservoirpy.mat_gen.orthogonal(n_units, n_units, seed=rng)
-    return scipy.sparse.csr_matrix(np.round(drawn, 12))
+    matrix = reservoirpy.mat_gen.orthogonal(n_units, n_units, seed=rng)
+    return scipy.sparse.csr_matrix(np.round(matrix, 12))
 
 
 def _offsets(n_units: int, degree: int, rng: np.random.Generator) -> Any:

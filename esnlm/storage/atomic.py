@@ -170,10 +170,10 @@ def locked(target: Path, *, wait: bool = False) -> Iterator[None]:
     which names the process that holds it; with ``wait`` it is waited for.
     """
     target = Path(os.path.realpath(target))
-    made = [parent for parent in target.parents if not parent.exists()]
+    new_parents = [parent for parent in target.parents if not parent.exists()]
     place = _beside(target, "lock")
     with ExitStack() as stack:
-        for parent in reversed(made):
+        for parent in reversed(new_parents):
             with suppress(FileExistsError):
                 parent.mkdir()
             stack.callback(_remove_if_empty, parent)
@@ -226,8 +226,8 @@ def owner_of(name: str) -> str | None:
 
     None of any other name.
     """
-    found = _BESIDE.fullmatch(name)
-    return found and found[1]
+    match = _BESIDE.fullmatch(name)
+    return match and match[1]
 
 
 def remove(path: Path) -> None:

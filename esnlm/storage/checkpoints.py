@@ -86,13 +86,13 @@ class Checkpoints:
             reason = error.strerror or str(error)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 reason += ": free some"
-            left = (
+            advice = (
                 f"the one of step {earlier[-1]} is whole: train again with resume=True"
                 if earlier
                 else "there is none before it"
             )
             raise OSError(
-                f"cannot write a checkpoint in {self.folder}: {reason}; {left}"
+                f"cannot write a checkpoint in {self.folder}: {reason}; {advice}"
             ) from error
         self._discard(earlier)
 

@@ -101,8 +101,8 @@ class FolderFormat:
         path = folder / self.file
         put_back(folder)
         if not folder.is_dir():
-            found = ", which is a file" if folder.is_file() else ""
-            raise self.error(f"no such {self.what} folder: {folder}{found}")
+            reason = ", which is a file" if folder.is_file() else ""
+            raise self.error(f"no such {self.what} folder: {folder}{reason}")
         try:
             data = read_bytes(path)
         except FileNotFoundError as error:

@@ -28,8 +28,8 @@ def results(
     written, is named twice, is in ``read`` or in a folder of it, holds something else and is not to
     be overwritten, or is being written by another process.
     """
-    taken = {Path(name).resolve() for name in read}
-    folders = [place for place in taken if place.is_dir()]
+    reserved = {Path(name).resolve() for name in read}
+    folders = [place for place in reserved if place.is_dir()]
     longer: list[Path] = []
     with ExitStack() as stack:
         for path, columns in files:
@@ -47,12 +47,12 @@ def results(
                     " written"
                 ) from error
             place = path.resolve()
-            if plain and (place in taken or any(map(place.is_relative_to, folders))):
+            if plain and (place in reserved or any(map(place.is_relative_to, folders))):
                 raise ValueError(
                     f"cannot write {path}: it is read, or in a folder that is, or named for another"
                     " result; name another file"
                 )
-            taken.add(place)
+            reserved.add(place)
             if not overwrite and not fits(path, columns):
                 what = "" if columns is None else f" and has not the columns {','.join(columns)}"
                 raise FileExistsError(
@@ -115,10 +115,10 @@ def check_no_rows(path: Path, **values: Sequence[str]) -> None:
         return
     with open(path, newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if all(row[name] in wanted for name, wanted in values.items()):
-                shown = " and ".join(f"{name} {row[name]}" for name in values)
+            if all(row[name] in refused for name, refused in values.items()):
+                pairs = " and ".join(f"{name} {row[name]}" for name in values)
                 raise FileExistsError(
-                    f"{path} has rows of {shown}: name another file, or pass overwrite=True"
+                    f"{path} has rows of {pairs}: name another file, or pass overwrite=True"
                 )
 
 

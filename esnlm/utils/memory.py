@@ -27,12 +27,12 @@ def available_memory() -> int:
     Where the system reports none of them, 2**62.
     """
     machine = _kilobytes("/proc/meminfo", "MemAvailable") + _kilobytes("/proc/meminfo", "SwapFree")
-    found = [machine] if machine else []
+    limits = [machine] if machine else []
     try:
         limit, used = (
             int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current")
         )
-        found.append(limit - used)
+        limits.append(limit - used)
     except (OSError, ValueError):  # no group, or "max"
         pass
     if os.name == "posix":
@@ -40,8 +40,8 @@ def available_memory() -> int:
 
         address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
         if address_space != resource.RLIM_INFINITY:
-            found.append(address_space - _kilobytes("/proc/self/status", "VmSize"))
-    return max(0, min(found, default=1 << 62))
+            limits.append(address_space - _kilobytes("/proc/self/status", "VmSize"))
+    return max(0, min(limits, default=1 << 62))
 
 
 def _kilobytes(path: str, name: str) -> int:

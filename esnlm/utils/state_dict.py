@@ -119,9 +119,9 @@ class Stateful:
     @classmethod
     def restored(cls, arrays: Arrays, **attributes: Any) -> Self:
         """Return the object of a `state_dict`, with the attributes that it leaves out."""
-        made = cls.__new__(cls)
-        vars(made).update(attributes)
-        return made.load_state_dict(arrays)
+        instance = cls.__new__(cls)
+        vars(instance).update(attributes)
+        return instance.load_state_dict(arrays)
 
     def _before_loading(self, arrays: Arrays, training: bool) -> Arrays:
         """Forget what was, before these arrays are loaded; the arrays to load."""

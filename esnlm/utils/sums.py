@@ -131,18 +131,18 @@ def runs(n: int, most: int) -> list[range]:
 def reduce_here(
     name: str,
     function: Callable[[Any, Item], T],
-    given: Any,
+    options: Any,
     items: Sequence[Item],
     done: Callable[[Item], None] = lambda item: None,
 ) -> T:
     """`Reduce` in this process, one item after the other.
 
-    >>> reduce_here("squares", lambda given, item: given * item**2, 2, [1, 2, 3])
+    >>> reduce_here("squares", lambda options, item: options * item**2, 2, [1, 2, 3])
     28
     """
 
     def leaf(number: int) -> T:
-        total = function(given, items[number])
+        total = function(options, items[number])
         done(items[number])
         return total
 

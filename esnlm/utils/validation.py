@@ -155,13 +155,13 @@ def unused_parameters(
     "method must be one of random, got 'exact': leave out n_trials, or change method"
     """
     defaults: dict[str, Any] = {each.name: each.default for each in fields(kind)}
-    found, unused = defaults | dict(values), {}
+    settings, unused = defaults | dict(values), {}
     for each in fields(kind):
         name = each.name
-        if name in chosen or not np.array_equal(found[name], defaults[name]):
+        if name in chosen or not np.array_equal(settings[name], defaults[name]):
             for other, constraint in each.metadata.get("needs", {}).items():
                 try:
-                    constraint.check(other, found[other])
+                    constraint.check(other, settings[other])
                 except ValueError as error:
                     unused[name] = f"{error}: leave out {name}, or change {other}"
     return unused
