@@ -29,4 +29,4 @@ from .text.tokenizers import Tokenizer as Tokenizer
 from .training.trainer import Trainer as Trainer
 from .training.trainer import TrainingPlan as TrainingPlan
 from .training.training_log import TrainingLog as TrainingLog
-from .utils.version import __version__ as __version__
+from .utils import __version__ as __version__

@@ -8,9 +8,9 @@ from cyclopts import App, CycloptsError, Group
 
 from esnlm.options.help_pages import ESSENTIALS, EXAMPLES, PANELS, short_help
 from esnlm.options.parsing import Flags, app
+from esnlm.utils import __version__
 from esnlm.utils.blas import use_widest_kernels
 from esnlm.utils.messages import log, run_command, show_messages
-from esnlm.utils.version import __version__
 
 # Command -> what it does; `esnlm.commands` has a module of its name, with a function of it.
 _COMMANDS = {

@@ -23,7 +23,7 @@ from esnlm.app.answers import (
     Surprisal,
     Verdict,
 )
-from esnlm.utils.version import __version__
+from esnlm.utils import __version__
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from esnlm.models.base import SequenceModel
 from esnlm.models.language_model import LanguageModel
 from esnlm.storage.atomic import folder_aside
 from esnlm.text.tokenizers import Tokenizer, adding_nothing
+from esnlm.utils import __version__
 from esnlm.utils.state_dict import with_prefix
-from esnlm.utils.version import __version__
 
 WEIGHTS = "model.safetensors"
 CODE = "modeling_esnlm.py"

@@ -8,7 +8,7 @@ from typing import Any
 
 from esnlm.models.language_model import LanguageModel
 from esnlm.storage.results import markdown_table
-from esnlm.utils.version import __version__
+from esnlm.utils import __version__
 
 #: What a card says of the licence where none was named.
 UNKNOWN = "unknown"

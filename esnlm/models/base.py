@@ -25,10 +25,10 @@ from esnlm.text.boundaries import (
 )
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.tokenizers import Tokenizer
+from esnlm.utils import __version__
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.validation import Count
-from esnlm.utils.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from esnlm.utils.version import __version__
+from esnlm.utils import __version__
 
 _HERE = Path(__file__).parent
 #: Rows of a table that stand open; longer ones unfold.

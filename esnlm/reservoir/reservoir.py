@@ -23,9 +23,8 @@ from esnlm.utils.arrays import (
     checked_vectors,
     counted_inputs,
 )
-from esnlm.utils.linking import Linkable
 from esnlm.utils.memory import check_memory
-from esnlm.utils.state_dict import Stateful, saved
+from esnlm.utils.state_dict import Linkable, Stateful, saved
 from esnlm.utils.validation import (
     Count,
     DivergenceError,

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from esnlm.runs.subprocess_run import interrupts_blocked
+from esnlm.utils import __version__
 from esnlm.utils.messages import log
 from esnlm.utils.threads import available_cores
-from esnlm.utils.version import __version__
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -177,7 +177,7 @@ def _described() -> tuple[str, bool, str]:
     """Return the version of the package here, whether no process may be started, and the BLAS."""
     import multiprocessing
 
-    from esnlm.utils.version import __version__ as found
+    from esnlm.utils import __version__ as found
 
     return found, bool(multiprocessing.current_process().daemon), _kernels()
 

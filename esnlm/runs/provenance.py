@@ -10,7 +10,7 @@ def code_version(*folders: Path) -> str:
     ``folders`` are those of the code, by default this package's; other files of the checkout do
     not count. Without a checkout or git: the package's version, such as ``esnlm 0.1.0``.
     """
-    from esnlm.utils.version import __version__
+    from esnlm.utils import __version__
 
     code = [str(folder) for folder in folders or (Path(__file__).parents[1],)]
     commit = _git(code[0], "rev-parse", "--short=9", "HEAD")

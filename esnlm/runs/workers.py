@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from esnlm.runs.cluster import connected, result_of
+from esnlm.utils import __version__
 from esnlm.utils.messages import phase
 from esnlm.utils.sums import in_pairs, reduce_here, runs
-from esnlm.utils.version import __version__
 
 if TYPE_CHECKING:
     from distributed import Client

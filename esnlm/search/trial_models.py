@@ -20,8 +20,8 @@ from esnlm.text.boundaries import joined
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.text.source import Source, open_source
 from esnlm.training.resumable_run import stream_digest
+from esnlm.utils import __version__
 from esnlm.utils.messages import show_messages
-from esnlm.utils.version import __version__
 
 
 class TrialModels:

@@ -19,7 +19,7 @@ from esnlm.options.values import Features, integer, leak_rate, read, real
 from esnlm.runs.grid import Row, read_rows
 from esnlm.storage.atomic import locked
 from esnlm.studies import minimal_pairs
-from esnlm.utils.version import __version__
+from esnlm.utils import __version__
 
 KEY = ("n_units", "degree", "leak", "features", "readout", "options", "words", "seed", "version")
 _WEIGHTS = (

@@ -18,11 +18,11 @@ from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced
 from esnlm.training.resumable_run import ResumableRun, stream_digest
+from esnlm.utils import __version__
 from esnlm.utils.arrays import Arrays
 from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.sums import Sums
 from esnlm.utils.validation import Count, check_parameters, limited
-from esnlm.utils.version import __version__
 
 _SCORES_A_PASS = 10
 

@@ -71,11 +71,7 @@ def show_messages() -> None:
         log.addHandler(_Console())
     log.setLevel(logging.INFO)
     log.propagate = False
-    warnings.showwarning = _show_warning
-
-
-def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    log.warning("%s", message)
+    warnings.showwarning = lambda message, *_, **__: log.warning("%s", message)
 
 
 class _LogLines:

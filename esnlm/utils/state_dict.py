@@ -1,7 +1,7 @@
-"""Objects saved as arrays by name, and restored from them."""
+"""Mixins of estimators: saved as arrays by name, and linked by the ``>>`` of reservoirpy."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -133,3 +133,31 @@ class Stateful:
 
     def _loaded(self, training: bool) -> None:
         """All attributes are set: complete what follows from them."""
+
+
+class Linkable:
+    """An estimator that stands on either side of reservoirpy's ``>>``.
+
+    reservoirpy links nodes, models and each node of a sequence: an estimator counts as a sequence
+    of its one node.
+    """
+
+    def __rshift__(self, other: Any) -> Any:
+        """``estimator >> other``, a readout, a reservoir, a node or a model: a model."""
+        from esnlm.utils.reservoirpy import link
+
+        return link(self, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        """``other >> estimator``: a model."""
+        from esnlm.utils.reservoirpy import link
+
+        return link(other, self)
+
+    def __iter__(self) -> Iterator[Any]:
+        from esnlm.utils.reservoirpy import node_of
+
+        yield node_of(self)
+
+
+Sequence.register(Linkable)

@@ -14,8 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from esnlm.readouts.base.blocks import ArrayBlocks, Block, Blocks, MappedBlocks, rows_within
 from esnlm.readouts.base.passes import PassLearner, divergence
 from esnlm.utils.arrays import Array, Arrays, Ints, check_arrays
-from esnlm.utils.linking import Linkable
-from esnlm.utils.state_dict import Stateful, array_of, saved
+from esnlm.utils.state_dict import Linkable, Stateful, array_of, saved
 
 _WITHOUT_STATE = (
     "this readout was loaded without its training state and cannot learn more rows: save it with"

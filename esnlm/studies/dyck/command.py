@@ -18,7 +18,7 @@ from esnlm.options.values import Cluster, integer, positive
 from esnlm.runs.grid import run_grid
 from esnlm.runs.provenance import code_version
 from esnlm.torch.optional import require_torch
-from esnlm.utils.version import __version__
+from esnlm.utils import __version__
 
 MODELS = ("baseline", "mts", "esn")
 _KEY = ("model", "n_units", "seed")

@@ -28,9 +28,9 @@ from esnlm.reservoir.reservoir import Reservoir
 from esnlm.studies.elman import READOUTS
 from esnlm.studies.elman.presets import Settings
 from esnlm.studies.elman.states import HELD_OUT, Corpora, drive, make_corpora
+from esnlm.utils import __version__
 from esnlm.utils.arrays import Array, Floats, Tokens
 from esnlm.utils.validation import OneOf
-from esnlm.utils.version import __version__
 
 #: Readouts that stop by those sentences, and are not trained on them.
 STOPPED = ("moe", "mlp")

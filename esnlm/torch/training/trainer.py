@@ -27,10 +27,10 @@ from esnlm.torch.training.plan import Plan, check_readable
 from esnlm.torch.training.prefetch import Ahead, Ready
 from esnlm.torch.training.state import weights_digest
 from esnlm.training.resumable_run import ResumableRun, stream_digest
+from esnlm.utils import __version__
 from esnlm.utils.arrays import Ints64
 from esnlm.utils.memory import check_memory
 from esnlm.utils.state_dict import Arrays
-from esnlm.utils.version import __version__
 
 #: Columns of a training log beside those of `esnlm.training.training_log.COLUMNS`.
 COLUMNS = (
