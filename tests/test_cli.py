@@ -579,6 +579,22 @@ def test_training_by_names_of_tokenizers_with_sizes(capsys):
     assert "has a size: leave out --vocab-size" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--units -5", "--units must be at least 1, got -5"),
+        ("--leak-rate 3", "--leak-rate must"),
+        ("--readout ridge --alpha -1", "--alpha must not be negative, got -1"),
+        ("--chunk-tokens 0", "--chunk-tokens must be at least 1, got 0"),
+        ("--features -2", "features must be at least 0, got -2"),
+    ],
+)
+def test_parameters_are_refused_before_a_text_is_opened(capsys, option, message):
+    Path("binary").write_bytes(b"\xff\xfe no text")
+    assert main(["train", "binary", "--out", "m", *option.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_an_interrupted_fit_says_that_nothing_is_saved(capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -596,7 +612,7 @@ def test_an_interrupt_among_trials_says_that_nothing_is_saved(capsys, monkeypatc
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("esnlm.models.penalty.chosen_penalty", interrupted)
+    monkeypatch.setattr("esnlm.models.parts.chosen_penalty", interrupted)
     given = ["--held-out", "text", "--readout", "softmax", "--checkpoint-every", "1"]
     assert main(["train", "text", "--out", "m", "--units", "5", *given]) == 130
     assert "nothing is saved. No step was taken yet; --alpha A" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import reservoirpy.nodes
 from reservoirpy.model import Model
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from esnlm import Reservoir, RidgeReadout
@@ -108,6 +109,17 @@ def test_from_node(activation):
     np.testing.assert_allclose(ours.transform(x), expected, atol=1e-10)
     assert ours.spectral_radius_ == pytest.approx(0.5, rel=1e-6)
     assert (ours.activation, ours.leak_rate, ours.dtype) == (activation, 0.5, "float64")
+
+
+def test_fit_keeps_weights_that_were_imported():
+    x = np.random.default_rng(0).standard_normal((30, 2))
+    ours = Reservoir.from_reservoirpy(ready())
+    weights, states = ours.W_.toarray(), ours.transform(x)
+    np.testing.assert_array_equal(ours.fit(x).W_.toarray(), weights)
+    np.testing.assert_array_equal(ours.fit_transform(x), states)
+    with pytest.raises(ValueError, match=r"n_inputs must be at most 2, .*, got 3: draw others"):
+        ours.fit(n_inputs=3)
+    assert (clone(ours).fit(n_inputs=3).n_inputs_, ours.n_inputs_) == (3, 2)
 
 
 def test_to_node_and_back():

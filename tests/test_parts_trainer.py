@@ -96,7 +96,7 @@ def test_sums_of_parts_maximise_as_rows_at_hand_do(shards: Path, kind: str) -> N
     # In float32 the rounding of one iteration grows in those after it, past 1e-3 on some machines.
     model = model_of(corpus, f"{kind} experts", dtype=np.float64)
     PartsTrainer(model, corpus, stream, PLAN, n_parts=5).run()
-    states = model._states_of(stream)
+    states = model._states.blocks(stream)
     blocks = [(X.copy(), y.copy()) for X, y in states]
     alone = clone(READOUTS[f"{kind} experts"])
     alone.fit_blocks(blocks, np.arange(model.n_tokens_), held_out=blocks)

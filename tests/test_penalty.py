@@ -7,7 +7,7 @@ import pytest
 
 from esnlm import LanguageModel, LowRankReadout, NgramLanguageModel, Reservoir, SoftmaxReadout
 from esnlm.__main__ import main
-from esnlm.models.penalty import chosen_penalty
+from esnlm.models.parts import chosen_penalty
 from esnlm.storage.tensor_file import write_tensors
 from esnlm.training.baselines import baselines
 from esnlm.training.trainer import Trainer, TrainingPlan
@@ -109,7 +109,7 @@ def test_a_text_that_trials_read_in_part_keeps_the_readouts_penalty(
     kind = {"lowrank": LowRankReadout, "softmax": SoftmaxReadout}[readout]
     n_tokens = len(overfitting()._read_corpus(TEXT).tokens)
     for longest, is_tried in ((n_tokens, True), (n_tokens - 1, False)):
-        monkeypatch.setattr("esnlm.models.penalty._MOST_TOKENS", {kind.__name__: longest})
+        monkeypatch.setattr("esnlm.models.parts._MOST_TOKENS", {kind.__name__: longest})
         assert train(tmp_path, "--readout", readout, "--overwrite") == 0
         assert ("chose alpha=" in capsys.readouterr().err) == is_tried
 

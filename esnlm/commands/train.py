@@ -50,15 +50,17 @@ def train(text: Corpus, /, *, options: TrainOptions) -> int:
         check_target(options.out, overwrite=options.overwrite or options.passes.resume)
         check_record(options.out)
         corpus = options.corpus.with_defaults(source)
-        corpus.check(source, held_out)
-        record = RunRecord(seed=options.seed)
-        if options.network.model is not None:
-            with record.phase("train"):
-                status = train_network(source, held_out, corpus, options)
-        else:
+        if options.network.model is None:
             for name in set_options(options.network):
                 raise ValueError(f"{option_name(name)} needs --model NAME")
+            options.check_model()
+        corpus.check(source, held_out)
+        record = RunRecord(seed=options.seed)
+        if options.network.model is None:
             status = _train_readout(source, held_out, corpus, options, record)
+        else:
+            with record.phase("train"):
+                status = train_network(source, held_out, corpus, options)
         if status == 0 and is_main:
             named = {"held-out text": options.held_out}
             if not source.is_url:
@@ -102,7 +104,6 @@ def _train_readout(
     from esnlm.runs.subprocess_run import peak_rss_mib
 
     since = time.perf_counter()
-    options.check_model()
     run = None
     in_parts = source.is_url or bool(set_options(options.shared))
     if in_parts or options.in_passes(source):

@@ -81,7 +81,7 @@ def calibration(model: SequenceModel, stream: TokenStream, n_bins: int = N_BINS)
 def _distributions(model: SequenceModel, stream: TokenStream) -> Iterator[tuple[Floats, Ints64]]:
     """Distributions (n, V) and the tokens (n,) that came, of all predicted tokens of a stream."""
     if isinstance(model, LanguageModel):
-        for states, following in model._states_of(stream):
+        for states, following in model._states.blocks(stream):
             for first in range(0, len(following), _ROWS_AT_ONCE):
                 part = slice(first, first + _ROWS_AT_ONCE)
                 yield np.asarray(model.readout_.predict_proba(states[part])), following[part]

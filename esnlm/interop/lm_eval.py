@@ -141,7 +141,7 @@ class ReservoirLM(TemplateLM):
         which[ends] = np.arange(len(prefixes))
         best = np.zeros(len(prefixes), dtype=np.int64)
         at_once = max(1, _OUTPUT_BYTES // (8 * model.n_tokens_))
-        for states, _, positions in model._states_of(stream).with_positions():
+        for states, _, positions in model._states.blocks(stream).with_positions():
             rows = np.flatnonzero(which[positions] >= 0)
             for start in range(0, len(rows), at_once):
                 part = rows[start : start + at_once]

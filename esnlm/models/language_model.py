@@ -10,33 +10,27 @@ import numpy as np
 from sklearn.base import clone
 
 from esnlm.models.base import SequenceModel, check_no_labels
-from esnlm.models.penalty import settle_penalty
-from esnlm.models.protocols import ReadoutLike, ReservoirLike
-from esnlm.models.recipes import (
-    choose_recipe,
-    default_settings,
-    is_penalty_open,
-    make_features,
-    make_readout,
-    make_reservoir,
-    read_recipe,
-    to_settings,
+from esnlm.models.parts import (
+    ReadoutLike,
+    ReservoirLike,
+    asked_settings,
+    check_parts,
+    choose_parts,
+    drawn_reservoir,
+    fitted_parts,
+    settle_penalty,
 )
-from esnlm.models.saving import Contents, class_of, counted, counts_in, describe, parameters
-from esnlm.models.states import StateBlocks
+from esnlm.models.saving import Contents, counted, counts_in, describe, restored
+from esnlm.models.states import StateBlocks, States
 from esnlm.readouts.base.last_tokens import NO_TOKEN, append_tokens
-from esnlm.readouts.registry import BY_OPTION
-from esnlm.readouts.sklearn.classifier import ClassifierReadout, is_foreign
-from esnlm.reservoir.recurrence import Drive
 from esnlm.storage.model_folder import TRAINING, WEIGHTS
 from esnlm.text.boundaries import RESETS
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import target_counts
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.arrays import Array, Arrays, Floats, Ints64
-from esnlm.utils.memory import check_memory
 from esnlm.utils.messages import phase
-from esnlm.utils.state_dict import under_prefix, with_prefix
+from esnlm.utils.state_dict import with_prefix
 from esnlm.utils.validation import Count, Flag, OneOf, check_parameters, limited
 
 _SETTINGS = ("reset", "n_tokens", "shuffle", "n_streams", "random_state")
@@ -161,7 +155,7 @@ class LanguageModel(SequenceModel):
         self._draw_parts(stream)
         held = None if held_out is None else self._harvest(held_out)
         blocks, classes = self._harvest(self._ordered(stream)), np.arange(self.n_tokens_)
-        readout = clone(self._given_readout)
+        readout = clone(self._parts.readout)
         with phase(f"fitting the {type(readout).__name__}", self.verbose):
             self.readout_ = readout.fit_blocks(blocks, classes, held_out=held)
         return self
@@ -185,7 +179,7 @@ class LanguageModel(SequenceModel):
         else:
             stream = self._read_corpus(docs)
             self._draw_parts(stream)
-            self.readout_ = clone(self._given_readout)
+            self.readout_ = clone(self._parts.readout)
         classes = np.arange(self.n_tokens_)
         for states, following in self._continued(self._ordered(stream)):
             self.readout_.partial_fit(states, following, classes=classes)
@@ -198,53 +192,21 @@ class LanguageModel(SequenceModel):
 
     def _read_corpus(self, docs: Any) -> TokenStream:
         """Return the documents as `fit` reads them; train the tokenizer, set the vocabulary."""
-        self._check_parts()
+        check_parts(self)
         stream = self._learn_vocabulary(docs)
-        self._choose_parts()
+        self._parts, self.recipe_, self._chooses_penalty = choose_parts(self)
         return stream
 
     def _use_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Set a vocabulary, instead of `_read_corpus`, where the tokens are elsewhere."""
-        self._check_parts()
+        check_parts(self)
         self.tokenizer_, self.n_tokens_ = tokenizer, len(tokenizer)
-        self._choose_parts()
-
-    def _choose_parts(self) -> None:
-        """Make the parts that were left open, by the recipe for the vocabulary."""
-        self.recipe_, self._chooses_penalty = "", False
-        self._open_parts: dict[str, Any] = {}
-        named = self.readout is None or isinstance(self.readout, str)
-        if not named and self.reservoir is not None:
-            return
-        settings = dict(self._recipe_settings)
-        if isinstance(self.readout, str):
-            settings["readout"] = self.readout
-        self._chooses_penalty = named and is_penalty_open(settings)
-        characters = self.tokenizer_ is not None and self.tokenizer_.has_characters
-        settings = default_settings(settings, self.n_tokens_, characters=characters)
-        if self.recipe is None:
-            self.recipe_ = "{}: {}".format(*choose_recipe(self.n_tokens_, characters=characters))
-        else:
-            self.recipe_ = self.recipe
-        self._open_parts = {
-            "reservoir": make_reservoir(settings, self.random_state),
-            "features": make_features(settings["features"], self.random_state),
-        }
-        if named:
-            self._open_parts["readout"] = make_readout(settings, self.random_state)
-
-    @property
-    def _recipe_settings(self) -> dict[str, Any]:
-        """Settings of the recipe that was asked for."""
-        if self.recipe is None:
-            return {}
-        chosen = {"readout": self.readout} if isinstance(self.readout, str) else {}
-        return to_settings(read_recipe(self.recipe, chosen), of_model=True)
+        self._parts, self.recipe_, self._chooses_penalty = choose_parts(self)
 
     @property
     def reset_(self) -> str:
         """Where the state returns to zero: ``reset``, or as the recipe or the tokenizer asks."""
-        reset = self.reset or self._recipe_settings.get("reset")
+        reset = self.reset or asked_settings(self).get("reset")
         if reset is not None:
             return str(reset)
         tokenizer = self._tokenizer
@@ -254,61 +216,12 @@ class LanguageModel(SequenceModel):
 
     @property
     def _tokenizer(self) -> Tokenizer | str | None:
-        return self.tokenizer or self._recipe_settings.get("tokenizer")
-
-    def _check_parts(self) -> None:
-        """Raise ValueError for unusable parts or options, or a recipe that has no effect."""
-        readouts = (
-            f"a readout of this package, such as RidgeReadout(), or {', '.join(BY_OPTION)}, or a"
-            " classifier of scikit-learn with predict_proba"
-        )
-        self._open_parts = {}
-        is_named = isinstance(self.readout, str) and self.readout in BY_OPTION
-        readout = (
-            ClassifierReadout(classifier=self.readout) if is_foreign(self.readout) else self.readout
-        )
-        for name, part, method, kind in (
-            ("reservoir", self.reservoir, "harvest", "a Reservoir"),
-            ("readout", None if is_named else readout, "fit_blocks", readouts),
-            ("features", self.features, "transform", "WordFeatures or None"),
-        ):
-            if part is not None and not hasattr(part, method):
-                is_node = type(part).__module__.startswith("reservoirpy.")
-                hint = ": convert it by Reservoir.from_reservoirpy" if is_node else ""
-                raise ValueError(f"{name} must be {kind}, got {part!r}{hint}")
-        self.run_: str | None = None
-        check_parameters(self)
-        if self.recipe is not None and None not in (self.reservoir, self.readout) and not is_named:
-            raise ValueError(
-                f"recipe={self.recipe!r} has no effect beside reservoir and readout: leave out"
-                " recipe, or one of these"
-            )
-
-    @property
-    def _given_reservoir(self) -> Any:
-        """The reservoir of the constructor, or that of the recipe."""
-        return self._open_parts["reservoir"] if self.reservoir is None else self.reservoir
-
-    @property
-    def _given_readout(self) -> Any:
-        """The readout of the constructor, or that of the recipe; classifiers in a readout."""
-        if self.readout is None or isinstance(self.readout, str):
-            return self._open_parts["readout"]
-        return (
-            ClassifierReadout(classifier=self.readout) if is_foreign(self.readout) else self.readout
-        )
-
-    @property
-    def _given_features(self) -> Any:
-        """The features of the constructor, or those of the recipe beside its reservoir."""
-        if self.features is None and self.reservoir is None:
-            return self._open_parts["features"]
-        return self.features
+        return self.tokenizer or asked_settings(self).get("tokenizer")
 
     def _draw_parts(self, stream: TokenStream) -> None:
         """Draw the reservoir and fit the features, after `_read_corpus`."""
         self._draw_reservoir(target_counts(stream, self.n_tokens_))
-        features = self._given_features
+        features = self._parts.features
         if features is not None and not hasattr(features, "embedding_"):
             fitted = clone(features).fit(
                 stream.tokens,
@@ -321,24 +234,10 @@ class LanguageModel(SequenceModel):
     def _draw_reservoir(self, counts: Ints64) -> None:
         """Draw the reservoir, of a vocabulary with these counts (n_tokens,) of predicted tokens."""
         self._carried: tuple[Any, Ints64] | None = None
+        self.run_: str | None = None
         self.token_counts_ = counts
-        given = self._given_features
-        n_inputs = self.n_tokens_ if given is None else int(given.n_features)
-        reservoir = self._given_reservoir
-        drawn = hasattr(reservoir, "W_")
-        n_units, n_tokens = int(reservoir.n_units), self.n_tokens_
-        # Every readout has two Gram matrices and the sums of states by token.
-        needed = 16 * n_units**2 + 8 * n_units * n_tokens
-        check_memory(
-            f"a readout of {n_units} units and {n_tokens} tokens", needed, "lower one of them"
-        )
-        self.reservoir_ = reservoir if drawn else clone(reservoir).fit(n_inputs=n_inputs)
-        if self.reservoir_.n_inputs_ != n_inputs:
-            raise ValueError(
-                f"the reservoir has {self.reservoir_.n_inputs_} inputs, expected {n_inputs}: draw"
-                f" its weights with fit(n_inputs={n_inputs}), or give one without weights"
-            )
-        self._use_features(given)
+        self.reservoir_ = drawn_reservoir(self._parts, self.n_tokens_)
+        self._use_features(self._parts.features)
 
     def _use_features(self, features: Any) -> None:
         """Let the reservoir be driven by fitted features, or by tokens where there are None."""
@@ -395,14 +294,8 @@ class LanguageModel(SequenceModel):
         cls, config: dict[str, Any], arrays: dict[str, Arrays], tokenizer: Tokenizer | None
     ) -> Self:
         """Return the fitted model of a config and its arrays, checked against each other."""
-
-        def fitted(part: str) -> Any:
-            if config[part] is None:
-                return None
-            home, given = class_of(config[part]["class"]), parameters(config[part])
-            return home(**given).load_state_dict(under_prefix(part, arrays[WEIGHTS]))
-
-        reservoir, readout, features = map(fitted, ("reservoir", "readout", "features"))
+        names = "reservoir", "readout", "features"
+        reservoir, readout, features = (restored(config, arrays[WEIGHTS], name) for name in names)
         settings = {"tokenizer": tokenizer, "features": features, **config["settings"]}
         model = cls.of_parts(reservoir, readout, **settings)
         check_parameters(model)
@@ -421,14 +314,12 @@ class LanguageModel(SequenceModel):
             state, last = (arrays[TRAINING].pop(name, None) for name in _CARRIED)
             model._carried = None if last is None else (state, np.asarray(last, dtype=np.int64))
             model.readout_.load_state_dict(arrays[TRAINING], training=True)
-            model._try_to_learn()
+            # A copy of the readout learns two rows: a state that does not fit shows here.
+            rows = np.tile(model._read(np.arange(1)), (2, 1))
+            with np.errstate(all="ignore"):
+                learned = deepcopy(model.readout_).partial_fit(rows, [0, model.n_tokens_ - 1])
+                learned.predict_proba(rows)
         return model
-
-    def _try_to_learn(self) -> None:
-        """Let a copy of the readout learn two rows: a state that does not fit shows here."""
-        rows = np.tile(self._read(np.arange(1)), (2, 1))
-        with np.errstate(all="ignore"):
-            deepcopy(self.readout_).partial_fit(rows, [0, self.n_tokens_ - 1]).predict_proba(rows)
 
     @classmethod
     def of_parts(cls, reservoir: Any, readout: Any, **options: Any) -> Self:
@@ -442,30 +333,11 @@ class LanguageModel(SequenceModel):
 
     def _take_parts(self) -> None:
         """Let the parts of the constructor, which are fitted, be those of the model."""
-        parts: Any = self
-        self.reservoir_, self.readout_ = parts.reservoir, parts.readout
-        self.tokenizer_, self.features_ = parts.tokenizer, parts.features
-        if is_foreign(self.readout):
-            known = (self.n_tokens, self.tokenizer and len(self.tokenizer))
-            given = None if self.features is None else len(self.features.embedding_)
-            n_tokens = next((n for n in (*known, given) if n), parts.reservoir.n_inputs_)
-            self.readout_ = ClassifierReadout.of_fitted(self.readout, n_tokens)
+        self._parts = fitted_parts(self)
+        self.reservoir_, self.readout_, self.features_ = self._parts
+        self.tokenizer_: Any = self.tokenizer
         self.n_tokens_ = len(self.readout_.classes_)
-        self._check_alike()
         self._carried, self.run_, self.token_counts_ = None, None, None
-
-    def _check_alike(self) -> None:
-        """Refuse parts that do not read, or do not predict, the same tokens."""
-        n_tokens, n_inputs = self.n_tokens or self.n_tokens_, self.reservoir_.n_inputs_
-        if not np.array_equal(self.readout_.classes_, np.arange(n_tokens)):
-            raise ValueError(
-                f"the readout must have the {n_tokens} tokens as its classes, got"
-                f" {len(self.readout_.classes_)} classes: give its partial_fit classes=range(V),"
-                " as tokens that nothing predicts are classes, too"
-            )
-        shape = (n_tokens,) if self.features_ is None else np.shape(self.features_.embedding_)
-        if (n_tokens, n_inputs) not in (shape, shape * 2):
-            raise ValueError(f"a reservoir of {n_inputs} inputs does not read {n_tokens} tokens")
 
     def _check_fitted(self) -> None:
         parts = (self.reservoir, "W_"), (self.readout, "classes_"), (self.features, "embedding_")
@@ -475,37 +347,22 @@ class LanguageModel(SequenceModel):
             self._take_parts()
         super()._check_fitted()
 
-    def _states_of(
-        self,
-        stream: TokenStream,
-        *,
-        drive: Drive | None = None,
-        washout: int = 0,
-        verbose: bool = False,
-    ) -> StateBlocks:
-        """Return the states and next tokens along a stream, as re-iterable blocks.
-
-        ``drive``: `_drive`, if it is at hand.
-        """
-        parts = self.reservoir_, stream, drive or self._drive()
-        return StateBlocks(*parts, self.n_streams, verbose, washout, self._n_last)
-
-    def _drive(self) -> Drive | None:
-        """Return what drives the reservoir for each token, where tokens have features."""
-        if self.features_ is None:
-            return None
-        embedding, dtype = self.features_.embedding_, self.reservoir_.W_.dtype
-        found: Drive = self.reservoir_.drive_of(embedding.astype(dtype, copy=False))
-        return found
+    @property
+    def _states(self) -> States:
+        """What harvests streams for the readout."""
+        embedding = None
+        if self.features_ is not None:
+            embedding = self.features_.embedding_.astype(self.reservoir_.W_.dtype, copy=False)
+        return States(self.reservoir_, embedding, self.n_streams, self._n_last)
 
     @property
     def _n_last(self) -> int:
-        return int(getattr(self._given_readout, "n_direct", 0))
+        return int(getattr(self._parts.readout, "n_direct", 0))
 
     def _harvest(self, stream: TokenStream) -> StateBlocks:
         if not stream.n_predicted:
             raise CorpusError("docs hold no token to predict: each needs at least two tokens")
-        return self._states_of(stream, verbose=self.verbose)
+        return self._states.blocks(stream, verbose=self.verbose)
 
     def _continued(self, stream: TokenStream) -> Iterator[tuple[Array, Array]]:
         """Blocks of (states, next tokens); without resets the state is carried over calls."""

@@ -11,6 +11,7 @@ from esnlm.readouts.registry import BY_CLASS
 from esnlm.readouts.sklearn.classifier import SAVED
 from esnlm.storage.model_folder import ModelFormatError
 from esnlm.utils.arrays import Arrays, Ints64, check_arrays
+from esnlm.utils.state_dict import under_prefix
 
 #: What ``config.json`` says, and arrays by file.
 Contents = tuple[dict[str, Any], dict[str, Arrays]]
@@ -83,6 +84,14 @@ def rebuild(value: Any) -> Any:
     if "tuple" in value:
         return tuple(rebuild(item) for item in value["tuple"])
     return {rebuild(key): rebuild(item) for key, item in value["dict"]}
+
+
+def restored(config: Mapping[str, Any], arrays: Arrays, name: str) -> Any:
+    """Return the fitted part of a model that a config describes, or None."""
+    if config[name] is None:
+        return None
+    part = class_of(config[name]["class"])(**parameters(config[name]))
+    return part.load_state_dict(under_prefix(name, arrays))
 
 
 def parameters(description: Mapping[str, Any]) -> dict[str, Any]:

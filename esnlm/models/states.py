@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,23 +17,43 @@ _LEAST_WARMUP = 256
 _LONGEST_WARMUP = 4096
 
 
-@dataclass
-class StateBlocks:
-    """The states of a stream as a re-iterable of (states, next tokens) blocks in reused memory.
+@dataclass(frozen=True)
+class States:
+    """What harvests streams for a readout: a reservoir, and vectors (V, n_features) of tokens.
 
-    ``drive`` is what `Reservoir.drive_of` made of the features of tokens, None where there are
-    none; see `Reservoir.harvest` for ``n_streams`` and ``washout``. With ``verbose`` each pass is
-    shown as a progress bar. The ``n_last`` tokens read last are columns beside each state, in its
+    ``embedding`` is None where tokens drive the reservoir themselves. ``n_streams``: see
+    `Reservoir.harvest`. The ``n_last`` tokens read last are columns beside each state, in its
     dtype: float32 holds tokens up to 2^24 exactly.
     """
 
     reservoir: Any
-    stream: TokenStream
-    drive: Drive | None
+    embedding: Array | None
     n_streams: int
+    n_last: int
+
+    @cached_property
+    def drive(self) -> Drive | None:
+        """What drives the reservoir for each token, made when needed, as it is large."""
+        return None if self.embedding is None else self.reservoir.drive_of(self.embedding)
+
+    def blocks(
+        self, stream: TokenStream, *, washout: int = 0, verbose: bool = False
+    ) -> "StateBlocks":
+        """Return the states and next tokens along a stream, without the first of a washout."""
+        return StateBlocks(self, stream, washout, verbose)
+
+
+@dataclass
+class StateBlocks:
+    """The states of a stream as a re-iterable of (states, next tokens) blocks in reused memory.
+
+    With ``verbose`` each pass is shown as a progress bar.
+    """
+
+    states: States
+    stream: TokenStream
+    washout: int
     verbose: bool
-    washout: int = 0
-    n_last: int = 0
 
     def __post_init__(self) -> None:
         self.n_rows = self.stream.n_predicted  # lets a readout schedule its first pass
@@ -57,20 +78,20 @@ class StateBlocks:
 
         ``before`` (n_last,) are the tokens before the first one, the newest first.
         """
-        stream = self.stream
-        for states, following, positions in self.reservoir.harvest(
+        stream, reservoir, n_last = self.stream, self.states.reservoir, self.states.n_last
+        for states, following, positions in reservoir.harvest(
             stream.tokens,
             starts=stream.starts,
-            n_streams=self.n_streams,
+            n_streams=self.states.n_streams,
             washout=self.washout,
-            warmup=warmup_of(self.reservoir),
-            features=self.drive,
+            warmup=warmup_of(reservoir),
+            features=self.states.drive,
             return_positions=True,
             initial_state=state,
             reuse=True,
         ):
-            if self.n_last:
-                last = last_tokens(stream.tokens, positions, stream.starts, self.n_last, before)
+            if n_last:
+                last = last_tokens(stream.tokens, positions, stream.starts, n_last, before)
                 states = np.concatenate([states, last.astype(states.dtype)], axis=1)
             yield states, following, positions
 

@@ -122,11 +122,19 @@ class TrainOptions:
 
     def check_model(self) -> None:
         """Raise ValueError for settings that make no model, before any text is read."""
+        import numpy as np
+
+        from esnlm.reservoir.weights import leak_rates
+        from esnlm.utils.validation import check_parameters
+
         settings = self.settings()
-        make_reservoir({"n_units": 1} | settings, self.seed)
+        reservoir = make_reservoir({"n_units": 1} | settings, self.seed)
+        check_parameters(reservoir)
+        leak_rates(reservoir.leak_rate, 1, np.dtype(np.float32), np.random.default_rng(0))
         make_features(self.features, self.seed)
         if self.readout.readout is not None:
-            make_readout(settings, self.seed)
+            check_parameters(make_readout(settings, self.seed))
+        self.plan()
 
     def make_model(
         self, n_tokens: int, tokenizer: "Tokenizer | None", reset: str
@@ -153,7 +161,7 @@ class TrainOptions:
         self, model: "LanguageModel", stream: "TokenStream", held_out: "TokenStream | None"
     ) -> None:
         """Choose the penalty by held-out text, where no option sets it."""
-        from esnlm.models.penalty import settle_penalty
+        from esnlm.models.parts import settle_penalty
 
         if is_penalty_open(self.settings()):
             settle_penalty(model, stream, held_out)

@@ -114,18 +114,28 @@ class Reservoir(
     dtype: str = limited("float32", Float())
     random_state: int | None = limited(None, Count(0, none=True))
 
+    _has_set_weights = False  # by `set_weights`, which `fit` keeps
+
     def fit(
         self, X: ArrayLike | None = None, y: Any = None, *, n_inputs: int | None = None
     ) -> "Reservoir":
         """Draw the weights for ``n_inputs``, the size of the vocabulary or of an input vector.
 
         None takes it from X: tokens (T,) integers, the largest plus one, or vectors (T, n_inputs),
-        or a list of arrays of either. y is ignored.
+        or a list of arrays of either. y is ignored. Weights that were set, as by
+        `from_reservoirpy`, are kept; ValueError where they have fewer inputs.
         """
         check_parameters(self)
         if n_inputs is None:
             n_inputs = counted_inputs(X)
         Count().check("n_inputs", n_inputs)
+        if self._has_set_weights:
+            if n_inputs > self.n_inputs_:
+                raise ValueError(
+                    f"n_inputs must be at most {self.n_inputs_}, as the weights that were set"
+                    f" have it, got {n_inputs}: draw others with sklearn.base.clone(reservoir)"
+                )
+            return self
         dtype = np.dtype(self.dtype)
         dense = self.n_units if self.topology == "orthogonal" else min(self.degree, self.n_units)
         driven = self.n_units if self.input_degree is None else self.input_degree
@@ -346,13 +356,14 @@ class Reservoir(
         self.leak_rate_ = _weights.given_leak_rates(leak_rate, self.n_units, dtype)
         self._complete()
         self.spectral_radius_ = _weights.measured_spectral_radius(self.W_)
+        self._has_set_weights = True
         return self
 
     def _complete(self) -> None:
         # First of all: an index out of range makes sparse products write to foreign memory.
         _weights.check_shapes(self.n_units, self.W_, self.W_in_, self.bias_, self.leak_rate_)
         self.W_.sort_indices()
-        self.n_inputs_ = int(self.W_in_.shape[1])
+        self.n_inputs_: int = int(self.W_in_.shape[1])
         self._recurrence = recurrence_of(self.W_, self.leak_rate_, self.activation)
         self.forget_drive()
 

@@ -8,7 +8,7 @@ the number of parts, and neither on who learned from which nor on how often.
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy, deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Any, TypeVar
@@ -19,16 +19,14 @@ from sklearn.base import clone
 
 from esnlm.features.spectral import SpectralWordFeatures
 from esnlm.models.language_model import LanguageModel
-from esnlm.models.states import StateBlocks
+from esnlm.models.states import States
 from esnlm.readouts.base.blocks import Blocks
 from esnlm.readouts.base.readout import Block, StreamingReadout
-from esnlm.reservoir.recurrence import Drive
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shard_parts import Part, PartedCorpus
 from esnlm.text.shards import ShardsError
 from esnlm.text.shuffling import ChunkOrder, target_counts
 from esnlm.training.trainer import Trainer, TrainingPlan
-from esnlm.utils.arrays import Array
 from esnlm.utils.sums import Keyed, Reduce, Sums, reduce_here
 from esnlm.utils.threads import one_blas_thread
 
@@ -75,15 +73,15 @@ class PartsTrainer(Trainer):
 
     def _most_parts(self) -> int:
         """How many parts there are by default; ValueError for what is not trained in parts."""
-        model, features = self.model, self.model._given_features
+        model, features = self.model, self.model._parts.features
         fitted = features is None or hasattr(features, "embedding_")
         if not fitted and not isinstance(features, SpectralWordFeatures):
             raise ValueError(
                 f"{type(features).__name__} are learned from one token after the other, not in"
                 " parts: take SpectralWordFeatures, or train without parts"
             )
-        readout = clone(model._given_readout)
-        n_columns = model._given_reservoir.n_units + getattr(readout, "n_direct", 0)
+        readout = clone(model._parts.readout)
+        n_columns = model._parts.reservoir.n_units + getattr(readout, "n_direct", 0)
         readout._begin(np.arange(model.n_tokens_), n_columns, n_rows=self.n_rows)
         if readout._pass_moments(1) is not None:
             return PARTS
@@ -97,15 +95,15 @@ class PartsTrainer(Trainer):
     def _draw(self) -> None:
         """Draw the reservoir, and fit spectral features to the pairs that the parts counted."""
         model = self.model
-        features = model._given_features
+        features = model._parts.features
         fitted = features is None or hasattr(features, "embedding_")
         self._say("counting tokens")
-        given = (model.n_tokens_, None if fitted else features)
-        found = self._reduce("counts", _counted, given, self.parts, lambda part: None)
-        model._draw_reservoir(found.plain["counts"])
+        task = model.n_tokens_, None if fitted else features
+        sums = self._reduce("counts", _counted, task, self.parts, lambda part: None)
+        model._draw_reservoir(sums.plain["counts"])
         if not fitted:
             self._say("spectral features")
-            model._use_features(clone(features).fit_counts(_table(found, model.n_tokens_)))
+            model._use_features(clone(features).fit_counts(_table(sums, model.n_tokens_)))
 
     def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
         """Yield the sums of pass ``number``, or of a sample of rows, or the changes of rounds.
@@ -127,7 +125,7 @@ class PartsTrainer(Trainer):
             readout._enable_averaging(len(self.parts))
             longest = max(part.end - part.begin for part in self.parts)
             name, self._n_chunks = f"pass {number}", -(-longest // self.plan.chunk_tokens)
-        states = _States.of(self.model)
+        states = self._light_states()
         self._say(f"pass {number} of {readout._training_passes}" if number else "reading a sample")
         for chunk in range(self._chunk, self._n_chunks):
             task = _Task(
@@ -148,8 +146,15 @@ class PartsTrainer(Trainer):
 
     def share(self, name: str, function: Callable[[Blocks], T]) -> T:
         """Return the sum of ``function(blocks)`` over the parts."""
-        given = _States.of(self.model), self.plan, function
-        return self._reduce(name, _applied, given, self.parts, lambda part: None)
+        task = self._light_states(), self.plan, function
+        return self._reduce(name, _applied, task, self.parts, lambda part: None)
+
+    def _light_states(self) -> States:
+        """Return what harvests a stream, without the tables of drives, which are large."""
+        states = self.model._states
+        reservoir = copy(states.reservoir)
+        reservoir.forget_drive()
+        return replace(states, reservoir=reservoir)
 
     def _corpus_digest(self) -> str:
         return self.corpus.described()
@@ -161,45 +166,13 @@ class PartsTrainer(Trainer):
 
 
 @dataclass(frozen=True)
-class _States:
-    """What harvests a stream, without what a model has beside it."""
-
-    reservoir: Any
-    embedding: Array | None
-    n_streams: int
-    n_last: int
-
-    @classmethod
-    def of(cls, model: LanguageModel) -> "_States":
-        n_last = model._n_columns - model.reservoir_.n_units
-        reservoir, features = copy(model.reservoir_), model.features_
-        reservoir.forget_drive()
-        embedding = None
-        if features is not None:
-            embedding = features.embedding_.astype(reservoir.W_.dtype, copy=False)
-        return cls(reservoir, embedding, model.n_streams, n_last)
-
-    @cached_property
-    def drive(self) -> Drive | None:
-        """That of `LanguageModel._drive`, made by who harvests: it is larger than the features."""
-        if self.embedding is None:
-            return None
-        made: Drive = self.reservoir.drive_of(self.embedding)
-        return made
-
-    def blocks(self, stream: TokenStream, washout: int) -> StateBlocks:
-        parts = self.reservoir, stream, self.drive
-        return StateBlocks(*parts, self.n_streams, False, washout, self.n_last)
-
-
-@dataclass(frozen=True)
 class _Task:
     """What copies of a readout learn of their parts: chunk ``chunk`` of ``n_chunks``.
 
     Of a pass that only adds up there is one chunk, of a sample a ``share`` of it.
     """
 
-    states: _States
+    states: States
     readout: StreamingReadout
     number: int
     chunk: int
@@ -227,9 +200,9 @@ class _Task:
             yield from order.chunk(index)
 
 
-def _counted(given: tuple[int, SpectralWordFeatures | None], part: Part) -> Sums:
+def _counted(task: tuple[int, SpectralWordFeatures | None], part: Part) -> Sums:
     """Return counts (n_tokens,) of the predicted tokens of a part, and of pairs for features."""
-    n_tokens, features = given
+    n_tokens, features = task
     stream = part.stream()
     if (largest := int(stream.tokens.max())) >= n_tokens:
         raise ShardsError(
@@ -269,17 +242,17 @@ def _learned(task: _Task, parts: tuple[Part, ...]) -> Sums:
     with one_blas_thread():
         n_rows = 0
         for chunk, washout in chunks:
-            readout._read_chunk(task.number, task.states.blocks(chunk, washout))
+            readout._read_chunk(task.number, task.states.blocks(chunk, washout=washout))
             n_rows += chunk.n_predicted
         sums = readout._pass_sums(task.number, before)
     return Sums({**sums.plain, "rows": np.array(n_rows)}, sums.keyed)
 
 
-def _applied(given: tuple[_States, TrainingPlan, Callable[[Blocks], T]], part: Part) -> T:
+def _applied(task: tuple[States, TrainingPlan, Callable[[Blocks], T]], part: Part) -> T:
     """Return a function of the blocks of a part, in the order of the text."""
-    states, plan, function = given
+    states, plan, function = task
     order = ChunkOrder(part.stream(), plan.chunk_tokens, None)
     chunks = chain.from_iterable(order.chunk(index) for index in range(len(order)))
-    blocks = (states.blocks(chunk, washout) for chunk, washout in chunks)
+    blocks = (states.blocks(chunk, washout=washout) for chunk, washout in chunks)
     with one_blas_thread():
         return function(chain.from_iterable(blocks))

@@ -11,9 +11,8 @@ from sklearn.base import clone
 
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.saving import describe
-from esnlm.models.states import StateBlocks, warmup_of
+from esnlm.models.states import StateBlocks, States, warmup_of
 from esnlm.readouts.base.readout import Block
-from esnlm.reservoir.recurrence import Drive
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import ChunkOrder, evenly_spaced
@@ -92,13 +91,14 @@ class Trainer(ResumableRun):
         """Draw or load the model's parts, prepare the readout, and return the run's tokens."""
         model = self.model
         self._say(
-            "drawing the reservoir" if model._given_features is None else "learning word features"
+            "drawing the reservoir" if model._parts.features is None else "learning word features"
         )
         features = {} if found is None else under_prefix("features", found.arrays)
         if features:
-            model.features = clone(model._given_features).load_state_dict(features)
+            loaded = clone(model._parts.features).load_state_dict(features)
+            model._parts = model._parts._replace(features=loaded)
         self._draw()
-        self.readout = model.readout_ = clone(model._given_readout)
+        self.readout = model.readout_ = clone(model._parts.readout)
         classes = np.arange(model.n_tokens_)
         self.readout._begin(
             classes, model._n_columns, n_rows=self.n_rows, counts=model.token_counts_
@@ -149,21 +149,18 @@ class Trainer(ResumableRun):
 
     def _blocks(self, pieces: list[tuple[TokenStream, int]], number: int) -> Iterator[Block]:
         for stream, washout in pieces:
-            blocks = self.model._states_of(stream, drive=self._drive, washout=washout)
-            for states, following in blocks:
+            for states, following in self._states.blocks(stream, washout=washout):
                 yield states, following
                 if number:
                     self.tokens += len(following)
                     self._bar.update(len(following))
 
     def _held_states(self) -> StateBlocks | None:
-        if self.held_out is None:
-            return None
-        return self.model._states_of(self.held_out, drive=self._drive)
+        return None if self.held_out is None else self._states.blocks(self.held_out)
 
     @cached_property
-    def _drive(self) -> Drive | None:
-        return self.model._drive()
+    def _states(self) -> States:
+        return self.model._states
 
     def _score_is_due(self, before: int) -> bool:
         every = self.plan.score_every
@@ -207,9 +204,9 @@ class Trainer(ResumableRun):
         model, tokenizer = self.model, self.model.tokenizer_
         settings = {
             "esnlm": __version__,
-            "reservoir": describe(model._given_reservoir),
-            "readout": describe(model._given_readout),
-            "features": describe(model._given_features),
+            "reservoir": describe(model._parts.reservoir),
+            "readout": describe(model._parts.readout),
+            "features": describe(model._parts.features),
             "reset": model.reset_,
             "tokenizer": tokenizer and hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
             "corpus": self._corpus_digest(),

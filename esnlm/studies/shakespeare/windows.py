@@ -65,7 +65,7 @@ def by_windows(model: LanguageModel, tokens: Array, ends: Ints64) -> tuple[Float
         pieces = np.concatenate([tokens[end - WINDOW : end + 1] for end in part])
         starts = np.arange(len(part)) * (WINDOW + 1)
         stream = TokenStream(pieces, starts, np.array([0, len(pieces)]))
-        blocks = model._states_of(stream, washout=WINDOW - 1)
+        blocks = model._states.blocks(stream, washout=WINDOW - 1)
         for states, following, positions in blocks.with_positions():
             rows = first + positions // (WINDOW + 1)
             logs[rows] = model.readout_.predict_log_proba_of(states, following)

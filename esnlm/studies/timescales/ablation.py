@@ -152,6 +152,6 @@ def _reservoir_states(model: LanguageModel, windows: Ints64) -> Array:
     stream = TokenStream(tokens, starts, np.array([0, len(tokens)]))
     units = model.reservoir_.n_units
     out = np.empty((n, length, units), dtype=model.reservoir_.W_.dtype)
-    for states, _, positions in model._states_of(stream).with_positions():
+    for states, _, positions in model._states.blocks(stream).with_positions():
         out[positions // (length + 1), positions % (length + 1)] = states[:, :units]
     return out
