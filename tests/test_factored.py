@@ -7,8 +7,9 @@ import pytest
 from scipy.special import log_softmax
 from sklearn.base import clone
 from sklearn.exceptions import SkipTestWarning
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.estimator_checks import check_estimator
+from test_readouts import pairs
 
 from esnlm import (
     ClassFactoredReadout,
@@ -598,3 +599,27 @@ def test_a_seed_also_starts_mixtures_that_are_given_by_name(solver: str) -> None
     one, other = (readout.state_dict() for readout in made)
     assert one.keys() == other.keys()
     assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("where", ["classes", "words"])
+@pytest.mark.parametrize("alpha", [1.0, 100.0])
+def test_penalties_of_classes_and_words_lead_to_the_optimum(where: str, alpha: float):
+    X, y = pairs(2000)
+    factor = SoftmaxReadout(alpha=alpha, n_passes=40)
+    one_each = np.arange(4) if where == "classes" else np.zeros(4, dtype=int)
+    readout = ClassFactoredReadout(
+        solver="joint",
+        clustering=one_each,
+        class_readout=factor if where == "classes" else "softmax",
+        word_readout=factor if where == "words" else "softmax",
+        random_state=0,
+    ).fit(X, y)
+    learner = readout.joint_
+    assert learner is not None
+    Z = learner.components(X.astype(np.float32))
+    truth = LogisticRegression(C=1 / alpha, tol=1e-8, max_iter=1000).fit(Z, y)
+    gap = np.abs(readout.predict_proba(X) - truth.predict_proba(Z)).max()
+    other = LogisticRegression(C=1e6, tol=1e-8, max_iter=1000).fit(Z, y)
+    effect = np.abs(other.predict_proba(Z) - truth.predict_proba(Z)).max()
+    assert gap < 0.02
+    assert alpha < 10 or effect > 0.1

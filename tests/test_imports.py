@@ -213,3 +213,27 @@ def test_help_loads_little(command: str):
     if command in ("", "train", "search", "prepare", "generate", "evaluate", "serve"):
         heavy.add("numpy")
     assert not loaded_after(code) & heavy
+
+
+#: Files of tests that hold for the package as a whole, and what they test.
+WHOLE = {
+    "architecture": "ARCHITECTURE.md",
+    "cli": "the command line, from outside",
+    "imports": "arrows between modules",
+    "interrupts": "Ctrl-C in every command",
+    "no_dead_options": "every option of train changes something",
+    "no_dead_parameters": "every parameter of an estimator changes something",
+    "readme": "README.md",
+    "signatures": "names and types of the public functions",
+    "site": "the documentation",
+}
+
+
+def test_tests_are_in_files_of_the_names_of_what_they_test() -> None:
+    """The name begins with that of a module, room, study, command or benchmark."""
+    names = {part for path in modules() for part in path.relative_to(PACKAGE).with_suffix("").parts}
+    names |= {path.stem for path in (PACKAGE.parent / "benchmarks").glob("*.py")}
+    names |= {name.removesuffix("s") for name in names}
+    starts = tuple(f"test_{name}" for name in names | WHOLE.keys())
+    files = {path.stem for path in (PACKAGE.parent / "tests").glob("test_*.py")}
+    assert {f for f in files if not any(f == s or f.startswith(f"{s}_") for s in starts)} == set()

@@ -83,7 +83,11 @@ CHANGES: dict[str, tuple[str, str | None, str | None]] = {
 #: Options on whose value the model must not depend, and the reason.
 NOT_OF_THE_MODEL: dict[str, tuple[str, tuple[str, ...], str]] = {
     "--out": (SMALL, (), "where the model is written: every case here has a folder of its own"),
-    "--cluster": (SMALL, (), "who works on the parts: tests/test_scale.py compares the bytes"),
+    "--cluster": (
+        SMALL,
+        (),
+        "who works on the parts: tests/test_parts_trainer.py compares the bytes",
+    ),
     "--overwrite": (SMALL, ("--overwrite",), "what becomes of files that are there"),
     "--resume": (_PASSES, ("--resume",), "where an interrupted run continues"),
     "--checkpoint-every": (_SOFTMAX, ("--checkpoint-every=9", "--checkpoint-every=0"), "files"),

@@ -341,3 +341,14 @@ def test_blocks_of_arrays_are_views_and_start_over() -> None:
         ArrayBlocks(X, y[:3])
     with pytest.raises(ValueError, match="block_size must be at least 1"):
         ArrayBlocks(X, y, block_size=0)
+
+
+@pytest.mark.parametrize("readout", READOUTS.values(), ids=READOUTS.keys())
+def test_more_rows_change_what_a_fitted_readout_predicts(readout: Any):
+    X, y = pairs(400)
+    learned = clone(readout).fit(X, y)
+    shifted = (y + 1) % 4
+    before = learned.predict_log_proba_of(X, shifted).mean()
+    for _ in range(3):
+        learned.partial_fit(X, shifted)
+    assert learned.predict_log_proba_of(X, shifted).mean() > before + 0.05

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from esnlm import LanguageModel, LowRankReadout, Reservoir
 from esnlm.evaluation.minimal_pairs.scores import sentence_log_likelihoods
 from esnlm.readouts.base.last_tokens import NO_TOKEN, append_tokens, last_tokens
-from esnlm.readouts.class_based.direct_connections import PairCounts
+from esnlm.readouts.class_based.direct_connections import DirectConnections, PairCounts
 from esnlm.readouts.class_based.solver import TwoLevelLearner, TwoLevelSettings
 
 V = 12
@@ -227,3 +227,42 @@ def test_columns_that_are_no_tokens_are_named(column, got):
         fitted.predict_proba(X)
     with pytest.raises(ValueError, match=got):
         fitted.predict_proba(X)
+
+
+def test_direct_connections_step_by_adagrad_of_sums_with_their_signs():
+    rng = np.random.default_rng(0)
+    direct = DirectConnections(2, 5, 3, np.array([1 * 5 + 2]))
+    tables = np.zeros((2, 6, 3))
+    squares = np.zeros((2, 6, 3))
+    pair, pair_squares = np.zeros(3), np.zeros(3)
+    for _ in range(3):
+        last = rng.integers(-1, 5, (20, 2))
+        last[:4] = [2, 1]
+        gradient = rng.standard_normal((20, 3)).astype(np.float32)
+        direct.step(last, gradient, 0.3)
+        for k in range(2):
+            for token in set(last[:, k]):
+                total = gradient[last[:, k] == token].sum(axis=0)
+                squares[k, token] += total**2
+                tables[k, token] -= 0.3 * total / (np.sqrt(squares[k, token]) + 1e-4)
+        total = gradient[(last == [2, 1]).all(axis=1)].sum(axis=0)
+        pair_squares += total**2
+        pair -= 0.3 * total / (np.sqrt(pair_squares) + 1e-4)
+    np.testing.assert_allclose(direct.coef, tables, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(direct.pair_coef[0], pair, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_that_cancel_move_no_direct_connection():
+    direct = DirectConnections(1, 4, 3)
+    gradient = np.array([[1, -2, 3], [-1, 2, -3]], dtype=np.float32)
+    direct.step(np.array([[2], [2]]), gradient, 0.5)
+    assert not direct.coef.any()
+    assert not direct.squares.any()
+
+
+def test_tokens_from_before_a_piece_are_read_where_it_goes_on():
+    text, before = np.array([5, 6, 7]), np.array([4, 3, 2])
+    found = last_tokens(text, np.arange(3), None, 3, before)
+    assert found.tolist() == [[5, 4, 3], [6, 5, 4], [7, 6, 5]]
+    alone = last_tokens(text, np.arange(3), None, 3)
+    assert alone.tolist() == [[5, NO_TOKEN, NO_TOKEN], [6, 5, NO_TOKEN], [7, 6, 5]]
