@@ -21,6 +21,7 @@ from esnlm import (
 )
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.base.readout import ArrayBlocks
+from esnlm.readouts.class_based.softmaxes import WordSoftmax
 from esnlm.readouts.class_based.word_clusters import (
     frequency_classes,
     frequent_words_and_clusters,
@@ -28,7 +29,6 @@ from esnlm.readouts.class_based.word_clusters import (
     state_clusters,
 )
 from esnlm.readouts.class_based.word_factors import ClassLayout, WordFactors, shared_ridge
-from esnlm.readouts.class_based.word_softmax import WordSoftmax
 from esnlm.utils.threads import tile_map
 
 CLASSES = np.array([0, 1, 2, 0, 1, 2, 0, 1, 3])

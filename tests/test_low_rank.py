@@ -9,7 +9,7 @@ from esnlm import LowRankReadout, SoftmaxReadout
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.class_based.cca import canonical_directions, word_vectors
-from esnlm.readouts.class_based.class_softmax import ClassSoftmax
+from esnlm.readouts.class_based.softmaxes import ClassSoftmax
 from esnlm.readouts.class_based.unigrams import (
     discounted_unigrams,
     discounts,
@@ -163,7 +163,7 @@ def test_numbers_of_classes_are_multiples_of_the_root_of_the_vocabulary(fitted, 
 
 def test_any_number_of_threads_gives_the_same_bytes(monkeypatch):
     monkeypatch.setattr("esnlm.readouts.class_based.solver._WORTH_THREADS", 0)
-    monkeypatch.setattr("esnlm.readouts.class_based.class_softmax._TILE", 100)
+    monkeypatch.setattr("esnlm.readouts.class_based.softmaxes._TILE", 100)
     random = np.random.default_rng(0)
     X, words = random.standard_normal((3000, 6)).astype(np.float32), random.integers(0, 40, 3000)
     made = []

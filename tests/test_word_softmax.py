@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from esnlm.readouts.class_based.softmaxes import WordSoftmax
 from esnlm.readouts.class_based.word_factors import ClassLayout
-from esnlm.readouts.class_based.word_softmax import WordSoftmax
 from esnlm.utils.threads import tile_map
 
 

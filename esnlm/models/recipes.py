@@ -228,7 +228,7 @@ def make_readout(settings: Mapping[str, Any], seed: int | None) -> Any:
 
 def _factors(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return readouts for the classes and for the words in them."""
-    from esnlm.readouts.class_based.factored import joint_softmax
+    from esnlm.readouts.class_based.factors import joint_softmax
     from esnlm.readouts.linear.ridge import RidgeReadout
     from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
 

@@ -9,7 +9,6 @@ import scipy.sparse
 from esnlm.readouts.base.last_tokens import NO_TOKEN
 from esnlm.utils.arrays import Array, Ints64, Tokens
 from esnlm.utils.state_dict import Stateful, saved
-from esnlm.utils.sums import Keyed
 
 _LEAST_ROOT = np.float32(1e-4)
 # Rows whose pairs wait to be added up, or as many as there are pairs.
@@ -127,16 +126,6 @@ class PairCounts(Stateful):
         keys, places = np.unique(all_keys, return_inverse=True)
         counts = np.bincount(places, times, len(keys)).astype(np.int64)
         self._parts = [np.stack([keys, counts])]
-
-    @property
-    def keyed(self) -> Keyed:
-        """The same to be added to that of other rows."""
-        keys, counts = self.totals
-        return Keyed(keys, [counts])
-
-    @keyed.setter
-    def keyed(self, rows: Keyed) -> None:
-        self.totals = np.stack([rows.keys, rows.values[0]])
 
     def most_frequent(self, n: int) -> Ints64:
         """Keys of the n most frequent pairs that were met twice at least, sorted."""

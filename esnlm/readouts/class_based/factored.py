@@ -2,43 +2,23 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.base import clone
 
 from esnlm.readouts.base.blocks import Blocks
 from esnlm.readouts.base.moments import Moments
-from esnlm.readouts.base.readout import StreamingReadout
-from esnlm.readouts.class_based import word_clusters
+from esnlm.readouts.class_based import factors, word_clusters
 from esnlm.readouts.class_based.cca import canonical_directions, word_vectors
-from esnlm.readouts.class_based.pilot_sample import LARGEST_BATCH
 from esnlm.readouts.class_based.readout import TwoLevelReadout
 from esnlm.readouts.class_based.separate import SeparateFactors, fits_memory
 from esnlm.readouts.class_based.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.readouts.class_based.word_factors import ClassLayout, WordFactors
 from esnlm.readouts.linear.ridge import RidgeReadout
-from esnlm.readouts.mixture.mixture import MixtureOfExpertsReadout
-from esnlm.readouts.softmax.softmax import SoftmaxReadout
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.state_dict import saved
 from esnlm.utils.validation import Count, OneOf, check_parameters, limited
 
-_KINDS = {"softmax": SoftmaxReadout, "ridge": RidgeReadout, "moe": MixtureOfExpertsReadout}
-# Parameters of factors that are given by name alone, where they are learned jointly.
-_JOINT_SOFTMAX = SoftmaxReadout(alpha=10.0, n_passes=1, learning_rate=0.2)
-_JOINT_EXPERTS = 4
-# Parameters of given factors that learning them jointly reads, and those that no model depends on.
-_STEPS = "learning_rate", "momentum", "n_passes"
-_READ_JOINTLY = {
-    SoftmaxReadout: ("alpha", *_STEPS),
-    RidgeReadout: ("alpha",),
-    MixtureOfExpertsReadout: ("n_experts",),
-}
-_NOT_OF_THE_MODEL = "buffer_size", "n_threads", "random_state", "verbose"
-# Vocabularies of more words have classes of their own for the frequent ones.
-_MANY_WORDS = 256
 # Classes for each √V where frequent words have their own, and the share of such classes.
 _CLASSES_WITH_WORDS, _SINGLE_WORDS = 4.5, 2 / 3
 _JOINT_NEEDS = "directions_", "shift_", "word_class_", "coef_", "intercept_"
@@ -142,11 +122,10 @@ class ClassFactoredReadout(TwoLevelReadout):
     def n_parameters_(self) -> int:
         """Number of trained parameters of all factors."""
         arrays = self.state_dict()
-        if self._separate is None:
-            trained = arrays.keys() - {*_NOT_TRAINED, "classes_json"}
-            return sum(arrays[name].size for name in trained)
-        nested = [self.class_factor_, *self.word_factors_.values()]
-        return sum(f.n_parameters_ for f in nested if f is not None)
+        if self._separate is not None:
+            return sum(factor.n_parameters_ for factor in self._separate.readouts.values())
+        trained = arrays.keys() - {*_NOT_TRAINED, "classes_json"}
+        return sum(arrays[name].size for name in trained)
 
     @property
     def joint_(self) -> TwoLevelLearner | None:
@@ -156,12 +135,13 @@ class ClassFactoredReadout(TwoLevelReadout):
     @property
     def class_factor_(self) -> Any:
         """The separate readout for the class, None where there is none."""
-        return None if self._separate is None else self._separate.class_factor
+        return None if self._separate is None else self._separate.readouts.get("class")
 
     @property
     def word_factors_(self) -> dict[int, Any]:
         """The separate readouts for the words of a class, by class."""
-        return {} if self._separate is None else self._separate.word_factors
+        readouts = {} if self._separate is None else self._separate.readouts
+        return {int(name[4:]): each for name, each in readouts.items() if name != "class"}
 
     @property
     def _scores_are_cheap(self) -> bool:  # type: ignore[override]
@@ -176,8 +156,10 @@ class ClassFactoredReadout(TwoLevelReadout):
                 f"n_classes={self.n_classes} has no effect, as clustering names the class of every"
                 " word: leave out n_classes, or clustering"
             )
-        self._classes = _factor("class_readout", self.class_readout, self.random_state)
-        self._words = _factor("word_readout", self.word_readout, self.random_state)
+        self._classes = factors.factor_readout(
+            "class_readout", self.class_readout, self.random_state
+        )
+        self._words = factors.factor_readout("word_readout", self.word_readout, self.random_state)
         self._separate: SeparateFactors | None = None
         super()._start()
         if self.solver == "joint" and not self._may_be_joint:
@@ -189,55 +171,11 @@ class ClassFactoredReadout(TwoLevelReadout):
 
     @property
     def _may_be_joint(self) -> bool:
-        classes, words = self._classes, self._words
-        # Of these classes alone: those derived from them normalise states, or have another rank.
-        if self.solver == "separate" or type(words) not in (RidgeReadout, SoftmaxReadout):
-            return False
-        if isinstance(classes, MixtureOfExpertsReadout):
-            return classes.experts == "softmax"
-        return type(classes) in (RidgeReadout, SoftmaxReadout)
-
-    def _plan(self, n_rows: int, counts: Array | None) -> None:
-        if self._may_be_joint:
-            _check_jointly({"class_readout": self.class_readout, "word_readout": self.word_readout})
-        super()._plan(n_rows, counts)
+        return self.solver != "separate" and factors.are_joint(self._classes, self._words)
 
     def _settings(self, n_rows: int) -> TwoLevelSettings:
-        """Return settings of the joint learner, from the parameters of both readouts."""
-        classes = _JOINT_SOFTMAX if self.class_readout == "softmax" else self._classes
-        words = _JOINT_SOFTMAX if self.word_readout == "softmax" else self._words
-        n_experts = int(isinstance(classes, SoftmaxReadout))
-        if isinstance(classes, MixtureOfExpertsReadout):
-            named = isinstance(self.class_readout, str)
-            n_experts = _JOINT_EXPERTS if named else classes.n_experts
-            classes = words if isinstance(words, SoftmaxReadout) else _JOINT_SOFTMAX
-        given = [f for f in (self.class_readout, self.word_readout) if not isinstance(f, str)]
-        steps = next((f for f in given if isinstance(f, SoftmaxReadout)), _JOINT_SOFTMAX)
-        return TwoLevelSettings(
-            self.n_components,
-            n_experts=n_experts,
-            softmax_words=isinstance(words, SoftmaxReadout),
-            alpha=_penalty(classes),
-            word_alpha=_penalty(words),
-            rate=partial(_rate, float(steps.learning_rate)),
-            momentum=steps.momentum,
-            n_passes=steps.n_passes,
-            seed=self._seed(),
-        )
-
-    @property
-    def _kind_of_classes(self) -> str:
-        """The kind of clustering; "given" where the caller gave classes."""
-        if not isinstance(self.clustering, str):
-            return "given"
-        if self.clustering not in ("auto", "clusters", "words", "frequency"):
-            raise ValueError(
-                "clustering must be 'auto', 'clusters', 'words', 'frequency' or a class for every"
-                f" word, got {self.clustering!r}"
-            )
-        if self.clustering != "auto":
-            return self.clustering
-        return "words" if len(self.classes_) > _MANY_WORDS else "clusters"
+        readouts = self.class_readout, self.word_readout
+        return factors.joint_settings(*readouts, self.n_components, self._seed())
 
     def _number_of_classes(self, factor: float) -> int:
         """Return a multiple of √V (Morin & Bengio 2005) unless it is given."""
@@ -246,7 +184,7 @@ class ClassFactoredReadout(TwoLevelReadout):
 
     def _assign(self, counts: Array, vectors: Array) -> Ints:
         """Return classes (V,) by ``clustering``, from counts (V,) and vectors (V, P) of words."""
-        kind = self._kind_of_classes
+        kind = word_clusters.clustering_kind(self.clustering, len(self.classes_))
         if kind == "given":
             return word_clusters.given_classes(self.clustering, self.classes_)
         n_classes = self._number_of_classes(_CLASSES_WITH_WORDS if kind == "words" else 1.0)
@@ -261,14 +199,15 @@ class ClassFactoredReadout(TwoLevelReadout):
     def _solve(self, blocks: Blocks, held_out: Blocks | None) -> None:
         """Train all factors jointly, or assign classes from moments and fit separate readouts."""
         if self.solver == "joint" or (
-            self._may_be_joint and (len(self.classes_) > _MANY_WORDS or not fits_memory(blocks))
+            self._may_be_joint
+            and (len(self.classes_) > word_clusters.MANY_WORDS or not fits_memory(blocks))
         ):
             super()._solve(blocks, held_out)
             return
         moments = Moments(self.n_features_in_, len(self.classes_))
         for X, codes in blocks:
             moments.add(X, codes)
-        kind = self._kind_of_classes
+        kind = word_clusters.clustering_kind(self.clustering, len(self.classes_))
         if kind == "clusters":
             n_classes = self._number_of_classes(1.0)
             word_class = word_clusters.state_clusters(moments, n_classes, self._seed())
@@ -293,9 +232,9 @@ class ClassFactoredReadout(TwoLevelReadout):
             return
         learner = self._trained
         self.directions_, self.shift_ = learner.directions, learner.shift
-        if learner.class_solver is not None:
-            self.class_weights_ = learner.class_solver.weights
-            self.gate_ = learner.class_solver.gate if learner.class_solver.n_experts > 1 else None
+        if (solver := learner.class_solver) is not None:
+            self.class_weights_ = solver.weights
+            self.gate_ = solver.gate if solver.n_experts > 1 else None
         elif (classes := getattr(learner, "classes", None)) is not None:
             self.class_coef_, self.class_intercept_ = classes.coef, classes.intercept
             self.class_floor_ = classes.floor
@@ -307,13 +246,13 @@ class ClassFactoredReadout(TwoLevelReadout):
         floor = getattr(self, "floor_", None)
         learner.words = WordFactors(learner.layout, self.coef_, self.intercept_, floor)
         if learner.class_solver is None:
-            classes = ClassLayout(np.zeros(learner.layout.n_classes, dtype=np.intp))
-            ridge = self.class_coef_, self.class_intercept_, self.class_floor_
-            learner.classes = WordFactors(classes, *ridge)
+            one_class = ClassLayout(np.zeros(learner.layout.n_classes, dtype=np.intp))
+            learner.classes = WordFactors(
+                one_class, self.class_coef_, self.class_intercept_, self.class_floor_
+            )
             return
         learner.class_solver.weights = self.class_weights_
-        gate = getattr(self, "gate_", None)
-        if gate is not None:
+        if (gate := getattr(self, "gate_", None)) is not None:
             learner.class_solver.gate = gate
 
     @property
@@ -356,60 +295,3 @@ class ClassFactoredReadout(TwoLevelReadout):
     def _loaded(self, training: bool) -> None:
         if self._separate is None:
             super()._loaded(training)
-
-
-def joint_softmax(alpha: float | None = None, n_passes: int | None = None) -> SoftmaxReadout:
-    """Return a factor learned jointly as the one named "softmax", but for penalty or passes.
-
-    >>> joint_softmax(n_passes=3)
-    SoftmaxReadout(alpha=10.0, learning_rate=0.2, n_passes=3)
-    """
-    factor = clone(_JOINT_SOFTMAX)
-    given = {"alpha": alpha, "n_passes": n_passes}
-    return factor.set_params(**{name: v for name, v in given.items() if v is not None})
-
-
-def _factor(name: str, readout: Any, random_state: Any) -> Any:
-    """Return a readout for a factor: the caller's, or the default one of its name."""
-    if isinstance(readout, StreamingReadout):
-        return readout
-    if isinstance(readout, str) and readout in _KINDS:
-        factor = _KINDS[readout]()
-        seeded = "random_state" in factor.get_params()
-        return factor.set_params(random_state=random_state) if seeded else factor
-    raise ValueError(f"{name} must be 'softmax', 'ridge', 'moe' or a readout, got {readout!r}")
-
-
-def _check_jointly(factors: Mapping[str, Any]) -> None:
-    """Raise ValueError for parameters of given readouts that have no effect where these are joint.
-
-    Both take their steps together, so two softmax readouts have the same rate and passes.
-    """
-    given = {name: factor for name, factor in factors.items() if not isinstance(factor, str)}
-    steps = [f for f in given.values() if isinstance(f, SoftmaxReadout)]
-    for name, factor in given.items():
-        read = _READ_JOINTLY[type(factor)]
-        for parameter, default in type(factor)().get_params(deep=False).items():
-            value = getattr(factor, parameter)
-            if parameter not in (*read, *_NOT_OF_THE_MODEL) and value != default:
-                raise ValueError(
-                    f"{parameter}={value!r} of {name} has no effect, as solver is joint and takes"
-                    f" {', '.join(read)}: leave out {parameter}, or choose solver 'separate'"
-                )
-    for parameter in _STEPS:
-        if len({getattr(factor, parameter) for factor in steps}) > 1:
-            raise ValueError(
-                f"{parameter} must be the same for class_readout and word_readout, which solver"
-                f" joint trains together, got {[getattr(factor, parameter) for factor in steps]}"
-            )
-
-
-def _penalty(factor: Any) -> float | None:
-    """Return the penalty of a factor; None where cross-validation chooses that of ridge."""
-    return None if factor.alpha is None else float(factor.alpha)
-
-
-def _rate(base: float, share: float, n_rows: int, n_components: int, n_steps: int) -> float:
-    """See `TwoLevelSettings`: less for the noise of few rows."""
-    size = min(1.0, n_rows / n_components, float(np.sqrt(n_rows / LARGEST_BATCH)))
-    return share * (base * size)

@@ -36,23 +36,20 @@ class PilotSample(Stateful):
     more than 1 GiB.
 
     ``counts`` (V,) are the occurrences of the words in all rows; None: those in the sample.
+    ``rank`` (V,) is the class of a word in ``moments``.
     """
 
     _saved = saved("moments")
 
     def __init__(self, n_units: int, n_words: int, counts: Array | None = None) -> None:
         self.counts = counts
-        n_sums, self._rank = n_words, np.arange(n_words)
+        n_sums, self.rank = n_words, np.arange(n_words)
         if counts is not None:
             n_sums = min(n_words, max(2, _SUM_BYTES // (8 * n_units)))
             order = np.argsort(-counts, kind="stable")
-            self._rank[order] = np.minimum(np.arange(n_words), n_sums - 1)
+            self.rank[order] = np.minimum(np.arange(n_words), n_sums - 1)
         gram_rows = max(_GRAM_ROWS, _GRAM_ROWS_A_UNIT * n_units)
         self.moments = Moments(n_units, n_sums, gram_rows)
-
-    def add(self, X: Array, codes: Array) -> None:
-        """Add rows X (n, n_units) with words (n,)."""
-        self.moments.add(X, self._rank[codes])
 
     def solve(self, n_components: int, assign: Assignment) -> PilotResult:
         """Directions, shift, classes, scale and counts, as `TwoLevelLearner.begin` takes them.
@@ -63,7 +60,7 @@ class PilotSample(Stateful):
         float32 is the mean state along them, ``scale`` (P,) the standard deviations of the
         components, falling from one. Classes are (V,) intp, ``counts`` (V,) those of the words.
         """
-        moments, rank = self.moments, self._rank
+        moments, rank = self.moments, self.rank
         directions, correlations = canonical_directions(moments, n_components)
         vectors = word_vectors(moments, directions)
         # Penalties weigh less on components of high correlation: most of many are noise.

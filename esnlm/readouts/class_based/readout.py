@@ -14,7 +14,7 @@ from esnlm.readouts.base.passes import SamePasses
 from esnlm.readouts.class_based.solver import TwoLevelLearner, TwoLevelSettings
 from esnlm.utils.arrays import Array, Arrays, Ints
 from esnlm.utils.state_dict import saved
-from esnlm.utils.sums import Sums
+from esnlm.utils.sums import Keyed, Sums
 
 
 class TwoLevelReadout(BufferedReadout):
@@ -83,7 +83,10 @@ class TwoLevelReadout(BufferedReadout):
         if before is not None:
             self._trained.flush()
         sums, pairs = super()._pass_sums(number, before), self._trained.pair_counts
-        return sums if pairs is None else Sums(sums.plain, {**sums.keyed, "pairs": pairs.keyed})
+        if pairs is None:
+            return sums
+        keys, counts = pairs.totals
+        return Sums(sums.plain, {**sums.keyed, "pairs": Keyed(keys, [counts])})
 
     def _take_sums(self, number: int, sums: Sums) -> None:
         super()._take_sums(number, sums)

@@ -29,22 +29,12 @@ class SeparateFactors(Stateful):
         self.n_units = 0  # set before training states are loaded
         self._column = self.layout.position - self.layout.starts[word_class]
         # Under the names of their arrays: "class" and, for the words of class 0, "word0".
-        self._readouts: dict[str, Any] = {}
-
-    @property
-    def class_factor(self) -> Any:
-        """Return the readout for the class; None for a single class or before a fit."""
-        return self._readouts.get("class")
-
-    @property
-    def word_factors(self) -> dict[int, Any]:
-        """Return the readouts for the words of a class, by class."""
-        return {int(name[4:]): r for name, r in self._readouts.items() if name != "class"}
+        self.readouts: dict[str, Any] = {}
 
     def state_dict(self, *, training: bool = False) -> Arrays:
         """Classes, and the states of all readouts."""
         arrays: Arrays = {"word_class" if training else "word_class_": self.layout.word_class}
-        for name, readout in self._readouts.items():
+        for name, readout in self.readouts.items():
             arrays |= with_prefix(name, readout.state_dict(training=training))
         return arrays
 
@@ -52,7 +42,7 @@ class SeparateFactors(Stateful):
         """Load each readout in ``arrays``, and raise ValueError where its labels do not fit."""
         parts = dict.fromkeys(name.partition(".")[0] for name in arrays if "." in name)
         for name in (part for part in parts if part != "buffer"):
-            readout = self._readouts[name] = self._new(name)
+            readout = self.readouts[name] = self._new(name)
             if training:
                 readout.classes_, readout.n_features_in_ = self._labels(name), self.n_units
                 readout._forget(fitted=False)
@@ -73,7 +63,7 @@ class SeparateFactors(Stateful):
         """Learn from all rows; those of each class are copied together where memory allows."""
         layout = self.layout
         if layout.n_classes > 1:
-            self._readouts["class"] = self._new("class").fit_blocks(
+            self.readouts["class"] = self._new("class").fit_blocks(
                 _ClassOf(blocks, layout.word_class),
                 np.arange(layout.n_classes),
                 held_out=None if held_out is None else _ClassOf(held_out, layout.word_class),
@@ -88,12 +78,12 @@ class SeparateFactors(Stateful):
             words = layout.words(c)
             if len(words) > 1:
                 factor = self._new(f"word{c}")
-                self._readouts[f"word{c}"] = factor.fit_blocks(part, words, held_out=judges.get(c))
+                self.readouts[f"word{c}"] = factor.fit_blocks(part, words, held_out=judges.get(c))
 
     def learn_later(self, X: Array, codes: Ints) -> None:
         """Learn from more rows."""
-        if self.class_factor is not None:
-            self.class_factor.partial_fit(X, self.layout.word_class[codes])
+        if "class" in self.readouts:
+            self.readouts["class"].partial_fit(X, self.layout.word_class[codes])
         self._learn_words(X, codes)
 
     def log_probabilities(self, X: Array) -> Array:
@@ -118,19 +108,19 @@ class SeparateFactors(Stateful):
             words = self.layout.words(c)
             if len(words) > 1:
                 name = f"word{c}"
-                factor = self._readouts.setdefault(name, self._new(name))
+                factor = self.readouts.setdefault(name, self._new(name))
                 factor.partial_fit(X[rows], codes[rows], classes=words)
 
     def _log_class(self, X: Array) -> Any:
         """Return log P(class | x): (n, n_classes)."""
-        if self.class_factor is None:
+        if "class" not in self.readouts:
             return np.zeros((len(X), 1), dtype=X.dtype)
-        return self.class_factor.predict_log_proba(X)
+        return self.readouts["class"].predict_log_proba(X)
 
     def _within(self, c: int, X: Array) -> Any:
         """Return log P(w | class c, x) over the words of class c; uniform if none was seen."""
-        if f"word{c}" in self._readouts:
-            return self._readouts[f"word{c}"].predict_log_proba(X)
+        if f"word{c}" in self.readouts:
+            return self.readouts[f"word{c}"].predict_log_proba(X)
         n_words = len(self.layout.words(c))
         return np.full((len(X), n_words), -np.log(n_words), dtype=X.dtype)
 

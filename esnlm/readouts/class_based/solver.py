@@ -11,11 +11,10 @@ from esnlm.readouts.base.last_tokens import split_last_tokens
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.class_based import unigrams
 from esnlm.readouts.class_based.cca import canonical_variables
-from esnlm.readouts.class_based.class_softmax import ClassSoftmax
 from esnlm.readouts.class_based.direct_connections import DirectConnections, PairCounts
 from esnlm.readouts.class_based.pilot_sample import LEAST_SCALE, Assignment, PilotSample, Schedule
+from esnlm.readouts.class_based.softmaxes import ClassSoftmax, WordSoftmax
 from esnlm.readouts.class_based.word_factors import ClassLayout, WordFactors, shared_ridge
-from esnlm.readouts.class_based.word_softmax import WordSoftmax
 from esnlm.utils.arrays import Array, Floats32, Ints, Ints64
 from esnlm.utils.state_dict import Arrays, Stateful, saved
 from esnlm.utils.sums import Sums
@@ -148,7 +147,8 @@ class TwoLevelLearner(Stateful):
     def after_merge(self, sums: Sums) -> None:
         """Follow moments that were taken from ``sums``: those of the sample, or of all rows."""
         if self.pair_counts is not None:
-            self.pair_counts.keyed = sums.keyed["pairs"]
+            pairs = sums.keyed["pairs"]
+            self.pair_counts.totals = np.stack([pairs.keys, pairs.values[0]])
         if self.pilot is None and self.moments is not None:
             self.n_seen, self.ridge_behind = self.moments.n, True
 
@@ -156,7 +156,7 @@ class TwoLevelLearner(Stateful):
         """Add rows X (n, n_columns), words (n,) to the pilot sample."""
         assert self.pilot is not None, "the pilot sample is complete"
         states, last = self._split(X)
-        self.pilot.add(states, codes)
+        self.pilot.moments.add(states, self.pilot.rank[codes])
         if self.pair_counts is not None:
             self.pair_counts.add(last)
 

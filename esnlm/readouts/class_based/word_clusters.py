@@ -15,6 +15,8 @@ from esnlm.utils.arrays import Array, Floats, Ints
 
 #: Directions of the states that words are compared along.
 CLUSTERED_DIRECTIONS = 64
+#: Vocabularies of more words have classes of their own for the frequent ones.
+MANY_WORDS = 256
 # Times the mean size that a class may reach: where all words have one, and where frequent ones
 # stand alone.
 _LARGEST = 1.5
@@ -23,6 +25,20 @@ _LARGEST_OF_RARE = 3.0
 _PRIOR_ROWS = 5.0
 # States whose variance is this part of their squared mean are one state, but for rounding.
 _SINGLE = 1e-6
+
+
+def clustering_kind(clustering: Any, n_words: int) -> str:
+    """Return the kind of clustering that "auto" stands for; "given" where classes are given."""
+    if not isinstance(clustering, str):
+        return "given"
+    if clustering not in ("auto", "clusters", "words", "frequency"):
+        raise ValueError(
+            "clustering must be 'auto', 'clusters', 'words', 'frequency' or a class for every"
+            f" word, got {clustering!r}"
+        )
+    if clustering != "auto":
+        return clustering
+    return "words" if n_words > MANY_WORDS else "clusters"
 
 
 def frequency_classes(counts: Array, n_classes: int) -> Ints:

@@ -140,23 +140,20 @@ class RidgeReadout(StreamingReadout):
         if isinstance(blocks, ArrayBlocks) and self.selection == "held_out" and held_out is None:
             blocks, part = _split(blocks, self.validation_fraction)
         for X, codes in blocks:
-            self._all_moments().add(X, codes)
+            self._pass_moments().add(X, codes)
         self._settle_with(part or held_out)
         if part is not None:
-            moments = self._all_moments()
+            moments = self._pass_moments()
             for X, codes in part:
                 moments.add(X, codes)
             alpha = self.alpha_
             self._set_solution(moments, alpha, _Spectrum(moments).coefficients(alpha))
 
     def _absorb(self, X: Array, codes: Ints) -> None:
-        self._all_moments().add(X, codes)
+        self._pass_moments().add(X, codes)
         for name in self._arrays():
             self.__dict__.pop(name, None)
         self._stale = True
-
-    def _pass_moments(self, number: int) -> Moments:
-        return self._all_moments()
 
     def _take_sums(self, number: int, sums: Sums) -> None:
         super()._take_sums(number, sums)
@@ -169,7 +166,7 @@ class RidgeReadout(StreamingReadout):
             return self.__dict__[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _all_moments(self) -> Moments:
+    def _pass_moments(self, number: int = 1) -> Moments:
         if self._moments is None:
             self._moments = Moments(self.n_features_in_, len(self.classes_), self.gram_rows)
         return self._moments
@@ -180,7 +177,7 @@ class RidgeReadout(StreamingReadout):
 
     def _settle_with(self, held_out: Blocks | None) -> None:
         """Solve from the moments with ``alpha``, or the best penalty by GCV or ``held_out``."""
-        moments = self._all_moments()
+        moments = self._pass_moments()
         if moments.n == 0:
             raise ValueError("no rows to learn from: got 0 rows, give at least one")
         if self.alpha is not None:
