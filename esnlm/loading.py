@@ -29,12 +29,12 @@ def load_model(folder: str | Path, *, device: str | None = None) -> SequenceMode
     kind, gpt2 = config.get("kind"), config.get("model_type") == "gpt2"
     if device is None and kind != "torch" and not gpt2:
         return (NgramLanguageModel if kind == KIND else LanguageModel).load(folder)
-    from esnlm.torch.optional import require_torch
+    from esnlm.torch import require_torch
 
     require_torch(f"the model {folder}")
     from esnlm.torch.device import chosen_device
     from esnlm.torch.language_model import TorchLanguageModel
-    from esnlm.torch.pretrained_gpt2 import pretrained
+    from esnlm.torch.networks.gpt2 import pretrained
 
     place = chosen_device(device or "auto")
     model = pretrained(folder) if gpt2 else TorchLanguageModel.load(folder)

@@ -60,7 +60,7 @@ def test_the_grid_has_each_model_in_each_size_and_seed():
 
 
 def test_a_network_that_cannot_be_made_is_refused_before_the_first_run(monkeypatch):
-    monkeypatch.setattr("esnlm.torch.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("esnlm.torch.find_spec", lambda name: None)
     with pytest.raises(
         ValueError, match=r"model gpt2 needs transformers: pip install 'esnlm\[hf\]'"
     ):

@@ -27,7 +27,6 @@ from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
 from esnlm.torch.networks.network import Network  # noqa: E402
 from esnlm.torch.networks.registry import network_class  # noqa: E402
 from esnlm.torch.scoring import log_probabilities  # noqa: E402
-from esnlm.torch.training.state import restore_training  # noqa: E402
 from esnlm.torch.training.trainer import NetworkTrainer  # noqa: E402
 from esnlm.training.resumable_run import StoppedError  # noqa: E402
 
@@ -129,7 +128,7 @@ def test_a_resumed_run_is_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     optimizer.defaults["fused"] = True  # as on a CUDA device, which then counts the steps
     found = checkpoints.latest()
     assert found is not None
-    restore_training(network, trainer.optimizer, found.arrays)
+    trainer.optimizer.load(found.arrays)
     assert optimizer.state[network.output.weight]["step"].device == ELSEWHERE
 
 

@@ -13,8 +13,11 @@ from esnlm.loading import load_model  # noqa: E402
 from esnlm.storage.model_folder import ModelFormatError  # noqa: E402
 from esnlm.text.tokenizers import Tokenizer  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.networks.gpt2 import GPT2  # noqa: E402
-from esnlm.torch.pretrained_gpt2 import END_OF_TEXT, pretrained  # noqa: E402
+from esnlm.torch.networks.gpt2 import (  # noqa: E402
+    END_OF_TEXT,
+    GPT2,
+    pretrained,
+)
 
 pytestmark = [pytest.mark.torch, pytest.mark.hf]
 

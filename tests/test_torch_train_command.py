@@ -176,7 +176,7 @@ def test_a_full_device_is_shown_in_one_line(monkeypatch, capsys) -> None:
 
 
 def test_without_torch_it_says_so(monkeypatch, capsys) -> None:
-    monkeypatch.setattr("esnlm.torch.optional.find_spec", lambda name: None)
+    monkeypatch.setattr("esnlm.torch.find_spec", lambda name: None)
     shown = failure("train text --out model --model lstm", capsys)
     assert "--model lstm needs torch: pip install 'esnlm[torch]'" in shown
 

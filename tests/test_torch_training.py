@@ -218,7 +218,7 @@ def test_groups_that_are_read_ahead_change_nothing(
 ) -> None:
     found = []
     for values, reads in ((1, True), (1 << 24, True), (1 << 24, False), (10_000, True)):
-        monkeypatch.setattr("esnlm.torch.training.prefetch._VALUES", values)
+        monkeypatch.setattr("esnlm.torch.training.batches._VALUES", values)
         monkeypatch.setattr(EchoStateNetwork, "reads_ahead", reads)
         trainer = trainer_of("esn", PLANS[plan])
         without_dropout(trainer.network)
@@ -393,7 +393,7 @@ def test_logits_in_parts_change_nothing(
 
 
 def test_hidden_vectors_of_a_step_are_not_all_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("esnlm.torch.training.prefetch._VALUES", 1)  # each batch is read for itself
+    monkeypatch.setattr("esnlm.torch.training.batches._VALUES", 1)  # each batch is read for itself
     alive: list[Any] = []
     harvest = EchoStateNetwork.harvest
 
@@ -565,7 +565,7 @@ WORKER = """
 import sys
 import torch
 from safetensors.torch import save_file
-from esnlm.torch.training.distributed import joined
+from esnlm.torch.device import joined
 sys.path.insert(0, {tests!r})
 from test_torch_training import SHARED, shared_run
 with joined(torch.device("cpu")) as processes:

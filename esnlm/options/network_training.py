@@ -8,7 +8,7 @@ from esnlm.options.corpus import CorpusOptions
 from esnlm.options.train import TrainOptions
 from esnlm.options.training_run import TrainingRun
 from esnlm.options.values import nested
-from esnlm.torch.optional import require_torch
+from esnlm.torch import require_torch
 
 if TYPE_CHECKING:
     from esnlm.text.source import Source
@@ -23,8 +23,7 @@ def train_network(
 ) -> int:
     """Train and save; return the exit status. ``corpus`` has its defaults."""
     require_torch(f"--model {options.network.model}")
-    from esnlm.torch.device import chosen_device
-    from esnlm.torch.training.distributed import joined, local_rank
+    from esnlm.torch.device import chosen_device, joined
 
     of_the_core = set_options(options.readout) | set_options(options.shared)
     of_the_core |= {"features": options.features, "chunk_tokens": options.passes.chunk_tokens}
@@ -36,7 +35,7 @@ def train_network(
                 f"{option_name(name)} is only valid without --model: drop it, or --model"
                 f" {options.network.model}"
             )
-    device = chosen_device(options.network.device or "auto", local_rank())
+    device = chosen_device(options.network.device or "auto")
     _settings_of(options)
     with joined(device) as processes:
         return _train(source, held_out, corpus, options, device, processes)

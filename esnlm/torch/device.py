@@ -1,19 +1,26 @@
-"""Devices and memory of networks, and the precision that they compute in."""
+"""Devices, memory and precision that networks compute with, and processes that train one together.
+
+The processes are those that torch's launcher starts (torchrun).
+"""
 
 import os
 import resource
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from esnlm.utils.arrays import Array
 
 
-def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
+def chosen_device(name: str = "auto") -> torch.device:
     """Return the device of that name; ``auto``: a CUDA device if there is one, else the CPU.
 
-    Without a number, a process uses the CUDA device of its ``local_rank`` on the machine.
+    Without a number, a process uses the CUDA device of its number on the machine.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -22,10 +29,9 @@ def chosen_device(name: str = "auto", local_rank: int = 0) -> torch.device:
         raise ValueError(f"device must be auto, cpu, cuda or cuda:NUMBER, got {name!r}")
     if kind == "cpu":
         return torch.device("cpu")
-    index = int(number) if number else local_rank
-    if index >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
-        raise ValueError(f"this machine has {found} CUDA devices that torch sees, got {name!r}")
+    index = int(number or (os.environ.get("LOCAL_RANK", "0") if _n_processes() else 0))
+    if index >= (n := torch.cuda.device_count()):
+        raise ValueError(f"this machine has {n} CUDA devices that torch sees, got {name!r}")
     return torch.device("cuda", index)
 
 
@@ -64,3 +70,61 @@ def half_precision(device: torch.device, enabled: bool = True) -> torch.autocast
         # training on sentences. Sixteen are as fast.
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Process number ``rank`` among ``size`` that run the same program.
+
+    With one process, the methods change nothing.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes files and messages."""
+        return self.rank == 0
+
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their sums over all processes, in place."""
+        if self.size == 1 or not tensors:
+            return
+        flat = parameters_to_vector(tensors)
+        distributed.all_reduce(flat)
+        vector_to_parameters(flat, tensors)
+
+    def from_first(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by those of the first process, in place."""
+        if self.size > 1:
+            for tensor in tensors:
+                distributed.broadcast(tensor, 0)
+
+    def all_of(self, tensor: Tensor) -> list[Tensor]:
+        """Return the tensors of all processes, which are of one shape."""
+        if self.size == 1:
+            return [tensor]
+        parts = [torch.empty_like(tensor) for _ in range(self.size)]
+        distributed.all_gather(parts, tensor.contiguous())
+        return parts
+
+
+def _n_processes() -> int:
+    """How many processes torch's launcher started; 0: it did not start this one."""
+    return int(os.environ["WORLD_SIZE"]) if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else 0
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Processes]:
+    """Yield this process, which computes on ``device``, among those that the launcher started."""
+    if _n_processes() < 2:
+        yield Processes()
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield Processes(distributed.get_rank(), distributed.get_world_size())
+    finally:
+        distributed.destroy_process_group()

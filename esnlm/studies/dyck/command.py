@@ -17,7 +17,7 @@ from esnlm.options.common import Folder, Sizes, finish, group, names, results_fo
 from esnlm.options.values import Cluster, integer, positive
 from esnlm.runs.grid import run_grid
 from esnlm.runs.provenance import code_version
-from esnlm.torch.optional import require_torch
+from esnlm.torch import require_torch
 from esnlm.utils import __version__
 
 MODELS = ("baseline", "mts", "esn")

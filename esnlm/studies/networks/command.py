@@ -14,7 +14,7 @@ from esnlm.options.corpus import Corpus, CorpusOptions, HeldOut
 from esnlm.options.values import Cluster, integer, nested, pair, separate
 from esnlm.runs.grid import read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole
-from esnlm.torch.optional import require_torch
+from esnlm.torch import require_torch
 
 
 @group()

@@ -20,7 +20,7 @@ from esnlm.options.common import (
 )
 from esnlm.options.corpus import model_and_stream
 from esnlm.storage.results import results, write_rows
-from esnlm.torch.optional import require_torch
+from esnlm.torch import require_torch
 from esnlm.utils.arrays import Floats
 
 COLUMNS = (

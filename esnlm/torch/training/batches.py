@@ -1,16 +1,24 @@
-"""Batches of a corpus for each training pass, from any batch on."""
+"""Batches of a corpus for each training pass, from any batch on, some read ahead of their step."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from esnlm.text.corpus import CorpusError, TokenStream
+from esnlm.torch.device import Processes, on_device, share_of_memory
+from esnlm.torch.networks.network import Network
 from esnlm.torch.training.plan import Plan
 from esnlm.utils.arrays import Bools, Ints64
 
 # Of pieces whose lengths are drawn (Merity et al. 2018, and their code for the least).
 _SHORT_SHARE, _LENGTH_DEVIATION, _LEAST_PIECE = 0.05, 5.0, 5
+# Values of hidden vectors read ahead; on a CUDA device those that fill a sixteenth of it.
+_VALUES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -52,12 +60,6 @@ class PieceBatches:
         self.n_batches = -(-len(self.first) // rows)
         self.n_read = int(self.length.sum())
         self.n_predicted = len(self.first) if self.last_only else self.n_read
-
-    def n_predicted_of(self, number: int, n_batches: int) -> int:
-        """Tokens that the first ``n_batches`` of pass ``number`` predict."""
-        pieces = self._order(np.random.default_rng([self.plan.random_state, number]))[:n_batches]
-        counted = np.ones_like(self.length) if self.last_only else self.length
-        return sum(int(counted[each].sum()) for each in pieces)
 
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of pass ``number``, from batch ``first`` on."""
@@ -103,30 +105,23 @@ class StreamBatches:
         self.rows = min(rows, len(stream.tokens) - 1)
         self.steps = (len(stream.tokens) - 1) // max(1, self.rows)
         if plan.vary_length:
-            self.lengths = _drawn_lengths(self.steps, plan)
+            self.lengths = _random_lengths(self.steps, plan)
         else:
             self.lengths = np.diff(np.append(np.arange(0, self.steps, plan.length), self.steps))
         self.n_batches = len(self.lengths)
         self.n_predicted = self.n_read = self.rows * self.steps
 
-    def n_predicted_of(self, number: int, n_batches: int) -> int:
-        """Tokens that the first ``n_batches`` of pass ``number`` predict."""
-        return self.rows * int(self._lengths_of(number)[:n_batches].sum())
-
     def of_pass(self, number: int, first: int = 0) -> Iterator[Batch]:
         """Yield the batches of pass ``number``, from batch ``first`` on."""
-        lengths = self._lengths_of(number)
+        lengths = self.lengths
+        if self.plan.vary_length:
+            lengths = np.random.default_rng([self.plan.random_state, number]).permutation(lengths)
         begins, cuts = np.arange(self.rows)[:, None] * self.steps, np.append(0, np.cumsum(lengths))
         for index in range(first, self.n_batches):
             places = begins + np.arange(cuts[index], cuts[index + 1])
             tokens = np.asarray(self.tokens[places], dtype=np.int64)
             following = np.asarray(self.tokens[places + 1], dtype=np.int64)
             yield Batch(tokens, following, np.ones(places.shape, dtype=bool), index > 0)
-
-    def _lengths_of(self, number: int) -> Ints64:
-        if not self.plan.vary_length:
-            return self.lengths
-        return np.random.default_rng([self.plan.random_state, number]).permutation(self.lengths)
 
 
 Batches = PieceBatches | StreamBatches
@@ -139,6 +134,64 @@ def batches_of(stream: TokenStream, plan: Plan, n_processes: int = 1) -> Batches
     if batches.n_predicted < 1:
         raise CorpusError("the corpus holds no token to predict, or no whole window")
     return batches
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Rows of a batch of one process, the number of predictions of all, and hidden vectors if read.
+
+    ``hidden()`` (n, D): those of the counted places, row by row, once; None: not read ahead.
+    """
+
+    batch: Batch
+    n_predicted: int
+    hidden: Callable[[], Tensor] | None = None
+
+
+def read_ahead(
+    network: Network, batches: Batches, processes: Processes, number: int, first: int
+) -> Iterator[Ready]:
+    """Yield the batches of pass ``number`` from ``first`` on, a group read at once where possible.
+
+    Groups have the same bounds wherever reading begins, so that a resumed run sees the same bits.
+    """
+    reads_ahead, size = network.reads_ahead and batches.from_start, 1
+    if reads_ahead:
+        values = share_of_memory(network.device, 64, otherwise=_VALUES)
+        width = network.harvest(np.zeros(1, np.int64), np.zeros(1, np.int64)).shape[1]
+        per_batch = width * batches.n_read / (batches.n_batches * processes.size)
+        size = max(1, int(values / max(1.0, per_batch)))
+    begin = first - first % size
+    rest = batches.of_pass(number, begin)
+    while group := list(islice(rest, size)):
+        parts = [batch.share(processes.rank, processes.size) for batch in group]
+        harvested = cache(partial(_harvested, network, parts))  # when first read
+        for place, (batch, part) in enumerate(zip(group, parts, strict=True)):
+            if begin + place >= first:
+                hidden = partial(_hidden, network, part, harvested, place) if reads_ahead else None
+                yield Ready(part, int(batch.counted.sum()), hidden)
+        begin += size
+
+
+def _harvested(network: Network, parts: list[Batch]) -> dict[int, tuple[Bools, Tensor]]:
+    """Of each batch, its places (B, T) up to the last that counts, and what was read there."""
+    places = [np.logical_or.accumulate(p.counted[:, ::-1], axis=1)[:, ::-1] for p in parts]
+    tokens = [part.tokens[marks] for part, marks in zip(parts, places, strict=True)]
+    lengths = np.concatenate([marks.sum(axis=1) for marks in places])
+    lengths = lengths[lengths > 0]
+    harvested = network.harvest(np.concatenate(tokens), np.cumsum(lengths) - lengths)
+    pieces = harvested.split([len(ids) for ids in tokens])
+    return dict(enumerate(zip(places, pieces, strict=True)))
+
+
+def _hidden(network: Network, part: Batch, harvested: Callable[[], Any], place: int) -> Tensor:
+    """Return the hidden vectors of a batch's counted places, and forget what was read there."""
+    read, states = harvested().pop(place)
+    hidden: Tensor = network.hidden_of(states, read.sum(axis=1))
+    counted = np.flatnonzero(part.counted[read])
+    if len(counted) == len(hidden):
+        return hidden
+    return hidden.index_select(0, on_device(counted, hidden.device))
 
 
 def _parts(lengths: Ints64, most: int) -> tuple[Ints64, Ints64]:
@@ -164,14 +217,13 @@ def _even_cuts(lengths: Ints64, n_parts: int) -> Ints64:
     return np.minimum(cuts, len(lengths) - n_parts + number)
 
 
-def _drawn_lengths(n_steps: int, plan: Plan) -> Ints64:
+def _random_lengths(n_steps: int, plan: Plan) -> Ints64:
     """Lengths of pieces of ``n_steps`` in all."""
     rng = np.random.default_rng(plan.random_state)
     most = n_steps // _LEAST_PIECE + 1
     about = plan.length * np.where(rng.random(most) < _SHORT_SHARE, 0.5, 1.0)
-    drawn = np.maximum(_LEAST_PIECE, rng.normal(about, _LENGTH_DEVIATION)).astype(np.int64)
-    ends = np.cumsum(drawn)
-    whole = drawn[: np.searchsorted(ends, n_steps, side="right")]
+    lengths = np.maximum(_LEAST_PIECE, rng.normal(about, _LENGTH_DEVIATION)).astype(np.int64)
+    whole = lengths[: np.searchsorted(np.cumsum(lengths), n_steps, side="right")]
     rest = n_steps - int(whole.sum())
     if rest >= _LEAST_PIECE or not len(whole):
         return np.append(whole, rest)

@@ -1,13 +1,18 @@
-"""The optimiser of a run: AdamW or SGD, and SparseAdam for the vectors of tokens."""
+"""The optimiser of a run and the mean of its weights, and the state of both as arrays."""
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
+from esnlm.torch.device import Processes
 from esnlm.torch.networks.network import Network
-from esnlm.torch.training.distributed import Processes
 from esnlm.torch.training.plan import Plan
+from esnlm.utils.arrays import Array, Arrays
+from esnlm.utils.state_dict import under_prefix, with_prefix
 
 # Steps after which parameters of sparse gradients decay, for all of these steps at once.
 _DECAY_EVERY = 8
@@ -25,6 +30,7 @@ class Optimizer:
 
     def __init__(self, network: Network, plan: Plan) -> None:
         """Build SGD for all parameters, or AdamW for dense gradients and SparseAdam for others."""
+        self._network = network
         groups = network.parameter_groups(plan.weight_decay)
         dense = [group for group in groups if not group.get("sparse")]
         sparse = [group | {"weight_decay": 0.0} for group in groups if group.get("sparse")]
@@ -54,10 +60,10 @@ class Optimizer:
         """Replace gradients by their sums over all processes."""
         if processes.size == 1:
             return
-        gradients = []
-        for parameter in self._owner:
-            given = parameter.grad
-            gradients.append(torch.zeros_like(parameter) if given is None else given.to_dense())
+        gradients = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.to_dense()
+            for parameter in self._owner
+        ]
         processes.sum(gradients)
         for (parameter, owner), gradient in zip(self._owner.items(), gradients, strict=True):
             sparse = isinstance(owner, torch.optim.SparseAdam)
@@ -82,39 +88,138 @@ class Optimizer:
                     parameter.mul_((1.0 - rate * decay) ** _DECAY_EVERY)
 
     def moments(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        """Return what is kept of a parameter: moments of its shape, and the number of its steps."""
-        kept = self._owner[parameter].state.get(parameter, {})
-        return {name: torch.as_tensor(value) for name, value in kept.items()}
+        """Return the state of a parameter: moments of its shape, and the number of its steps."""
+        state = self._owner[parameter].state.get(parameter, {})
+        return {name: torch.as_tensor(value) for name, value in state.items()}
 
     def restore(self, parameter: nn.Parameter, moments: dict[str, Tensor]) -> None:
         """Set what `moments` returned; ValueError where it does not fit."""
         owner = self._owner[parameter]
-        rows_alone = isinstance(owner, torch.optim.SparseAdam)
-        kept: dict[str, Any] = {}
+        # AdamW counts its steps on the CPU, unless one kernel does all.
+        counts_there = parameter.device if owner.defaults.get("fused") else "cpu"
+        state: dict[str, Any] = {}
         for name, moment in moments.items():
             counts = name == "step"
             shape, dtype = ((), moment.dtype) if counts else (parameter.shape, parameter.dtype)
             # The optimiser's compiled steps write to moments without a look at their shapes.
             if moment.shape != shape or moment.dtype != dtype:
                 raise ValueError(f"{name} must be {dtype} of shape {tuple(shape)}")
-            if counts and rows_alone:
-                kept[name] = int(moment)
-            else:
-                # AdamW counts its steps on the CPU, unless one kernel does all.
-                there = counts and not owner.defaults.get("fused")
-                kept[name] = moment.to("cpu" if there else parameter.device)
-        owner.state[parameter] = kept
+            state[name] = moment.to(counts_there if counts else parameter.device)
+            if counts and isinstance(owner, torch.optim.SparseAdam):
+                state[name] = int(moment)
+        owner.state[parameter] = state
+
+    def arrays(self) -> Arrays:
+        """Return the trained parameters, and the state of each."""
+        arrays = with_prefix("network", parameter_arrays(self._network))
+        for name, parameter in self._network.trained_parameters().items():
+            for key, moment in self.moments(parameter).items():
+                arrays[f"optimizer.{name}.{key}"] = array_of(moment)
+        return arrays
+
+    def load(self, arrays: Arrays) -> None:
+        """Set what `arrays` returned, on the parameters' devices."""
+        set_parameters(self._network, under_prefix("network", arrays))
+        for name, parameter in self._network.trained_parameters().items():
+            moments = under_prefix(f"optimizer.{name}", arrays)
+            # Names with a point are those of a parameter whose name begins with this one's.
+            own = {key: torch.from_numpy(array) for key, array in moments.items() if "." not in key}
+            try:
+                self.restore(parameter, own)
+            except ValueError as error:
+                raise ValueError(f"the optimiser's state of {name}: {error}") from None
 
     def _clip(self, most: float) -> None:
         """Scale all gradients so that their common norm is at most ``most``."""
-        found = []
+        values = []
         for parameter in self._owner:
             if parameter.grad is not None and parameter.grad.is_sparse:
                 parameter.grad = parameter.grad.coalesce()
-                found.append(parameter.grad.values())
+                values.append(parameter.grad.values())
             elif parameter.grad is not None:
-                found.append(parameter.grad)
-        norm = nn.utils.get_total_norm(found)
-        scale = (most / (norm + 1e-6)).clamp(max=1.0)
-        for gradient in found:
+                values.append(parameter.grad)
+        scale = (most / (nn.utils.get_total_norm(values) + 1e-6)).clamp(max=1.0)
+        for gradient in values:
             gradient.mul_(scale)
+
+
+class Averaging:
+    """The mean of a network's weights over steps, once held-out losses stop falling.
+
+    NT-ASGD (Merity et al. 2018, algorithm 1): averaging begins after a loss that is above the
+    least of those more than ``patience`` losses ago; None: never.
+    """
+
+    def __init__(self, network: Network, patience: int | None) -> None:
+        self._network, self._patience = network, patience
+        self._losses: list[float] = []
+        self._mean: AveragedModel | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Steps in the mean; 0 before it begins."""
+        return 0 if self._mean is None else int(self._mean.n_averaged)
+
+    @property
+    def network(self) -> Network:
+        """A network of the mean weights, or the one in training before the mean begins."""
+        return self._mean.module if self._mean is not None and self.n_steps else self._network
+
+    def add_loss(self, loss: float) -> bool:
+        """Record a held-out loss; True if averaging is to begin with the next step."""
+        if self._patience is None or self._mean is not None:
+            return False
+        before = self._losses[: -self._patience]
+        self._losses.append(loss)
+        return bool(before) and loss > min(before)
+
+    def begin(self) -> None:
+        """Average from the next step on."""
+        self._mean = AveragedModel(self._network)
+
+    def step(self) -> None:
+        """Include the current weights in the mean, if it has begun."""
+        if self._mean is not None:
+            self._mean.update_parameters(self._network)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Set the network's weights to the mean, if it has begun."""
+        for name, mean in self.network.trained_parameters().items():
+            self._network.get_parameter(name).copy_(mean)
+
+    def facts(self) -> dict[str, Any]:
+        """JSON-compatible part of the state; the means are in `arrays`."""
+        return {"losses": self._losses, "begun": self._mean is not None, "n_steps": self.n_steps}
+
+    def arrays(self) -> Arrays:
+        """Return the means by name."""
+        return with_prefix("average", parameter_arrays(self.network) if self.n_steps else {})
+
+    def restore(self, facts: Mapping[str, Any], arrays: Arrays) -> None:
+        """Set the state that `facts` and `arrays` returned."""
+        self._losses = list(facts["losses"])
+        if facts["begun"]:
+            self._mean = AveragedModel(self._network)
+            self._mean.n_averaged.fill_(facts["n_steps"])
+            if facts["n_steps"]:
+                set_parameters(self.network, under_prefix("average", arrays))
+
+
+def parameter_arrays(network: Network) -> Arrays:
+    """Trained parameters by name."""
+    return {name: array_of(p) for name, p in network.trained_parameters().items()}
+
+
+@torch.no_grad()
+def set_parameters(network: Network, arrays: Arrays) -> None:
+    """Set the arrays of `parameter_arrays`; KeyError or ValueError where they do not fit."""
+    for name, parameter in network.trained_parameters().items():
+        if arrays[name].shape != parameter.shape:
+            raise ValueError(f"{name} must have shape {tuple(parameter.shape)}")
+        parameter.copy_(torch.from_numpy(arrays[name]))
+
+
+def array_of(tensor: Tensor) -> Array:
+    """Return a copy of a tensor's values."""
+    return np.array(tensor.detach().cpu().numpy(), order="C")

@@ -1,10 +1,11 @@
 """One training loop for every network: resumable to the last bit, in one process or several."""
 
 import dataclasses
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,13 @@ from torch import Tensor
 from esnlm.storage.checkpoints import Checkpoint
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import evenly_spaced
-from esnlm.torch.device import half_precision, on_device, peak_memory
+from esnlm.torch.device import Processes, half_precision, on_device, peak_memory
 from esnlm.torch.networks.network import Network, State
 from esnlm.torch.networks.registry import name_of
 from esnlm.torch.scoring import log_probabilities, selected
-from esnlm.torch.training import state as run_state
-from esnlm.torch.training.averaging import Averaging
-from esnlm.torch.training.batches import Batch, batches_of
-from esnlm.torch.training.distributed import Processes
-from esnlm.torch.training.optimizer import Optimizer
+from esnlm.torch.training.batches import Batch, Ready, batches_of, read_ahead
+from esnlm.torch.training.optimizer import Averaging, Optimizer, array_of
 from esnlm.torch.training.plan import Plan, check_readable
-from esnlm.torch.training.prefetch import Ahead, Ready
-from esnlm.torch.training.state import weights_digest
 from esnlm.training.resumable_run import ResumableRun, stream_digest
 from esnlm.utils import __version__
 from esnlm.utils.arrays import Ints64
@@ -113,18 +109,17 @@ class NetworkTrainer(ResumableRun):
         if found is not None:
             facts, arrays, rank = found.facts, found.arrays, self.processes.rank
             self.last_score, self._since = facts["score"], tuple(facts["since"])
-            run_state.restore_training(self.network, self.optimizer, arrays)
+            self.optimizer.load(arrays)
             self.averaging.restore(facts["averaging"], arrays)
-            self._state = run_state.restored_state(facts["carried"], arrays, rank, device)
+            self._state = restored_state(facts["carried"], arrays, rank, device)
             self._nll = torch.from_numpy(arrays["nll"][rank]).to(device)
         passes, rest = divmod(self.n_steps, self.steps_a_pass)
-        begun = self.batches.n_predicted_of(passes, rest * self.plan.accumulate)
-        return self.batches.n_predicted * passes + begun
+        begun = islice(self.batches.of_pass(passes), rest * self.plan.accumulate)
+        return self.batches.n_predicted * passes + sum(int(b.counted.sum()) for b in begun)
 
     def _snapshot(self) -> tuple[dict[str, Any], Arrays]:
-        shape, carried = run_state.described_state(self._state, self.processes)
-        arrays = run_state.training_arrays(self.network, self.optimizer)
-        arrays |= carried | self.averaging.arrays()
+        shape, carried = described_state(self._state, self.processes)
+        arrays = self.optimizer.arrays() | carried | self.averaging.arrays()
         arrays["nll"] = torch.stack(self.processes.all_of(self._nll)).cpu().numpy()
         facts = {"since": self._since, "score": self.last_score, "carried": shape}
         return facts | {"averaging": self.averaging.facts()}, arrays
@@ -138,14 +133,13 @@ class NetworkTrainer(ResumableRun):
 
     def _steps(self) -> Iterator[None]:
         """Take the remaining steps, yield after each but the last, and score when due."""
-        ahead = Ahead(self.network, self.batches, self.processes)
         tenth = max(1, -(-self.n_steps // 10))
         every = tenth if self.plan.score_every is None else self.plan.score_every
         self.network.train()
         n_passes = -(-self.n_steps // self.steps_a_pass)
         for number in range(self.step // self.steps_a_pass, n_passes):
-            done = self.step - number * self.steps_a_pass
-            batches = ahead.of_pass(number, done * self.plan.accumulate)
+            first = (self.step - number * self.steps_a_pass) * self.plan.accumulate
+            batches = read_ahead(self.network, self.batches, self.processes, number, first)
             while group := list(islice(batches, self.plan.accumulate)):
                 self._learn(group)
                 last = self.step == self.n_steps
@@ -220,7 +214,7 @@ class NetworkTrainer(ResumableRun):
             return self.network.last(tokens)
         hidden, state = self.network.encode(tokens, self._state)
         if self.plan.batching == "streams":
-            self._state = run_state.mapped(Tensor.detach, state)
+            self._state = mapped(Tensor.detach, state)
         return selected(hidden, rows, steps)
 
     def _check(self) -> None:
@@ -242,17 +236,48 @@ class NetworkTrainer(ResumableRun):
                 self.last_score = -float(scores[held.predicted()].mean())
                 begins += int(self.averaging.add_loss(self.last_score))
             if self.is_first:
-                self._record(number, self._further())
+                total, n = self._nll.tolist()
+                tokens, seconds = self._since
+                pace = (self.tokens - tokens) / max(self.seconds - seconds, 1e-9)
+                rate = self.plan.rate(max(0, self.step - 1), self.n_steps)
+                usage = peak_memory(self.network.device), *self.network.parameter_counts()
+                self._record(number, (total / max(n, 1.0), rate, round(pace, 1), *usage))
             self.processes.sum([begins])
         if begins.item():
             self.averaging.begin()
         self._nll.zero_()
         self._since = (self.tokens, self.seconds)
 
-    def _further(self) -> tuple[Any, ...]:
-        total, n = self._nll.tolist()
-        tokens, seconds = self._since
-        pace = (self.tokens - tokens) / max(self.seconds - seconds, 1e-9)
-        rate = self.plan.rate(max(0, self.step - 1), self.n_steps)
-        memory, counts = peak_memory(self.network.device), self.network.parameter_counts()
-        return total / max(n, 1.0), rate, round(pace, 1), memory, *counts
+
+def mapped(function: Callable[[Any], Any], state: Any) -> Any:
+    """Nested tuples or lists with a function of each entry that is not None, as tuples."""
+    if isinstance(state, tuple | list):
+        return tuple(mapped(function, part) for part in state)
+    return None if state is None else function(state)
+
+
+def described_state(state: State, processes: Processes) -> tuple[Any, Arrays]:
+    """Return a carried state of all processes: nested numbers of its tensors, and these by name."""
+    arrays: Arrays = {}
+
+    def store(tensor: Tensor) -> int:
+        number = len(arrays) // processes.size
+        for rank, part in enumerate(processes.all_of(tensor)):
+            arrays[f"carried.{rank}.{number}"] = array_of(part)
+        return number
+
+    return mapped(store, state), arrays
+
+
+def restored_state(shape: Any, arrays: Arrays, rank: int, device: torch.device) -> State:
+    """Return the inverse of `described_state`, for one process."""
+    return mapped(lambda n: torch.from_numpy(arrays[f"carried.{rank}.{n}"]).to(device), shape)
+
+
+def weights_digest(network: Network) -> str:
+    """SHA-256 of all parameters and buffers."""
+    digest = hashlib.sha256()
+    for name, tensor in chain(network.named_parameters(), network.named_buffers()):
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+    return digest.hexdigest()
