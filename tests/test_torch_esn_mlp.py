@@ -18,10 +18,11 @@ from hypothesis import strategies as st  # noqa: E402
 
 from esnlm import Reservoir, SpectralWordFeatures  # noqa: E402
 from esnlm.loading import load_model  # noqa: E402
+from esnlm.readouts.base.last_tokens import last_tokens  # noqa: E402
 from esnlm.storage.model_folder import ModelFormatError  # noqa: E402
 from esnlm.text.corpus import TokenStream  # noqa: E402
 from esnlm.torch.language_model import TorchLanguageModel  # noqa: E402
-from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP, last_tokens  # noqa: E402
+from esnlm.torch.networks.esn_mlp import EchoStateNetworkWithMLP  # noqa: E402
 from esnlm.torch.networks.registry import n_trained  # noqa: E402
 from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes  # noqa: E402
 from esnlm.torch.training.plan import Plan  # noqa: E402
@@ -120,7 +121,7 @@ def test_the_first_distribution_is_that_of_the_counts():
 def test_last_tokens_are_those_of_the_sequence(n: int, k: int, random: Any):
     tokens = np.array([random.randrange(9) for _ in range(n)])
     starts = np.array(sorted({0, *(random.randrange(n) for _ in range(3))}))
-    found = last_tokens(tokens, starts, k, -1)
+    found = last_tokens(tokens, np.arange(n), starts, k)
     for place in range(n):
         begin = starts[starts <= place].max()
         before = tokens[begin : place + 1][::-1].tolist()

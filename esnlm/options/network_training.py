@@ -23,11 +23,57 @@ def train_network(
 ) -> int:
     """Train and save; return the exit status. ``corpus`` has its defaults."""
     require_torch(f"--model {options.network.model}")
-    from esnlm.torch.device import chosen_device, joined
+    import torch
 
-    of_the_core = set_options(options.readout) | set_options(options.shared)
-    of_the_core |= {"features": options.features, "chunk_tokens": options.passes.chunk_tokens}
-    for name, value in of_the_core.items():
+    from esnlm.torch.device import chosen_device, joined
+    from esnlm.torch.language_model import TorchLanguageModel
+    from esnlm.torch.networks.registry import network_class
+    from esnlm.torch.training.batches import batches_of
+    from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
+
+    _check_readout(options)
+    device = chosen_device(options.network.device or "auto")
+    settings = _settings_of(options)
+    kind = network_class(options.network.model)
+    with joined(device) as processes:
+        running = TrainingRun(
+            options.out, options.passes, COLUMNS, overwrite=options.overwrite,
+            is_main=processes.first,
+        )  # fmt: skip
+        batching = options.network.batching or kind.RECIPE.get("batching", "sentences")
+        if batching != "sentences" and not source.is_shards:
+            if options.corpus.reset not in (None, "never"):
+                raise ValueError(
+                    f"--batching {batching} reads the corpus as one text: --reset never"
+                )
+            corpus = replace(corpus, reset="never")
+        tokenizer = corpus.make_tokenizer(source)
+        plan = _plan(options, settings, one_text=corpus.reset == "never")
+        torch.manual_seed(options.seed)
+        network = kind(len(tokenizer), **settings).to(device)
+        reset = "never" if plan.batching != "sentences" else corpus.reset
+        model = TorchLanguageModel(network, tokenizer, reset)
+        stream = _stream(corpus.read(source, tokenizer), model)
+        held = None if held_out is None else _stream(corpus.read(held_out, tokenizer), model)
+        if (every := options.passes.score_every) is not None:
+            batches = batches_of(stream, plan, processes.size)
+            steps = every * batches.n_batches / (batches.n_predicted * plan.accumulate)
+            plan = replace(plan, score_every=max(1, round(steps)) if every > 0 else every)
+        trainer = NetworkTrainer(network, stream, held, plan, processes)
+
+        def save() -> str:
+            model.run_ = trainer.digest()
+            model.save(options.out)
+            return summary(model, stream.n_predicted)
+
+        return running.run(trainer, save)
+
+
+def _check_readout(options: TrainOptions) -> None:
+    """Raise ValueError for options of the core's readouts, which networks do not have."""
+    core_options = set_options(options.readout) | set_options(options.shared)
+    core_options |= {"features": options.features, "chunk_tokens": options.passes.chunk_tokens}
+    for name, value in core_options.items():
         if value is not None and name not in ("option", "passes"):  # networks have their own
             if name == "readout":
                 raise ValueError("networks have their own readout: drop --readout, or --model")
@@ -35,54 +81,6 @@ def train_network(
                 f"{option_name(name)} is only valid without --model: drop it, or --model"
                 f" {options.network.model}"
             )
-    device = chosen_device(options.network.device or "auto")
-    _settings_of(options)
-    with joined(device) as processes:
-        return _train(source, held_out, corpus, options, device, processes)
-
-
-def _train(
-    source: "Source",
-    held_out: "Source | None",
-    corpus: CorpusOptions,
-    options: TrainOptions,
-    device: Any,
-    processes: Any,
-) -> int:
-    """Build network, plan and trainer, train and save; return the exit status."""
-    import torch
-
-    from esnlm.torch.language_model import TorchLanguageModel
-    from esnlm.torch.networks.registry import network_class
-    from esnlm.torch.training.trainer import COLUMNS, NetworkTrainer
-
-    running = TrainingRun(
-        options.out, options.passes, COLUMNS, overwrite=options.overwrite, is_main=processes.first
-    )
-    home = network_class(options.network.model)
-    batching = options.network.batching or home.RECIPE.get("batching", "sentences")
-    if batching != "sentences" and not source.is_shards:
-        if options.corpus.reset not in (None, "never"):
-            raise ValueError(f"--batching {batching} reads the corpus as one text: --reset never")
-        corpus = replace(corpus, reset="never")
-    tokenizer = corpus.make_tokenizer(source)
-    settings = _settings_of(options)
-    plan = _plan(options, settings, one_text=corpus.reset == "never")
-    torch.manual_seed(options.seed)
-    network = home(len(tokenizer), **settings).to(device)
-    reset = "never" if plan.batching != "sentences" else corpus.reset
-    model = TorchLanguageModel(network, tokenizer, reset)
-    stream = _stream(corpus.read(source, tokenizer), model)
-    held = None if held_out is None else _stream(corpus.read(held_out, tokenizer), model)
-    plan = _scored_every(plan, options.passes.score_every, stream, processes.size)
-    trainer = NetworkTrainer(network, stream, held, plan, processes)
-
-    def save() -> str:
-        model.run_ = trainer.digest()
-        model.save(options.out)
-        return summary(model, stream.n_predicted)
-
-    return running.run(trainer, save)
 
 
 def _settings_of(options: TrainOptions) -> dict[str, Any]:
@@ -90,19 +88,18 @@ def _settings_of(options: TrainOptions) -> dict[str, Any]:
     from esnlm.torch.networks.registry import check_settings, network_class
 
     name = options.network.model
-    known = network_class(name).arguments()
-    reservoir = set_options(options.reservoir)
-    chosen = set_options(options.network)
-    found: dict[str, Any] = {each: chosen[each] for each in _SETTINGS if each in chosen}
-    if "reservoir" in known:
-        found["reservoir"] = reservoir | {"random_state": options.seed}
+    reservoir, network = set_options(options.reservoir), set_options(options.network)
+    settings: dict[str, Any] = {each: network[each] for each in _SETTINGS if each in network}
+    if "reservoir" in network_class(name).arguments():
+        settings["reservoir"] = reservoir | {"random_state": options.seed}
     else:
-        found |= {each: reservoir.pop(each) for each in ("n_units",) if each in reservoir}
+        if "n_units" in reservoir:
+            settings["n_units"] = reservoir.pop("n_units")
         for each in reservoir:
             raise ValueError(f"{option_name(each)} is no option of {name}")
-    found = nested(options.readout.option, "--option", found)
-    check_settings(name, found)
-    return found
+    settings = nested(options.readout.option, "--option", settings)
+    check_settings(name, settings)
+    return settings
 
 
 def _plan(options: TrainOptions, settings: dict[str, Any], *, one_text: bool) -> "Plan":
@@ -116,19 +113,8 @@ def _plan(options: TrainOptions, settings: dict[str, Any], *, one_text: bool) ->
     if options.passes.held_out_tokens is not None:
         chosen["held_out_tokens"] = options.passes.held_out_tokens
     chosen |= dict(options.network.plan)
-    found = plan_settings(options.network.model, settings, chosen, one_text=one_text)
-    return Plan(**({"random_state": options.seed} | found))
-
-
-def _scored_every(plan: "Plan", tokens: int | None, stream: Any, n_processes: int) -> "Plan":
-    """Return the plan with a held-out loss after about this number of tokens."""
-    from esnlm.torch.training.batches import batches_of
-
-    if tokens is None:
-        return plan
-    batches = batches_of(stream, plan, n_processes)
-    steps = tokens * batches.n_batches / (batches.n_predicted * plan.accumulate)
-    return replace(plan, score_every=max(1, round(steps)) if tokens > 0 else tokens)
+    plan = plan_settings(options.network.model, settings, chosen, one_text=one_text)
+    return Plan(**{"random_state": options.seed} | plan)
 
 
 def _stream(docs: Any, model: Any) -> Any:

@@ -1,8 +1,7 @@
 """A network and a tokenizer as a language model: scores, samples, save and load."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -35,10 +34,8 @@ class TorchLanguageModel(SequenceModel):
         self, network: Network, tokenizer: Tokenizer | None = None, reset: str = "sentence"
     ) -> None:
         OneOf(RESETS).check("reset", reset)
-        self.network = network
-        self.tokenizer = tokenizer
-        self.reset = reset
-        self.tokenizer_ = tokenizer
+        self.network, self.reset = network, reset
+        self.tokenizer = self.tokenizer_ = tokenizer
         self.n_tokens_ = network.n_tokens
         self.run_: str | None = None
 
@@ -54,10 +51,9 @@ class TorchLanguageModel(SequenceModel):
         """
         core = self.network.language_model(self.tokenizer_, self.reset_)
         if core is None:
-            super().save(folder)
-        else:
-            core.run_ = self.run_
-            core.save(folder)
+            return super().save(folder)
+        core.run_ = self.run_
+        return core.save(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -92,10 +88,11 @@ class TorchLanguageModel(SequenceModel):
                 f"the settings are those of {n_trained} parameters, and the weights {n_numbers}"
             )
         network = kind.of_saved(config["network"], arrays[WEIGHTS])
-        given = network.given_weights()
-        others = {name: a for name, a in arrays[WEIGHTS].items() if name not in given}
+        names = arrays[WEIGHTS].keys() - network.given_weights().keys()
         try:
-            network.load_state_dict({name: torch.from_numpy(a) for name, a in others.items()})
+            network.load_state_dict(
+                {name: torch.from_numpy(arrays[WEIGHTS][name]) for name in names}
+            )
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise ModelFormatError(f"the weights do not fit the settings: {reason}") from error
@@ -105,21 +102,18 @@ class TorchLanguageModel(SequenceModel):
         return log_probabilities(self.network, stream.tokens, stream.starts)
 
     def _read(self, ids: Array, state: Any = None) -> "_Reading":
-        read = np.asarray(ids, dtype=np.int64)
+        ids = np.asarray(ids, dtype=np.int64)
         if self.network.longest is not None:
             before = np.empty(0, dtype=np.int64) if state is None else state.ids
-            window = np.concatenate([before, read])[-self.network.longest :]
+            window = np.concatenate([before, ids])[-self.network.longest :]
             return _Reading(window, None, self._hidden(window, None)[1])
-        if state is not None and not len(read):
-            return _Reading(read, state.carried, state.hidden)
-        return _Reading(read, *self._hidden(read, None if state is None else state.carried))
+        if state is not None and not len(ids):
+            return _Reading(ids, state.carried, state.hidden)
+        return _Reading(ids, *self._hidden(ids, None if state is None else state.carried))
 
     @torch.inference_mode()
     def _hidden(self, ids: Ints64, state: Any) -> tuple[Any, torch.Tensor]:
-        """Return the network's state after ids (n,), and its hidden vector (D,).
-
-        Zeros after none.
-        """
+        """Return the network's state after ids (n,), and its hidden vector (D,)."""
         network = self.network.eval()
         if not len(ids):
             return None, network.start(width_of(network))
@@ -132,8 +126,7 @@ class TorchLanguageModel(SequenceModel):
         return np.asarray(torch.log_softmax(logits, dim=-1).cpu())
 
 
-@dataclass(frozen=True)
-class _Reading:
+class _Reading(NamedTuple):
     """State of reading: the tokens of the window, the network's state, the last hidden vector."""
 
     ids: Ints64

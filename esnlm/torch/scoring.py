@@ -130,13 +130,11 @@ def _score_batch(
         steps = np.arange(begin, min(begin + at_once, n_steps))
         places = batch.first[:, None] + steps
         counted = (steps >= batch.skip[:, None]) & (steps < batch.length[:, None])
-        read = _on(network, tokens[np.minimum(places, len(tokens) - 1)])
-        hidden, state = network.encode(read, state)
         following = places[counted] + 1
-        targets = _on(network, tokens[following])
+        inputs, targets = (
+            on_device(np.asarray(tokens[where]).astype(np.int64), network.device)
+            for where in (np.minimum(places, len(tokens) - 1), following)
+        )
+        hidden, state = network.encode(inputs, state)
         losses = network.loss(selected(hidden, *np.nonzero(counted)), targets)
         scores[following] = -losses.double().cpu().numpy()
-
-
-def _on(network: Network, ids: Array) -> Tensor:
-    return on_device(np.asarray(ids).astype(np.int64), network.device)

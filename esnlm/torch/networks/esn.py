@@ -1,7 +1,7 @@
 """Echo state networks trained by cross-entropy: low-rank output, or trained embedding."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from esnlm.reservoir.reservoir import Reservoir
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.device import on_device
 from esnlm.torch.networks.network import SHARE, Network, Settings, State
-from esnlm.torch.networks.recurrence import Recurrence, TokenInputs, packed
+from esnlm.torch.networks.recurrence import FeatureInputs, Recurrence, TokenInputs, packed
 from esnlm.utils.arrays import Arrays, Ints64
 from esnlm.utils.state_dict import under_prefix, with_prefix
 from esnlm.utils.validation import Count, check_parameters, limited, unused_parameters
@@ -39,6 +39,8 @@ class ReservoirNetwork(Network):
     #: A `Reservoir` with weights for its inputs is used as it is, and saved with the network;
     #: otherwise weights are drawn. A mapping holds parameters that differ from ``RESERVOIR``'s.
     reservoir: Any = None
+    #: Features of the vectors that stand for tokens at the reservoir; 0: an input for each token.
+    n_features: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         """Build reservoir and recurrence; raise ValueError if the number of inputs does not fit."""
@@ -46,24 +48,22 @@ class ReservoirNetwork(Network):
         self._given = isinstance(self.reservoir, Reservoir)
         if not self._given:
             self.reservoir = Reservoir(**self._merged(self.reservoir or {}))
-        made: Reservoir = self.reservoir
-        if not hasattr(made, "W_"):
-            made.fit(n_inputs=self._n_inputs())
-        if made.n_inputs_ != (expected := self._n_inputs()):
-            name = "n_tokens" if expected == self.n_tokens else "n_features"
+        reservoir: Reservoir = self.reservoir
+        n_inputs = min(self.n_features, self.n_tokens) or self.n_tokens
+        if not hasattr(reservoir, "W_"):
+            reservoir.fit(n_inputs=n_inputs)
+        if reservoir.n_inputs_ != n_inputs:
+            name = "n_tokens" if n_inputs == self.n_tokens else "n_features"
             raise ValueError(
-                f"the reservoir has {made.n_inputs_} inputs, expected {name}={expected}"
+                f"the reservoir has {reservoir.n_inputs_} inputs, expected {name}={n_inputs}"
             )
         super().__post_init__()
-        self.recurrence = Recurrence(made.W_, made.leak_rate_, made.activation)
-        self.inputs = self._new_inputs()
-
-    def _n_inputs(self) -> int:
-        """Return inputs of the reservoir: one a token, unless vectors stand for the tokens."""
-        return self.n_tokens
-
-    def _new_inputs(self) -> Any:
-        return TokenInputs(self.reservoir.W_in_, self.reservoir.bias_)
+        self.recurrence = Recurrence(reservoir.W_, reservoir.leak_rate_, reservoir.activation)
+        self.inputs: Any = (
+            FeatureInputs(reservoir.W_in_, reservoir.bias_, self.n_tokens)
+            if self.n_features
+            else TokenInputs(reservoir.W_in_, reservoir.bias_)
+        )
 
     @classmethod
     def family(cls) -> Iterator[Settings]:
@@ -75,16 +75,16 @@ class ReservoirNetwork(Network):
         return super().settings() | {"reservoir": describe(self.reservoir)["params"]}
 
     def given_weights(self) -> Arrays:
-        """Those of a `Reservoir` that was given, which its seed, if any, may not draw again."""
+        """Return the weights of a `Reservoir` that was given: its seed may not draw them again."""
         return with_prefix("reservoir", self.reservoir.state_dict()) if self._given else {}
 
     @classmethod
     def of_saved(cls, settings: Settings, weights: Arrays) -> "Network":
         """Return the network of saved settings, with the reservoir's weights if they are saved."""
-        made: Any = parameters({"class": "Reservoir", "params": settings["reservoir"]})
-        if given := under_prefix("reservoir", weights):
-            made = Reservoir(**made).load_state_dict(given)
-        return super().of_saved(settings | {"reservoir": made}, weights)
+        reservoir: Any = parameters({"class": "Reservoir", "params": settings["reservoir"]})
+        if arrays := under_prefix("reservoir", weights):
+            reservoir = Reservoir(**reservoir).load_state_dict(arrays)
+        return cls(**settings | {"reservoir": reservoir})
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Return states (B, T, N) of tokens (B, T), without gradient, and last states (B, N)."""
@@ -103,7 +103,6 @@ class ReservoirNetwork(Network):
         return self.recurrence.harvest_packed(drive, restart, target, len(tokens))
 
     def frozen_weights(self) -> list[Any]:
-        """Return recurrent weights (N, N), input weights (N, n_inputs) and leak rates (N,)."""
         return [self.reservoir.W_, self.reservoir.W_in_, self.reservoir.leak_rate_]
 
     def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
@@ -133,9 +132,9 @@ class EchoStateNetwork(ReservoirNetwork):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        made: Reservoir = self.reservoir
         self.drop = nn.Dropout(self.dropout)
-        self.output = output_layer(made.n_units, self.n_tokens, self.rank, self.inputs.bias.dtype)
+        n_units, dtype = self.reservoir.n_units, self.inputs.bias.dtype
+        self.output = output_layer(n_units, self.n_tokens, self.rank, dtype)
 
     @classmethod
     def of_core(cls, model: LanguageModel) -> "EchoStateNetwork":
@@ -154,7 +153,6 @@ class EchoStateNetwork(ReservoirNetwork):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters, all of the output layer."""
         n, rank = settings["reservoir"]["n_units"], settings["rank"]
         if rank is None:
             return int(n_tokens * (n + 1))
@@ -175,8 +173,8 @@ class EchoStateNetwork(ReservoirNetwork):
         full = self.rank is None
         readout = SoftmaxReadout() if full else ReducedRankSoftmaxReadout(rank=first.out_features)
         readout.load_state_dict(arrays)
-        parts = self._core_reservoir(), readout
-        return LanguageModel.of_parts(*parts, tokenizer=tokenizer, reset=reset)
+        reservoir = self._core_reservoir()
+        return LanguageModel.of_parts(reservoir, readout, tokenizer=tokenizer, reset=reset)
 
     def _core_reservoir(self) -> Reservoir:
         return self.reservoir
@@ -210,7 +208,6 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters: output layer and embedding (V, N)."""
         embedding = settings["reservoir"]["n_units"] * n_tokens
         return EchoStateNetwork.count(n_tokens, **settings) + embedding
 
@@ -222,14 +219,13 @@ class EchoStateNetworkWithEmbedding(EchoStateNetwork):
         return states.permute(2, 0, 1), states[-1].t()
 
     def frozen_weights(self) -> list[Any]:
-        """Return recurrent weights (N, N) and leak rates (N,)."""
         return [self.reservoir.W_, self.reservoir.leak_rate_]
 
     def _core_reservoir(self) -> Reservoir:
-        kept = self.reservoir
-        trained = self.embedding.weight.detach().cpu().numpy().T
-        parameters = kept.get_params() | {"input_degree": None}
-        return Reservoir(**parameters).set_weights(kept.W_, trained, kept.bias_, kept.leak_rate_)
+        start = self.reservoir
+        W_in = self.embedding.weight.detach().cpu().numpy().T
+        reservoir = Reservoir(**start.get_params() | {"input_degree": None})
+        return reservoir.set_weights(start.W_, W_in, start.bias_, start.leak_rate_)
 
     def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
         n_units = given.get("n_units", self.RESERVOIR["n_units"])
@@ -243,6 +239,6 @@ def output_layer(n_units: int, n_tokens: int, rank: int | None, dtype: torch.dty
     """
     if rank is None:
         return nn.Linear(n_units, n_tokens, dtype=dtype)
-    kept = min(rank, n_units, n_tokens)
-    down = nn.Linear(n_units, kept, bias=False, dtype=dtype)
-    return nn.Sequential(down, nn.Linear(kept, n_tokens, dtype=dtype))
+    rank = min(rank, n_units, n_tokens)
+    down = nn.Linear(n_units, rank, bias=False, dtype=dtype)
+    return nn.Sequential(down, nn.Linear(rank, n_tokens, dtype=dtype))

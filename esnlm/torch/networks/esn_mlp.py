@@ -1,6 +1,7 @@
 """A frozen reservoir beside the last tokens, read by residual layers: a nonlinear readout."""
 
 import functools
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from esnlm.features.spectral import SpectralWordFeatures
+from esnlm.readouts.base.last_tokens import NO_TOKEN, last_tokens
 from esnlm.readouts.class_based.direct_connections import PairCounts
 from esnlm.text.corpus import TokenStream
 from esnlm.text.shuffling import evenly_spaced
@@ -18,7 +20,6 @@ from esnlm.torch.device import on_device
 from esnlm.torch.networks.attention import Attention
 from esnlm.torch.networks.esn import ReservoirNetwork
 from esnlm.torch.networks.network import SHARE, Settings, State, decaying
-from esnlm.torch.networks.recurrence import Drive, frozen
 from esnlm.torch.networks.two_level_softmax import TwoLevelSoftmax, n_classes
 from esnlm.utils.arrays import Array, Ints64
 from esnlm.utils.validation import Count, Flag, limited
@@ -97,16 +98,15 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
             self.read_state = nn.Linear(n_units, width)
         if self.gates:
             self.gate = nn.Linear(width, width)
-        self.tokens = nn.ModuleList(
-            _vectors(self.n_tokens + 1, width) for _ in range(self.n_direct)
-        )
+        tables = (_vectors(self.n_tokens + 1, width) for _ in range(self.n_direct))
+        self.tokens = nn.ModuleList(tables)
         n_pairs = _pairs_of(self.n_tokens, self.n_direct, self.n_pairs)
         self.pairs = nn.Buffer(torch.full((n_pairs,), self.n_tokens**2))
         if n_pairs:
             self.pair_vectors = _vectors(n_pairs + 1, width)
         if self.attention:
             self.attend = Attention(width, self.n_heads, self.attention)
-        self.blocks = nn.ModuleList(_Residual(width, self.n_hidden) for _ in range(self.n_blocks))
+        self.blocks = nn.ModuleList(_residual(width, self.n_hidden) for _ in range(self.n_blocks))
         self.norm = nn.LayerNorm(width)
         kind: Any = TwoLevelSoftmax if self.two_level else nn.Linear
         self.output = kind(width, self.n_tokens)
@@ -121,23 +121,21 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
         """Return the number of trained parameters of all parts that the settings turn on."""
-        width, hidden = settings["width"], settings["n_hidden"]
-        n_direct = settings["n_direct"]
+        width, hidden, n_direct = (settings[name] for name in ("width", "n_hidden", "n_direct"))
         n_pairs = _pairs_of(n_tokens, n_direct, settings["n_pairs"])
-        found = settings["n_blocks"] * (2 * width * (hidden + 1) + width + hidden) + 2 * width
+        n_vectors = n_direct * (n_tokens + 1) + (n_pairs + 1 if n_pairs else 0)
+        total = settings["n_blocks"] * (2 * width * (hidden + 1) + width + hidden) + 2 * width
+        total += n_vectors * width
         if settings["state"]:
-            given = {**EchoStateNetworkWithMLP.RESERVOIR, **(settings["reservoir"] or {})}
-            found += width * (given["n_units"] + 1)
+            reservoir = EchoStateNetworkWithMLP.RESERVOIR | (settings["reservoir"] or {})
+            total += width * (reservoir["n_units"] + 1)
         if settings["gates"]:
-            found += width * (width + 1)
+            total += width * (width + 1)
         if settings["attention"]:
-            found += Attention.count(width, settings["n_heads"], settings["attention"])
-        found += n_direct * (n_tokens + 1) * width
-        if n_pairs:
-            found += (n_pairs + 1) * width
+            total += Attention.count(width, settings["n_heads"], settings["attention"])
         if settings["two_level"]:
-            return int(found + TwoLevelSoftmax.count(width, n_tokens))
-        return int(found + n_tokens * (width + 1))
+            return int(total + TwoLevelSoftmax.count(width, n_tokens))
+        return int(total + n_tokens * (width + 1))
 
     def survey(self, stream: TokenStream) -> None:
         """Take classes, pairs, features and deviations from a text, the same for the same text."""
@@ -146,7 +144,9 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         for first in range(0, len(tokens), _PIECE):
             counts += np.bincount(tokens[first : first + _PIECE], minlength=n_tokens)
         seed = self.reservoir.random_state or 0
-        vectors = self._word_features(stream, seed)
+        n_features = min(n_tokens, self.n_features or _COMPARED)
+        words = SpectralWordFeatures(n_features=n_features, random_state=seed)
+        vectors = words.fit(tokens, starts=stream.starts, n_tokens=n_tokens).embedding_
         if self.n_features:
             self.inputs.vectors.copy_(torch.from_numpy(_normalised(vectors, counts)))
         if self.two_level:
@@ -156,13 +156,6 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         if self.state:
             self._measure(stream)
 
-    def _word_features(self, stream: TokenStream, seed: int) -> Array:
-        """Vectors (V, F) of words, which drive the reservoir, and of which classes are made."""
-        n_features = min(self.n_tokens, self.n_features or _COMPARED)
-        words = SpectralWordFeatures(n_features=n_features, random_state=seed)
-        words.fit(stream.tokens, starts=stream.starts, n_tokens=self.n_tokens)
-        return words.embedding_
-
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Hidden (B, T, width); the state is the reservoir's, the last tokens, and what is kept."""
         n_rows, n_steps = tokens.shape
@@ -171,26 +164,24 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         text, states = torch.cat([before, tokens], dim=1), None
         if self.state:
             states, reservoir = super().encode(tokens, reservoir)
-        else:
-            reservoir = self._start(tokens, None).t()
         last = [text[:, self.n_direct - k :][:, :n_steps] for k in range(self.n_direct)]
         z = self._joined(states, last)
         if self.attention:
-            found, kept = self.attend(z, kept)
-            z = z + self.drop(found)
+            read, kept = self.attend(z, kept)
+            z = z + self.drop(read)
         after = text[:, text.shape[1] - self.n_direct :]
         return self._deepened(z), (reservoir, after, kept)
 
     def start(self, width: int) -> Tensor:
         """Return the hidden vector (width,) of the zero state and no last tokens."""
-        none = torch.full((1,), self.n_tokens, device=self.device)
-        states = self.mean.new_zeros((1, len(self.mean))) if self.state else None
-        z = self._joined(states, [none] * self.n_direct)
-        return self._deepened(self._attended(z, np.ones(1, dtype=np.int64)))[0]
+        states = self.mean.new_zeros((1, len(self.mean) if self.state else 0))
+        last = states.new_full((1, self.n_direct), self.n_tokens)
+        return self.hidden_of(torch.cat([states, last], dim=1), np.ones(1, dtype=np.int64))[0]
 
     def harvest(self, tokens: Ints64, starts: Ints64) -> Tensor:
         """States and the numbers of the last tokens, the newest first, (n, N + n_direct)."""
-        last = last_tokens(tokens, starts, self.n_direct, self.n_tokens)
+        last = last_tokens(tokens, np.arange(len(tokens)), starts, self.n_direct)
+        last = np.where(last == NO_TOKEN, self.n_tokens, last)
         ids = on_device(last.astype(np.float32), self.device)  # which holds them exactly
         return torch.cat([super().harvest(tokens, starts), ids], dim=1) if self.state else ids
 
@@ -199,35 +190,33 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         n_states = harvested.shape[1] - self.n_direct
         states = harvested[:, :n_states] if self.state else None
         last = list(harvested[:, n_states:].long().unbind(dim=1))
-        return self._deepened(self._attended(self._joined(states, last), lengths))
+        z = self._joined(states, last)
+        if self.attention:
+            z = z + self.drop(self.attend.packed(z, lengths))
+        return self._deepened(z)
 
     def head(self, hidden: Tensor) -> Tensor:
         """Return log-probabilities (..., V) in two levels, or logits (..., V) of one softmax."""
         return self.output.log_probabilities(hidden) if self.two_level else self.output(hidden)
 
-    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        """Return losses (n,), in nats, of targets (n,) after hidden vectors (n, width)."""
-        if not self.two_level:
-            return super().loss(hidden, targets)
-        rows = self.rows_at_once()
-        if not torch.is_grad_enabled() and len(hidden) > rows:
-            parts = zip(hidden.split(rows), targets.split(rows), strict=True)
-            return torch.cat([self.loss(*part) for part in parts])
-        return self.output.losses(hidden, targets)
+    def _losses(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        losses = self.output.losses if self.two_level else super()._losses
+        return losses(hidden, targets)
 
     def rows_at_once(self) -> int:
-        """Rows of logits; in two levels, a row has but those of the classes on a CPU."""
+        """Rows of logits; in two levels on a CPU, a row has those of the classes alone."""
         rows = super().rows_at_once()
-        few = self.two_level and self.device.type == "cpu"
-        return rows * self.n_tokens // n_classes(self.n_tokens) if few else rows
+        if self.two_level and self.device.type == "cpu":
+            return rows * self.n_tokens // n_classes(self.n_tokens)
+        return rows
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """As others', but vectors of tokens learn faster on a CPU, where a step moves few."""
         if self.device.type != "cpu":
             return super().parameter_groups(weight_decay)
         vectors = [table.weight for table in self.modules() if isinstance(table, nn.Embedding)]
-        theirs = {id(each) for each in vectors}
-        dense = [p for p in self.trained_parameters().values() if id(p) not in theirs]
+        trained = self.trained_parameters().values()
+        dense = [p for p in trained if all(p is not table for table in vectors)]
         sparse = {"sparse": True, "times": _FASTER, "weight_decay": weight_decay}
         return decaying(dense, weight_decay) + ([{"params": vectors, **sparse}] if vectors else [])
 
@@ -240,14 +229,6 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
     def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
         coupled = {} if self.COUPLED.keys().isdisjoint(given) else self.COUPLED
         return super()._merged(given, **{**defaults, **coupled})
-
-    def _n_inputs(self) -> int:
-        return min(self.n_features, self.n_tokens) or self.n_tokens
-
-    def _new_inputs(self) -> Any:
-        if not self.n_features:
-            return super()._new_inputs()
-        return FeatureInputs(self.reservoir.W_in_, self.reservoir.bias_, self.n_tokens)
 
     def _joined(self, states: Tensor | None, last: list[Tensor]) -> Tensor:
         """States (..., N) and the last tokens, each (...) -> z (..., width)."""
@@ -268,12 +249,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         vectors = functional.embedding(ids, table.weight, sparse=self.device.type == "cpu")
         if not (self.training and self.token_dropout):
             return vectors
-        kept = functional.dropout(vectors.new_ones((*ids.shape, 1)), self.token_dropout)
-        return vectors * kept
-
-    def _attended(self, z: Tensor, lengths: Ints64) -> Tensor:
-        """Return z (n, width), of sequences of ``lengths``, after attention."""
-        return z + self.drop(self.attend.packed(z, lengths)) if self.attention else z
+        return vectors * functional.dropout(vectors.new_ones((*ids.shape, 1)), self.token_dropout)
 
     def _deepened(self, z: Tensor) -> Tensor:
         """Return z (..., width) -> what the softmax reads."""
@@ -288,15 +264,16 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         return torch.where(self.pairs[rows] == keys, rows, len(self.pairs))
 
     def _find_pairs(self, stream: TokenStream) -> None:
+        """Set the most frequent pairs of successive tokens, counted piece by piece."""
         starts = np.zeros(1, dtype=np.int64) if stream.starts is None else stream.starts
-        counts, tokens = PairCounts(self.n_tokens), stream.tokens
-        for first in range(0, len(tokens), _PIECE):
-            piece = np.asarray(tokens[first : first + _PIECE], dtype=np.int64)
+        counts = PairCounts(self.n_tokens)
+        for first in range(0, len(stream.tokens), _PIECE):
+            piece = stream.tokens[first : first + _PIECE]
             inside = starts[(starts > first) & (starts < first + len(piece))] - first
-            last = last_tokens(piece, np.append(0, inside), 2, -1)
-            counts.add(last)
-        found = counts.most_frequent(len(self.pairs))
-        self.pairs[: len(found)] = torch.from_numpy(found).to(self.device)
+            places = np.arange(len(piece))
+            counts.add(last_tokens(piece, places, np.append(0, inside), 2))
+        pairs = counts.most_frequent(len(self.pairs))
+        self.pairs[: len(pairs)] = torch.from_numpy(pairs).to(self.device)
 
     def _measure(self, stream: TokenStream) -> None:
         sample = evenly_spaced(stream, _SURVEYED)
@@ -307,53 +284,13 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         self.deviation.copy_(states.std(dim=0, correction=0).clamp(min=_LEAST_DEVIATION))
 
 
-class FeatureInputs(nn.Module):
-    """``W_in f(u) + b`` of the feature vector f(u) that stands for token u, in ``vectors`` (V, F).
-
-    ``W_in`` (n_units, F) and ``bias`` (n_units,) are arrays.
-    """
-
-    def __init__(self, W_in: Any, bias: Array, n_tokens: int) -> None:
-        super().__init__()
-        dense = W_in.toarray() if hasattr(W_in, "toarray") else W_in
-        self.weights = frozen(np.ascontiguousarray(dense))
-        self.bias = frozen(bias[:, None])
-        self.vectors = nn.Buffer(self.weights.new_zeros((n_tokens, dense.shape[1])))
-
-    def drive(self, tokens: Tensor) -> Drive:
-        """Tokens (T, B) -> a function that adds the inputs of step t to sums (n_units, B)."""
-
-        def add(t: int, sums: Tensor) -> Tensor:
-            return sums.addmm_(self.weights, self.vectors[tokens[t]].t()).add_(self.bias)
-
-        return add
-
-
-class _Residual(nn.Module):
+def _residual(width: int, n_hidden: int) -> nn.Sequential:
     """``B gelu(A LayerNorm(z) + a) + b``, small at first."""
-
-    def __init__(self, width: int, n_hidden: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, n_hidden), nn.Linear(n_hidden, width)
-        nn.init.normal_(self.down.weight, std=0.02)
-
-    def forward(self, z: Tensor) -> Tensor:
-        return self.down(functional.gelu(self.up(self.norm(z))))
-
-
-def last_tokens(tokens: Ints64, starts: Ints64, n: int, none: int) -> Ints64:
-    """Return the last n tokens (T, n) at each token (T,), newest first; ``none`` before a start.
-
-    >>> last_tokens(np.array([5, 6, 7, 8]), np.array([0, 3]), 2, -1).tolist()
-    [[5, -1], [6, 5], [7, 6], [8, -1]]
-    """
-    lengths = np.diff(np.append(starts, len(tokens)))
-    since = np.arange(len(tokens)) - np.repeat(starts, lengths)
-    found = np.full((len(tokens), n), none, dtype=np.int64)
-    for k in range(min(n, len(tokens))):
-        found[k:, k] = np.where(since[k:] >= k, tokens[: len(tokens) - k], none)
-    return found
+    up, down = nn.Linear(width, n_hidden), nn.Linear(n_hidden, width)
+    nn.init.normal_(down.weight, std=0.02)
+    return nn.Sequential(
+        OrderedDict(norm=nn.LayerNorm(width), up=up, activation=nn.GELU(), down=down)
+    )
 
 
 def _vectors(n: int, width: int) -> nn.Embedding:
@@ -361,11 +298,11 @@ def _vectors(n: int, width: int) -> nn.Embedding:
     return nn.Embedding.from_pretrained(0.02 * torch.randn(n, width), freeze=False)
 
 
-def _pairs_of(n_tokens: int, n_direct: int, asked: int | None) -> int:
+def _pairs_of(n_tokens: int, n_direct: int, n_pairs: int | None) -> int:
     """Return number of pairs that have vectors."""
     if n_direct < 2:
         return 0
-    return min(_MOST_PAIRS, n_tokens * n_tokens // 512) if asked is None else asked
+    return min(_MOST_PAIRS, n_tokens * n_tokens // 512) if n_pairs is None else n_pairs
 
 
 def _normalised(vectors: Array, counts: Ints64) -> Array:

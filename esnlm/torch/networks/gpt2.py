@@ -77,7 +77,6 @@ class GPT2(Network):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters: layers, positions and the tied embedding."""
         d, layers = settings["n_units"], settings["n_layers"]
         return int((n_tokens + settings["context"]) * d + layers * (12 * d * d + 13 * d) + 2 * d)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from esnlm.reservoir.weights import measured_spectral_radius
 from esnlm.torch.device import full_precision
-from esnlm.torch.networks.network import Network, Settings, State
+from esnlm.torch.networks.network import Network, Settings, State, decaying
 from esnlm.utils.arrays import Array
 from esnlm.utils.validation import Count, Flag, Number, OneOf, limited
 
@@ -74,7 +74,6 @@ class LayeredReservoirs(Network):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters: blocks, embedding and last LayerNorm."""
         d, e = settings["n_dims"], settings["expansion"]
         ends = 2 if settings["reservoir_gradient"] else 0  # of the LayerNorm before a reservoir
         layer = (12 + e) * d * d + (15 + 2 * e + ends) * d + 2
@@ -82,7 +81,6 @@ class LayeredReservoirs(Network):
 
     @staticmethod
     def count_frozen(n_tokens: int, **settings: Any) -> int:
-        """Return the number of frozen weights: recurrent and input weights of all blocks."""
         d, e = settings["n_dims"], settings["expansion"]
         return int(settings["n_layers"] * (e * e + e) * d * d)
 
@@ -99,10 +97,7 @@ class LayeredReservoirs(Network):
         """Weights of linear maps decay; embedding, biases, LayerNorm and scales do not."""
         linear = {id(part.weight) for part in self.modules() if isinstance(part, nn.Linear)}
         trained = self.trained_parameters().values()
-        return [
-            {"params": [p for p in trained if id(p) in linear], "weight_decay": weight_decay},
-            {"params": [p for p in trained if id(p) not in linear], "weight_decay": 0.0},
-        ]
+        return decaying(trained, weight_decay, lambda parameter: id(parameter) in linear)
 
 
 class Block(nn.Module):
@@ -125,8 +120,8 @@ class Block(nn.Module):
         with torch.no_grad():
             self.reservoir.weight_ih_l0.normal_(std=1 / math.sqrt(n_dims))
             self.reservoir.weight_hh_l0.normal_(std=1 / math.sqrt(n_units))
-            found = size_of(self.reservoir.weight_hh_l0.double().cpu().numpy(), measure)
-            self.reservoir.weight_hh_l0.mul_(radius / found)
+            size = size_of(self.reservoir.weight_hh_l0.double().cpu().numpy(), measure)
+            self.reservoir.weight_hh_l0.mul_(radius / size)
         self.reservoir.requires_grad_(False)
         self.readout = nn.Sequential(*_perceptron(n_units, n_dims, n_dims))
         self.log_scale = nn.Parameter(torch.zeros(()))

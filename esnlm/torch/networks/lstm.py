@@ -123,7 +123,6 @@ class LSTM(Network):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters: 2 V H + V + n_layers 8 H (H + 1)."""
         h = settings["n_units"]
         return int(2 * n_tokens * h + n_tokens + settings["n_layers"] * 8 * h * (h + 1))
 

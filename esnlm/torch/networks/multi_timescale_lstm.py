@@ -76,7 +76,6 @@ class AWDLSTM(Network):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters; embedding and output share their weights."""
         h, d, middle = settings["n_units"], settings["n_dims"], settings["n_layers"] - 2
         layers = h * (d + h + 2) + middle * h * (2 * h + 2) + d * (h + d + 2)
         return int(4 * layers + n_tokens * (d + 1))
@@ -148,7 +147,6 @@ class MultiTimescaleLSTM(AWDLSTM):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters: 4 H fewer for each layer with fixed biases."""
         fixed = 4 * settings["n_units"] * (settings["n_layers"] - 1)
         return AWDLSTM.count(n_tokens, **settings) - fixed
 

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -224,11 +224,15 @@ class Network(nn.Module, ABC):
         return next(iter(self.parameters())).device
 
 
-def decaying(parameters: Iterable[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
-    """Return groups of an optimiser: matrices, which decay, and parameters of fewer dimensions."""
+def decaying(
+    parameters: Iterable[nn.Parameter],
+    weight_decay: float,
+    decays: Callable[[nn.Parameter], bool] = lambda parameter: parameter.dim() > 1,
+) -> list[dict[str, Any]]:
+    """Return groups of an optimiser: parameters that decay, matrices by default, and others."""
     parameters = list(parameters)
     groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if decays(p)], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if not decays(p)], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]

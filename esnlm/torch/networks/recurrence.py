@@ -36,16 +36,16 @@ class FrozenMatrix(nn.Module):
     def __init__(self, matrix: Any) -> None:
         """Store the matrix densely from a quarter of non-zeros on, else by rows in CSR format."""
         super().__init__()
-        kept = scipy.sparse.csr_matrix(matrix)
-        kept.sort_indices()
-        self.n_rows, self.is_zero = kept.shape[0], not kept.data.any()
-        self.is_dense = kept.nnz >= 0.25 * kept.shape[0] * kept.shape[1]
+        rows = scipy.sparse.csr_matrix(matrix)
+        rows.sort_indices()
+        self.n_rows, self.is_zero = rows.shape[0], not rows.data.any()
+        self.is_dense = rows.nnz >= 0.25 * rows.shape[0] * rows.shape[1]
         if self.is_dense:
-            self.matrix = frozen(kept.toarray())
+            self.matrix = frozen(rows.toarray())
         else:
-            self.columns = frozen(kept.indices.astype(np.int32))
-            self.bounds = frozen(kept.indptr.astype(np.int32))
-            self.values = frozen(kept.data)
+            self.columns = frozen(rows.indices.astype(np.int32))
+            self.bounds = frozen(rows.indptr.astype(np.int32))
+            self.values = frozen(rows.data)
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Vectors (m, B) -> products (n, B)."""
@@ -182,15 +182,37 @@ class TokenInputs(nn.Module):
         return add
 
 
+class FeatureInputs(nn.Module):
+    """``W_in f(u) + b`` of the feature vector f(u) that stands for token u, in ``vectors`` (V, F).
+
+    ``W_in`` (n_units, F) and ``bias`` (n_units,) are arrays.
+    """
+
+    def __init__(self, W_in: Any, bias: Array, n_tokens: int) -> None:
+        super().__init__()
+        dense = W_in.toarray() if hasattr(W_in, "toarray") else W_in
+        self.weights = frozen(np.ascontiguousarray(dense))
+        self.bias = frozen(bias[:, None])
+        self.vectors = nn.Buffer(self.weights.new_zeros((n_tokens, dense.shape[1])))
+
+    def drive(self, tokens: Tensor) -> Drive:
+        """Tokens (T, B) -> a function that adds the inputs of step t to sums (n_units, B)."""
+
+        def add(t: int, sums: Tensor) -> Tensor:
+            return sums.addmm_(self.weights, self.vectors[tokens[t]].t()).add_(self.bias)
+
+        return add
+
+
 def padded_columns(matrix: Any) -> tuple[Ints64, Array]:
     """Rows and values (n_columns, k) of the entries of each column, padded with zeros."""
-    kept = scipy.sparse.csc_matrix(matrix)
-    kept.sort_indices()
-    counts = np.diff(kept.indptr)
-    shape = (kept.shape[1], max(1, int(counts.max(initial=0))))
-    rows, values = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=kept.dtype)
-    filled = np.arange(shape[1]) < counts[:, None]
-    rows[filled], values[filled] = kept.indices, kept.data
+    columns = scipy.sparse.csc_matrix(matrix)
+    columns.sort_indices()
+    counts = np.diff(columns.indptr)
+    shape = (columns.shape[1], max(1, int(counts.max(initial=0))))
+    rows, values = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=columns.dtype)
+    inside = np.arange(shape[1]) < counts[:, None]
+    rows[inside], values[inside] = columns.indices, columns.data
     return rows, values
 
 

@@ -42,12 +42,12 @@ def name_of(network: "Network") -> str:
     raise ValueError(f"{kind.__qualname__} has no name in esnlm.torch.networks.registry.NETWORKS")
 
 
-def check_settings(name: str, given: Mapping[str, Any]) -> None:
+def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     """Raise ValueError for arguments that a network does not have, or for a missing library."""
     kind = network_class(name)
     kind.require()
     known = [argument for argument in kind.arguments() if argument != "n_tokens"]
-    for setting in given:
+    for setting in settings:
         if setting not in known:
             hint = did_you_mean(setting, known)
             raise ValueError(
@@ -70,10 +70,9 @@ def settings_of_size(
 ) -> dict[str, Any]:
     """Return constructor arguments with the nearest number of trained parameters.
 
-    A published size within 5 % is preferred. Settings that are ``given`` stay; all others have the
-    network's defaults. The candidates are a list, in two dimensions where width and depth grow
-    together, not a continuous function, so they are compared one by one. ValueError if none is
-    within a quarter of ``n_parameters``.
+    A published size within 5 % is preferred. ``given`` settings stay; others are the defaults. The
+    candidates are compared one by one, as width and depth may grow together. ValueError if none
+    is within a quarter of ``n_parameters``.
     """
     kind = network_class(name)
 
@@ -113,7 +112,7 @@ def merged(settings: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     {'reservoir': {'n_units': 9, 'degree': 4}, 'rank': 2}
     """
     both = {**settings, **given}
-    for name in settings.keys() & given.keys():
-        if isinstance(settings[name], Mapping) and isinstance(given[name], Mapping):
-            both[name] = {**settings[name], **given[name]}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and isinstance(both[name], Mapping):
+            both[name] = {**value, **both[name]}
     return both

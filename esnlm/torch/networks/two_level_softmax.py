@@ -10,6 +10,7 @@ from torch.nn import functional
 from esnlm.readouts.class_based.word_clusters import frequent_words_and_clusters
 from esnlm.readouts.class_based.word_factors import ClassLayout
 from esnlm.torch.device import full_precision
+from esnlm.torch.networks.recurrence import frozen
 from esnlm.utils.arrays import Array
 
 # Added to the occurrences of each word.
@@ -61,14 +62,14 @@ class TwoLevelSoftmax(nn.Module):
         """
         root = len(counts) ** 0.5
         sizes = round(3 * root), max(1, round(1.5 * root))
-        found = frequent_words_and_clusters(counts, vectors, *sizes, seed)
-        self.word_class.copy_(torch.from_numpy(found))
-        self._arrange(found)
+        word_class = frequent_words_and_clusters(counts, vectors, *sizes, seed)
+        self.word_class.copy_(torch.from_numpy(word_class))
+        self._arrange(word_class)
         mass = counts + _PSEUDOCOUNT
-        of_class = np.bincount(found, mass, self.classes.out_features)
+        of_class = np.bincount(word_class, mass, self.classes.out_features)
         with np.errstate(divide="ignore"):
             logs = np.maximum(np.log(of_class / of_class.sum()), _NEVER)
-        within = np.log(mass / of_class[found])[self._layout.order]
+        within = np.log(mass / of_class[word_class])[self._layout.order]
         with torch.no_grad():
             self.classes.bias.copy_(torch.from_numpy(logs))
             self.intercept.copy_(torch.from_numpy(within))
@@ -104,7 +105,7 @@ class TwoLevelSoftmax(nn.Module):
         return torch.empty_like(losses).index_copy(0, order, losses)
 
     def _masked(self, hidden: Tensor, classes: Tensor, places: Tensor) -> Tensor:
-        """Return the same from products with all words, which suits a GPU."""
+        """Return the losses of `_by_class` from products with all words, which suits a GPU."""
         outputs = _wide(functional.linear(hidden, self.coef, self.intercept))
         others = self.sorted_class != classes[:, None]
         return functional.cross_entropy(
@@ -115,8 +116,8 @@ class TwoLevelSoftmax(nn.Module):
         """Lay the words out by the class that each has."""
         self._layout = layout = ClassLayout(word_class)
         device = self.word_class.device
-        self.sorted_class = _buffer(word_class[layout.order], device)
-        self.position = _buffer(layout.position, device)
+        self.sorted_class = frozen(word_class[layout.order]).to(device)
+        self.position = frozen(layout.position).to(device)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -171,7 +172,3 @@ class _Within(torch.autograd.Function):
 def _wide(logits: Tensor) -> Tensor:
     """Logits in float32 at least."""
     return logits if logits.dtype == torch.float64 else logits.float()
-
-
-def _buffer(array: Array, device: torch.device) -> nn.Buffer:
-    return nn.Buffer(torch.from_numpy(np.ascontiguousarray(array)).to(device), persistent=False)

@@ -87,12 +87,10 @@ class CharacterReservoir(WindowedNetwork):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters: weights and biases of the readout."""
         return int(n_tokens * (settings["n_units"] + 1))
 
     @staticmethod
     def count_frozen(n_tokens: int, **settings: Any) -> int:
-        """Return the number of frozen weights: recurrent, input and embedding."""
         n, d = settings["n_units"], settings["n_dims"]
         return int(n * n + n * d + n_tokens * d)
 
@@ -121,7 +119,6 @@ class CharacterReservoir(WindowedNetwork):
         return self.readout(hidden)
 
     def frozen_weights(self) -> list[Any]:
-        """Return recurrent weights (N, N), input weights (N, d) and the embedding (V, d)."""
         return [self.recurrent, self.inputs, self.embedding]
 
 
@@ -149,7 +146,6 @@ class AttentionReservoir(CharacterReservoir):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters, all of the attention readout."""
         n, h = settings["n_units"], settings["n_hidden"]
         return int(2 * n * h + h + h * h * n + h * n_tokens + n_tokens)
 
@@ -232,7 +228,6 @@ class CharacterTransformer(WindowedNetwork):
 
     @staticmethod
     def count(n_tokens: int, **settings: Any) -> int:
-        """Return the number of trained parameters: layers, embedding and output."""
         d, f = settings["n_dims"], settings["n_hidden"]
         layer = 4 * d * d + 9 * d + 2 * d * f + f
         return int(settings["n_layers"] * layer + 2 * d * n_tokens + n_tokens)

@@ -16,7 +16,7 @@ from esnlm.utils.validation import (
     did_you_mean,
     limited,
     unused_parameters,
-)
+)  # fmt: skip
 
 _WARMS, _FALLS = OneOf(("warmup-hold-cosine",)), OneOf(("cosine", "warmup-hold-cosine"))
 _STREAMS, _WINDOWS = OneOf(("streams",)), OneOf(("windows",))
@@ -85,10 +85,10 @@ class Plan:
             return self.learning_rate
         warms = self.schedule == "warmup-hold-cosine"
         warm = math.ceil(self.warmup * n_steps) if warms else 0
-        held = math.ceil(self.hold * n_steps) if warms else 0
+        hold = math.ceil(self.hold * n_steps) if warms else 0
         if step < warm:
             return self.learning_rate * (step + 1) / warm
-        along = max(0.0, step - warm - held) / max(1.0, n_steps - warm - held)
+        along = max(0.0, step - warm - hold) / max(1.0, n_steps - warm - hold)
         fall = 0.5 * (1 + math.cos(math.pi * along))
         return self.learning_rate * (self.final + (1 - self.final) * fall)
 
@@ -128,7 +128,7 @@ def plan_settings(
         plan = {"length": context or 128, **plan, "batching": batching}
     if "length" not in given and (slides or (context and context < Plan.length)):
         plan["length"] = context
-    known = Plan.__dataclass_fields__
+    known = list(Plan.__dataclass_fields__)
     for name in plan:
         if name not in known:
             hint = did_you_mean(name, known)
@@ -136,9 +136,9 @@ def plan_settings(
     unused = unused_parameters(Plan, plan)
     plan = {name: value for name, value in plan.items() if name in given or name not in unused}
     try:
-        made = Plan(**plan)
+        checked = Plan(**plan)
     except TypeError as error:
         raise ValueError(f"the plan of training: {error}") from None
     if context and not slides:
-        check_readable(made, context)
+        check_readable(checked, context)
     return plan
