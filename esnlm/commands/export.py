@@ -1,7 +1,7 @@
 """``esnlm export``: a model as a folder that other libraries load."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -37,6 +37,7 @@ def export(
     from esnlm.loading import load_model
     from esnlm.models.arpa import tokenizer_of, write_arpa
     from esnlm.models.ngram import NgramLanguageModel
+    from esnlm.runs.run_record import record_beside
 
     with locked(folder):
         check_free(folder)
@@ -49,7 +50,7 @@ def export(
             write_arpa(loaded, folder)
             print(f"wrote {folder}")
             return 0
-        export_model(loaded, folder, _record(model), license or UNKNOWN)
+        export_model(loaded, folder, record_beside(model), license or UNKNOWN)
     if loaded.tokenizer_ is None:
         log.warning(
             "the model was trained on integers: DIR has no tokenizer and reads token ids alone"
@@ -57,12 +58,3 @@ def export(
     print(f"wrote {folder}")
     finish(then=f"AutoModelForCausalLM.from_pretrained('{folder}', trust_remote_code=True)")
     return 0
-
-
-def _record(model: Path) -> dict[str, Any] | None:
-    """Return what training wrote beside the model, if it is of this model."""
-    from esnlm.runs.run_record import belongs, read_record, record_of
-
-    path = record_of(model)
-    found = read_record(path) if path.is_file() else None
-    return found if found is not None and belongs(found, model) else None

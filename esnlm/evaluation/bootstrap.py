@@ -5,13 +5,14 @@ from typing import TypeAlias
 import numpy as np
 
 from esnlm.utils.arrays import Array, Floats
-from esnlm.utils.validation import Count, Number
+from esnlm.utils.validation import Count
 
 Seed: TypeAlias = int | np.random.Generator | None
 
 #: Resamples of an interval, as in Mahto et al. (2021).
 N_RESAMPLES = 10_000
 _AT_ONCE = 2_000_000
+_ENDS = (1 - 0.95) / 2, (1 + 0.95) / 2
 
 
 def resampled_sums(
@@ -64,9 +65,7 @@ def resampled_shares(
     return np.asarray(drawn / sizes[:, None, None])
 
 
-def percentile_intervals(values: Floats, confidence: float = 0.95) -> Floats:
-    """Return the middle share of each column (n_columns, 2), NaN left out; NaN where all are."""
-    Number(0, 1, open="both").check("confidence", confidence)
-    quantiles = [(1 - confidence) / 2, (1 + confidence) / 2]
-    drawn = [column[~np.isnan(column)] for column in values.T]
-    return np.array([np.quantile(v, quantiles) if len(v) else (np.nan, np.nan) for v in drawn])
+def percentile_intervals(values: Floats) -> Floats:
+    """Return the middle 95 % of each column (n_columns, 2), NaN left out; NaN where all are."""
+    columns = [column[~np.isnan(column)] for column in values.T]
+    return np.array([np.quantile(v, _ENDS) if len(v) else (np.nan, np.nan) for v in columns])

@@ -10,7 +10,6 @@ from esnlm.models.language_model import LanguageModel
 from esnlm.text.corpus import CorpusError, TokenStream
 from esnlm.text.shuffling import evenly_spaced
 from esnlm.utils.arrays import Array, Floats, Ints64
-from esnlm.utils.validation import Count
 
 #: Bins of equal width, as in Guo et al. (2017).
 N_BINS = 15
@@ -51,18 +50,17 @@ class Calibration(NamedTuple):
     all_words: list[ReliabilityBin]
 
 
-def calibration(model: SequenceModel, stream: TokenStream, n_bins: int = N_BINS) -> Calibration:
+def calibration(model: SequenceModel, stream: TokenStream) -> Calibration:
     """Reliability of a model on a part of the tokens of a stream, taken evenly.
 
     At most `MOST_PROBABILITIES` probabilities are looked at. The most probable token is sorted in
-    ``n_bins`` of equal width (Guo et al. 2017, equations 2 and 3), the tokens of the vocabulary,
+    `N_BINS` of equal width (Guo et al. 2017, equations 2 and 3), the tokens of the vocabulary,
     each of which is a prediction of its own, in half powers of ten.
     """
-    Count().check("n_bins", n_bins)
     n_tokens = max(1, min(_MOST_TOKENS, MOST_PROBABILITIES // model.n_tokens_))
-    edges = np.linspace(0.0, 1.0, n_bins + 1)
+    edges = np.linspace(0.0, 1.0, N_BINS + 1)
     fine = np.concatenate([[0.0], 10.0**_DECADES])
-    sums = np.zeros((3, n_bins))
+    sums = np.zeros((3, N_BINS))
     of_all = np.zeros((3, len(fine) - 1))
     for probabilities, following in _distributions(model, evenly_spaced(stream, n_tokens)):
         best = probabilities.argmax(axis=1)

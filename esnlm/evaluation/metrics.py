@@ -6,23 +6,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def cross_entropy(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
-    """Mean negative log-likelihood in nats per token.
+def perplexity(log_probs: ArrayLike) -> float:
+    """Return exp of the mean negative log-likelihood a token, of natural-log probabilities (T,).
 
-    ``log_probs``: natural-log probabilities of the predicted tokens, one array (T,) or one per
-    document, pooled over tokens. Minus infinity (an impossible token) gives infinity. Raises
-    ValueError when empty, NaN or positive.
+    Minus infinity (an impossible token) gives infinity. Raises ValueError when empty, NaN or
+    positive.
 
-    >>> round(cross_entropy([np.log([0.5, 0.25]), np.log([0.125])]), 6)
-    1.386294
+    >>> round(perplexity(np.log([0.5, 0.125])), 12)
+    4.0
     """
-    if isinstance(log_probs, np.ndarray) and log_probs.dtype != object:
-        parts = [log_probs]
-    else:
-        parts = [np.asarray(part) for part in log_probs]  # type: ignore[union-attr]
-    if any(part.ndim > 1 for part in parts):
-        raise ValueError("expected one value per token (T,), got an array with more axes")
-    scores = np.concatenate([np.empty(0), *(np.atleast_1d(part) for part in parts)])
+    scores = np.asarray(log_probs, dtype=np.float64)
+    if scores.ndim != 1:
+        raise ValueError(f"expected one value per token (T,), got an array of {scores.ndim} axes")
     if not scores.size:
         raise ValueError("log_probs hold no token: nothing to average")
     if np.isnan(scores).any():
@@ -31,16 +26,7 @@ def cross_entropy(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
         raise ValueError(
             f"log_probs must be natural logs of probabilities, at most 0, got {scores.max():g}"
         )
-    return float(-scores.mean())
-
-
-def perplexity(log_probs: ArrayLike | Sequence[ArrayLike]) -> float:
-    """Return exp of the cross entropy of natural-log probabilities: one array (T,), or several.
-
-    >>> round(perplexity(np.log([0.5, 0.125])), 12)
-    4.0
-    """
-    return float(np.exp(cross_entropy(log_probs)))
+    return float(np.exp(-scores.mean()))
 
 
 def cosine_similarity(predicted: ArrayLike, true: ArrayLike) -> float:

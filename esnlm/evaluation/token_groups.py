@@ -72,16 +72,11 @@ class FrequencyBins:
         self._sum_blocks(scores[:whole], counts[:whole])
         self._waiting = (scores[whole:], counts[whole:])
 
-    def rows(
-        self, n_resamples: int = 10_000, confidence: float = 0.95, random_state: Seed = None
-    ) -> list[FrequencyBin]:
-        """Each bin, rarest first, then all tokens; nothing can be added after.
-
-        ``confidence`` is the mass of the percentile interval [lower, upper].
-        """
+    def rows(self, n_resamples: int = 10_000, random_state: Seed = None) -> list[FrequencyBin]:
+        """Each bin, rarest first, then all tokens; nothing can be added after."""
         losses, sizes = self._blocks()
         means = resampled_means(losses, sizes, n_resamples, random_state)
-        intervals = np.exp(percentile_intervals(means, confidence))
+        intervals = np.exp(percentile_intervals(means))
         return self._named(sizes, _perplexity(losses, sizes), intervals)
 
     def differences(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from esnlm.runs.run_record import RECORD, belongs, read_record, record_of
+from esnlm.runs.run_record import RECORD, read_record, record_beside
 from esnlm.storage.atomic import owner_of
 from esnlm.storage.model_folder import CONFIG, MODEL, WEIGHTS, read_config, unchecked_config
 from esnlm.text.shards import MANIFEST, Shards
@@ -110,8 +110,8 @@ class Contents:
                 name += "'"
             self.models[name] = path
             self.config(name)
-            if (beside := record_of(path)).is_file() and belongs(read_record(beside), path):
-                self.records[name] = read_record(beside)
+            if record := record_beside(path):
+                self.records[name] = record
         elif path.name.endswith(RECORD):
             if not path.with_name(path.name.removesuffix(RECORD)).is_dir():
                 self.records[name.removesuffix(RECORD)] = read_record(path)

@@ -52,28 +52,19 @@ class RunRecord:
         """Time the block: seconds, processor seconds, and the peak of memory until its end."""
         began, used = time.perf_counter(), time.process_time()
         yield
-        self.content["phases"].append(
-            {
-                "phase": name,
-                "seconds": round(time.perf_counter() - began, 3),
-                "cpu_seconds": round(time.process_time() - used, 3),
-                "peak_rss_mib": peak_rss_mib(),
-            }
-        )
+        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - used
+        times = {"seconds": round(seconds, 3), "cpu_seconds": round(cpu_seconds, 3)}
+        phases = self.content["phases"]
+        phases.append({"phase": name, **times, "peak_rss_mib": peak_rss_mib()})
 
     def add(self, facts: Mapping[str, Any]) -> None:
-        """Facts that are known only later."""
+        """Add facts that are known only later."""
         self.content |= facts
 
     def save(self, model: Path) -> None:
         """Write the record beside the folder of the model that the run made."""
         self.add({"model": file_digest(model / CONFIG)})
         write_whole(record_of(model), sealed(self.content))
-
-
-def belongs(record: Mapping[str, Any], model: Path) -> bool:
-    """Whether a record is of the model that lies in a folder now, not of one before it."""
-    return bool(record.get("model") == file_digest(model / CONFIG))
 
 
 def record_of(model: Path) -> Path:
@@ -95,6 +86,13 @@ def read_record(path: Path) -> dict[str, Any]:
         read_bytes(path)
         raise ModelFormatError(f"{path} is no whole record of a run: it was cut or altered")
     return content
+
+
+def record_beside(model: Path) -> dict[str, Any] | None:
+    """Return the record of the model that lies in a folder now, not of one before it, or None."""
+    path = record_of(model)
+    record = read_record(path) if path.is_file() else {}
+    return record if record.get("model") == file_digest(model / CONFIG) else None
 
 
 def data_files(paths: Sequence[str]) -> list[dict[str, Any]]:

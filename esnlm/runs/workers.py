@@ -1,5 +1,6 @@
 """The workers of a Dask cluster (extra ``scale``), who work on parts and add up what they find."""
 
+import operator
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -65,11 +66,16 @@ class Workers:
         submit = partial(self.client.submit, pure=False)
         # In a task, not scattered: it is there again where the workers that held it died.
         shared = submit(_Shared, cloudpickle.dumps((function, given)), key=f"given-{name} {of}")
-        tasks = list[Any]()
-        for (parts, item), where in zip(items.items(), self._places(len(items)), strict=True):
+        threads, tasks = self._threads(), list[Any]()
+        for number, (parts, item) in enumerate(items.items()):
             # In their order: otherwise sums of parts whose neighbours come late would wait.
-            where |= {"key": f"{name}-{parts} of {of}", "priority": -len(tasks)}
-            tasks.append(submit(_worked, __version__, f"{name} {parts}", shared, item, **where))
+            options: Any = {"key": f"{name}-{parts} of {of}", "priority": -number}
+            if threads:  # else all of them are starting anew
+                # Neighbours, which are added first, on one thread. Left to itself the scheduler
+                # gives few tasks to whoever holds what is shared.
+                place = threads[number * len(threads) // len(items)]
+                options |= {"workers": [place], "allow_other_workers": True}
+            tasks.append(submit(_worked, __version__, f"{name} {parts}", shared, item, **options))
         return shared, tasks
 
     def _threads(self) -> list[str]:
@@ -79,19 +85,6 @@ class Workers:
         except OSError as error:
             raise ConnectionError(f"the connection to the cluster is lost: {error}") from None
         return [place for place, n in known.items() for _ in range(n)]
-
-    def _places(self, n_items: int) -> Iterator[dict[str, Any]]:
-        """Where tasks should run, if they can: neighbours, which are added first, on one thread.
-
-        Left to itself the scheduler gives few tasks to whoever holds what is shared.
-        """
-        threads = self._threads()
-        for number in range(n_items):
-            if not threads:  # all of them are starting anew
-                yield {}
-                continue
-            place = threads[number * len(threads) // n_items]
-            yield {"workers": [place], "allow_other_workers": True}
 
     @cached_property
     def _is_near(self) -> bool:
@@ -130,7 +123,7 @@ class Workers:
         def add(a: Any, b: Any) -> Any:
             # Before parts that wait, lest their sums be held all at once.
             key = f"reduce-{name} {next(n_adds)}-{run}"
-            return self.client.submit(_added, a, b, key=key, pure=False, priority=1)
+            return self.client.submit(operator.add, a, b, key=key, pure=False, priority=1)
 
         total = in_pairs(len(tasks), tasks.__getitem__, add)
         waiting = dict(zip(tasks, groups.values(), strict=True))
@@ -141,8 +134,8 @@ class Workers:
                     result_of(future.result)
                 for item in waiting.pop(future):
                     done(item)
-            found: T = result_of(partial(self.client.gather, total, direct=self._is_near))
-            return found
+            sums: T = result_of(partial(self.client.gather, total, direct=self._is_near))
+            return sums
         finally:
             for future in (total, shared, *waiting):
                 future.release()
@@ -155,8 +148,7 @@ def _parts(run: range) -> str:
 class _Shared:
     """A function and what it is given, which go from worker to worker as the client packed them.
 
-    A worker's own copy may change while another worker asks for it: functions keep there what they
-    need again.
+    Functions keep in a worker's own copy what they need again.
     """
 
     def __init__(self, packed: bytes) -> None:
@@ -194,10 +186,6 @@ def _limit_blas() -> None:
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1, "blas")
-
-
-def _added(a: Any, b: Any) -> Any:
-    return a + b
 
 
 @contextmanager

@@ -41,16 +41,15 @@ Settings: TypeAlias = dict[str, Any]
 PAIRS = ("option", "plan")
 _RANGE = {"low", "high", "step", "log", "start"}
 _SCALAR = str | bool | int | float
-_DIGITS = 4
 
 
 @dataclass(frozen=True)
 class Entry:
     """A setting: a fixed value, or the distribution of a free one.
 
-    ``place`` is its place in the file, as ``readout.softmax.alpha``, and ``condition`` the place
-    and the value that it goes with alone. ``pair``: the option of `PAIRS` that it is a parameter
-    of. A first trial has the value ``start``, where there is one.
+    ``place``: where it is in the file, as ``readout.softmax.alpha``. ``start``: value of a first
+    trial. ``pair``: the option of `PAIRS` that it is a parameter of. ``condition``: the place and
+    the value that it goes with alone.
     """
 
     place: str
@@ -79,7 +78,7 @@ class Entry:
         """Return a real number with four significant digits, still in the range."""
         if not self.is_real:
             return value
-        return min(max(float(f"{value:.{_DIGITS}g}"), self.value.low), self.value.high)
+        return min(max(float(f"{value:.4g}"), self.value.low), self.value.high)
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,9 @@ class Space:
             free = entry.value
             if isinstance(free, CategoricalDistribution):
                 return trial.suggest_categorical(entry.place, free.choices)
-            is_integer = isinstance(free, IntDistribution)
-            suggest = trial.suggest_int if is_integer else trial.suggest_float
+            suggest = trial.suggest_float
+            if isinstance(free, IntDistribution):
+                suggest = trial.suggest_int
             value = suggest(entry.place, free.low, free.high, step=free.step, log=free.log)
             return entry.rounded(value)
 
@@ -139,23 +139,20 @@ class Space:
     def size(self, condition: tuple[str, Any] | None = None) -> float:
         """Count the settings under a condition; infinite where a range has no step."""
         total: float = 1
-        for entry in self.entries:
+        for entry in self.free().values():
             free = entry.value
-            if entry.condition != condition or not entry.is_free:
+            if entry.condition != condition:
                 continue
             if isinstance(free, CategoricalDistribution):
                 total *= sum(self.size((entry.place, value)) for value in free.choices)
             else:
-                total *= (
-                    math.inf if entry.is_real else round((free.high - free.low) / free.step) + 1
-                )
+                total *= round((free.high - free.low) / free.step) + 1 if free.step else math.inf
         return total
 
     def examples(self) -> Iterator[Settings]:
         """Yield settings in which every choice and both ends of every range occur."""
         free = self.free()
-        conditions = dict.fromkeys(each.condition for each in self.entries if each.condition)
-        tables = dict.fromkeys(place for place, _ in conditions)
+        tables = dict.fromkeys(each.condition[0] for each in self.entries if each.condition)
         chosen: list[Any] = [(place, value) for place in tables for value in free[place].ends]
         longest = max((len(each.ends) for each in free.values()), default=1)
         for place, value in chosen or [(None, None)]:
@@ -290,8 +287,7 @@ def _with_range(
     if step is not None and not 0 < step <= high - low:
         raise ValueError(f"step of {place} must lie in (0, high - low], got {step}")
     free: Any
-    with warnings.catch_warnings():  # where the last step is below ``high``
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):  # where the last step is below ``high``
         if all(isinstance(number, int) for number in (low, high, step or 1)):
             free = IntDistribution(low, high, log, step or 1)
         else:

@@ -16,7 +16,6 @@ import gc
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,8 +41,8 @@ DIGESTS = ("space", "corpus", "held-out text")
 # pruned, without a loss: TPE takes it for the worst, where failed trials would teach it nothing.
 _FAILURES = (ValueError, FloatingPointError, OverflowError, MemoryError)
 Evaluate = Callable[[Settings, Report | None], float]
-#: Calls ``function(given, item)`` of every item, somewhere: name of the tasks, function, what it is
-#: given, items -> results in their order, as they are asked for.
+#: ``executor(name, function, given, items)`` yields ``function(given, item)`` of items in their
+#: order; tasks are shown by the name.
 Executor = Callable[[str, Callable[[Any, Any], Any], Any, Sequence[Any]], Iterator[Any]]
 
 optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # the command reports trials itself
@@ -75,8 +74,7 @@ def make_sampler(plan: SearchPlan, number: int) -> BaseSampler:
     """Return the sampler of trial ``number``."""
     seed = int(np.random.SeedSequence([plan.seed, number]).generate_state(1)[0])
     if plan.sampler == "grid":
-        with warnings.catch_warnings():  # it is said to be experimental
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):  # it is said to be experimental
             return BruteForceSampler(seed=seed)
     return RandomSampler(seed=seed) if plan.sampler == "random" else TPESampler(seed=seed)
 
@@ -296,8 +294,7 @@ def _check_facts(facts: Mapping[str, Any], before: Mapping[str, Any]) -> None:
 
 def _storage(path: Path) -> JournalStorage:
     """Return the journal, without what a killed process left: this one holds the folder."""
-    with suppress(OSError):
-        path.with_name(f"{path.name}.lock").unlink()
+    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
     with path.open("ab") as file:  # a line without its end was torn
         file.truncate(path.read_bytes().rfind(b"\n") + 1)
     return JournalStorage(JournalFileBackend(str(path)))

@@ -21,13 +21,6 @@ PHENOMENA = {"s-selection": "argument_structure"}
 _FIELDS = {"syntax/semantics": "syntax_semantics"}
 _UNNAMED = "unknown"
 _LONGEST_LINE = 1 << 24  # what is longer is cut, and then not JSON
-#: Pairs all of whose words occur in the training text.
-SEEN_WORDS = "seen_words"
-#: Pairs of paradigms that do not permute words; see `permuting_paradigms`.
-NOT_PERMUTED = "not_permuted"
-#: These, without the paradigms that the data's authors mark as of the same lexical items.
-OTHER_ITEMS = "other_items"
-
 _PERMUTED_SHARE = 0.95
 _WORD = re.compile(r"\w+(?:['-]\w+)*")
 _SENTENCES_AT_ONCE = 1 << 14
@@ -164,19 +157,16 @@ class TrainingWords:
     """The words of a training text: what stands between white space, punctuation and case kept.
 
     ``normal`` is applied to a sentence before its words are looked up.
+
+    >>> TrainingWords(frozenset({"The", "dog", "walks"})).hold("The dog walks.")
+    False
     """
 
     words: frozenset[str]
     normal: Callable[[str], str] = str
 
     def hold(self, sentence: str) -> bool:
-        """Whether all words of a sentence occur in the text.
-
-        >>> TrainingWords(frozenset({"The", "dog", "walks."})).hold("The dog walks.")
-        True
-        >>> TrainingWords(frozenset({"The", "dog", "walks"})).hold("The dog walks.")
-        False
-        """
+        """Whether all words of a sentence occur in the text."""
         return self.words.issuperset(self.normal(sentence).split())
 
 
@@ -229,14 +219,17 @@ def permuting_paradigms(pairs: Sequence[Pair]) -> list[str]:
 def subsets(pairs: Sequence[Pair], words: TrainingWords | None = None) -> dict[str, Bools]:
     """Name of a part -> which of the n pairs belong to it (n,).
 
-    `SEEN_WORDS` where there are words; the others unless they have all pairs or none.
+    ``seen_words``: all words occur in the training text, where there are ``words``.
+    ``not_permuted``: of paradigms that do not permute words, see `permuting_paradigms`.
+    ``other_items``: these, but for pairs that the data's authors mark as of the same lexical items.
+    The last two are left out where they have all pairs or none.
     """
     permuting = set(permuting_paradigms(pairs))
     ordered = np.array([pair.paradigm not in permuting for pair in pairs])
     same_items = np.array([pair.same_items for pair in pairs])
-    parts = {NOT_PERMUTED: ordered, OTHER_ITEMS: ordered & ~same_items}
-    found = {name: part for name, part in parts.items() if part.any() and not part.all()}
+    parts = {"not_permuted": ordered, "other_items": ordered & ~same_items}
+    parts = {name: part for name, part in parts.items() if part.any() and not part.all()}
     if words is not None:
         seen = [words.hold(pair.good) and words.hold(pair.bad) for pair in pairs]
-        found = {SEEN_WORDS: np.array(seen), **found}
-    return found
+        parts = {"seen_words": np.array(seen), **parts}
+    return parts

@@ -96,38 +96,35 @@ def _summaries(table: pd.DataFrame, **options: Any) -> list[Row]:
     for phenomenon, part in groups.groupby("phenomenon"):
         field = part["field"].iloc[0] if part["field"].nunique() == 1 else _SEVERAL
         here = {"level": "phenomenon", "phenomenon": phenomenon, "field": field}
-        rows.append(here | _summed(part, counts, drawn) | {"paradigm": _SEVERAL})
+        values = _accuracies(counts[part.index], drawn[part.index])
+        rows.append(here | values | {"paradigm": _SEVERAL})
     overall = dict.fromkeys(("level", "phenomenon", "paradigm", "field"), _OVERALL)
     if groups["n_pairs"].nunique() > 1:
-        rows.append(overall | _summed(groups, counts, drawn, over="pairs") | {"level": SUBSET})
-    rows.append(overall | _summed(groups, counts, drawn))
+        rows.append(overall | _accuracies(counts, drawn, over="pairs") | {"level": SUBSET})
+    rows.append(overall | _accuracies(counts, drawn))
     return rows
 
 
-def _summed(part: pd.DataFrame, counts: Ints64, drawn: Floats, over: str = "paradigms") -> Row:
-    sums = {name: int(part[name].sum()) for name in ("n_pairs", "ties")}
-    return sums | _accuracies(counts[part.index], drawn[part.index], over)
-
-
 def _accuracies(counts: Ints64, drawn: Floats, over: str = "paradigms") -> Row:
-    """Means over paradigms, or over pairs, by what a tie counts, with intervals.
+    """Return sums, and means over paradigms or pairs by what a tie counts, with intervals.
 
     ``counts`` (n_paradigms, 3) of right pairs, ties and wrong ones; ``drawn`` (n_paradigms,
     n_resamples, 3) are shares of them.
     """
-    found: Row = {"n_paradigms": len(counts), "mean_over": over}
     sizes = counts.sum(axis=1)
+    sums = {"n_pairs": int(sizes.sum()), "ties": int(counts[:, 1].sum())}
+    row: Row = {"n_paradigms": len(counts), "mean_over": over, **sums}
     are_few = sizes.mean() < FEWEST_PAIRS
     weights = sizes if over == "pairs" else None
     for name, tie in TIES.items():
         credit, start = np.array([1.0, tie, 0.0]), "" if name == "accuracy" else f"{name}_"
-        found[name] = float(np.average(counts @ credit / sizes, weights=weights))
+        row[name] = float(np.average(counts @ credit / sizes, weights=weights))
         resampled = np.average(drawn @ credit, axis=0, weights=weights)
         bounds = percentile_intervals(resampled[:, None])[0].tolist()
         if are_few:
             bounds = [None, None]
-        found[f"{start}lower"], found[f"{start}upper"] = bounds
-    return found
+        row[f"{start}lower"], row[f"{start}upper"] = bounds
+    return row
 
 
 def pair_rows(pairs: Sequence[Pair], scores: PairScores, model: str) -> list[Row]:
