@@ -66,13 +66,13 @@ class Evaluation:
         Each of ``watchers`` is called with the path and each scored part as it comes; the last
         scores are those of the last row.
         """
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         together: Any = Counter()
         for path in paths:
             sums = self._sums(path, watchers)
             together.update(sums)
-            found += self._measures(path, sums)
-        return found + (self._measures("all", together) if len(paths) > 1 else [])
+            rows += self._measures(path, sums)
+        return rows + (self._measures("all", together) if len(paths) > 1 else [])
 
     def _sums(self, path: str, watchers: Sequence[Callable[[str, ScoredText], None]]) -> Any:
         """Return counts of a text, and its negative log-likelihood (n_models,) in nats."""
@@ -119,9 +119,9 @@ class Evaluation:
             whole = TokenStream(tokens, stream.starts, np.array([0, len(tokens)]))
             scores = []
             for model in self.models:
-                (found,) = model.log_likelihood(whole)
+                (log_probs,) = model.log_likelihood(whole)
                 scores.append(np.zeros(len(predicted)))
-                scores[-1][predicted] = found[len(found) - np.count_nonzero(predicted) :]
+                scores[-1][predicted] = log_probs[len(log_probs) - np.count_nonzero(predicted) :]
             if self.weight is not None:
                 mixed = interpolated(scores[0], scores[1], self.weight)
                 scores.append(np.where(predicted, mixed, 0.0))
@@ -133,8 +133,8 @@ class Evaluation:
     def best_weight(self, paths: Sequence[str]) -> float:
         """Share of the first model that makes the interpolation likeliest on held-out texts."""
         parts = chain.from_iterable(map(self.parts, paths))
-        found = [np.stack(part.scores)[:, part.predicted] for part in parts]
-        return likeliest_weight(*np.concatenate(found, axis=1))
+        scores = [np.stack(part.scores)[:, part.predicted] for part in parts]
+        return likeliest_weight(*np.concatenate(scores, axis=1))
 
     def token_counts(self, paths: Sequence[str]) -> Ints64:
         """Count how often each token is one to predict in texts or shards: (V,)."""

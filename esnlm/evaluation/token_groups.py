@@ -92,8 +92,8 @@ class FrequencyBins:
             raise ValueError("both models must have scored the same tokens, in the same bins")
         seed = int(np.random.default_rng(random_state).integers(1 << 62))
         drawn = [np.exp(resampled_means(x, sizes, n_resamples, seed)) for x in (first, second)]
-        found = _perplexity(first, sizes) - _perplexity(second, sizes)
-        return self._named(sizes, found, percentile_intervals(drawn[0] - drawn[1]))
+        values = _perplexity(first, sizes) - _perplexity(second, sizes)
+        return self._named(sizes, values, percentile_intervals(drawn[0] - drawn[1]))
 
     def _named(self, sizes: Floats, values: Floats, intervals: Floats) -> list[FrequencyBin]:
         bounds, sizes = [*_FREQUENCY_BINS, (-np.inf, np.inf)], sizes.sum(axis=0)

@@ -138,12 +138,12 @@ def connected(cluster: str, *, starts_processes: bool) -> Iterator["Client"]:
 
 def _check_workers(client: "Client", cluster: str, *, starts_processes: bool) -> None:
     """Raise ValueError for an unfit worker, and warn of one with other matrix kernels."""
-    for worker, found in _answers(client, cluster).items():
-        if isinstance(found, OSError):
-            raise ValueError(f"the worker {worker} does not answer: {found}")
-        if isinstance(found, BaseException):
-            raise ValueError(f"the worker {worker} cannot import esnlm: {found}")
-        version, daemonic, kernels = found
+    for worker, answer in _answers(client, cluster).items():
+        if isinstance(answer, OSError):
+            raise ValueError(f"the worker {worker} does not answer: {answer}")
+        if isinstance(answer, BaseException):
+            raise ValueError(f"the worker {worker} cannot import esnlm: {answer}")
+        version, daemonic, kernels = answer
         if version != __version__:
             raise ValueError(f"the worker {worker} has esnlm {version}, expected {__version__}")
         if daemonic and starts_processes:
@@ -167,7 +167,7 @@ def _answers(client: "Client", cluster: str) -> dict[str, Any]:
         except TimeoutError:
             raise ValueError(f"the scheduler at {cluster} has no worker") from None
         answers: dict[str, Any] = client.run(_described, on_error="return")
-        lost = any(isinstance(found, OSError) for found in answers.values())
+        lost = any(isinstance(answer, OSError) for answer in answers.values())
         if (answers and not lost) or monotonic() > until:
             return answers
         sleep(0.1)
@@ -177,9 +177,9 @@ def _described() -> tuple[str, bool, str]:
     """Return the version of the package here, whether no process may be started, and the BLAS."""
     import multiprocessing
 
-    from esnlm.utils import __version__ as found
+    from esnlm.utils import __version__ as version
 
-    return found, bool(multiprocessing.current_process().daemon), _kernels()
+    return version, bool(multiprocessing.current_process().daemon), _kernels()
 
 
 def _kernels() -> str:

@@ -67,10 +67,10 @@ def run_apart(
     with replaced, interrupts_blocked():
         process.start()
     theirs.close()
-    found: Any = None
+    result: Any = None
     try:
         with suppress(EOFError):
-            found = ours.recv()
+            result = ours.recv()
     except BaseException:
         ours.close()
         try:
@@ -80,14 +80,14 @@ def run_apart(
             raise
         raise
     process.join()
-    if isinstance(found, Exception):
-        raise found
+    if isinstance(result, Exception):
+        raise result
     if process.exitcode == _STOPPED:
         raise KeyboardInterrupt
-    if process.exitcode or found is None:
+    if process.exitcode or result is None:
         status = process.exitcode
         raise ChildProcessError(f"a run ended with status {status}; its message is above")
-    return found
+    return result
 
 
 def _measure(module: str, setting: dict[str, Any], parent: Connection, folder: str | None) -> None:
@@ -99,12 +99,12 @@ def _measure(module: str, setting: dict[str, Any], parent: Connection, folder: s
     use_widest_kernels()
     lifeline = Lifeline(parent)
     try:
-        found: Any = dict(import_module(module).measure(setting, lifeline))
+        result: Any = dict(import_module(module).measure(setting, lifeline))
     except ValueError as error:
-        found = ValueError(str(error))
+        result = ValueError(str(error))
     except OSError as error:
-        found = error
-    parent.send(found)
+        result = error
+    parent.send(result)
 
 
 def peak_rss_mib() -> int:

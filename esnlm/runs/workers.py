@@ -44,9 +44,9 @@ class Workers:
         shared, tasks = self._submitted(name, function, given, named, len(items))
         try:
             while tasks:
-                found = result_of(tasks[0].result)
+                result = result_of(tasks[0].result)
                 tasks.pop(0).release()
-                yield found
+                yield result
         finally:
             for future in (shared, *tasks):
                 future.release()

@@ -55,7 +55,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
     pairs, a line is not a pair (file and line are named), a pair occurs twice, or an archive is
     damaged.
     """
-    found: dict[tuple[str, str], str] = {}
+    places: dict[tuple[str, str], str] = {}
     pairs = []
     for name, stem, lines in _files(Path(path)):
         for number, line in enumerate(lines, start=1):
@@ -63,7 +63,7 @@ def read_pairs(path: str | Path) -> list[Pair]:
                 continue
             place = f"{name}:{number}"
             pair = _pair(place, stem, number, line)
-            earlier = found.setdefault((pair.paradigm, pair.name), place)
+            earlier = places.setdefault((pair.paradigm, pair.name), place)
             if earlier != place:
                 raise PairsError(
                     f"{place}: pair {pair.name} of {pair.paradigm} was already read from {earlier};"

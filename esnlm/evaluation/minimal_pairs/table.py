@@ -64,16 +64,11 @@ def tabulate(
     """
     options = {"n_resamples": n_resamples, "random_state": random_state}
     table = pd.DataFrame(list(pairs)).assign(n_pairs=1, right=scores.right, ties=scores.ties)
-    found = {_SEVERAL: _summaries(table, **options)}
+    *rows, overall = (row | {"subset": _SEVERAL} for row in _summaries(table, **options))
     for name, member in (subsets or {}).items():
-        found[name] = _summaries(table[member], **options) if member.any() else []
-    *rows, overall = (row | {"subset": _SEVERAL} for row in found.pop(_SEVERAL))
-    rows += [
-        row | {"level": SUBSET, "subset": name}
-        for name, several in found.items()
-        for row in several
-        if row["level"] != "paradigm"
-    ]
+        part = _summaries(table[member], **options) if member.any() else []
+        here = {"level": SUBSET, "subset": name}
+        rows += [row | here for row in part if row["level"] != "paradigm"]
     rows.append(overall)
     shared = {name: getattr(scores, name) for name in ("bos", "eos", "reduction")}
     shared["model"] = model
@@ -151,23 +146,23 @@ def read_published(path: str | Path) -> dict[str, Accuracies]:
         raise ValueError(f"{path} is not a CSV: {str(error).strip()}") from error
     if {"model", "level", "phenomenon", "accuracy"} <= set(table.columns):
         groups = table.groupby("model", sort=False)
-        found = {
+        models = {
             str(model): _of_phenomena(rows, "accuracy", "phenomenon") for model, rows in groups
         }
     elif {"level", "linguistics_term"} <= set(table.columns):
         others = table.columns.drop(["level", "linguistics_term"])
         names = [name for name in others if not name.startswith("Unnamed:")]
-        found = {_NAMES.get(n, n): _of_phenomena(table, n, "linguistics_term") for n in names}
+        models = {_NAMES.get(n, n): _of_phenomena(table, n, "linguistics_term") for n in names}
     else:
         raise ValueError(
             f"{path} holds no published accuracies: expected the columns level and"
             " linguistics_term with one of accuracies for each model, or a CSV that"
             " `esnlm blimp` wrote"
         )
-    found = {name: accuracies for name, accuracies in found.items() if accuracies}
-    if not found:
+    models = {name: accuracies for name, accuracies in models.items() if accuracies}
+    if not models:
         raise ValueError(f"{path} holds no published accuracies: no column of numbers in [0, 1]")
-    return found
+    return models
 
 
 def _of_phenomena(table: pd.DataFrame, column: str, term: str) -> Accuracies:
@@ -180,12 +175,12 @@ def _of_phenomena(table: pd.DataFrame, column: str, term: str) -> Accuracies:
         return {}
     phenomena = table[term].replace(PHENOMENA)
     at = {level: values[table["level"] == level] for level in ("paradigm", "phenomenon", _OVERALL)}
-    found = at["paradigm"].groupby(phenomena).agg(_mean).to_dict()
+    accuracies = at["paradigm"].groupby(phenomena).agg(_mean).to_dict()
     if len(at["paradigm"]):
-        found[_OVERALL] = _mean(at["paradigm"])
+        accuracies[_OVERALL] = _mean(at["paradigm"])
     for level in ("phenomenon", _OVERALL):
-        found |= at[level].groupby(phenomena).first().to_dict()
-    return {str(name): float(value) for name, value in found.items()}
+        accuracies |= at[level].groupby(phenomena).first().to_dict()
+    return {str(name): float(value) for name, value in accuracies.items()}
 
 
 def _mean(values: Any) -> float:
