@@ -13,9 +13,9 @@ from esnlm import NgramLanguageModel, Tokenizer, load_model
 from esnlm.__main__ import main
 from esnlm.models.arpa import read_arpa, write_arpa
 from esnlm.runs.grid import read_rows
+from esnlm.text.backends import END_OF_TEXT
 from esnlm.text.corpus import CorpusError
 from esnlm.text.named_tokenizers import byte_pairs
-from esnlm.text.tokenizers import END_OF_TEXT
 
 DOCS = ["the boy sees the dog .", "the dog sees the boys .", "boys see Mary .", "Mary sees"] * 3
 TEXTS = ["the boy sees Mary .", "Mary Mary the the dog", "boys", "the unicorn sees dogs ."]

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from esnlm.text.corpus import CorpusError, TextCorpus
-from esnlm.text.inspection import inspected
 from esnlm.text.layout import (
     TextLayout,
     first_wrong_byte,
@@ -23,6 +22,7 @@ from esnlm.text.layout import (
 from esnlm.text.prepare import prepare
 from esnlm.text.sentences import SentenceRules, SentenceStream
 from esnlm.text.shards import ShardsError
+from esnlm.text.source import inspected
 
 PROSE = (
     "It was a dark night, and the boys who had seen the dog were afraid. They went home at once,"

@@ -13,8 +13,9 @@ from tokenizers import Tokenizer as Outside
 from tokenizers import pre_tokenizers
 
 from esnlm.text import named_tokenizers
+from esnlm.text.backends import END_OF_TEXT, TokenizerError
 from esnlm.text.named_tokenizers import byte_pairs, gpt2, is_gpt2, parsed, trained
-from esnlm.text.tokenizers import END_OF_TEXT, Tokenizer, TokenizerError
+from esnlm.text.tokenizers import Tokenizer
 
 SENTENCES = ["the boy sees the dog", "the dog sees Mary", "Mary walks"]
 SMALL = byte_pairs(SENTENCES, 270)

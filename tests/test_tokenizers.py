@@ -14,10 +14,11 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from esnlm.__main__ import main
+from esnlm.text.backends import TokenizerError
 from esnlm.text.boundaries import framed
 from esnlm.text.named_tokenizers import trained
 from esnlm.text.shards import Shards
-from esnlm.text.tokenizers import Tokenizer, TokenizerError
+from esnlm.text.tokenizers import Tokenizer
 
 TEXT = "the boy sees the dog\nthe dog sees Mary\n"
 

@@ -170,8 +170,7 @@ def _surprisal(
     """Return a function that writes the surprisals of each part."""
     from esnlm.models.surprisal import surprisal_rows
     from esnlm.text.corpus import TextCorpus
-    from esnlm.text.inspection import spaced
-    from esnlm.text.source import holds_shards
+    from esnlm.text.source import holds_shards, spaced
 
     for each in text:
         if holds_shards(each):

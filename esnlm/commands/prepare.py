@@ -45,9 +45,9 @@ class PrepareOptions(LayoutOptions):
 def prepare(text: Texts, /, *, options: PrepareOptions) -> int:
     """Prepare; the exit status."""
     from esnlm.text.corpus import TextCorpus
-    from esnlm.text.inspection import inspected
     from esnlm.text.prepare import prepare as write_shards
     from esnlm.text.sentences import SentenceRules
+    from esnlm.text.source import inspected
 
     rules = SentenceRules(
         documents=options.documents,

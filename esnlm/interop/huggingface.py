@@ -21,7 +21,8 @@ from esnlm.interop.model_card import UNKNOWN, model_card
 from esnlm.models.base import SequenceModel
 from esnlm.models.language_model import LanguageModel
 from esnlm.storage.atomic import folder_aside
-from esnlm.text.tokenizers import Tokenizer, adding_nothing
+from esnlm.text.backends import adding_nothing
+from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils import __version__
 from esnlm.utils.state_dict import with_prefix
 

@@ -17,8 +17,9 @@ from esnlm.ngrams.backoff import BackoffNgrams
 from esnlm.ngrams.counts import Ints, find
 from esnlm.ngrams.kneser_ney import KneserNey
 from esnlm.storage.atomic import file_aside, write_whole
+from esnlm.text.backends import BEGIN, END, UNKNOWN
 from esnlm.text.corpus import CorpusError
-from esnlm.text.tokenizers import BEGIN, END, UNKNOWN, Tokenizer
+from esnlm.text.tokenizers import Tokenizer
 
 _LN10 = float(np.log(10))
 #: Logarithm to base 10 of the probability of what a file does not hold, as KenLM has it.

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from esnlm.storage.json_files import read_json, read_text
-from esnlm.text.tokenizer_layout import TokenizerError
-from esnlm.text.tokenizers import BEGIN, END, END_OF_TEXT, Tokenizer
+from esnlm.text.backends import BEGIN, END, END_OF_TEXT, TokenizerError
+from esnlm.text.tokenizers import Tokenizer
 from esnlm.utils.memory import check_memory
 
 #: SHA-256 of GPT-2's files as published: the vocabulary, and the merges.

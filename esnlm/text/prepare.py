@@ -19,12 +19,13 @@ from esnlm.storage.atomic import locked, owner_of, put_in_place, remove, write_w
 from esnlm.storage.json_files import sealed, unsealed
 from esnlm.storage.tensor_file import GrowingFile, file_digest
 from esnlm.text import shards
+from esnlm.text.backends import TokenizerError
 from esnlm.text.corpus import CorpusError, TextCorpus
 from esnlm.text.layout import AS_WRITTEN, TextLayout
 from esnlm.text.named_tokenizers import parsed, trained
 from esnlm.text.sentences import AS_IT_IS, SentenceRules, SentenceStream, tokenize_sentences
 from esnlm.text.shards import Shards, ShardsError
-from esnlm.text.tokenizers import Tokenizer, TokenizerError
+from esnlm.text.tokenizers import Tokenizer
 
 #: Called after each batch with the bytes of text read, those of all files, and the tokens so far,
 #: which are 0 while a tokenizer is being trained.

@@ -1,18 +1,30 @@
-"""What a text argument names: files of text, a folder of shards, or shards at a URL."""
+"""What a text argument names: files of text or shards, and what is wrong with them at a glance.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+Files given twice, lines wrapped at a column and licences are told before the text is read.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from esnlm.storage.atomic import is_aside
-from esnlm.text.corpus import TextCorpus
-from esnlm.text.inspection import inspected, shared_sources
-from esnlm.text.layout import AS_WRITTEN, TextLayout
+from esnlm.storage.tensor_file import file_digest
+from esnlm.text.backends import UNKNOWN
+from esnlm.text.corpus import CorpusError, TextCorpus, opened_text
+from esnlm.text.layout import AS_WRITTEN, TextLayout, is_gutenberg, is_wrapped
 from esnlm.text.shard_parts import PartedCorpus
 from esnlm.text.shards import MANIFEST, Shards, ShardsError
 from esnlm.text.tokenizers import Tokenizer
+
+_HEAD = 1 << 16
+# What dashes and quotes of cp1252 become where it is read as latin-1.
+_CONTROL = re.compile("[\x80-\x84\x86-\x9f]")
+#: Of a folder of very many files, so many are looked into.
+_MOST_FILES = 100
 
 
 @dataclass(frozen=True)
@@ -95,3 +107,129 @@ def holds_shards(path: str | Path) -> bool:
     So does one that a killed process was about to replace: its reader puts it back.
     """
     return (Path(path) / MANIFEST).is_file() or is_aside(Path(path), MANIFEST)
+
+
+def inspected(corpus: TextCorpus, held_out: TextCorpus | None = None) -> list[str]:
+    """Warnings about the files of a corpus and of held-out text, a line each; cheap.
+
+    The heads of at most 100 files are read, and the whole of files that have the same size.
+    Raises CorpusError where a file is given twice: nobody means that, and its text would count
+    twice. Files that are alike under two names are only warned of, as both may be meant.
+    """
+    files = [path for path, _ in corpus.files()]
+    held = [] if held_out is None else [path for path, _ in held_out.files()]
+    for several in (files, held):
+        _check_twice(several)
+    return [
+        *_alike(files, held),
+        *_laid_out_otherwise([*files, *held][:_MOST_FILES], corpus.layout),
+    ]
+
+
+def shared_sources(train: Shards, held_out: Shards) -> Iterator[str]:
+    """Yield a warning where shards were made of a text that held-out shards were made of, too."""
+    named = {
+        source["sha256"]: source["name"]
+        for source in train.manifest["made_from"]["sources"]
+        if source["bytes"]
+    }
+    for source in held_out.manifest["made_from"]["sources"]:
+        if source["sha256"] in named:
+            yield (
+                f"{held_out.folder} holds {source['name']}, which is the text"
+                f" {named[source['sha256']]} of {train.folder}: what it chooses, and its"
+                " perplexity, are of text that was learnt"
+            )
+            return
+
+
+def spaced(corpus: TextCorpus, tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield a warning of the first line where white space is a token of its own between two words.
+
+    Of characters it always is: nothing is said of them.
+    """
+    apart = len(tokenizer.encode("a  a")) > len(tokenizer.encode("a a"))
+    marks = {tokenizer.bos, tokenizer.eos, UNKNOWN}
+    if not apart or all(len(token) == 1 for token in set(tokenizer.vocabulary) - marks):
+        return
+    for path, _ in list(corpus.files())[:_MOST_FILES]:
+        for number, line in enumerate(_head(path, corpus.layout.encoding), start=1):
+            if re.search(r"\S(\s{2,}|\t)\S", line):
+                yield (
+                    f"{path}, line {number}: a tab or several spaces between words are tokens of"
+                    " their own, and change the surprisal of the next word: leave one space"
+                )
+                return
+
+
+def _check_twice(files: Iterable[Path]) -> None:
+    seen: dict[Path, Path] = {}
+    for path in files:
+        before = seen.setdefault(path.resolve(), path)
+        if before is not path:
+            names = str(path) if str(path) == str(before) else f"{before}, as {path},"
+            raise CorpusError(
+                f"{names} is given twice, so its text would count twice: name it once"
+            )
+
+
+def _alike(files: list[Path], held: list[Path]) -> Iterator[str]:
+    """Of training text with the same bytes twice, and of held-out text that is in it."""
+    by_size = defaultdict(list)
+    for path in (*files, *held):
+        if size := path.stat().st_size:
+            by_size[size].append(path)
+    by_digest: dict[str, Path] = {}
+    copies = []
+    wanted = {path for same in by_size.values() if len(same) > 1 for path in same}
+    for path in (path for path in files if path in wanted):
+        first = by_digest.setdefault(file_digest(path), path)
+        if first is not path:
+            copies.append((first, path))
+    if copies:
+        first, path = copies[0]
+        more = f", and {len(copies) - 1} more are copies" if len(copies) > 1 else ""
+        yield f"{first} and {path} hold the same text{more}: it counts as often as it is given"
+    for path in (path for path in held if path in wanted):
+        if (digest := file_digest(path)) in by_digest:
+            yield (
+                f"the held-out text {path} is the training text {by_digest[digest]}: what it"
+                " chooses, and its perplexity, are of text that was learnt"
+            )
+            return
+
+
+def _laid_out_otherwise(files: list[Path], layout: TextLayout) -> Iterator[str]:
+    """Of licences that are not cut, and of lines that are not joined, at most a line each."""
+    found: dict[str, list[Path]] = {"licence": [], "wrapped": [], "control": []}
+    for path in files:
+        raw = _head(path, layout.encoding)
+        lines = [line for _, line in layout.lines(enumerate(raw, start=1))]
+        if not layout.strip_gutenberg and is_gutenberg(lines):
+            found["licence"].append(path)
+            body = replace(layout, strip_gutenberg=True)
+            lines = [line for _, line in body.lines(enumerate(raw, start=1))]
+        if not layout.unwrap and is_wrapped(lines):
+            found["wrapped"].append(path)
+        if any(_CONTROL.search(line) for line in raw):
+            found["control"].append(path)
+    for those, what in (
+        (found["licence"], "Project Gutenberg's licence, which strip_gutenberg=True leaves out"),
+        (found["wrapped"], "lines that look broken at a column: unwrap=True joins them"),
+        (
+            found["control"],
+            "control characters where cp1252 has dashes and quotes: is it encoding='cp1252'?",
+        ),
+    ):
+        if those:
+            more = f" and {len(those) - 1} more" if len(those) > 1 else ""
+            yield f"{those[0]}{more} {'have' if more else 'has'} {what}"
+
+
+def _head(path: Path, encoding: str) -> list[str]:
+    """Return the lines that begin a file, without the last one, which may be cut."""
+    with opened_text(path, encoding) as (file, _):
+        text = file.read(_HEAD).removeprefix("\ufeff")
+        whole = len(text) < _HEAD
+    lines = text.splitlines(keepends=True)
+    return lines if whole else lines[:-1]

@@ -7,34 +7,33 @@ appended by `esnlm.text.boundaries`, so that a scored prefix does not end by its
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
+from tokenizers import normalizers, processors
 
-from esnlm.storage.json_files import parsed_json, read_bytes
-from esnlm.text.tokenizer_layout import TokenizerError, n_ids
+from esnlm.storage.json_files import read_bytes
+from esnlm.text.backends import (
+    ANY_CHARACTER,
+    BEGIN,
+    END,
+    END_OF_TEXT,
+    WORD_OR_MARK,
+    TokenizerError,
+    adding_nothing,
+    library_errors,
+    n_ids,
+    parsed_backend,
+    word_level,
+)
 from esnlm.utils.arrays import Tokens
 
 Ids = NDArray[np.int32]
 
-UNKNOWN = "<unk>"
-BEGIN = "<s>"
-END = "</s>"
-END_OF_TEXT = "<|endoftext|>"
-_ANY_CHARACTER = r"[\s\S]"
-# A word, with what stands inside it; a name in brackets, such as <unk>; or one mark.
-_WORD_OR_MARK = r"<\w+>|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]"
-# One engine counts and cuts: to that of `re` a combining mark is no part of a word.
-_WORDS_AND_MARKS = pre_tokenizers.Split(Regex(_WORD_OR_MARK), "removed", invert=True)
-#: Share of words that end in a glued mark up to which text counts as cut up already.
-_FEW_GLUED = 0.01
 _BATCH_CHARACTERS = 1 << 20
 
 
@@ -115,32 +114,8 @@ class Tokenizer:
     def _trained(
         cls, texts: Iterable[str], size: int | None, lower: bool, boundaries: bool, kind: str
     ) -> Self:
-        """Of a kind: "char", "word", "word apart" or "word auto"."""
-        special = [UNKNOWN, BEGIN, END] if boundaries else [UNKNOWN]
-        if size is not None and size <= len(special):
-            raise TokenizerError(
-                f"vocab_size must be larger than the {len(special)} special tokens, got {size}"
-            )
-        lowercase = normalizers.Lowercase()
-        counts: Counter[str] = Counter()
-        for text in texts:
-            text = lowercase.normalize_str(text) if lower else text
-            counts.update(text if kind == "char" else text.split())
-        if not counts:
-            raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
-        if kind == "word apart" or (kind == "word auto" and is_plain(counts)):
-            kind, counts = "word apart", _pieces(counts)
-        ranked = sorted(w for w in counts if w not in special)
-        if size is not None or kind != "char":  # all characters read better by alphabet
-            ranked.sort(key=lambda w: -counts[w])
-        kept = ranked if size is None else ranked[: size - len(special)]
-        backend = _word_level([*special, *kept], kind)
-        if lower:
-            backend.normalizer = lowercase
-        if not boundaries:
-            return cls(backend)
-        backend.add_special_tokens([BEGIN, END])
-        return cls(backend, bos=BEGIN, eos=END).prepend_bos()
+        backend = word_level(texts, size, lower=lower, boundaries=boundaries, kind=kind)
+        return cls(backend, bos=BEGIN, eos=END).prepend_bos() if boundaries else cls(backend)
 
     @classmethod
     def from_file(cls, path: str | Path, *, bos: str | None = None, eos: str | None = None) -> Self:
@@ -149,7 +124,7 @@ class Tokenizer:
         Known are ``<s>`` and ``</s>``, ``[CLS]`` and ``[SEP]``, and ``<|endoftext|>`` for both.
         Raises TokenizerError where the file is not a tokenizer, or lacks a token that was named.
         """
-        backend = _backend_of(read_bytes(Path(path)), str(path))
+        backend = parsed_backend(read_bytes(Path(path)), str(path))
         for pair in ((BEGIN, END), ("[CLS]", "[SEP]"), (END_OF_TEXT,) * 2):
             if all(backend.token_to_id(token) is not None for token in pair):
                 bos, eos = bos or pair[0], eos or pair[1]
@@ -190,7 +165,7 @@ class Tokenizer:
         """Text -> ids (n,) int32, without boundary tokens."""
         if self._characters is not None:
             return self._encode_characters(text)
-        with _of_library("cannot read the text"):
+        with library_errors("cannot read the text"):
             ids = self.backend.encode(text, add_special_tokens=False).ids
         return np.array(ids, dtype=np.int32)
 
@@ -200,7 +175,7 @@ class Tokenizer:
             yield from map(self._encode_characters, texts)
             return
         for batch in in_batches(texts):
-            with _of_library("cannot read the text"):
+            with library_errors("cannot read the text"):
                 encodings = self.backend.encode_batch_fast(batch, add_special_tokens=False)
             for encoding in encodings:
                 yield np.array(encoding.ids, dtype=np.int32)
@@ -231,7 +206,7 @@ class Tokenizer:
     def parts_punctuation(self) -> bool:
         """Whether words and the marks around them are tokens apart."""
         splitter = self._layout.get("pre_tokenizer") or {}
-        return splitter.get("pattern") == {"Regex": _WORD_OR_MARK}
+        return splitter.get("pattern") == {"Regex": WORD_OR_MARK}
 
     @property
     def has_characters(self) -> bool:
@@ -250,7 +225,7 @@ class Tokenizer:
     @classmethod
     def from_json(cls, text: str, *, bos: str | None, eos: str | None) -> Self:
         """Return the tokenizer that `to_json` wrote."""
-        return cls(_backend_of(text.encode(), "this text"), bos=bos, eos=eos)
+        return cls(parsed_backend(text.encode(), "this text"), bos=bos, eos=eos)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"json": self.to_json(), "bos": self.bos, "eos": self.eos}
@@ -269,7 +244,7 @@ class Tokenizer:
     def _character_table(self) -> Ids | None:
         """Ids by code point (n,), where every character is a token; otherwise None."""
         splitter = self._layout.get("pre_tokenizer") or {}
-        if splitter.get("pattern") != {"Regex": _ANY_CHARACTER} or self.unk_id is None:
+        if splitter.get("pattern") != {"Regex": ANY_CHARACTER} or self.unk_id is None:
             return None
         codes = {
             ord(token): i for token, i in self._layout["model"]["vocab"].items() if len(token) == 1
@@ -283,76 +258,6 @@ class Tokenizer:
             text = self.backend.normalizer.normalize_str(text)
         codes = np.frombuffer(text.encode("utf-32-le", "replace"), dtype=np.uint32)
         return self._characters[np.minimum(codes, len(self._characters) - 1)]
-
-
-def is_plain(counts: Mapping[str, int]) -> bool:
-    """Whether marks hang on the words (of given counts), as in prose that nobody has cut up.
-
-    >>> is_plain({"the": 9, "boy,": 1}), is_plain({"the": 9, ",": 1}), is_plain({"U.S.": 1})
-    (True, False, False)
-    """
-    glued = sum(n for word, n in counts.items() if len(word) > 1 and word[-1] in ",:;!?")
-    return glued > _FEW_GLUED * sum(counts.values())
-
-
-def _pieces(counts: Mapping[str, int]) -> Counter[str]:
-    """Return counts of words, and of the marks around them, cut as `_word_level` cuts text."""
-    found = Counter[str]()
-    for word, n in counts.items():
-        for piece, _ in _WORDS_AND_MARKS.pre_tokenize_str(word):
-            found[piece] += n
-    return found
-
-
-def _word_level(vocabulary: Sequence[str], kind: str) -> Backend:
-    """Return a tokenizer of characters, of words between white space, or of words and marks."""
-    entries = {word: i for i, word in enumerate(vocabulary)}
-    backend = Backend(models.WordLevel(entries, UNKNOWN))
-    if kind == "char":
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_ANY_CHARACTER), "isolated")
-        backend.decoder = decoders.Fuse()
-    elif kind == "word apart":
-        backend.pre_tokenizer = _WORDS_AND_MARKS
-        # Spaces between words, none where print has none.
-        tight = [decoders.Replace(f" {mark}", mark) for mark in ",.:;!?)]"]
-        backend.decoder = decoders.Sequence([decoders.WordPiece("##", False), *tight])
-    else:
-        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return backend
-
-
-def adding_nothing(layout: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the step after tokenizing that adds no tokens, if there is one: it trims offsets."""
-    found = layout.get("post_processor") or {}
-    steps = found.get("processors", [found])
-    return next((step for step in steps if step.get("type") == "ByteLevel"), None)
-
-
-def _backend_of(data: bytes, name: str) -> Backend:
-    """Return the library's tokenizer, without padding and truncation.
-
-    Raise TokenizerError where it is none.
-    """
-    with _of_library(f"{name} is not a tokenizer.json"):
-        n_ids(parsed_json(data))
-        backend = Backend.from_str(data.decode())
-        backend.no_padding()
-        backend.no_truncation()
-        return backend
-
-
-@contextmanager
-def _of_library(what: str) -> Iterator[None]:
-    """Let any error of the block begin with ``what`` is wrong.
-
-    The library raises bare Exception, and where it panics what is none.
-    """
-    try:
-        yield
-    except (MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
-        raise TokenizerError(f"{what}: {error}; expected a whole tokenizer.json") from error
 
 
 def in_batches(texts: Iterable[str]) -> Iterator[list[str]]:

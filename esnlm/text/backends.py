@@ -1,0 +1,188 @@
+"""Tokenizers of Hugging Face's library: of words and characters, and strangers' files, checked."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from esnlm.storage.json_files import parsed_json
+
+UNKNOWN = "<unk>"
+BEGIN = "<s>"
+END = "</s>"
+END_OF_TEXT = "<|endoftext|>"
+ANY_CHARACTER = r"[\s\S]"
+# A word, with what stands inside it; a name in brackets, such as <unk>; or one mark.
+WORD_OR_MARK = r"<\w+>|\w+(?:[.,'\u2019-]\w+)*|[^\w\s]"
+# One engine counts and cuts: to that of `re` a combining mark is no part of a word.
+_WORDS_AND_MARKS = pre_tokenizers.Split(Regex(WORD_OR_MARK), "removed", invert=True)
+#: Share of words that end in a glued mark up to which text counts as cut up already.
+_FEW_GLUED = 0.01
+#: Ids of a tokenizer are below this: four million, of three or four bytes each.
+MOST_IDS = 1 << 22
+
+
+class TokenizerError(ValueError):
+    """A tokenizer that cannot be made, read or used."""
+
+
+def word_level(
+    texts: Iterable[str], size: int | None, *, lower: bool, boundaries: bool, kind: str
+) -> Backend:
+    """Return the tokenizer of a text and a kind: "char", "word", "word apart" or "word auto"."""
+    special = [UNKNOWN, BEGIN, END] if boundaries else [UNKNOWN]
+    if size is not None and size <= len(special):
+        raise TokenizerError(
+            f"vocab_size must be larger than the {len(special)} special tokens, got {size}"
+        )
+    lowercase = normalizers.Lowercase()
+    counts: Counter[str] = Counter()
+    for text in texts:
+        text = lowercase.normalize_str(text) if lower else text
+        counts.update(text if kind == "char" else text.split())
+    if not counts:
+        raise TokenizerError("the training text is empty: a vocabulary needs at least a word")
+    if kind == "word apart" or (kind == "word auto" and is_plain(counts)):
+        kind, counts = "word apart", _pieces(counts)
+    ranked = sorted(w for w in counts if w not in special)
+    if size is not None or kind != "char":  # all characters read better by alphabet
+        ranked.sort(key=lambda w: -counts[w])
+    words = [*special, *ranked][:size]
+    backend = Backend(models.WordLevel({word: i for i, word in enumerate(words)}, UNKNOWN))
+    if kind == "char":
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(ANY_CHARACTER), "isolated")
+        backend.decoder = decoders.Fuse()
+    elif kind == "word apart":
+        backend.pre_tokenizer = _WORDS_AND_MARKS
+        # Spaces between words, none where print has none.
+        tight = [decoders.Replace(f" {mark}", mark) for mark in ",.:;!?)]"]
+        backend.decoder = decoders.Sequence([decoders.WordPiece("##", False), *tight])
+    else:
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if lower:
+        backend.normalizer = lowercase
+    if boundaries:
+        backend.add_special_tokens([BEGIN, END])
+    return backend
+
+
+def is_plain(counts: Mapping[str, int]) -> bool:
+    """Whether marks hang on the words (of given counts), as in prose that nobody has cut up.
+
+    >>> is_plain({"the": 9, "boy,": 1}), is_plain({"the": 9, ",": 1}), is_plain({"U.S.": 1})
+    (True, False, False)
+    """
+    glued = sum(n for word, n in counts.items() if len(word) > 1 and word[-1] in ",:;!?")
+    return glued > _FEW_GLUED * sum(counts.values())
+
+
+def _pieces(counts: Mapping[str, int]) -> Counter[str]:
+    """Return counts of words, and of the marks around them, cut as `word_level` cuts text."""
+    pieces = Counter[str]()
+    for word, n in counts.items():
+        for piece, _ in _WORDS_AND_MARKS.pre_tokenize_str(word):
+            pieces[piece] += n
+    return pieces
+
+
+def adding_nothing(layout: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the step after tokenizing that adds no tokens, if there is one: it trims offsets."""
+    found = layout.get("post_processor") or {}
+    steps = found.get("processors", [found])
+    return next((step for step in steps if step.get("type") == "ByteLevel"), None)
+
+
+def parsed_backend(data: bytes, name: str) -> Backend:
+    """Return the library's tokenizer, without padding and truncation.
+
+    Raise TokenizerError where it is none.
+    """
+    with library_errors(f"{name} is not a tokenizer.json"):
+        n_ids(parsed_json(data))
+        backend = Backend.from_str(data.decode())
+        backend.no_padding()
+        backend.no_truncation()
+        return backend
+
+
+@contextmanager
+def library_errors(what: str) -> Iterator[None]:
+    """Let any error of the block begin with ``what`` is wrong.
+
+    The library raises bare Exception, and where it panics what is none.
+    """
+    try:
+        yield
+    except (MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise TokenizerError(f"{what}: {error}; expected a whole tokenizer.json") from error
+
+
+def n_ids(layout: Any) -> int:
+    """Return the largest id of a ``tokenizer.json`` and one, gaps among them.
+
+    Raises TokenizerError where an id stands for two tokens, or is `MOST_IDS` or more, and where
+    the unknown token or a part of a merge is not in the vocabulary.
+
+    >>> n_ids({"model": {"vocab": {"<unk>": 0, "a": 7}, "unk_token": "<unk>"}})
+    8
+    """
+    model = layout.get("model") if isinstance(layout, dict) else None
+    if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict | list):
+        raise TokenizerError("it has no model with a vocabulary")
+    vocabulary = _vocabulary(model["vocab"])
+    tokens = vocabulary | _added(layout.get("added_tokens") or [])
+    for token, number in tokens.items():
+        if type(number) is not int or not 0 <= number < MOST_IDS:
+            raise TokenizerError(f"the id of {token!r} must lie in [0, {MOST_IDS}), got {number!r}")
+        if vocabulary.get(token, number) != number:
+            raise TokenizerError(f"{token!r} has two ids, {vocabulary[token]} and {number}")
+    if len(set(tokens.values())) < len(tokens):
+        seen: dict[int, str] = {}
+        one, other, number = next(
+            (seen[i], token, i) for token, i in tokens.items() if seen.setdefault(i, token) != token
+        )
+        raise TokenizerError(f"the tokens {one!r} and {other!r} have the same id, {number}")
+    unknown = model.get("unk_token")
+    if unknown and unknown not in tokens:
+        raise TokenizerError(f"its unknown token {unknown!r} is not in the vocabulary")
+    _check_merges(model, vocabulary)
+    return max(tokens.values(), default=-1) + 1
+
+
+def _vocabulary(vocab: Any) -> dict[str, Any]:
+    """Token -> id; a list has tokens with scores, in the order of their ids."""
+    if isinstance(vocab, dict):
+        return vocab
+    pairs = [pair for pair in vocab if isinstance(pair, list) and len(pair) == 2]
+    if len(pairs) < len(vocab) or not all(isinstance(token, str) for token, _ in pairs):
+        raise TokenizerError("its vocabulary must be pairs of a token and a score")
+    return {token: i for i, (token, _) in enumerate(pairs)}
+
+
+def _added(tokens: Any) -> dict[str, Any]:
+    if not isinstance(tokens, list) or not all(
+        isinstance(token, dict) and isinstance(token.get("content"), str) for token in tokens
+    ):
+        raise TokenizerError("its added tokens must be objects with a content")
+    return {token["content"]: token.get("id") for token in tokens}
+
+
+def _check_merges(model: Mapping[str, Any], vocabulary: Mapping[str, Any]) -> None:
+    """Raise TokenizerError unless merges are pairs in the vocabulary, as are their results."""
+    merges = model.get("merges") or []
+    skipped = len(model.get("continuing_subword_prefix") or "")
+    if not isinstance(merges, list):
+        raise TokenizerError("its merges must be a list")
+    for merge in merges:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or len(parts) != 2:
+            raise TokenizerError(f"a merge must be of two parts, got {merge!r}")
+        left, right = parts
+        for token in (left, right, f"{left}{right[skipped:]}" if isinstance(right, str) else ""):
+            if not isinstance(token, str) or token not in vocabulary:
+                raise TokenizerError(f"the merge {merge!r} needs {token!r}, not in the vocabulary")
