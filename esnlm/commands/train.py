@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from esnlm.models.recipes import choose_recipe
 from esnlm.options.common import finish, option_name, read_in_parts, set_options, sharing, summary
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from esnlm.text.corpus import TokenStream
     from esnlm.text.shard_parts import PartedCorpus
     from esnlm.text.source import Source
+    from esnlm.training.trainer import Trainer
 
 # What would have saved the work of an interrupted run.
 _PASSES = "With --checkpoint-every MINUTES training is in passes, and --resume continues it"
@@ -101,6 +102,8 @@ def _train_readout(
     record: "RunRecord",
 ) -> int:
     """Train a readout of the core: at once, in passes, or in parts that a cluster may share."""
+    import numpy as np
+
     from esnlm.runs.subprocess_run import peak_rss_mib
 
     since = time.perf_counter()
@@ -126,13 +129,18 @@ def _train_readout(
         with record.phase("choose penalty"), _nothing_saved(advice):
             options.choose_penalty(model, stream, judge)
     if run is not None:
-        trained = _run_trainer(run, model, stream, parts, judge, options, record)
-        if trained.status:
-            return trained.status
-        loss, judge = trained.loss, trained.held_out
+        status, trainer = _run_trainer(run, model, stream, parts, judge, options, record)
+        if status:
+            return status
+        loss, judge = trainer.last_score, trainer.held_out
     else:
-        assert stream is not None
-        loss = _fit_at_once(model, stream, judge, options, record)
+        with record.phase("fit"), _nothing_saved(_PASSES):
+            model.fit(stream, held_out=judge)
+        with record.phase("save"):
+            print(f"{options.out}: {_saved(model, options)}")
+        with record.phase("score"):
+            scores = [] if judge is None else model.log_likelihood(judge)
+            loss = -float(np.concatenate(scores).mean()) if scores else None
     if parts is not None and judge is not None:
         from esnlm.training.baselines import MOST_TOKENS
 
@@ -149,35 +157,6 @@ def _train_readout(
     return 0
 
 
-def _fit_at_once(
-    model: "LanguageModel",
-    stream: "TokenStream",
-    held_out: "TokenStream | None",
-    options: TrainOptions,
-    record: "RunRecord",
-) -> float | None:
-    """Fit and save the model; return its held-out loss in nats a token."""
-    import numpy as np
-
-    with record.phase("fit"), _nothing_saved(_PASSES):
-        model.fit(stream, held_out=held_out)
-    with record.phase("save"):
-        model.save(options.out)
-    print(f"{options.out}: {_summary(model, options.recipe)}")
-    with record.phase("score"):
-        if held_out is None:
-            return None
-        return -float(np.concatenate(model.log_likelihood(held_out)).mean())
-
-
-class _Trained(NamedTuple):
-    """The exit status of a training run, its last held-out loss, and the tokens that it is of."""
-
-    status: int
-    loss: float | None
-    held_out: "TokenStream | None"
-
-
 def _run_trainer(
     run: TrainingRun,
     model: "LanguageModel",
@@ -186,16 +165,11 @@ def _run_trainer(
     held_out: "TokenStream | None",
     options: TrainOptions,
     record: "RunRecord",
-) -> _Trained:
-    """Train in passes over a stream, or over the parts of shards, and save."""
+) -> tuple[int, "Trainer"]:
+    """Train in passes over a stream, or over parts of shards, and save; the status, who trained."""
     from esnlm.training.parts_trainer import PartsTrainer
     from esnlm.training.trainer import Trainer
 
-    def save() -> str:
-        model.save(options.out)
-        return _summary(model, options.recipe)
-
-    trainer: Any
     with sharing(options.shared.cluster) as reduce:
         if parts is None:
             assert stream is not None
@@ -208,8 +182,7 @@ def _run_trainer(
             )
             record.add({"parts": len(trainer.parts), "corpus": parts.described()})
         with record.phase(how):
-            status = run.run(trainer, save)
-    return _Trained(status, trainer.last_score, trainer.held_out)
+            return run.run(trainer, lambda: _saved(model, options)), trainer
 
 
 @contextmanager
@@ -247,9 +220,10 @@ def _compare(
         log.warning(f"the {ORDER}-grams are better on this text: esnlm ngram makes a model of them")
 
 
-def _summary(model: "LanguageModel", recipe: str | None) -> str:
-    """Print which recipe the defaults came from, and why; return a line on the model."""
-    tokenizer, counts = model.tokenizer_, model.token_counts_
+def _saved(model: "LanguageModel", options: TrainOptions) -> str:
+    """Save, print which recipe the defaults came from, and why; return a line on the model."""
+    model.save(options.out)
+    recipe, tokenizer, counts = options.recipe, model.tokenizer_, model.token_counts_
     characters = tokenizer is not None and tokenizer.has_characters
     name, why = choose_recipe(model.n_tokens_, characters=characters)
     if recipe is not None:

@@ -143,9 +143,7 @@ class LanguageModel(SequenceModel):
         """
         check_no_labels(y)
         stream = self._read_corpus(docs)
-        held = None
-        if held_out is not None:
-            held = self._tokens(held_out, self.n_tokens_, "held_out")
+        held = None if held_out is None else self._tokens(held_out, self.n_tokens_, "held_out")
         if self._chooses_penalty:
             settle_penalty(self, stream, held)
         return self._fit_tokens(stream, held)
@@ -223,13 +221,12 @@ class LanguageModel(SequenceModel):
         self._draw_reservoir(target_counts(stream, self.n_tokens_))
         features = self._parts.features
         if features is not None and not hasattr(features, "embedding_"):
-            fitted = clone(features).fit(
+            self.features_ = clone(features).fit(
                 stream.tokens,
                 reservoir=self.reservoir_,
                 n_tokens=self.n_tokens_,
                 starts=stream.starts,
             )
-            self._use_features(fitted)
 
     def _draw_reservoir(self, counts: Ints64) -> None:
         """Draw the reservoir, of a vocabulary with these counts (n_tokens,) of predicted tokens."""
@@ -237,16 +234,7 @@ class LanguageModel(SequenceModel):
         self.run_: str | None = None
         self.token_counts_ = counts
         self.reservoir_ = drawn_reservoir(self._parts, self.n_tokens_)
-        self._use_features(self._parts.features)
-
-    def _use_features(self, features: Any) -> None:
-        """Let the reservoir be driven by fitted features, or by tokens where there are None."""
-        self.features_ = features
-        if hasattr(features, "embedding_") and len(features.embedding_) != self.n_tokens_:
-            raise ValueError(
-                f"features are fitted for {len(features.embedding_)} tokens, expected"
-                f" {self.n_tokens_}"
-            )
+        self.features_ = self._parts.features
 
     @property
     def _n_columns(self) -> int:
@@ -328,31 +316,27 @@ class LanguageModel(SequenceModel):
         The tokenizer and the features among these are fitted, too.
         """
         model = cls(reservoir, readout, **options)
-        model._take_parts()
+        model._check_fitted()
         return model
 
-    def _take_parts(self) -> None:
-        """Let the parts of the constructor, which are fitted, be those of the model."""
-        self._parts = fitted_parts(self)
-        self.reservoir_, self.readout_, self.features_ = self._parts
-        self.tokenizer_: Any = self.tokenizer
-        self.n_tokens_ = len(self.readout_.classes_)
-        self._carried, self.run_, self.token_counts_ = None, None, None
-
     def _check_fitted(self) -> None:
+        """Take the parts of the constructor where all are fitted, or raise NotFittedError."""
         parts = (self.reservoir, "W_"), (self.readout, "classes_"), (self.features, "embedding_")
         fitted = all(part is None or hasattr(part, name) for part, name in parts)
         named = isinstance(self.tokenizer, str) or None in (self.reservoir, self.readout)
         if not hasattr(self, "n_tokens_") and fitted and not named:
-            self._take_parts()
+            self._parts = fitted_parts(self)
+            self.reservoir_, self.readout_, self.features_ = self._parts
+            self.tokenizer_: Any = self.tokenizer
+            self.n_tokens_ = len(self.readout_.classes_)
+            self._carried, self.run_, self.token_counts_ = None, None, None
         super()._check_fitted()
 
     @property
     def _states(self) -> States:
         """What harvests streams for the readout."""
-        embedding = None
-        if self.features_ is not None:
-            embedding = self.features_.embedding_.astype(self.reservoir_.W_.dtype, copy=False)
+        features, dtype = self.features_, self.reservoir_.W_.dtype
+        embedding = None if features is None else features.embedding_.astype(dtype, copy=False)
         return States(self.reservoir_, embedding, self.n_streams, self._n_last)
 
     @property

@@ -124,7 +124,7 @@ def choose_parts(model: Any) -> tuple[Parts, str, bool]:
 
 
 def drawn_reservoir(parts: Parts, n_tokens: int) -> Any:
-    """Return a reservoir with weights for a vocabulary: the one of ``parts``, or a copy of it."""
+    """Return the reservoir of ``parts``, or a copy with weights; refuse another vocabulary's."""
     reservoir, _, features = parts
     n_inputs = n_tokens if features is None else int(features.n_features)
     n_units = int(reservoir.n_units)
@@ -137,6 +137,10 @@ def drawn_reservoir(parts: Parts, n_tokens: int) -> Any:
         raise ValueError(
             f"the reservoir has {reservoir.n_inputs_} inputs, expected {n_inputs}: draw"
             f" its weights with fit(n_inputs={n_inputs}), or give one without weights"
+        )
+    if hasattr(features, "embedding_") and len(features.embedding_) != n_tokens:
+        raise ValueError(
+            f"features are fitted for {len(features.embedding_)} tokens, expected {n_tokens}"
         )
     return reservoir
 

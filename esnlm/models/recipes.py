@@ -31,15 +31,8 @@ _FACTORS = {
     "alpha": ("ridge", "softmax", "moe"), "passes": ("softmax", "moe"), "experts": ("moe",),
 }  # fmt: skip
 _OF_MODEL = {
-    *_RESERVOIR,
-    *_READOUT,
-    "readout",
-    "factors",
-    "option",
-    "features",
-    "tokenizer",
-    "reset",
-}
+    *_RESERVOIR, *_READOUT, "readout", "factors", "option", "features", "tokenizer", "reset",
+}  # fmt: skip
 _LAWS = {"uniform": 2, "inverse_gamma": 1}
 
 

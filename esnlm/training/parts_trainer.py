@@ -103,7 +103,7 @@ class PartsTrainer(Trainer):
         model._draw_reservoir(sums.plain["counts"])
         if not fitted:
             self._say("spectral features")
-            model._use_features(clone(features).fit_counts(_table(sums, model.n_tokens_)))
+            model.features_ = clone(features).fit_counts(_table(sums, model.n_tokens_))
 
     def read(self, number: int, *, n_rows: int | None = None) -> Iterator[Iterable[Block] | Sums]:
         """Yield the sums of pass ``number``, or of a sample of rows, or the changes of rounds.
