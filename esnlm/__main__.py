@@ -46,7 +46,7 @@ _STUDIES = {
     ),
     "timescales": ("timescales.command", "Measure how long the units of a trained LSTM remember."),
     "ablation": (
-        "timescales.ablation_command",
+        "timescales.command",
         "Measure what is left of a word in the state, tokens later.",
     ),
     "dyck": (

@@ -15,7 +15,6 @@ from esnlm.evaluation.bootstrap import resampled_means, resampled_sums
 from esnlm.evaluation.minimal_pairs.pairs import Pair
 from esnlm.runs import subprocess_run
 from esnlm.runs.grid import read_rows
-from esnlm.studies.controls.command import COLUMNS
 from esnlm.studies.controls.comparison import (
     difference_rows,
     judged_pairs,
@@ -23,8 +22,9 @@ from esnlm.studies.controls.comparison import (
     value_rows,
 )
 from esnlm.studies.controls.plots import figure, tables
-from esnlm.studies.controls.run import log_probabilities
 from esnlm.studies.controls.settings import CONTROLS
+from esnlm.studies.shards_grid import COLUMNS
+from esnlm.studies.shards_run import log_probabilities
 from esnlm.text.shards import Shards
 
 WORDS = ["the", "a", "boy", "girl", "dog", "sees", "hears", "walks", "who", "that"]
@@ -91,7 +91,7 @@ def whole(corpus, tmp_path_factory) -> Path:
 
 def test_each_control_leaves_out_what_it_says(whole: Path):
     rows = read_rows(whole / "controls.csv")
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == ("control", *COLUMNS)
     assert [row["control"] for row in rows] == [name for name in CONTROLS for _ in range(2)]
     assert [row["seed"] for row in rows] == [0, 1] * len(CONTROLS)
     found = {row["control"]: row for row in rows}

@@ -17,7 +17,7 @@ from esnlm.studies.elman.plots import plot_cosine, plot_perplexity, principal_co
 from esnlm.studies.elman.presets import PRESETS, Settings, preset
 from esnlm.studies.elman.run import run_readout
 from esnlm.studies.elman.states import drive, make_corpora, make_grammar
-from esnlm.studies.elman.tables import targets, write_summary
+from esnlm.studies.elman.tables import write_summary
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRACT = [
@@ -95,7 +95,6 @@ def test_summary_names_every_readout(small):
     text = (small / "summary.md").read_text()
     for name in elman.READOUTS:
         assert f"| {name} | 2 |" in text
-    assert "lowest perplexity / oracle, any run | above 1" in text
 
 
 def test_nothing_half_written_stays(small):
@@ -275,7 +274,10 @@ def test_plots_of_one_readout_and_one_size(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
-def test_targets_by_hand():
+def test_targets_by_hand(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from elman_grid import targets
+
     def row(readout, n_units, value):
         run = {"readout": readout, "features": 0, "n_units": n_units, "seed": 0}
         return run | {"perplexity": value, "oracle_perplexity": 5.0}

@@ -194,7 +194,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(corpus, undisturbed, tmp_path
 
 def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch):
     from esnlm.runs.subprocess_run import Lifeline
-    from esnlm.studies.natural import run as natural_runs
+    from esnlm.studies import shards_run
 
     given = {}
     monkeypatch.setattr(
@@ -203,9 +203,9 @@ def test_a_fitted_model_is_not_fitted_again(corpus, tmp_path: Path, monkeypatch)
     )
     with pytest.raises(TypeError):  # the run that was caught measured nothing
         main(command(corpus, tmp_path, "--sizes", "8"))
-    first = natural_runs.measure(given, Lifeline())
+    first = shards_run.measure(given, Lifeline())
     monkeypatch.setattr("esnlm.studies.shards_run.Trainer", None)
-    again = natural_runs.measure(given, Lifeline())
+    again = shards_run.measure(given, Lifeline())
     for measured in (first, again):
         del measured["score_seconds"], measured["peak_rss_mib"]
     assert first == again

@@ -60,7 +60,7 @@ def training(contents: Contents, scored: Sequence[ModelScores]) -> Section:
     )
     for file in files:
         how: Any = {"kinds": {"share": "%"}, "share": True, "unfolds": len(file.table) > 12}
-        section.blocks.append(table(file.name, file.records(), list(file.table), **how))
+        section.blocks.append(table(file.name, file.records(), [*map(str, file.table)], **how))
     return section
 
 

@@ -22,7 +22,8 @@ HEADS = {
     "n": "of", "n_units": "units", "n_tokens": "tokens", "n_words": "words", "n_pairs": "pairs",
     "n_characters": "characters", "n_paradigms": "paradigms", "nats": "nats a token",
     "nll_per_token": "nats a token", "held_out_nll": "nats a token",
-    "nll_per_word": "nats a word", "held_out_perplexity": "perplexity",
+    "nll_per_word": "nats a word", "bits_per_character": "bits a character",
+    "held_out_perplexity": "perplexity",
     "unknown_share": "unknown", "share": "share of the run", "lower": "95 % from", "upper": "to",
 }  # fmt: skip
 # Columns that hold no numbers, although their values may look like one.

@@ -10,7 +10,6 @@ from esnlm.evaluation.calibration import Calibration, calibration
 from esnlm.evaluation.measures import Evaluation
 from esnlm.evaluation.measures import ScoredText as Part
 from esnlm.evaluation.token_groups import Judged, by_frequency, by_position, by_seen, judged_tokens
-from esnlm.models.ngram import NgramLanguageModel
 from esnlm.ngrams.kneser_ney import KneserNey, longest_seen
 from esnlm.reporting.page import six_digits
 from esnlm.text.corpus import TokenStream
@@ -104,20 +103,24 @@ def _scored(
     logged, weights = {}, {}
     if train:
         text = _read(first, train, split)
-        ngrams = _counted(first, text)
+        check_memory(
+            f"counting the {ORDER}-grams of {len(text.tokens)} tokens",
+            _NGRAM_BYTES * len(text.tokens),
+            "give a part of the training text",
+        )
+        ngrams = KneserNey(order=ORDER, n_tokens=first.n_tokens_)
+        ngrams.fit(text.tokens, starts=text.starts)
         counts = target_counts(text, first.n_tokens_)
-        counted = ngrams.ngrams_
-        assert isinstance(counted, KneserNey)  # not read from a file, but fitted here
-        longest = longest_seen(counted, stream.tokens, stream.starts)[marks]
+        longest = longest_seen(ngrams, stream.tokens, stream.starts)[marks]
         groupings = [by_frequency(counts[tokens]), *groupings, by_seen(longest, ORDER)]
         unigrams = np.log((counts + 0.5) / (counts + 0.5).sum())
         part = evenly_spaced(stream, _LOGGED)
-        for name, of_all, of_part in (
-            (NGRAMS, ngrams._log_probabilities(stream), ngrams._log_probabilities(part)),
-            (UNIGRAMS, unigrams[stream.tokens], unigrams[part.tokens]),
+        for name, log_probabilities in (
+            (NGRAMS, lambda some: ngrams.log_probabilities(some.tokens, some.starts)),
+            (UNIGRAMS, lambda some: unigrams[some.tokens]),
         ):
-            scores[name] = of_all[marks]
-            logged[name] = -float(of_part[part.predicted()].mean())
+            scores[name] = log_probabilities(stream)[marks]
+            logged[name] = -float(log_probabilities(part)[part.predicted()].mean())
         for name in names:
             mixed, weights[name] = _mixed(scores[name], scores[NGRAMS], sentence)
             scores[f"{name} + n-gram"] = mixed
@@ -159,18 +162,6 @@ def _read(model: Any, paths: Sequence[str], split: str) -> TokenStream:
     if model.tokenizer_ is None or source.shards.tokenizer.to_json() != model.tokenizer_.to_json():
         raise ValueError(f"the tokenizer of the shards in {paths[0]} is not the model's")
     return source.shards.stream()
-
-
-def _counted(model: Any, train: TokenStream) -> NgramLanguageModel:
-    check_memory(
-        f"counting the {ORDER}-grams of {len(train.tokens)} tokens",
-        _NGRAM_BYTES * len(train.tokens),
-        "give a part of the training text",
-    )
-    ngrams = NgramLanguageModel(
-        order=ORDER, tokenizer=None, reset=model.reset_, n_tokens=model.n_tokens_
-    )
-    return ngrams.fit(train)
 
 
 def _mixed(scores: Floats, ngrams: Floats, sentence: Ints64) -> tuple[Floats, tuple[float, float]]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import shutil
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import product
@@ -13,10 +14,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from esnlm.models.recipes import default_settings, make_features, make_readout, make_reservoir
-from esnlm.options.common import ChunkOptions, Sizes, group, set_options
+from esnlm.options.common import ChunkOptions, Folder, Sizes, group, set_options
 from esnlm.options.train import ReadoutOptions, ReservoirOptions, WeightOptions, model_settings
-from esnlm.options.values import Features, integer, leak_rate, read, real
-from esnlm.runs.grid import Row, read_rows
+from esnlm.options.values import Cluster, Features, Minutes, integer, leak_rate, read, real
+from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import locked
 from esnlm.studies import minimal_pairs
 from esnlm.utils import __version__
@@ -33,9 +34,7 @@ COLUMNS = (
     "fit_seconds", "tokens_per_second", "score_seconds", "peak_rss_mib", *_WEIGHTS, "version",
     "commit",
 )  # fmt: skip
-
 _FEW = 4
-
 
 Shards = Annotated[str, Parameter("SHARDS", help="Training text, a folder that prepare wrote.")]
 
@@ -100,25 +99,62 @@ class ShardsGrid:
     training: ChunkOptions = ChunkOptions()
 
 
-def _columns(reservoir: Row, settings: Row) -> Row:
-    """Return the columns of a row that describe its reservoir and its readout."""
-    law = reservoir["leak_rate"]
-    options = {name: settings[name] for name in _OPTIONS if name in settings} | settings["option"]
-    return {
-        "n_units": reservoir["n_units"],
-        "degree": reservoir["degree"],
-        "connectivity": reservoir["degree"] / reservoir["n_units"],
-        "min_leak": law if isinstance(law, float) else law[1] if law[0] == "uniform" else None,
-        "readout": settings["readout"],
-        "options": " ".join(f"{name}={value}" for name, value in options.items()),
-        **{name: reservoir[name] for name in _WEIGHTS},
-    }
+@group()
+class ShardsStudy:
+    """Options of a study of such a grid."""
+
+    held_out: Annotated[str, Parameter(metavar="SHARDS")]
+    """Text that models are scored on."""
+    blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
+    """Minimal pairs that models judge."""
+    out: Folder
+    """Folder of the results."""
+    no_plots: bool = False
+    """Write no plots."""
+    checkpoint_every: Minutes = 10.0
+    """Time between checkpoints; 0: after every chunk."""
+    cluster: Cluster = None
+    grid: ShardsGrid = ShardsGrid()
 
 
-def forget(path: Path) -> None:
+def run_on_shards(
+    settings: list[Row],
+    runs: Mapping[str, Row],
+    path: Path,
+    options: ShardsStudy,
+    places: Callable[[Row], Row],
+    *leading: str,
+) -> list[Row]:
+    """Run what the CSV at ``path`` does not hold yet, and return the rows of the settings.
+
+    ``settings`` and ``runs`` are as `planned` has them; ``places`` says for a setting where its run
+    keeps what `measure` of `shards_run` keeps; ``leading`` are columns before those of the grid.
+    """
+    texts = {"held_out": options.held_out, "blimp": options.blimp and str(options.blimp)}
+    shared = texts | {"save_every": 60 * options.checkpoint_every}
+
+    def given(setting: Row) -> Row:
+        folder = _run_folder(path, setting["version"])
+        _forget_finished(path)
+        return runs[setting["version"]] | shared | {"folder": str(folder)} | places(setting)
+
+    rows = run_grid_apart(
+        settings,
+        "esnlm.studies.shards_run",
+        path,
+        key=(*leading, *KEY),
+        columns=(*leading, *COLUMNS),
+        given=given,
+        cluster=options.cluster,
+    )
+    _forget_finished(path)
+    return rows
+
+
+def _forget_finished(path: Path) -> None:
     """Remove the checkpoints of runs whose rows are written."""
     for row in read_rows(path):
-        folder = run_folder(path, row["version"])
+        folder = _run_folder(path, row["version"])
         if folder.parent.is_dir():
             with locked(folder, wait=True):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -126,18 +162,17 @@ def forget(path: Path) -> None:
         (path.parent / "running").rmdir()
 
 
-def run_folder(path: Path, version: str) -> Path:
-    """Return the folder of a run of the CSV at ``path``."""
+def _run_folder(path: Path, version: str) -> Path:
     return path.parent / "running" / f"{path.stem}-{version}"
 
 
 def planned(
     train: str, held_out: str, blimp: Path | None, grid: ShardsGrid
 ) -> tuple[list[Row], dict[str, Row]]:
-    """Every setting of the grid, and what its run is given by the setting's version.
+    """Return every setting of the grid, and what its run is given by the setting's version.
 
-    That are descriptions of the parts that `rebuild` makes again, and the plan of training.
-    Settings that cannot be made are refused.
+    That are the training text, descriptions of the parts that `rebuild` makes again, and the plan
+    of training. Settings that cannot be made are refused.
     """
     from sklearn.base import clone
 
@@ -189,10 +224,25 @@ def planned(
         }
         digest = hashlib.sha256(json.dumps(common | parts, sort_keys=True).encode()).hexdigest()
         version = f"{__version__}-{digest[:12]}"
-        runs[version] = parts
+        runs[version] = parts | {"train": train}
         settings.append(
             _columns(reservoir.get_params(), chosen)
             | {"leak": leak, "features": f"{name}:{number}" if name else number}
             | {"seed": seed, "words": words, "version": version}
         )
     return settings, runs
+
+
+def _columns(reservoir: Row, settings: Row) -> Row:
+    """Return the columns of a row that describe its reservoir and its readout."""
+    law = reservoir["leak_rate"]
+    options = {name: settings[name] for name in _OPTIONS if name in settings} | settings["option"]
+    return {
+        "n_units": reservoir["n_units"],
+        "degree": reservoir["degree"],
+        "connectivity": reservoir["degree"] / reservoir["n_units"],
+        "min_leak": law if isinstance(law, float) else law[1] if law[0] == "uniform" else None,
+        "readout": settings["readout"],
+        "options": " ".join(f"{name}={value}" for name, value in options.items()),
+        **{name: reservoir[name] for name in _WEIGHTS},
+    }

@@ -5,36 +5,41 @@ model and the cost of training. A run that is started again resumes from them.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from esnlm.evaluation.measures import Evaluation
+from esnlm.evaluation.minimal_pairs.pairs import read_pairs
+from esnlm.evaluation.minimal_pairs.scores import score_pairs
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.saving import rebuild
 from esnlm.runs.subprocess_run import Lifeline, peak_rss_mib
-from esnlm.storage.atomic import locked, write_whole
+from esnlm.storage.atomic import folder_aside, locked, write_whole
 from esnlm.storage.checkpoints import Checkpoints
+from esnlm.storage.tensor_file import Arrays, read_tensors, write_tensors
+from esnlm.studies import minimal_pairs
 from esnlm.text.shards import Shards
 from esnlm.training.resumable_run import StoppedError
 from esnlm.training.trainer import Trainer, TrainingPlan
 
 _FITTED = "fitted.json"
 _PEAK = "peak_rss_mib"
+_LOGS = "log_probabilities.safetensors"
 
 
-@contextmanager
-def trained(
-    setting: Mapping[str, Any], lifeline: Lifeline
-) -> Iterator[tuple[LanguageModel, dict[str, Any]]]:
-    """Yield the model of a run, trained or read from its folder, and the cost of its training.
+def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
+    """Return the measured columns of a run's row.
 
     ``setting`` names the shards ``train`` and ``held_out``, the pairs ``blimp`` or None, the
-    ``folder`` of the run, which is held inside the block, the folder ``keep`` for a copy of its
-    model or None, descriptions of ``reservoir``, ``readout`` and ``features``, the ``plan`` of
-    training and ``save_every``, the seconds between two checkpoints.
+    ``folder`` of the run, descriptions of ``reservoir``, ``readout`` and ``features``, the ``plan``
+    of training and ``save_every``, the seconds between two checkpoints. Where they are given, the
+    folder ``model`` takes a copy of the model, and ``scores`` the `log_probabilities`.
     """
     folder = Path(setting["folder"])
     # An earlier run whose parent was killed may still be saving its checkpoint.
@@ -47,13 +52,50 @@ def trained(
             with suppress(OSError):  # it has a checkpoint
                 folder.rmdir()
             raise
-        yield LanguageModel.load(folder / "model"), cost
+        model = LanguageModel.load(folder / "model")
+        started = time.perf_counter()
+        tokens: list[Any] = []
+        (row,) = Evaluation([model], ["model"], "line").rows(
+            [setting["held_out"]], lambda _, part: tokens.append(part.scores[0][part.predicted])
+        )
+        logs: Arrays = {"tokens": np.concatenate(tokens).astype(np.float32)}
+        accuracies = dict.fromkeys(minimal_pairs.COLUMNS)
+        if setting["blimp"] is not None:
+            pairs = read_pairs(setting["blimp"])
+            scores = score_pairs(model, pairs)
+            logs |= {"good": scores.good, "bad": scores.bad}
+            accuracies = minimal_pairs.by_column(pairs, scores)
+        seconds = round(time.perf_counter() - started, 3)
+        with lifeline.defer_exit():
+            if "scores" in setting:
+                with folder_aside(Path(setting["scores"])) as copy:
+                    write_tensors(copy / _LOGS, logs)
+            if "model" in setting:
+                with folder_aside(Path(setting["model"])) as copy:
+                    shutil.copytree(folder / "model", copy, dirs_exist_ok=True)
+    return {
+        **cost,
+        **parameter_counts(model),
+        "peak_rss_mib": max(cost["peak_rss_mib"], peak_rss_mib()),
+        "nll_per_token": row["nll_per_token"],
+        "perplexity": row["perplexity"],
+        "n_held_out_tokens": row["n_tokens"],
+        **accuracies,
+        "score_seconds": seconds,
+    }
 
 
-def measured(model: LanguageModel, cost: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cost of a run, its peak of memory so far, and the model's parameters."""
-    peak = max(cost["peak_rss_mib"], peak_rss_mib())
-    return dict(cost) | parameter_counts(model) | {"peak_rss_mib": peak}
+def log_probabilities(folder: Path) -> Arrays:
+    """Return the logs that `measure` saved: ``tokens`` (T,) float32, pairs ``good``, ``bad``.
+
+    Raises ValueError where they are not there any more.
+    """
+    if not (folder / _LOGS).is_file():
+        raise ValueError(
+            f"{folder} holds no log-probabilities of a run whose row is there: remove the row, and"
+            " it is repeated"
+        )
+    return read_tensors(folder / _LOGS)
 
 
 def parameter_counts(model: LanguageModel) -> dict[str, int]:

@@ -6,81 +6,47 @@ pairs; differences are paired.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from esnlm.options.common import Folder, finish, group, names, results_folder
-from esnlm.options.values import Cluster, Minutes, integer
-from esnlm.runs.grid import Row, read_rows, run_grid_apart
+from esnlm.options.common import finish, group, names, results_folder
+from esnlm.options.values import integer
+from esnlm.runs.grid import Row
 from esnlm.studies.controls.settings import CONTROLS
-from esnlm.studies.shards_grid import COLUMNS as GRID_COLUMNS
-from esnlm.studies.shards_grid import KEY, Shards, ShardsGrid, forget, planned, run_folder
-
-COLUMNS = ("control", *GRID_COLUMNS)
+from esnlm.studies.shards_grid import Shards, ShardsStudy, planned, run_on_shards
 
 
 @group()
-class ControlsOptions:
+class ControlsOptions(ShardsStudy):
     """Options of ``esnlm controls``."""
 
-    held_out: Annotated[str, Parameter(metavar="SHARDS")]
-    """Text that models are scored on."""
-    blimp: Annotated[Path | None, Parameter(metavar="FOLDER")] = None
-    """Minimal pairs that models judge."""
-    out: Folder
-    """Folder of the CSVs, the tables, the plot and the log-probabilities of each run."""
     controls: Annotated[tuple[str, ...], names(tuple(CONTROLS))] = ()
     """Which of them (default: all that the readout knows)."""
     topologies: Annotated[tuple[str, ...], Parameter(metavar="NAME")] = ()
     """Of the models with coupling (default: --topology); the first is that of the others."""
     resamples: Annotated[int, integer("R", 1)] = 10_000
     """Of sentences and of pairs, for the intervals."""
-    no_plots: bool = False
-    """Write CSVs and tables alone."""
-    checkpoint_every: Minutes = 10.0
-    """Time between checkpoints; 0: after every chunk."""
-    cluster: Cluster = None
-    grid: ShardsGrid = ShardsGrid()
 
 
 def controls(train: Shards, /, *, options: ControlsOptions) -> int:
     """Run what the CSV does not hold yet, and compare: 0 when all is done, 130 if interrupted."""
-    _check(options.grid)
+    for name in ("sizes", "degrees", "connectivities", "leaks", "features"):
+        if len(set(getattr(options.grid, name))) > 1:
+            raise ValueError(f"controls are of one reservoir: give --{name} one value")
     settings, runs = _planned(train, options)
-    path = options.out / "controls.csv"
-    shared = {
-        "train": train,
-        "held_out": options.held_out,
-        "blimp": None if options.blimp is None else str(options.blimp),
-        "save_every": 60 * options.checkpoint_every,
-        "keep": None,
-    }
-
-    def run_given(setting: Row) -> Row:
-        version = setting["version"]
-        forget(path)
-        places = {"folder": run_folder(path, version), "scores": _scores(options.out, version)}
-        return runs[version] | shared | {name: str(each) for name, each in places.items()}
-
+    path, scores = options.out / "controls.csv", options.out / "scores"
     with results_folder(options.out):
-        (options.out / "scores").mkdir(exist_ok=True)
-        module, key = "esnlm.studies.controls.run", ("control", *KEY)
-        shown: Any = {"key": key, "columns": COLUMNS, "given": run_given}
-        run_grid_apart(settings, module, path, **shown, cluster=options.cluster)
-        forget(path)
-        _compare(train, options, read_rows(path), {each["version"] for each in settings})
+        scores.mkdir(exist_ok=True)
+        rows = run_on_shards(
+            settings, runs, path, options,
+            lambda setting: {"scores": str(scores / setting["version"])}, "control",
+        )  # fmt: skip
+        _compare(train, options, rows)
     names = ["values.csv", "differences.csv", "controls.md"]
     names += [] if options.no_plots else ["controls.png"]
     finish(path, *(options.out / name for name in names))
     return 0
-
-
-def _check(grid: ShardsGrid) -> None:
-    for name in ("sizes", "degrees", "connectivities", "leaks", "features"):
-        if len(set(getattr(grid, name))) > 1:
-            raise ValueError(f"controls are of one reservoir: give --{name} one value")
 
 
 def _planned(train: str, options: ControlsOptions) -> tuple[list[Row], dict[str, Row]]:
@@ -116,30 +82,26 @@ def _planned(train: str, options: ControlsOptions) -> tuple[list[Row], dict[str,
     return settings, runs
 
 
-def _scores(out: Path, version: str) -> Path:
-    return out / "scores" / version
-
-
-def _compare(train: str, options: ControlsOptions, rows: Sequence[Row], versions: set[str]) -> None:
+def _compare(train: str, options: ControlsOptions, runs: Sequence[Row]) -> None:
     """Write values, differences, tables and plot of the runs."""
+    import numpy as np
+
     from esnlm.evaluation.minimal_pairs.pairs import read_pairs
     from esnlm.evaluation.minimal_pairs.scores import PairScores
+    from esnlm.plots.figures import save
     from esnlm.storage.atomic import write_whole
     from esnlm.storage.results import write_rows
     from esnlm.studies.controls import comparison
     from esnlm.studies.controls.plots import figure, tables
-    from esnlm.studies.controls.run import log_probabilities
+    from esnlm.studies.shards_run import log_probabilities
     from esnlm.text.shards import Shards
 
-    runs = [row for row in rows if row["version"] in versions]
-    kept = [log_probabilities(_scores(options.out, run["version"])) for run in runs]
+    logs = [log_probabilities(options.out / "scores" / run["version"]) for run in runs]
     how: dict[str, Any] = {"n_resamples": options.resamples, "random_state": 0}
-    tokens = [each["tokens"] for each in kept]
+    tokens = [each["tokens"] for each in logs]
     judged = [comparison.judged_tokens(Shards(train), Shards(options.held_out), tokens, **how)]
     if options.blimp is not None:
-        import numpy as np
-
-        scores = (PairScores(each["good"], each["bad"], True, "sum") for each in kept)
+        scores = (PairScores(each["good"], each["bad"], True, "sum") for each in logs)
         credit = np.stack([each.credit for each in scores])
         judged.append(comparison.judged_pairs(read_pairs(options.blimp), credit, **how))
     values = [row for each in judged for row in comparison.value_rows(runs, each)]
@@ -150,6 +112,4 @@ def _compare(train: str, options: ControlsOptions, rows: Sequence[Row], versions
     write_whole(options.out / "controls.md", text)
     print(text.split("\n## By ")[0].rstrip())
     if less and not options.no_plots:
-        from esnlm.plots.figures import save
-
         save(figure(less), options.out / "controls.png")

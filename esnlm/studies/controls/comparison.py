@@ -75,10 +75,10 @@ def value_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterator[di
     ``runs`` say ``control``, ``topology``, ``n_units`` and ``seed``. Intervals (95 %) cover another
     draw of sentences or pairs, not other seeds.
     """
-    for (control, topology, n_units), of_seeds in _by_control(runs).items():
+    for (control, topology, n_units), places in _by_control(runs).items():
         about = {"control": control, "topology": topology, "n_units": n_units}
-        for seed, members in of_seeds.items():
-            rows = _rows(judged, judged.values[members], judged.drawn[:, members], "value")
+        for seed, (ours,) in _seeds(places):
+            rows = _rows(judged, judged.values[ours], judged.drawn[:, ours], "value")
             yield from (about | {"seed": seed} | row for row in rows)
 
 
@@ -88,56 +88,45 @@ def difference_rows(runs: Sequence[Mapping[str, Any]], judged: Judged) -> Iterat
     The topology is that of the model with coupling, the mean over seeds that of the seeds of both.
     """
     known = _by_control(runs)
-    for (control, own, n_units), of_seeds in known.items():
-        for name, topology, size in known:
+    for (control, own, n_units), places in known.items():
+        for (name, topology, size), others in known.items():
             if name not in CONTROLS[control].against or size != n_units:
                 continue
             if CONTROLS[control].coupled and own != topology:
                 continue
             about = {"control": control, "against": name, "topology": topology, "n_units": size}
-            others = known[name, topology, size]
-            for seed, ours, theirs in _shared(of_seeds, others):
+            for seed, (ours, theirs) in _seeds(places, others):
                 values = judged.values[ours] - judged.values[theirs]
                 drawn = judged.drawn[:, ours] - judged.drawn[:, theirs]
                 rows = _rows(judged, values, drawn, "difference")
                 yield from (about | {"seed": seed} | row for row in rows)
 
 
-def _shared(
-    one: Mapping[Any, list[int]], two: Mapping[Any, list[int]]
-) -> Iterator[tuple[Any, list[int], list[int]]]:
-    """Seeds that both have, and the mean over them where they are several, with places of runs."""
-    seeds = [seed for seed in one if seed in two and seed != MEAN]
+def _by_control(
+    runs: Sequence[Mapping[str, Any]],
+) -> dict[tuple[str, str, int], dict[Any, int]]:
+    """Control, topology and units -> seed -> place of its run."""
+    places: dict[tuple[str, str, int], dict[Any, int]] = {}
+    for place, run in enumerate(runs):
+        control = run["control"], run["topology"], run["n_units"]
+        places.setdefault(control, {})[run["seed"]] = place
+    return places
+
+
+def _seeds(*places: Mapping[Any, int]) -> Iterator[tuple[Any, list[list[int]]]]:
+    """Seeds that all have, and the mean over them where they are several, with places of runs."""
+    seeds = [seed for seed in places[0] if all(seed in each for each in places)]
     for seed in seeds:
-        yield seed, one[seed], two[seed]
+        yield seed, [[each[seed]] for each in places]
     if len(seeds) > 1:
-        places = ([place for seed in seeds for place in runs[seed]] for runs in (one, two))
-        yield MEAN, next(places), next(places)
+        yield MEAN, [[each[seed] for seed in seeds] for each in places]
 
 
 def _rows(judged: Judged, values: Floats, drawn: Floats, name: str) -> Iterator[dict[str, Any]]:
     """Yield a row a group: the mean over runs of values (n_runs, n_groups), and its interval."""
-    bounds = percentile_intervals(drawn.mean(axis=1))
-    for (by, group), n, value, (lower, upper) in zip(
-        judged.groups,
-        judged.sizes.tolist(),
-        values.mean(axis=0).tolist(),
-        bounds.tolist(),
-        strict=True,
-    ):
+    bounds = percentile_intervals(drawn.mean(axis=1)).tolist()
+    means, sizes = values.mean(axis=0).tolist(), judged.sizes.tolist()
+    groups = zip(judged.groups, sizes, means, bounds, strict=True)
+    for (by, group), n, value, (lower, upper) in groups:
         row = {"measure": judged.measure, "by": by, "group": group, "n": n}
         yield row | {name: value, "lower": lower, "upper": upper}
-
-
-def _by_control(
-    runs: Sequence[Mapping[str, Any]],
-) -> dict[tuple[str, str, int], dict[Any, list[int]]]:
-    """Control, topology and units -> seed, or "mean" for all of several -> places of runs."""
-    found: dict[tuple[str, str, int], dict[Any, list[int]]] = {}
-    for place, run in enumerate(runs):
-        name = run["control"], run["topology"], run["n_units"]
-        found.setdefault(name, {})[run["seed"]] = [place]
-    for of_seeds in found.values():
-        if len(of_seeds) > 1:
-            of_seeds[MEAN] = [place for (place,) in of_seeds.values()]
-    return found

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from esnlm.plots.figures import GREY, legend, panels, style
+from esnlm.plots.figures import GREY, grouped_intervals, legend, panels, style
 from esnlm.storage.results import markdown_table
 from esnlm.studies.controls.comparison import MEAN
 from esnlm.studies.controls.settings import CONTROLS
@@ -64,33 +64,21 @@ def figure(differences: Sequence[Mapping[str, Any]]) -> Figure:
     Means over seeds with their intervals; small marks are seeds. Overall shows every comparison,
     the others those of the first topology with the full model.
     """
-    table = pd.DataFrame(differences)
     pooled = _pooled(differences)
     first = pooled[pooled["topology"] == pooled["topology"].iloc[0]]
     first = first[first["against"] == "full"]
     shown = [panel for panel in _PANELS if panel[0] in set(pooled["measure"])]
     made, axes = panels(1 + len(shown), size=(8.0, 8.4))
-    _draw_whole(axes[0], table, pooled)
+    _draw_whole(axes[0], pd.DataFrame(differences), pooled)
+    where = {"position": "position in the sentence", "frequency": "occurrences in training"}
     for axis, (kind, by) in zip(axes[1:], shown, strict=True):
-        part = first[(first["measure"] == kind) & (first["by"] == by)]
-        names = list(dict.fromkeys(part["group"]))
         scale, _, unit = _SHOWN[kind]
-        for number, (control, rows) in enumerate(part.groupby("control", sort=False)):
-            places = [names.index(group) + 0.12 * (number - 1.5) for group in rows["group"]]
-            bars = [rows["difference"] - rows["lower"], rows["upper"] - rows["difference"]]
-            axis.errorbar(
-                places, scale * rows["difference"], yerr=[scale * bar for bar in bars],
-                label=f"{control} - full", capsize=2, linestyle="none", markersize=4,
-                **style(number),
-            )  # fmt: skip
+        part = first[(first["measure"] == kind) & (first["by"] == by)]
+        groups = grouped_intervals(axis, part, "control", "difference", scale, "{} - full")
+        names = [str(name).replace("_", " ") for name in groups]
         axis.axhline(0, color=GREY, linewidth=0.8)
-        turned: Any = {"rotation": 90} if by == "phenomenon" else {}
-        axis.set_xticks(
-            range(len(names)), [str(name).replace("_", " ") for name in names], **turned
-        )
-        axis.set_ylabel(f"difference, {unit}")
-        where = {"position": "position in the sentence", "frequency": "occurrences in training"}
-        axis.set_xlabel(where.get(by, ""))
+        axis.set_xticks(range(len(names)), names, rotation=90 if by == "phenomenon" else None)
+        axis.set(ylabel=f"difference, {unit}", xlabel=where.get(by, ""))
     legend(made, axes[1], n_columns=2)
     return made
 
@@ -99,15 +87,15 @@ def _draw_whole(axis: Any, table: pd.DataFrame, pooled: pd.DataFrame) -> None:
     """Every comparison's difference in nats, a line each."""
     key = ["control", "against", "topology"]
     rows = pooled[(pooled["measure"] == "nats") & (pooled["by"] == "all")]
+    seeds = table[(table["measure"] == "nats") & (table["by"] == "all") & (table["seed"] != MEAN)]
     several = rows["topology"].nunique() > 1
     names = []
-    for place, (_, row) in enumerate(rows.iterrows()):
+    for place, row in enumerate(rows.to_dict("records")):
         names.append(f"{row['control']} - {row['against']}" + several * f", {row['topology']}")
         bars = [[row["difference"] - row["lower"]], [row["upper"] - row["difference"]]]
         axis.errorbar([row["difference"]], [place], xerr=bars, capsize=3, **style(0))
-        same = (table[key] == row[key]).all(axis=1) & (table["measure"] == "nats")
-        seeds = table[same & (table["by"] == "all") & (table["seed"] != MEAN)]
-        axis.plot(seeds["difference"], [place] * len(seeds), "|", color=GREY, markersize=10)
+        same = seeds[(seeds[key] == [row[name] for name in key]).all(axis=1)]
+        axis.plot(same["difference"], [place] * len(same), "|", color=GREY, markersize=10)
     axis.set_yticks(range(len(names)), names, fontsize=8)
     axis.invert_yaxis()
     axis.axvline(0, color=GREY, linewidth=0.8)
@@ -119,25 +107,20 @@ def _pooled(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     if table.empty:
         return table
-    found = []
-    names = [*_KEY, "measure", "by", "group"]
-    for _, several in table.groupby([n for n in names if n in table], sort=False):
-        seeds = several[several["seed"] != MEAN]
-        column = "difference" if "difference" in table else "value"
-        whole = several[several["seed"] == MEAN] if len(seeds) > 1 else seeds
-        for row in whole.to_dict("records"):
-            several_seeds = {"least": seeds[column].min(), "largest": seeds[column].max()}
-            found.append(row | several_seeds | {"n_seeds": len(seeds)})
-    return pd.DataFrame(found)
+    names = [name for name in (*_KEY, "measure", "by", "group") if name in table]
+    column = "difference" if "difference" in table else "value"
+    seeds = table[table["seed"] != MEAN].groupby(names, sort=False)[column]
+    ranges = seeds.agg(least="min", largest="max", n_seeds="size").reset_index()
+    # The mean comes after the seeds, where they are several.
+    return table.drop_duplicates(names, keep="last").merge(ranges, on=names)
 
 
 def _cell(row: Mapping[Any, Any]) -> str:
     """``0.012 [0.010, 0.014]``, and the range over seeds where there are several."""
     scale, digits, _ = _SHOWN[row["measure"]]
-
-    def shown(name: str) -> str:
-        return f"{round(scale * row[name], digits) + 0.0:.{digits}f}"  # no minus before zero
-
-    column = "difference" if "difference" in row else "value"
-    interval = f"{shown(column)} [{shown('lower')}, {shown('upper')}]"
-    return interval if row["n_seeds"] < 2 else f"{interval}; {shown('least')} to {shown('largest')}"
+    names = "difference" if "difference" in row else "value", "lower", "upper", "least", "largest"
+    # Zero is added: there is no minus before a zero.
+    values = (f"{round(scale * row[name], digits) + 0.0:.{digits}f}" for name in names)
+    value, lower, upper, least, largest = values
+    interval = f"{value} [{lower}, {upper}]"
+    return interval if row["n_seeds"] < 2 else f"{interval}; {least} to {largest}"

@@ -71,29 +71,29 @@ class DyckOptions:
 
 def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     """Run what ``dyck.csv`` does not hold yet, then plot: 0, or 130 when interrupted."""
-    from esnlm.studies.dyck.run import Setup, run_model
+    from esnlm.studies.dyck.run import run_model
 
     if set(options.models) != {"esn"}:
         require_torch("esnlm dyck")
         from esnlm.torch.device import chosen_device
 
         chosen_device(options.device)
-    sizes = (options.train, options.validation, options.test, options.max_length)
-    training = {
-        "n_passes": options.passes,
-        "batch_size": options.batch_size,
-        "learning_rate": options.learning_rate,
-    }
-    made = {"command": "esnlm dyck " + " ".join(sys.argv[2:]), "commit": code_version()}
-    shared = (options.alpha, *training.values(), *sizes, __version__)
-    setup = Setup(*sizes, options.alpha)
-    models, sizes_of_layer = dict.fromkeys(options.models), dict.fromkeys(options.units)
-    grid = product(sizes_of_layer, range(options.seeds), models)
+    origin = {"command": "esnlm dyck " + " ".join(sys.argv[2:]), "commit": code_version()}
+    models, sizes = dict.fromkeys(options.models), dict.fromkeys(options.units)
+    shared = (
+        options.alpha, options.passes, options.batch_size, options.learning_rate, options.train,
+        options.validation, options.test, options.max_length, __version__,
+    )  # fmt: skip
+    path = options.out / "dyck.csv"
+    figure = None if options.no_plots else path.with_suffix(".png")
     with results_folder(options.out):
         rows = run_grid(
-            [{"model": model, "n_units": size, "seed": seed} for size, seed, model in grid],
-            lambda setting: made | run_model(setup, training, options.device, setting),
-            options.out / "dyck.csv",
+            [
+                {"model": model, "n_units": size, "seed": seed}
+                for size, seed, model in product(sizes, range(options.seeds), models)
+            ],
+            lambda setting: origin | run_model(options, setting),
+            path,
             key=_KEY,
             columns=COLUMNS,
             fixed=dict(zip(_SHARED, shared, strict=True)),
@@ -102,10 +102,9 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
         )
     for row in rows:
         print(f"{row['model']:10} {row['n_units']:5} units  seed {row['seed']}  {row['right']:.2%}")
-    figure = None if options.no_plots else options.out / "dyck.png"
     if figure is not None:
         from esnlm.studies.dyck.plots import plot_dyck
 
         plot_dyck(rows, figure)
-    finish(options.out / "dyck.csv", figure)
+    finish(path, figure)
     return 0

@@ -7,9 +7,8 @@ from textwrap import fill
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from esnlm.plots.figures import BLUE, GREEN, ORANGE, band, note, panels, save
+from esnlm.plots.figures import BLUE, GREEN, ORANGE, band, note, panels, plain_log, save
 from esnlm.runs.grid import Row
 from esnlm.studies.dyck.run import QUANTILES
 
@@ -53,9 +52,7 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
         xscale="log", xlabel="timescale of a unit, in brackets", ylabel="share of units below"
     )
     axes[2].set_title("Measured timescales", loc="left", fontsize=10)
-    axes[2].xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-    axes[2].xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes[2].xaxis.set_minor_locator(NullLocator())
+    plain_log(axes[2].xaxis, subs=(1, 3))
     axes[3].set_xlim(-0.4, len(_NAMES) - 0.4)
     axes[3].set_xticks(range(len(_NAMES)), [fill(name, 11) for name in _NAMES.values()])
     axes[3].set(ylabel="Kolmogorov-Smirnov distance", ylim=(-0.03, None))

@@ -3,10 +3,9 @@
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -16,8 +15,11 @@ from esnlm.readouts.linear.ridge import RidgeReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.reservoir.timescales import closest_inverse_gamma, ks_inverse_gamma
 from esnlm.runs.grid import Row
-from esnlm.utils.arrays import Array, Bools, Ints64
+from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 from esnlm.utils.messages import progress_bar
+
+if TYPE_CHECKING:
+    from esnlm.studies.dyck.command import DyckOptions
 
 _DATA_SEED = 0
 #: Bins of length and of the largest distance, as in the authors' figure 2.
@@ -26,25 +28,15 @@ _AT_ONCE = 500
 QUANTILES = np.linspace(0.025, 0.975, 39)
 
 
-@dataclass(frozen=True)
-class Setup:
-    """Settings shared by all runs: sizes of the corpora, longest sequence, shape of the law."""
-
-    train: int
-    validation: int
-    test: int
-    max_length: int
-    alpha: float
-
-    @lru_cache(maxsize=1)  # noqa: B019
-    def corpora(self) -> list[list[str]]:
-        """Shuffled distinct sequences for training, validation and test."""
-        counts = (self.train, self.validation, self.test)
-        _check_enough(sum(counts), self.max_length)
-        grammar = DyckGrammar(max_length=self.max_length)
-        drawn = grammar.sample(sum(counts), _DATA_SEED, distinct=True)
-        order = np.random.default_rng(_DATA_SEED).permutation(len(drawn))
-        return [[drawn[i] for i in part] for part in np.split(order, np.cumsum(counts)[:-1])]
+@lru_cache(maxsize=1)
+def corpora(train: int, validation: int, test: int, max_length: int) -> list[list[str]]:
+    """Shuffled distinct sequences for training, validation and test."""
+    counts = train, validation, test
+    _check_enough(sum(counts), max_length)
+    grammar = DyckGrammar(max_length=max_length)
+    sequences = grammar.sample(sum(counts), _DATA_SEED, distinct=True)
+    order = np.random.default_rng(_DATA_SEED).permutation(len(sequences))
+    return [[sequences[i] for i in part] for part in np.split(order, np.cumsum(counts)[:-1])]
 
 
 def _check_enough(n_sequences: int, max_length: int) -> None:
@@ -60,25 +52,27 @@ def _check_enough(n_sequences: int, max_length: int) -> None:
     )
 
 
-def run_model(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
+def run_model(options: "DyckOptions", setting: Row) -> Row:
     """Train and judge the model of a setting: a row of ``dyck.csv``."""
-    kind = _reservoir if setting["model"] == "esn" else _lstm
-    found = kind(setup, training, device, setting)
-    train, _, test = setup.corpora()
-    right, times = found.pop("right"), found.pop("timescales")
+    parts = corpora(options.train, options.validation, options.test, options.max_length)
+    train, _, test = parts
+    if setting["model"] == "esn":
+        row, right, times = _reservoir(options, parts, setting)
+    else:
+        row, right, times = _lstm(options, parts, setting)
     alpha, distance = closest_inverse_gamma(times)
     lengths = np.array([len(sequence) for sequence in test])
     distances = np.array([bracket_distances(sequence).max() for sequence in test])
     return {
-        **found,
+        **row,
         "right": float(right.mean()),
         "n_train_tokens": sum(map(len, train)),
         "n_test_tokens": int(lengths.sum()),
-        "ks_alpha": ks_inverse_gamma(times, setup.alpha),
+        "ks_alpha": ks_inverse_gamma(times, options.alpha),
         "closest_alpha": alpha,
         "ks_closest_alpha": distance,
-        "right_by_length": shares(right, lengths, 2, setup.max_length),
-        "right_by_distance": shares(right, distances, 1, setup.max_length - 1),
+        "right_by_length": shares(right, lengths, 2, options.max_length),
+        "right_by_distance": shares(right, distances, 1, options.max_length - 1),
         "timescale_quantiles": json.dumps(np.quantile(times, QUANTILES).round(4).tolist()),
     }
 
@@ -96,55 +90,66 @@ def shares(right: Bools, sizes: Array, low: float, high: float) -> str:
     return json.dumps([list(row) for row in rows])
 
 
-def _lstm(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
-    """Return the baseline or the multi-timescale model."""
+def _lstm(
+    options: "DyckOptions", parts: list[list[str]], setting: Row
+) -> tuple[Row, Bools, Floats]:
+    """Return columns, right test sequences and timescales of one of the LSTMs."""
     import torch
 
     from esnlm.torch.device import chosen_device
     from esnlm.torch.networks import dyck_lstm
 
-    place = chosen_device(device)
-    train_set, validation, test = (dyck_lstm.Brackets.of(part, place) for part in setup.corpora())
+    place = chosen_device(options.device)
+    train_set, validation, test = (dyck_lstm.Brackets.of(part, place) for part in parts)
     torch.manual_seed(setting["seed"])
-    alpha = setup.alpha if setting["model"] == "mts" else None
+    alpha = options.alpha if setting["model"] == "mts" else None
     network = dyck_lstm.DyckLSTM(setting["n_units"], alpha).to(place)
     losses: list[tuple[float, float]] = []
     start = time.perf_counter()
-    with progress_bar(True, total=training["n_passes"], unit="pass", leave=False) as bar:
+    with progress_bar(True, total=options.passes, unit="pass", leave=False) as bar:
 
         def report(number: int, loss: float, held_out: float) -> None:
             losses.append((loss, held_out))
             bar.set_postfix_str(f"loss {loss:.5f}, held-out {held_out:.5f}", refresh=False)
             bar.update()
 
-        dyck_lstm.train(network, train_set, validation, **training, report=report)
+        dyck_lstm.train(
+            network,
+            train_set,
+            validation,
+            n_passes=options.passes,
+            batch_size=options.batch_size,
+            learning_rate=options.learning_rate,
+            report=report,
+        )
     fitted = time.perf_counter()
     right = dyck_lstm.right_sequences(network, test)
     scored = time.perf_counter()
-    return {
-        "right": right,
+    row = {
         "validation_right": float(dyck_lstm.right_sequences(network, validation).mean()),
         "train_loss": losses[-1][0],
         "validation_loss": losses[-1][1],
         "passes_run": len(losses),
         "n_parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
-        "timescales": dyck_lstm.measured_timescales(network, test),
         "fit_seconds": fitted - start,
         "score_seconds": scored - fitted,
         "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
     }
+    return row, right, dyck_lstm.measured_timescales(network, test)
 
 
-def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: Row) -> Row:
-    """Ridge regression on a reservoir's states, each sequence from the zero state."""
+def _reservoir(
+    options: "DyckOptions", parts: list[list[str]], setting: Row
+) -> tuple[Row, Bools, Floats]:
+    """Fit ridge regression on a reservoir's states, each sequence from the zero state."""
     reservoir = Reservoir(
         setting["n_units"],
-        leak_rate=("inverse_gamma", setup.alpha),
+        leak_rate=("inverse_gamma", options.alpha),
         degree=min(32, setting["n_units"]),
         random_state=setting["seed"],
     ).fit(n_inputs=len(BRACKETS))
     readout = RidgeReadout()
-    train, validation, test = setup.corpora()
+    train, validation, test = parts
     classes = np.arange(1 + len(PAIRS))
     start = time.perf_counter()
     for part in gen_batches(len(train), _AT_ONCE):
@@ -152,17 +157,18 @@ def _reservoir(setup: Setup, training: Mapping[str, Any], device: str, setting: 
     fitted = time.perf_counter()
     right = _reservoir_right(reservoir, readout, test)
     scored = time.perf_counter()
-    leak = reservoir.leak_rate_.astype(np.float64)
-    return dict.fromkeys(("train_loss", "validation_loss")) | {
-        "right": right,
+    row = {
         "validation_right": float(_reservoir_right(reservoir, readout, validation).mean()),
+        "train_loss": None,
+        "validation_loss": None,
         "passes_run": 1,
         "n_parameters": (setting["n_units"] + 1) * len(classes),
-        "timescales": -1 / np.log1p(-np.minimum(leak, 1 - 1e-12)),
         "fit_seconds": fitted - start,
         "score_seconds": scored - fitted,
         "device": "cpu",
     }
+    leak = reservoir.leak_rate_.astype(np.float64)
+    return row, right, -1 / np.log1p(-np.minimum(leak, 1 - 1e-12))
 
 
 def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[Array, Array]:

@@ -1,5 +1,7 @@
 """``esnlm compare``: networks trained on one corpus, side by side."""
 
+import hashlib
+import json
 import shlex
 import sys
 import tempfile
@@ -12,7 +14,7 @@ from cyclopts import Parameter
 from esnlm.options.common import Folder, Sizes, finish, group, results_folder
 from esnlm.options.corpus import Corpus, CorpusOptions, HeldOut
 from esnlm.options.values import Cluster, integer, nested, pair, separate
-from esnlm.runs.grid import read_rows, run_grid_apart
+from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.atomic import write_whole
 from esnlm.torch import require_torch
 
@@ -64,51 +66,58 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     entries = [_entry(model) for model in options.models]
     plan = _settings(options.plan, "--plan")
     sizes = [] if options.default_size else options.sizes
-    one_text = corpus.reset == "never"
-    path = options.out / "compare.csv"
+    files = [options.out / f"compare.{kind}" for kind in ("csv", "md", "png")]
     # Workers on other machines see the folder of results.
     place = options.out if options.cluster else None
     with results_folder(options.out), tempfile.TemporaryDirectory(dir=place) as folder:
         tokenizer = corpus.make_tokenizer(source)
-        rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=one_text)
+        is_one_text = corpus.reset == "never"
+        rows = study.grid(entries, sizes, plan, options.seeds, len(tokenizer), one_text=is_one_text)
         corpus.check(source, held_out)
-        streams = {
-            name: joined(corpus.read(each, tokenizer), tokenizer, corpus.reset, len(tokenizer))
-            for name, each in (("train", source), ("held_out", held_out))
-        }
-        judged = minimal_pairs.digest(options.blimp)
-        given = {
+        train, test = (
+            joined(corpus.read(each, tokenizer), tokenizer, corpus.reset, len(tokenizer))
+            for each in (source, held_out)
+        )
+        pairs = minimal_pairs.digest(options.blimp)
+        shared = {
             "corpus_file": f"{folder}/corpus",
             "reset": corpus.reset,
-            "blimp": None if options.blimp is None else str(options.blimp),
+            "blimp": options.blimp and str(options.blimp),
             "device": options.device,
         }
-        joblib.dump((*streams.values(), tokenizer), given["corpus_file"])
-        done = run_grid_apart(
+        joblib.dump((train, test, tokenizer), shared["corpus_file"])
+        rows = run_grid_apart(
             rows,
             "esnlm.studies.networks.run",
-            path,
+            files[0],
             key=study.KEY,
             columns=study.COLUMNS,
-            given=lambda row: given | {"checkpoints": str(study.checkpoints(row, options.out))},
+            given=lambda row: shared | {"checkpoints": str(_checkpoints(row, options.out))},
             cluster=options.cluster,
             made={"command": f"esnlm {shlex.join(sys.argv[1:])}"},
             fixed={
-                "corpus": study.digest_of(streams),
+                "corpus": study.digest_of(test, train),
                 "vocabulary": len(tokenizer),
-                "pairs": None if judged is None else judged[:12],
+                "pairs": pairs and pairs[:12],
             },
         )
         # All rows of the file, also those of earlier commands.
-        kept = read_rows(path)
-        write_whole(options.out / "compare.md", study.table(kept))
-        study.plot(kept, options.out / "compare.png")
-    for row in done:
+        all_rows = read_rows(files[0])
+        write_whole(files[1], study.table(all_rows))
+        study.plot(all_rows, files[2])
+    for row in rows:
         size = f"{row['n_parameters']} parameters"
         judgement = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"
         print(f"{row['model']:12} {size:22} {row['held_out_nll']:.4f} nats a token{judgement}")
-    finish(path, options.out / "compare.md", options.out / "compare.png")
+    finish(*files)
     return 0
+
+
+def _checkpoints(setting: Row, out: Path) -> Path:
+    """Return the folder of a run's checkpoints."""
+    key = json.dumps([setting[name] for name in ("model", "settings", "plan", "seed")])
+    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
+    return out / "running" / f"{setting['model']}-{digest}"
 
 
 def _entry(text: str) -> tuple[str, dict[str, Any]]:

@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +53,7 @@ def grid(
         check_settings(model, given)
         chosen: list[tuple[int | None, Mapping[str, Any]]] = [(None, given)]
         if sizes and not is_sized(model, given):
-            of_size = partial(settings_of_size, model, n_tokens=n_tokens, given=given)
-            chosen = [(size, of_size(size)) for size in sizes]
+            chosen = [(size, settings_of_size(model, size, n_tokens, given)) for size in sizes]
         for size, settings in chosen:
             training = plan_settings(model, settings, plan, one_text=one_text)
             texts = [json.dumps(dict(each), sort_keys=True) for each in (settings, training)]
@@ -64,23 +62,19 @@ def grid(
     return rows
 
 
-def checkpoints(setting: Row, out: Path) -> Path:
-    """Return the folder of a run's checkpoints."""
-    name = hashlib.sha256(json.dumps([setting[key] for key in KEY]).encode()).hexdigest()[:12]
-    return out / "running" / f"{setting['model']}-{name}"
-
-
-def digest_of(streams: Mapping[str, TokenStream]) -> str:
-    """Twelve digits of the SHA-256 of both texts' tokens, which the runs of one CSV share."""
+def digest_of(*streams: TokenStream) -> str:
+    """Twelve digits of the SHA-256 of texts' tokens, which the runs of one CSV share."""
     digest = hashlib.sha256()
-    for name in sorted(streams):
-        for array in (streams[name].tokens, streams[name].starts):
+    for stream in streams:
+        for array in (stream.tokens, stream.starts):
             digest.update(b"|" if array is None else np.ascontiguousarray(array).data)
     return digest.hexdigest()[:12]
 
 
 def table(rows: Sequence[Row]) -> str:
     """Return the rows in Markdown, by model and trained parameters."""
+    pairs = zip(rows, differing_trainings(rows), strict=True)
+    order = "model", "n_parameters", "seed"
     lines = [
         {
             "model": row["model"],
@@ -97,38 +91,31 @@ def table(rows: Sequence[Row]) -> str:
             "tokens/s": f"{row['tokens_per_second']:,.0f}",
             "machine": row["machine"],
         }
-        for row, training in sorted(
-            zip(rows, differing_trainings(rows), strict=True),
-            key=lambda pair: [pair[0][name] for name in ("model", "n_parameters", "seed")],
-        )
+        for row, training in sorted(pairs, key=lambda pair: [pair[0][name] for name in order])
     ]
     return "\n".join([*markdown_table(lines[0], (line.values() for line in lines)), ""])
 
 
 def differing_trainings(rows: Sequence[Row]) -> list[str]:
     """Return the options of each row's training that are not the same in all rows of its model."""
-    plans = [json.loads(row["plan"]) for row in rows]
-    models = [row["model"] for row in rows]
+    plans = [(row["model"], json.loads(row["plan"])) for row in rows]
     alike: dict[str, set[str]] = {}
-    for model, plan in zip(models, plans, strict=True):
+    for model, plan in plans:
         options = {*map(repr, plan.items())}
         alike[model] = alike.get(model, options) & options
     return [
         ", ".join(_options({k: v for k, v in plan.items() if repr((k, v)) not in alike[model]}))
-        for model, plan in zip(models, plans, strict=True)
+        for model, plan in plans
     ]
 
 
-def _options(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return settings as ``name:setting=value``."""
-    found = []
+def _options(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield settings as ``name.setting=value``."""
     for name, value in settings.items():
         if isinstance(value, dict):
-            found += _options(value, f"{prefix}{name}.")
+            yield from _options(value, f"{prefix}{name}.")
         else:
-            text = value if isinstance(value, str) else json.dumps(value)
-            found.append(f"{prefix}{name}={text}")
-    return found
+            yield f"{prefix}{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:

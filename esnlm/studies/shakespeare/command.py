@@ -95,43 +95,47 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
     parts = equal_parts(shakespeare_works(texts), PARTS)
     train = joined_text(work for part in parts[:-1] for work in part)
     vocabulary = len(Tokenizer.train_characters([train]))
-    path = options.out / "shakespeare.csv"
-
-    def given(setting: Row) -> Row:
-        name = f"{setting['model'].replace(', ', '-').replace(' ', '-')}-{setting['size']}"
-        return places | {
-            "characters": options.characters,
-            "checkpoints": str(options.out / "running" / name),
-            "sample": str(options.out / "samples" / f"{name}.txt"),
+    files = [options.out / name for name in ("shakespeare.csv", "works.csv", "shakespeare.png")]
+    samples = options.out / "samples"
+    works = [
+        {
+            "title": work.title,
+            "part": "test" if number == PARTS else number,
+            "characters": len(work.modern),
+            "characters_folio": len(work.folio) or None,
         }
-
+        for number, part in enumerate(parts, start=1)
+        for work in part
+    ]
     # Workers on other machines see the folder of results.
     place = options.out if options.cluster else None
     with results_folder(options.out), tempfile.TemporaryDirectory(dir=place) as folder:
-        (options.out / "samples").mkdir(exist_ok=True)
-        works = [
-            {
-                "title": work.title,
-                "part": "test" if number == PARTS else number,
-                "characters": len(work.modern),
-                "characters_folio": len(work.folio) or None,
-            }
-            for number, part in enumerate(parts, start=1)
-            for work in part
-        ]
-        write_rows(options.out / "works.csv", list(works[0]), works)
-        places = {"train": f"{folder}/train.txt", "test": f"{folder}/test.txt"}
-        Path(places["train"]).write_text(train, encoding="utf-8")
-        Path(places["test"]).write_text(joined_text(parts[-1]), encoding="utf-8")
-        module = "esnlm.studies.shakespeare.run"
-        runs = study(options, vocabulary)
-        shared: Any = {"key": _KEY, "columns": COLUMNS, "given": given}
-        rows = run_grid_apart(runs, module, path, **shared, cluster=options.cluster)
+        samples.mkdir(exist_ok=True)
+        write_rows(files[1], list(works[0]), works)
+        shared = {"train": f"{folder}/train.txt", "test": f"{folder}/test.txt"}
+        for path, text in zip(shared.values(), (train, joined_text(parts[-1])), strict=True):
+            Path(path).write_text(text, encoding="utf-8")
+
+        def places(setting: Row) -> Row:
+            name = f"{setting['model'].replace(', ', '-').replace(' ', '-')}-{setting['size']}"
+            sample, running = samples / f"{name}.txt", options.out / "running" / name
+            own = {"checkpoints": str(running), "sample": str(sample)}
+            return shared | own | {"characters": options.characters}
+
+        rows = run_grid_apart(
+            study(options, vocabulary),
+            "esnlm.studies.shakespeare.run",
+            files[0],
+            key=_KEY,
+            columns=COLUMNS,
+            given=places,
+            cluster=options.cluster,
+        )
     for row in rows:
         loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
         print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")
-    plot_study(path, options.out / "shakespeare.png")
-    finish(path, options.out / "works.csv", options.out / "shakespeare.png")
+    plot_study(files[0], files[2])
+    finish(*files)
     return 0
 
 
@@ -145,16 +149,14 @@ def study(options: ShakespeareOptions, vocabulary: int) -> list[Row]:
         ours["leak_rate"] = options.leak_rate
     if options.seed:
         ours["random_state"] = options.seed
-    reservoirs: dict[str, dict[str, Any]] = {
-        "windows, dense": {},
-        "windows": {"degree": _SPARSE_DEGREE},
-    } | dict.fromkeys(("carried", "gated", "direct"), ours)
+    reservoirs = {"windows, dense": {}, "windows": {"degree": _SPARSE_DEGREE}}
     others = {"real text": [options.characters], "kneser-ney": options.orders}
-    made: list[Row] = []
+    rows: list[Row] = []
     for model in options.models:
-        parts = {} if model in others else {"reservoir": reservoirs[model], "readout": readout}
-        if model == "direct":
-            parts["readout"] = readout | {"n_direct": options.direct}
+        parts: dict[str, Any] = {}
+        if model not in others:
+            n_direct = {"n_direct": options.direct} if model == "direct" else {}
+            parts = {"reservoir": reservoirs.get(model, ours), "readout": readout | n_direct}
         shared = {"model": model, "settings": json.dumps(parts)}
-        made += [shared | {"size": size} for size in others.get(model, sizes)]
-    return made
+        rows += [shared | {"size": size} for size in others.get(model, sizes)]
+    return rows

@@ -6,17 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from esnlm.plots.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    SKY,
-    note,
-    panels,
-    save,
-)
+from esnlm.plots.figures import BLUE, GREEN, GREY, ORANGE, PINK, SKY, note, panels, save
 from esnlm.runs.grid import read_rows
 
 #: Köster & Uchida, section III.1: test cross-entropy of their largest models, about 155 000

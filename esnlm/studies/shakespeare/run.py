@@ -30,6 +30,11 @@ _PROMPT = 256
 _SAVE_EVERY = 300.0
 #: Distance of the test characters that are also scored from their windows.
 WINDOW_STRIDE = 16
+#: Columns that not every kind of row has.
+OPTIONAL = (
+    "vocabulary", "n_parameters", "n_parameters_total", "cross_entropy", "window_cross_entropy",
+    "carried_cross_entropy", "state_difference", "fit_seconds", "seconds_per_character",
+)  # fmt: skip
 
 Texts = Mapping[str, str]
 
@@ -42,22 +47,16 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     ``checkpoints``, and the file ``sample`` for the generated text.
     """
     texts = {part: Path(setting[part]).read_text(encoding="utf-8") for part in ("train", "test")}
+    kinds = {"real text": _real, "kneser-ney": _ngrams}
     return {
         **dict.fromkeys(OPTIONAL),
-        **_KINDS.get(setting["model"], _reservoir)(setting, texts, lifeline),
+        **kinds.get(setting["model"], _reservoir)(setting, texts, lifeline),
         "n_train_characters": len(texts["train"]),
         "n_test_characters": len(texts["test"]),
         "generated_characters": setting["characters"],
         "peak_rss_mib": peak_rss_mib(),
         "cores": available_cores(),
     }
-
-
-#: Columns that not every kind of row has.
-OPTIONAL = (
-    "vocabulary", "n_parameters", "n_parameters_total", "cross_entropy", "window_cross_entropy",
-    "carried_cross_entropy", "state_difference", "fit_seconds", "seconds_per_character",
-)  # fmt: skip
 
 
 def overlaps(generated: str, texts: Texts) -> dict[str, float]:
@@ -76,12 +75,12 @@ def overlaps(generated: str, texts: Texts) -> dict[str, float]:
 def _real(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
     """Overlaps of pieces of the test text, which generated text should come near."""
     length, test = setting["characters"], texts["test"]
-    found = []
+    pieces = []
     for start in np.linspace(0, len(test) - length, _PIECES).astype(int):
         rest = test[:start] + "\n" + test[start + length :]
-        piece = test[start : start + length]
-        found.append(overlaps(piece, {"train": texts["train"], "test": rest}))
-    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+        others = {"train": texts["train"], "test": rest}
+        pieces.append(overlaps(test[start : start + length], others))
+    return {name: float(np.mean([each[name] for each in pieces])) for name in pieces[0]}
 
 
 def _ngrams(setting: Mapping[str, Any], texts: Texts, _: Lifeline) -> dict[str, Any]:
@@ -115,16 +114,16 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
     trainer = Trainer(model, model._read_corpus([texts["train"]]))
     with lifeline.defer_exit() as stop, suppress(StoppedError):
         trainer.run(checkpoints, resume=True, save_every=_SAVE_EVERY, stop=stop, verbose=True)
-    found = {"fit_seconds": max(time.perf_counter() - start, trainer.seconds)}
+    row = {"fit_seconds": max(time.perf_counter() - start, trainer.seconds)}
     if in_windows:
-        found |= _scores_by_windows(model, texts["test"])
+        row |= _scores_by_windows(model, texts["test"])
         n_inputs = windows.EMBEDDING * (n_units + len(tokenizer))
     else:
-        found["cross_entropy"] = -model.score([texts["test"]])
+        row["cross_entropy"] = -model.score([texts["test"]])
         n_inputs = model.reservoir_.W_in_.size
-    found |= _generated(setting, texts, model, windows.drawn_by_windows if in_windows else None)
+    row |= _generated(setting, texts, model, windows.drawn_by_windows if in_windows else None)
     checkpoints.remove()
-    return found | {
+    return row | {
         "vocabulary": model.n_tokens_,
         "n_parameters": model.n_parameters_,
         "n_parameters_total": model.n_parameters_ + model.reservoir_.W_.nnz + n_inputs,
@@ -171,6 +170,3 @@ def _generated(
     seconds = (time.perf_counter() - start) / n
     Path(setting["sample"]).write_text(text, encoding="utf-8")
     return {"seconds_per_character": seconds} | overlaps(text, texts)
-
-
-_KINDS = {"real text": _real, "kneser-ney": _ngrams}

@@ -1,32 +1,31 @@
-"""``esnlm timescales``: how long the units of a trained LSTM remember."""
+"""``esnlm timescales``, how long units of a trained LSTM remember, and ``esnlm ablation``.
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+Word ablation measures what is left of a word in a model's state, some tokens later.
+"""
+
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
 
-from esnlm.options.common import (
-    Documents,
-    File,
-    Model,
-    ResultOptions,
-    Texts,
-    finish,
-    group,
-)
+from esnlm.options.common import Documents, File, Model, ResultOptions, Texts, finish, group
 from esnlm.options.corpus import model_and_stream
+from esnlm.options.values import integer
 from esnlm.storage.results import results, write_rows
 from esnlm.torch import require_torch
 from esnlm.utils.arrays import Floats
+
+if TYPE_CHECKING:
+    from esnlm.studies.timescales.ablation import Decay
 
 COLUMNS = (
     "model", "layer", "n_units", "fixed", "n_tokens", "median", "share_below_20", "longest",
     "closest_alpha", "ks_closest_alpha", "gaussian_mean", "ks_gaussian", "correlation",
 )  # fmt: skip
+_LAGS = ("model", "layer", "group", "n_units", "assigned", "lag", "share")
 
 
 @group()
@@ -42,12 +41,27 @@ class TimescalesOptions(ResultOptions):
     documents: Documents = None
 
 
+@group()
+class AblationOptions(TimescalesOptions):
+    """Options of ``esnlm ablation``."""
+
+    context: Annotated[int, integer("T", 1)] = 20
+    """Tokens before the word."""
+    lags: Annotated[int, integer("T", 1)] = 20
+    """Tokens after the word."""
+    windows: Annotated[int, integer("K", 1)] = 1000
+    """Words that are left out, at most."""
+    group: Annotated[int, integer("U", 1)] = 100
+    """Units of a group, by assigned timescale."""
+
+
 def timescales(
     model: Model, text: Texts, /, *, options: TimescalesOptions = TimescalesOptions()
 ) -> int:
     """Measure and print; the exit status."""
     require_torch("esnlm timescales")
-    with tables(options, COLUMNS, "measured", (model, *text)) as write:
+    files = _files(options, COLUMNS, "measured")
+    with results(files, (model, *text), overwrite=options.overwrite):
         loaded, stream = model_and_stream(model, text, options.documents)
 
         from esnlm.torch.networks.multi_timescale_lstm import is_lstm, measured_timescales
@@ -57,53 +71,72 @@ def timescales(
             raise ValueError(f"{model} holds no LSTM: train one with --model lstm or mts-lstm")
         starts = [] if stream.starts is None else stream.starts[1:]
         measured = measured_timescales(network, np.split(stream.tokens, starts))
-        assigned = assigned_timescales(loaded, len(measured))
+        assigned = _assigned_timescales(loaded, len(measured))
         layers: list[tuple[Any, Any, Any]] = list(zip(count(1), measured, assigned, strict=False))
         if len(layers) > 1:
             layers.append(("all", np.concatenate(measured), None))
         rows = [_row(str(model), *layer, n_tokens=len(stream.tokens)) for layer in layers]
         for row in rows:
-            print("  ".join(_shown(row)))
-        write(rows, measured, assigned)
+            print("  ".join(_phrases(row)))
+        _write(files, rows, measured, assigned, overwrite=options.overwrite)
         if options.plot is not None:
             from esnlm.studies.timescales.plots import plot_timescales
 
             plot_timescales(measured, assigned, options.plot)
-    finish(options.csv, options.units_csv, options.plot)
+    finish(*(path for path, _ in files))
     return 0
 
 
-@contextmanager
-def tables(
-    options: TimescalesOptions,
-    columns: tuple[str, ...],
-    name: str,
-    read: tuple[str | Path, ...],
-) -> Iterator[Callable[[list[dict[str, Any]], list[Any], list[Any]], None]]:
-    """Hold the CSVs and the plot that were asked for; the function yielded writes the CSVs.
+def ablation(model: Model, text: Texts, /, *, options: AblationOptions = AblationOptions()) -> int:
+    """Measure and print; the exit status."""
+    files = _files(options, _LAGS, "ablation")
+    with results(files, (model, *text), overwrite=options.overwrite):
+        from esnlm.studies.timescales.ablation import word_ablation
 
-    None is among what is ``read``.
-    Of the rows of layers, and of the timescales of all units, measured as column ``name`` and
-    assigned, which is empty where it was learned.
-    """
+        loaded, stream = model_and_stream(model, text, options.documents)
+        layers = word_ablation(
+            loaded, stream, context=options.context, n_lags=options.lags, n_windows=options.windows
+        )
+        assigned = _assigned_timescales(loaded, len(layers))
+        times = [decay.timescales() for decay in layers]
+        rows: list[dict[str, Any]] = []
+        for number, decay, of_units, given in zip(count(1), layers, times, assigned, strict=False):
+            print(_decay_in_words(number, decay, of_units))
+            for curve in _curves(decay, given, options.group):
+                values = (str(model), number, *curve[:-1])
+                lags = ((*values, lag, float(share)) for lag, share in enumerate(curve[-1]))
+                rows += [dict(zip(_LAGS, lag, strict=True)) for lag in lags]
+        _write(files, rows, times, assigned, overwrite=options.overwrite)
+        if options.plot is not None:
+            from esnlm.studies.timescales.plots import plot_ablation
+
+            plot_ablation(rows, options.plot)
+    finish(*(path for path, _ in files))
+    return 0
+
+
+def _files(options: TimescalesOptions, columns: tuple[str, ...], name: str) -> Any:
+    """Files to write, and columns of those that are CSVs: rows of layers, then those of units."""
     of_units = "layer", "unit", "assigned", name
-    files = (options.csv, columns), (options.units_csv, of_units), (options.plot, None)
-
-    def write(rows: list[dict[str, Any]], times: list[Any], assigned: list[Any]) -> None:
-        units = [
-            {"layer": layer, "unit": unit, name: time}
-            | ({} if fixed is None else {"assigned": float(fixed[unit])})
-            for layer, found, fixed in zip(count(1), times, assigned, strict=False)
-            for unit, time in enumerate(found.tolist())
-        ]
-        write_rows(options.csv, columns, rows, overwrite=options.overwrite)
-        write_rows(options.units_csv, of_units, units, overwrite=options.overwrite)
-
-    with results(files, read, overwrite=options.overwrite):
-        yield write
+    return (options.csv, columns), (options.units_csv, of_units), (options.plot, None)
 
 
-def assigned_timescales(model: Any, n_layers: int) -> list[Any]:
+def _write(
+    files: Any, rows: list[dict[str, Any]], times: Any, assigned: list[Any], *, overwrite: bool
+) -> None:
+    """Write the rows of layers, and the timescales of all units; None was learned."""
+    (csv, columns), (units_csv, of_units), _ = files
+    units = [
+        {"layer": layer, "unit": unit, of_units[-1]: time}
+        | ({} if given is None else {"assigned": float(given[unit])})
+        for layer, of_layer, given in zip(count(1), times, assigned, strict=False)
+        for unit, time in enumerate(of_layer.tolist())
+    ]
+    write_rows(csv, columns, rows, overwrite=overwrite)
+    write_rows(units_csv, of_units, units, overwrite=overwrite)
+
+
+def _assigned_timescales(model: Any, n_layers: int) -> list[Any]:
     """Timescales that each layer's units were given, None where they were learned."""
     reservoir = getattr(model, "reservoir_", None)
     if reservoir is not None:
@@ -130,7 +163,7 @@ def _row(model: str, layer: Any, times: Floats, assigned: Any, n_tokens: int) ->
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def _shown(row: dict[str, Any]) -> list[str]:
+def _phrases(row: dict[str, Any]) -> list[str]:
     """Return the row of a layer as phrases to print."""
     words = [
         f"layer {row['layer']:>3}",
@@ -144,3 +177,33 @@ def _shown(row: dict[str, Any]) -> list[str]:
     if row["correlation"] != "":
         words.append(f"correlation with the assigned {row['correlation']:.3f}")
     return words
+
+
+def _curves(
+    decay: "Decay", assigned: Floats | None, size: int
+) -> Iterator[tuple[str, int, float | str, Any]]:
+    """Name, size, mean timescale and decay of a layer, and of units of about one timescale."""
+    yield "all", decay.by_unit.shape[1], "", decay.share
+    if assigned is not None and len(assigned) > size:
+        order = np.argsort(assigned, kind="stable")
+        for number, start in enumerate(range(0, len(order), size), 1):
+            units = order[start : start + size]
+            left = decay.by_unit[:, units].sum(axis=1)
+            share = left / left[0] if left[0] > 0 else np.zeros_like(left)
+            yield str(number), len(units), float(np.mean(assigned[units])), share
+
+
+def _decay_in_words(layer: int, decay: "Decay", times: Floats) -> str:
+    """Return some of the lags, and the timescales beside the nearest inverse gamma."""
+    from esnlm.reservoir.timescales import closest_inverse_gamma
+
+    n_lags = len(decay.share) - 1
+    lags = sorted({1, max(1, n_lags // 4), max(1, n_lags // 2), n_lags})
+    left = ", ".join(f"{decay.share[lag]:.2g} after {lag}" for lag in lags)
+    finite = times[np.isfinite(times)]
+    line = f"layer {layer}: {decay.by_unit.shape[1]} units  left {left}"
+    if len(finite):
+        alpha, distance = closest_inverse_gamma(finite)
+        line += f"  median timescale {np.median(finite):.3g}"
+        line += f"  closest inverse gamma {alpha:g} (KS {distance:.3f})"
+    return line

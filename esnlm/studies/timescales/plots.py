@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
-from esnlm.plots.figures import COLOURS, panels, save
+from esnlm.plots.figures import COLOURS, panels, plain_log, save
 from esnlm.reservoir.timescales import closest_inverse_gamma, inverse_gamma_timescales
 from esnlm.utils.arrays import Floats
 
@@ -86,9 +85,7 @@ def plot_ablation(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         )
         last = int(table["lag"].max())
         axis.set_xticks(range(0, last + 1, max(1, -(-last // 20))))
-        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axis.yaxis.set_minor_locator(NullLocator())
+        plain_log(axis.yaxis, subs=(1, 2, 5))
     save(figure, path)
 
 
