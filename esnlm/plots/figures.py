@@ -94,7 +94,7 @@ def sizes_axis(axis: Axes, sizes: Sequence[int], **labels: Any) -> None:
 
 
 def intervals(
-    axis: Axes, places: Sequence[float], rows: pd.DataFrame, y: str, scale: float = 1, **look: Any
+    axis: Axes, places: Any, rows: pd.DataFrame, y: str, scale: float = 1, **look: Any
 ) -> None:
     """Draw column ``y`` at some places, with bars from the column ``lower`` to ``upper``."""
     bars = [rows[y] - rows["lower"], rows["upper"] - rows[y]]
@@ -121,7 +121,7 @@ def grouped_intervals(
 def plain_log(axis: Axis, subs: Sequence[float] = (1,)) -> None:
     """Name powers of ten of a logarithmic axis, or some multiples of them, as plain numbers."""
     axis.set_major_locator(LogLocator(subs=subs))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_locator(NullLocator())
 
 

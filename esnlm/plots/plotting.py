@@ -36,7 +36,7 @@ def plot_perplexity_by_size(
     """
     table = _table(rows, "n_units")
     if "perplexity" not in table:
-        _check_columns(table, "nll_per_token")
+        table = _table(table, "nll_per_token")
         table = table.assign(perplexity=np.exp(table["nll_per_token"].astype(float)))
     axis = _axes(ax)
     groups: Any = [(None, table)]
@@ -47,8 +47,8 @@ def plot_perplexity_by_size(
     sizes_axis(axis, sorted(table["n_units"].unique()))
     axis.set_ylabel("perplexity")
     if reference:
-        found = [*table["perplexity"], *reference.values()]
-        axis.set_ylim(0.97 * min(found), 1.02 * max(found))
+        values = [*table["perplexity"], *reference.values()]
+        axis.set_ylim(0.97 * min(values), 1.02 * max(values))
         levels(axis, list(reference.items()))
     if len(groups) > 1:
         axis.legend(frameon=False)
@@ -85,14 +85,9 @@ def plot_states(
             note(axis, str(word), place, (4, 4), annotation_clip=False)
     kinds = np.zeros(len(points), dtype=int) if groups is None else np.asarray(groups)
     for number, kind in enumerate(dict.fromkeys(kinds.tolist())):
-        label = None if groups is None else str(kind)
-        axis.scatter(
-            points[kinds == kind, 0],
-            points[kinds == kind, 1],
-            s=16,
-            color=style(number)["color"],
-            label=label,
-        )
+        label, colour = None if groups is None else str(kind), style(number)["color"]
+        x, y = points[kinds == kind].T
+        axis.scatter(x, y, s=16, color=colour, label=label)
     if groups is not None:
         axis.legend(frameon=False, fontsize=8)
     axis.set_xlabel(f"first component ({shares[0]:.0%} of variance)")
@@ -144,14 +139,17 @@ def plot_blimp(
     names = sorted(first.index, key=lambda name: (name == "overall", -first[name]))
     axis = _axes(ax, (8.0, 1.6 + 0.36 * len(names)))
     axis.axvline(50, color="#999999", linewidth=1, linestyle=":", label="chance")
+    looks = [
+        style(number) | {"color": COLOURS[(1 - number) % len(COLOURS)], "linestyle": "none"}
+        for number in range(len(models) + len(others or {}))
+    ]
     for number, (label, part) in enumerate(models.items()):
-        look = style(number) | {"color": COLOURS[(1 - number) % len(COLOURS)], "linestyle": "none"}
         places = np.arange(len(names)) + 0.16 * (number - (len(models) - 1) / 2)
-        found = 100 * part[["accuracy", "lower", "upper"]].astype(float).reindex(names).to_numpy().T
-        axis.hlines(places, *found[1:], color=look["color"], linewidth=1.6, zorder=2)
-        axis.plot(found[0], places, label=label, markersize=8, zorder=3, **look)
-    for number, (label, known) in enumerate((others or {}).items(), start=len(models)):
-        look = style(number) | {"color": COLOURS[(1 - number) % len(COLOURS)], "linestyle": "none"}
+        columns = part[["accuracy", "lower", "upper"]].astype(float).reindex(names)
+        accuracy, lower, upper = 100 * columns.to_numpy().T
+        axis.hlines(places, lower, upper, color=looks[number]["color"], linewidth=1.6, zorder=2)
+        axis.plot(accuracy, places, label=label, markersize=8, zorder=3, **looks[number])
+    for look, (label, known) in zip(looks[len(models) :], (others or {}).items(), strict=True):
         values = [100 * known.get(name, np.nan) for name in names]
         axis.plot(values, range(len(names)), label=label, markerfacecolor="none", **look)
     axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
@@ -176,16 +174,16 @@ def plot_surprisal(
     'surprisal, bits'
     """
     named = tables if isinstance(tables, Mapping) else {"": tables}
-    found = {name: _table(each, "word", "surprisal_bits") for name, each in named.items()}
-    if not found:
+    words = {name: _table(each, "word", "surprisal_bits") for name, each in named.items()}
+    if not words:
         raise ValueError("tables must hold at least one table, got none")
-    first = next(iter(found.values()))
+    first = next(iter(words.values()))
     axis = _axes(ax, (max(5.0, 0.5 * len(first) + 1.2), 3.2))
-    width = 0.8 / len(found)
-    for number, (name, table) in enumerate(found.items()):
+    width = 0.8 / len(words)
+    for number, (name, table) in enumerate(words.items()):
         if table["word"].tolist() != first["word"].tolist():
             raise ValueError(f"tables must be of the same words, got others for {name!r}")
-        places = np.arange(len(first)) + width * (number - (len(found) - 1) / 2)
+        places = np.arange(len(first)) + width * (number - (len(words) - 1) / 2)
         axis.bar(places, table["surprisal_bits"], width, color=COLOURS[number % 8], label=name)
     if {"document", "sentence"} <= set(first):
         begins = first[["document", "sentence"]].ne(first[["document", "sentence"]].shift())
@@ -193,7 +191,7 @@ def plot_surprisal(
             axis.axvline(place - 0.5, color=GREY, linewidth=0.8, linestyle=":")
     axis.set_xticks(range(len(first)), first["word"], rotation=45 if len(first) > 8 else 0)
     axis.set_ylabel("surprisal, bits")
-    if len(found) > 1:
+    if len(words) > 1:
         axis.legend(frameon=False)
     return axis
 
@@ -215,12 +213,8 @@ def _table(rows: Rows, *columns: str) -> pd.DataFrame:
     table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
     if table.empty:
         raise ValueError("rows must hold at least one row, got none")
-    _check_columns(table, *columns)
-    return table
-
-
-def _check_columns(table: pd.DataFrame, *columns: str) -> None:
     for column in columns:
         if column not in table:
-            found = ", ".join(map(str, table.columns))
-            raise ValueError(f"rows must have a column {column}, got {found}")
+            names = ", ".join(map(str, table.columns))
+            raise ValueError(f"rows must have a column {column}, got {names}")
+    return table

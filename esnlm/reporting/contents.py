@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from esnlm.runs.run_record import RECORD, read_record, record_beside
+from esnlm.runs.table import typed_rows
 from esnlm.storage.atomic import owner_of
 from esnlm.storage.model_folder import CONFIG, MODEL, WEIGHTS, read_config, unchecked_config
 from esnlm.text.shards import MANIFEST, Shards
@@ -65,6 +66,10 @@ class Rows(NamedTuple):
     def records(self) -> list[dict[Any, Any]]:
         """Return a mapping for each row."""
         return self.table.to_dict("records")
+
+    def typed(self) -> list[dict[str, Any]]:
+        """Return the rows with numbers as such, and None for an empty field."""
+        return typed_rows(self.records())
 
 
 @dataclass

@@ -22,6 +22,7 @@ _EVALUATED = (
     "unknown_share", "n_tokens", "n_words", "n_characters", "weight",
 )  # fmt: skip
 _UNKNOWN = {"unknown_share": "%"}
+_VALUE = "value", "lower", "upper"
 
 
 def texts(contents: Contents, scored: Sequence[ModelScores]) -> Section:
@@ -143,36 +144,25 @@ def contributions(contents: Contents, scored: Sequence[ModelScores]) -> Section:
     """Return controls of `esnlm controls`, and models beside n-grams and with them."""
     section = Section("contributions", "What each part adds")
     for file in contents.of("values of controls"):
-        whole = file.numbers("value", "lower", "upper", "n").query("by == 'all'")
+        whole = file.table.query("by == 'all'")
         present = [name for name in CONTROLS if name in set(whole["control"])]
         controls = [f"{name}: {CONTROLS[name].says}" for name in present]
         section.blocks.append(Text("The controls:", controls))
         lefts = {name: CONTROLS[name].left for name in present}
-        whole = whole.assign(left=whole["control"].map(lefts).fillna(whole["control"]))
+        whole = whole.assign(**{"what is left": whole["control"].map(lefts)})
+        names = ("control", "what is left", "topology", "n_units", "seed", "n", *_VALUE)
         for measure, label, kind in (("nats", "nats a token", ""), ("accuracy", "BLiMP", "%")):
-            rows = whole[whole["measure"] == measure].rename(columns={"left": "what is left"})
-            if rows.empty:
-                continue
-            # The mean over seeds, which comes after them, where there are several.
-            means = rows.drop_duplicates(["control", "topology", "n_units"], keep="last")
-            places = means["what is left"] + " (" + means["topology"] + ")"
-            values = (100 if kind else 1) * means[["value", "lower", "upper"]].astype(float)
-            unit = f"{label}, %" if kind else label
-            figure = plots.dots(list(places), unit, *values.to_numpy().T)
-            caption = f"{file.name}: {label} of each control, mean over its seeds"
-            section.blocks.append(plots.plot(figure, f"{caption}, with 95 % intervals"))
-            names: Any = (
-                "control", "what is left", "topology", "n_units", "seed", "n", "value", "lower",
-                "upper",
-            )  # fmt: skip
-            kinds = dict.fromkeys(("value", "lower", "upper"), kind)
-            section.add(f"{file.name}: {label}", rows.to_dict("records"), *names, kinds=kinds)
+            rows = whole[whole["measure"] == measure].to_dict("records")
+            kinds = dict.fromkeys(_VALUE, kind)
+            section.add(f"{file.name}: {label}", rows, *names, kinds=kinds)
     for file in contents.of("differences of controls"):
-        rows = file.table.query("by == 'all'").rename(columns={"against": "less"})
-        names = (
-            "control", "less", "measure", "topology", "seed", "difference", "lower", "upper",
-        )  # fmt: skip
-        section.add(f"{file.name}: paired differences", rows.to_dict("records"), *names)
+        from esnlm.studies.controls.plots import figure
+
+        caption = f"{file.name}: what each control loses, with 95 % intervals"
+        section.blocks.append(plots.plot(figure(file.typed()), caption))
+        less = file.table.query("by == 'all'").rename(columns={"against": "less"})
+        columns = "control", "less", "measure", "topology", "seed", "difference", "lower", "upper"
+        section.add(f"{file.name}: paired differences", less.to_dict("records"), *columns)
     for each in scored:
         if each.weights:
             _add_ngrams(section, each)

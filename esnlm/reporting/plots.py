@@ -10,14 +10,13 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from esnlm.plots import figures
 from esnlm.plots.plotting import plot_blimp
 from esnlm.reporting.page import Plot
 from esnlm.utils.arrays import Floats
 
-_DASHES = ("-", "--", ":", "-.")
 # Dots of a picture, and pixels of the page, in an inch of a figure.
 _DPI, _PIXELS = 144, 83
 
@@ -119,49 +118,4 @@ def decay(distances: Mapping[str, Floats]) -> Figure:
     axis.set(yscale="log", xlabel="tokens read", ylabel="distance, of the first")
     figures.plain_log(axis.yaxis)
     figures.legend(figure, axis, n_columns=2)
-    return figure
-
-
-def lines(rows: pd.DataFrame, x: str, y: str, by: Sequence[str], labels: tuple[str, str]) -> Figure:
-    """Means of ``y`` against ``x`` with their range over what else differs, a line a group."""
-    figure, (axis,) = figures.panels(1)
-    shown = [name for name in by if rows[name].nunique(dropna=False) > 1] or list(by[:1])
-    tones, dashes = (list(dict.fromkeys(rows[name])) for name in (shown[0], shown[-1]))
-    for _, part in rows.groupby(shown, sort=False, dropna=False):
-        first = part.iloc[0]
-        label = ", ".join(f"{name.replace('_', ' ')} {first[name]}" for name in shown)
-        style = figures.style(tones.index(first[shown[0]]))
-        if len(shown) > 1:
-            style["linestyle"] = _DASHES[dashes.index(first[shown[-1]]) % len(_DASHES)]
-        figures.band(axis, part, x, y, label=label, **style)
-    values = sorted(rows[x].unique())
-    if values[0] > 0 and values[-1] >= 8 * values[0]:
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(values, [f"{value:g}" for value in values])
-        axis.xaxis.set_minor_locator(NullLocator())
-    axis.set(xlabel=labels[0], ylabel=labels[1])
-    figures.legend(figure, axis, n_columns=2)
-    return figure
-
-
-def dots(
-    names: Sequence[str],
-    label: str,
-    values: Any,
-    lower: Any = (),
-    upper: Any = (),
-) -> Figure:
-    """Return a place for each name, in order, with its value and its interval, if any.
-
-    The axis begins near the least value: what differs by little is seen to differ.
-    """
-    figure, (axis,) = figures.panels(1, size=(8.0, 1.2 + 0.34 * len(names)))
-    axis.plot(values, range(len(names)), linestyle="none", markersize=6, **figures.style(0))
-    axis.hlines(range(len(lower)), lower, upper, color=figures.BLUE, linewidth=1.4)
-    axis.set_yticks(range(len(names)), list(names))
-    axis.set_ylim(len(names) - 0.5, -0.5)
-    axis.margins(x=0.06)
-    axis.set_axisbelow(True)
-    axis.grid(axis="x", color="#DDDDDD", linewidth=0.6)
-    axis.set_xlabel(label)
     return figure

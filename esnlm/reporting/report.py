@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from esnlm.reporting import about, losses, pairs, plots, reservoirs, studies
+from esnlm.reporting import about, losses, pairs, plots, studies
 from esnlm.reporting.contents import NOT_SHOWN, Contents
 from esnlm.reporting.page import Block, Section, Text, rendered, six_digits, table
 from esnlm.reporting.scoring import NGRAMS, ModelScores, scored
@@ -61,8 +61,8 @@ def render_report(
             losses.calibrations(on_text),
             pairs.section(tables),
             losses.contributions(contents, on_text),
-            reservoirs.diagnostics(models),
-            reservoirs.samples(models),
+            about.reservoirs(models),
+            about.samples(models),
             *studies.sections(contents),
         ]
         sections.append(_missing(sections, contents))

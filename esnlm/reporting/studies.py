@@ -42,52 +42,40 @@ def sections(contents: Contents) -> list[Section]:
 
 
 def _elman(rows: Rows, contents: Contents) -> tuple[Figure, str]:
-    """Return a plot of perplexity by units, with oracle and n-grams, and its caption."""
-    runs = rows.numbers("n_units", "perplexity", "oracle_perplexity", "features")
-    figure = plots.lines(
-        runs, "n_units", "perplexity", ["readout", "features"],
-        ("units of the reservoir", "perplexity on the second corpus"),
-    )  # fmt: skip
-    axis = figure.axes[0]
-    levels = [("oracle", float(runs["oracle_perplexity"].mean()))]
-    for each in contents.of("elman n-grams"):
-        if each.path.parent == rows.path.parent:
-            means = each.numbers("order", "perplexity").groupby("order")["perplexity"].mean()
-            levels += [(f"{order}-gram", means[order]) for order in (2, 3, 4) if order in means]
-    values = [*runs["perplexity"], *(value for _, value in levels)]
-    axis.set_ylim(0.97 * min(values), 1.02 * max(values))
-    figures.levels(axis, levels)
+    from esnlm.studies.elman.plots import perplexity_figure
+
+    beside = (each for each in contents.of("elman n-grams") if each.path.parent == rows.path.parent)
+    ngrams = [row for each in beside for row in each.typed()]
+    figure = perplexity_figure(rows.typed(), ngrams)
     return figure, "perplexity by size; bands are ranges over seeds"
 
 
 def _natural(rows: Rows, _: Contents) -> tuple[Figure, str]:
-    from esnlm.runs.table import typed_rows
     from esnlm.studies.natural.plots import PLACES, sweep_figure
 
     kind = rows.path.stem if rows.path.stem in PLACES else "size"
-    figure = sweep_figure(kind, typed_rows(rows.table.to_dict("records")))
+    figure = sweep_figure(kind, rows.typed())
     return figure, "loss and BLiMP beside the published figures of another corpus"
 
 
 def _compare(rows: Rows, _: Contents) -> tuple[Figure, str]:
-    runs = rows.numbers("held_out_nll").dropna(subset="held_out_nll")
-    names = (runs["model"] + " " + runs["settings"]).str[:60]
-    figure = plots.dots(names.to_list(), "held-out loss, nats a token", runs["held_out_nll"])
-    return figure, "held-out loss of each network"
+    from esnlm.studies.networks.compare import figure
+
+    caption = "held-out loss of each network, by its parameters and by the time of its training"
+    return figure(rows.typed()), caption
 
 
 def _shakespeare(rows: Rows, _: Contents) -> tuple[Figure, str]:
-    runs = rows.numbers("cross_entropy", "n_parameters")
-    labels = "trained parameters", "test loss, nats a character"
-    figure = plots.lines(runs, "n_parameters", "cross_entropy", ["model"], labels)
-    return figure, "test loss by trained parameters"
+    from esnlm.studies.shakespeare.plots import study_figure
+
+    caption = "test loss, overlap with the training text and times, by trained parameters"
+    return study_figure(rows.typed()), caption
 
 
 def _dyck(rows: Rows, _: Contents) -> tuple[Figure, str]:
-    names = rows.table["model"] + ", seed " + rows.table["seed"]
-    shares = 100 * rows.numbers("right")["right"]
-    figure = plots.dots(names.to_list(), "sequences right, %", shares)
-    return figure, "sequences of brackets that are right"
+    from esnlm.studies.dyck.plots import dyck_figure
+
+    return dyck_figure(rows.typed()), "sequences that are right, timescales of units"
 
 
 def _trials(rows: Rows, _: Contents) -> tuple[Figure, str] | None:
@@ -106,10 +94,11 @@ def _trials(rows: Rows, _: Contents) -> tuple[Figure, str] | None:
 
 
 def _importance(rows: Rows, _: Contents) -> tuple[Figure, str]:
-    runs = rows.numbers("importance").sort_values("importance", ascending=False)
-    among = runs["among"].map(lambda name: f" ({name})" if name else "")
-    names = (runs["parameter"] + among).to_list()
-    figure = plots.dots(names, "share of the variance", runs["importance"])
+    runs = rows.numbers("importance").sort_values("importance")
+    names = runs["parameter"] + runs["among"].map(lambda name: f" ({name})" if name else "")
+    figure, (axis,) = figures.panels(1, size=(8.0, 1.2 + 0.34 * len(runs)))
+    axis.barh(names, runs["importance"], color=figures.BLUE, height=0.6)
+    axis.set_xlabel("share of the variance")
     return figure, "how much each setting matters"
 
 

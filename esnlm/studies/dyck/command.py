@@ -103,8 +103,9 @@ def dyck(*, options: DyckOptions = DyckOptions()) -> int:
     for row in rows:
         print(f"{row['model']:10} {row['n_units']:5} units  seed {row['seed']}  {row['right']:.2%}")
     if figure is not None:
-        from esnlm.studies.dyck.plots import plot_dyck
+        from esnlm.plots.figures import save
+        from esnlm.studies.dyck.plots import dyck_figure
 
-        plot_dyck(rows, figure)
+        save(dyck_figure(rows), figure)
     finish(path, figure)
     return 0

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from textwrap import fill
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from esnlm.plots.figures import BLUE, GREEN, ORANGE, band, note, panels, plain_log, save
+from esnlm.plots.figures import BLUE, GREEN, ORANGE, band, legend, note, panels, plain_log
 from esnlm.runs.grid import Row
 from esnlm.studies.dyck.run import QUANTILES
 
@@ -18,7 +18,7 @@ _MARKERS = {"baseline": "s", "mts": "o", "esn": "^"}
 _NAMES = {"baseline": "LSTM", "mts": "multi-timescale LSTM", "esn": "reservoir, ridge"}
 
 
-def plot_dyck(rows: Sequence[Row], path: Path) -> None:
+def dyck_figure(rows: Sequence[Row]) -> Figure:
     """Sequences right by their longest pair and by their length; timescales; their distances.
 
     Lines are means over seeds, bands the ranges. Of several sizes the largest is shown.
@@ -58,7 +58,8 @@ def plot_dyck(rows: Sequence[Row], path: Path) -> None:
     axes[3].set(ylabel="Kolmogorov-Smirnov distance", ylim=(-0.03, None))
     title = f"To the law {shown['alpha'].iloc[0]:g} (hollow), the closest (full)"
     axes[3].set_title(title, loc="left", fontsize=10)
-    save(figure, path, legend_of=axes[0], n_columns=2)
+    legend(figure, axes[0], n_columns=2)
+    return figure
 
 
 def _shares(bins: "pd.Series[str]") -> pd.DataFrame:

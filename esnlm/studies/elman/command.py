@@ -123,10 +123,9 @@ def elman(*, options: ElmanOptions = ElmanOptions()) -> int:
     """Run the grid, then plot: 0 when all is done, 130 when interrupted (rows are kept)."""
     from esnlm.studies.elman.states import make_grammar, make_reservoir
 
-    given = {name: getattr(options, name, None) for name in _SETTINGS}
-    given |= {"grammar": options.grammar.as_json()}
-    given = {name: value for name, value in given.items() if value is not None}
-    settings = preset(options.preset, **given)
+    chosen = {name: getattr(options, name, None) for name in _SETTINGS}
+    chosen["grammar"] = options.grammar.as_json()
+    settings = preset(options.preset, **{k: v for k, v in chosen.items() if v is not None})
     options = replace(options, features=options.features or FEATURES[options.preset])
     n_words, most = len(make_grammar(settings.grammar).vocabulary), max(options.features)
     if settings.word_features == "spectral" and most > n_words:
@@ -164,8 +163,8 @@ def _best(rows: Sequence[Row]) -> str:
     """Return the setting that is nearest to the oracle, by means over seeds, in words."""
     import pandas as pd
 
-    table: Any = pd.DataFrame(rows)
-    table["ratio"] = table["perplexity"].astype(float) / table["oracle_perplexity"].astype(float)
+    table: Any = pd.DataFrame(rows).astype({"perplexity": float, "oracle_perplexity": float})
+    table["ratio"] = table["perplexity"] / table["oracle_perplexity"]
     means = table.groupby(["readout", "features", "n_units"])[["perplexity", "ratio"]].mean()
     readout, features, n_units = means["ratio"].idxmin()
     perplexity, ratio = means.loc[(readout, features, n_units)]

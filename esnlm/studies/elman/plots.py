@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from esnlm.plots import figures
 from esnlm.plots.plotting import principal_components
@@ -37,6 +38,11 @@ _STATES_SHOWN = 2500
 
 
 def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:
+    """Write `perplexity_figure`."""
+    figures.save(perplexity_figure(rows, ngrams), path)
+
+
+def perplexity_figure(rows: Sequence[Row], ngrams: Sequence[Row]) -> Figure:
     """Figure 7: test perplexity against reservoir size, a line a readout, dashed with features."""
     table = pd.DataFrame(rows)
     figure, (axis,) = figures.panels(1)
@@ -50,7 +56,8 @@ def plot_perplexity(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> N
     figures.levels(axis, [("oracle", oracle), *_ngram_levels(ngrams, "perplexity")])
     axis.set_ylabel("perplexity on the second corpus")
     axis.set_title("Perplexity of the readouts by reservoir size", loc="left")
-    figures.save(figure, path, legend_of=axis)
+    figures.legend(figure, axis, n_columns=2)
+    return figure
 
 
 def plot_cosine(rows: Sequence[Row], ngrams: Sequence[Row], path: Path) -> None:

@@ -62,22 +62,20 @@ def make_corpora(settings: Settings, seed: int) -> Corpora:
     """Return the corpora of a seed, the same for every readout, size and feature count."""
     grammar = make_grammar(settings.grammar)
     draws = np.random.SeedSequence([seed, 0]).spawn(2)
-    counts = (settings.train_sentences, settings.test_sentences)
-    train, test = (
-        grammar.sample(count, random_state=np.random.default_rng(draw))
-        for count, draw in zip(counts, draws, strict=True)
-    )
-    kept = max(1, round(len(train) * (1 - HELD_OUT)))
+    rng, other = map(np.random.default_rng, draws)
+    train = grammar.sample(settings.train_sentences, random_state=rng)
+    test = grammar.sample(settings.test_sentences, random_state=other)
+    n_kept = max(1, round(len(train) * (1 - HELD_OUT)))
     tokens = grammar.encode(train), grammar.encode(test)
     oracles = grammar.oracle(tokens[0]), grammar.oracle(tokens[1])
-    return Corpora(grammar, *tokens, *oracles, held_out=sum(map(len, train[:kept])))
+    return Corpora(grammar, *tokens, *oracles, held_out=sum(map(len, train[:n_kept])))
 
 
 def make_reservoir(settings: Settings, n_units: int, seed: int) -> Reservoir:
     """Return the reservoir of the settings, without weights."""
     names = "spectral_radius", "input_scaling", "degree", "leak_rate"
-    given = {name: getattr(settings, name) for name in names}
-    return Reservoir(n_units, random_state=seed, **given)
+    options = {name: getattr(settings, name) for name in names}
+    return Reservoir(n_units, random_state=seed, **options)
 
 
 @lru_cache(maxsize=1)
@@ -104,8 +102,7 @@ def drive(settings: Settings, n_units: int, features: int, seed: int) -> Driven:
     trained_at = time.perf_counter()
     test = _states(reservoir, embedding, corpora.test, corpora, settings.reset)
     test = (test - mean) / deviation
-    end = time.perf_counter()
-    return Driven(train, test, embedding, trained_at - start, end - trained_at)
+    return Driven(train, test, embedding, trained_at - start, time.perf_counter() - trained_at)
 
 
 def _states(

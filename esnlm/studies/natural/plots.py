@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from esnlm.plots.figures import GREY, band, legend, levels, panels, sizes_axis, style
+from esnlm.plots.figures import GREY, band, intervals, legend, levels, panels, sizes_axis, style
 from esnlm.runs.grid import Row
 from esnlm.text.named_tokenizers import is_gpt2
 from esnlm.text.tokenizers import Tokenizer
@@ -17,11 +17,7 @@ from esnlm.text.tokenizers import Tokenizer
 #: Kind of figure -> the column along its axis, the axis's name, and columns that change along it.
 PLACES = {
     "size": ("n_units", "units of the reservoir", {"n_units", "connectivity", "input_degree"}),
-    "connectivity": (
-        "connectivity",
-        "connectivity",
-        {"connectivity", "input_degree"},
-    ),
+    "connectivity": ("connectivity", "connectivity", {"connectivity", "input_degree"}),
     "min_leak": ("min_leak", "least leak rate", {"leak"}),
     "timescales": ("leak", "law of the leak rates", {"leak"}),
 }
@@ -145,9 +141,6 @@ def _draw_ours(
             band(axis, known, "place", measure, label=label, **style(number))
             continue
         # Laws have no order that a line could follow.
-        found = known.groupby("place")[measure].agg(["mean", "min", "max"])
-        bars = [found["mean"] - found["min"], found["max"] - found["mean"]]
-        axis.errorbar(
-            found.index, found["mean"], yerr=bars, label=label, capsize=4, linestyle="none",
-            **style(number),
-        )  # fmt: skip
+        ranges = known.groupby("place")[measure].agg(["mean", "min", "max"])
+        found = ranges.rename(columns={"min": "lower", "max": "upper"})
+        intervals(axis, found.index, found, "mean", label=label, capsize=4, **style(number))

@@ -54,6 +54,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
     require_torch("esnlm compare")
     import joblib
 
+    from esnlm.plots.figures import save
     from esnlm.studies import minimal_pairs
     from esnlm.studies.networks import compare as study
     from esnlm.text.boundaries import joined
@@ -104,7 +105,7 @@ def compare(text: Corpus, /, *, options: CompareOptions) -> int:
         # All rows of the file, also those of earlier commands.
         all_rows = read_rows(files[0])
         write_whole(files[1], study.table(all_rows))
-        study.plot(all_rows, files[2])
+        save(study.figure(all_rows), files[2])
     for row in rows:
         size = f"{row['n_parameters']} parameters"
         judgement = "" if row["blimp"] is None else f", BLiMP {100 * row['blimp']:.1f} %"

@@ -3,14 +3,14 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from esnlm.plots.figures import band, panels, save, style
+from esnlm.plots.figures import band, legend, panels, plain_log, style
 from esnlm.runs.grid import Row
 from esnlm.storage.results import markdown_table
 from esnlm.studies import minimal_pairs
@@ -118,10 +118,10 @@ def _options(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
-def plot(rows: Sequence[Row], path: Path) -> None:
-    """Held-out loss against trained parameters and against seconds of training, as a PNG."""
+def figure(rows: Sequence[Row]) -> Figure:
+    """Held-out loss against trained parameters and against seconds of training."""
     table = pd.DataFrame(rows).assign(training=differing_trainings(rows))
-    figure, axes = panels(2)
+    made, axes = panels(2)
     for axis, column in zip(axes, ("n_parameters", "train_seconds"), strict=True):
         series = table.groupby(["model", "training"], sort=False)
         for number, ((model, training), group) in enumerate(series):
@@ -132,11 +132,13 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         # On less a logarithmic axis has no room for its labels.
         if table[column].max() >= 10 * table[column].min():
             axis.set_xscale("log")
+            plain_log(axis.xaxis, subs=(1, 2, 5))
         axis.set_ylabel("held-out loss, nats a token")
     axes[0].xaxis.set_major_formatter(EngFormatter(sep=""))
     axes[0].set_xlabel("trained parameters")
     axes[1].set_xlabel("seconds of training")
-    save(figure, path, legend_of=axes[0], n_columns=min(series.ngroups, 2))
+    legend(made, axes[0], n_columns=min(series.ngroups, 2))
+    return made
 
 
 def lines_of(rows: pd.DataFrame, column: str) -> list[pd.DataFrame]:

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from esnlm.options.common import Folder, finish, group, names, results_folder
 from esnlm.options.values import Cluster, LeakRate, Seed, integer, number, positive
-from esnlm.runs.grid import Row, run_grid_apart
+from esnlm.runs.grid import Row, read_rows, run_grid_apart
 from esnlm.storage.results import write_rows
 
 MODELS = ("real text", "kneser-ney", "windows, dense", "windows", "carried", "gated", "direct")
@@ -88,7 +88,8 @@ Plays = Annotated[
 
 def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOptions()) -> int:
     """Run what ``shakespeare.csv`` does not hold yet: 0 when all is done, 130 when interrupted."""
-    from esnlm.studies.shakespeare.plots import plot_study
+    from esnlm.plots.figures import save
+    from esnlm.studies.shakespeare.plots import study_figure
     from esnlm.studies.shakespeare.works import equal_parts, joined_text, shakespeare_works
     from esnlm.text.tokenizers import Tokenizer
 
@@ -134,7 +135,7 @@ def shakespeare(texts: Plays, /, *, options: ShakespeareOptions = ShakespeareOpt
     for row in rows:
         loss = "" if row["cross_entropy"] is None else f"{row['cross_entropy']:.4f} nats"
         print(f"{row['model']:15} {row['size']:6}  {loss:11}  7-grams {row['overlap_7_train']:.3f}")
-    plot_study(files[0], files[2])
+    save(study_figure(read_rows(files[0])), files[2])
     finish(*files)
     return 0
 

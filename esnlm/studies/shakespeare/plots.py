@@ -1,13 +1,25 @@
 """The plot of the Shakespeare study: loss, overlap and times against trained parameters."""
 
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from esnlm.plots.figures import BLUE, GREEN, GREY, ORANGE, PINK, SKY, note, panels, save
-from esnlm.runs.grid import read_rows
+from esnlm.plots.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    legend,
+    note,
+    panels,
+    plain_log,
+)
+from esnlm.runs.grid import Row
 
 #: Köster & Uchida, section III.1: test cross-entropy of their largest models, about 155 000
 #: trained parameters, on another split of another Shakespeare text.
@@ -26,9 +38,9 @@ _STYLES = {
 }
 
 
-def plot_study(csv_path: Path, path: Path) -> None:
-    """Draw the rows of the CSV into a PNG of three panels."""
-    table = pd.DataFrame(read_rows(csv_path)).sort_values("n_parameters")
+def study_figure(rows: Sequence[Row]) -> Figure:
+    """Draw the rows of the CSV in three panels."""
+    table = pd.DataFrame(rows).sort_values("n_parameters")
     figure, (loss, overlap, times) = panels(3, across=1, size=(6.4, 12.5))
     _draw(loss, table, "cross_entropy")
     for name, (count, value, marker) in PUBLISHED.items():
@@ -51,9 +63,12 @@ def plot_study(csv_path: Path, path: Path) -> None:
     times.set(yscale="log", ylabel="seconds")
     title = "training filled; one generated character open"
     times.set_title(title, loc="left", fontsize=10)
+    plain_log(times.yaxis)
     for axis in (loss, overlap, times):
         axis.set(xscale="log", xlabel="trained parameters")
-    save(figure, path, legend_of=loss, n_columns=1)
+        plain_log(axis.xaxis, subs=(1, 2, 5))
+    legend(figure, loss, n_columns=1)
+    return figure
 
 
 def _draw(axis: Axes, table: pd.DataFrame, column: str, **style: Any) -> None:
