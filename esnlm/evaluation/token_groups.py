@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from esnlm.evaluation.bootstrap import Seed, percentile_intervals, resampled_means, resampled_sums
-from esnlm.utils.arrays import Array, Floats, Ints64
+from esnlm.text.corpus import TokenStream
+from esnlm.utils.arrays import Array, Bools, Floats, Ints64
 from esnlm.utils.validation import Count
 
 #: Training frequencies between bins: <100, 100-1k, 1k-10k, >10k (Mahto et al., §3.2.2).
@@ -20,6 +21,8 @@ _FREQUENCY_BINS = (*pairwise([-np.inf, *FREQUENCY_EDGES, np.inf]),)
 #: Positions of predicted tokens in their sentence, from 1, between bins.
 POSITION_EDGES = (2, 3, 5, 9, 17)
 ALL = "all"
+# Tokens of a block that is drawn as a whole where there are no sentences (Mahto et al.).
+_BLOCK = 100
 
 
 class FrequencyBin(NamedTuple):
@@ -163,6 +166,18 @@ class Judged(NamedTuple):
     def intervals(self) -> Floats:
         """Return the middle 95 % of the resamples (n_runs, n_groups, 2)."""
         return np.stack([percentile_intervals(run) for run in self.drawn.transpose(1, 0, 2)])
+
+
+def sentences_and_positions(stream: TokenStream, marks: Bools) -> tuple[Ints64, Ints64]:
+    """Sentence, or block of 100 tokens, and place in it (n,) of each token that is marked (T,).
+
+    Without sentences, positions are those in the text.
+    """
+    n = len(stream.tokens)
+    if stream.starts is None:
+        return np.arange(n)[marks] // _BLOCK, np.arange(n)[marks]
+    sentence = np.repeat(np.arange(len(stream.starts)), stream.lengths)
+    return sentence[marks], (np.arange(n) - stream.starts[sentence])[marks]
 
 
 def by_frequency(counts: Array) -> Grouping:

@@ -9,22 +9,27 @@ import numpy as np
 from esnlm.evaluation.calibration import Calibration, calibration
 from esnlm.evaluation.measures import Evaluation
 from esnlm.evaluation.measures import ScoredText as Part
-from esnlm.evaluation.token_groups import Judged, by_frequency, by_position, by_seen, judged_tokens
+from esnlm.evaluation.token_groups import (
+    Judged,
+    by_frequency,
+    by_position,
+    by_seen,
+    judged_tokens,
+    sentences_and_positions,
+)
 from esnlm.ngrams.kneser_ney import KneserNey, longest_seen
 from esnlm.reporting.page import six_digits
-from esnlm.text.corpus import TokenStream
+from esnlm.text.corpus import TokenStream, join_sequences
 from esnlm.text.shuffling import evenly_spaced, target_counts
 from esnlm.text.source import open_source
 from esnlm.training.baselines import ORDER
-from esnlm.utils.arrays import Bools, Floats, Ints64
+from esnlm.utils.arrays import Floats, Ints64
 from esnlm.utils.interpolation import interpolated, likeliest_weight
 from esnlm.utils.memory import check_memory
 
 #: How tables call the baselines that are counted in the training text.
 NGRAMS = f"Kneser-Ney {ORDER}-gram"
 UNIGRAMS = "unigrams"
-#: Tokens of a block that is drawn as a whole where there are no sentences (Mahto et al.).
-_BLOCK = 100
 #: Held-out tokens that `esnlm train` scores along the way by default.
 _LOGGED = 1 << 15
 _NGRAM_BYTES = 120
@@ -93,12 +98,18 @@ def _scored(
     parts: list[Part] = []
     evaluation = Evaluation(list(models.values()), names, split, verbose=True)
     rows = evaluation.rows(held_out, lambda _, part: parts.append(replace(part, docs=())))
-    stream = _joined([part.stream for part in parts])
+    streams = [part.stream for part in parts]
+    starts = [() if each.starts is None else each.starts[1:] for each in streams]
+    stream = join_sequences(
+        [np.split(each.tokens, at) for each, at in zip(streams, starts, strict=True)],
+        n_tokens=first.n_tokens_,
+        reset=streams[0].starts is not None,
+    )
     marks = np.concatenate([part.predicted for part in parts])
     runs = zip(*(part.scores for part in parts), strict=True)
     scores = {name: np.concatenate(each)[marks] for name, each in zip(names, runs, strict=True)}
     tokens = np.asarray(stream.tokens)[marks].astype(np.int64)
-    sentence, position = _places(stream, marks)
+    sentence, position = sentences_and_positions(stream, marks)
     groupings = [] if stream.starts is None else [by_position(position)]
     logged, weights = {}, {}
     if train:
@@ -130,28 +141,6 @@ def _scored(
     return ModelScores(
         list(scores), names, rows, judged, first.reset_, logged, weights, calibrations
     )
-
-
-def _joined(parts: Sequence[TokenStream]) -> TokenStream:
-    """Parts of a text, or of several, as one stream."""
-    offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
-    tokens = np.concatenate([np.asarray(part.tokens) for part in parts])
-    starts = None
-    if parts[0].starts is not None:
-        starts = np.concatenate([
-            part.starts + offset for part, offset in zip(parts, offsets, strict=False)
-            if part.starts is not None
-        ])  # fmt: skip
-    return TokenStream(tokens, starts, np.array([0, len(tokens)]))
-
-
-def _places(stream: TokenStream, marks: Bools) -> tuple[Ints64, Ints64]:
-    """Sentence, or block of tokens, and place in it (n,) of each token that is marked (T,)."""
-    n = len(stream.tokens)
-    if stream.starts is None:
-        return np.arange(n)[marks] // _BLOCK, np.arange(n)[marks]
-    sentence = np.repeat(np.arange(len(stream.starts)), stream.lengths)
-    return sentence[marks], (np.arange(n) - stream.starts[sentence])[marks]
 
 
 def _read(model: Any, paths: Sequence[str], split: str) -> TokenStream:

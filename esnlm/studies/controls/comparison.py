@@ -37,11 +37,9 @@ def judged_tokens(
     ``scores``: the log-probabilities (T,) of each run; ``options`` are `resampled_sums`'.
     """
     stream = held_out.stream()
-    assert stream.starts is not None
-    marks, n = stream.predicted(), len(stream.starts)
+    marks = stream.predicted()
     tokens = np.asarray(stream.tokens)[marks]
-    sentence = np.repeat(np.arange(n), stream.lengths)[marks]
-    position = (np.arange(len(marks)) - np.repeat(stream.starts, stream.lengths))[marks]
+    sentence, position = token_groups.sentences_and_positions(stream, marks)
     counts = target_counts(train.stream(), len(train.tokenizer))[tokens]
     groupings = by_frequency(counts), by_position(position)
     return token_groups.judged_tokens(scores, sentence, groupings, **options)
