@@ -57,10 +57,10 @@ def band(axis: Axes, rows: pd.DataFrame, x: str, y: str, **style: Any) -> None:
 
     A single value has its range as a bar.
     """
-    found = rows.groupby(x)[y].agg(["mean", "min", "max"])
-    axis.plot(found.index, found["mean"], **{"markersize": 5, "linewidth": 1.6} | style)
-    bounds = found.index, found["min"], found["max"]
-    if len(found) == 1:
+    ranges = rows.groupby(x)[y].agg(["mean", "min", "max"])
+    axis.plot(ranges.index, ranges["mean"], **{"markersize": 5, "linewidth": 1.6} | style)
+    bounds = ranges.index, ranges["min"], ranges["max"]
+    if len(ranges) == 1:
         axis.vlines(*bounds, color=style["color"], alpha=0.4, linewidth=1.6)
     else:
         axis.fill_between(*bounds, color=style["color"], alpha=0.15, linewidth=0)
@@ -81,8 +81,8 @@ def levels(axis: Axes, named: Sequence[tuple[str, float]]) -> None:
 
 def note(axis: Axes, text: str, place: Any, away: tuple[int, int], **style: Any) -> None:
     """Write small text some points away from a place."""
-    given = {"fontsize": 9} | style
-    axis.annotate(text, place, xytext=away, textcoords="offset points", **given)
+    look = {"fontsize": 9} | style
+    axis.annotate(text, place, xytext=away, textcoords="offset points", **look)
 
 
 def sizes_axis(axis: Axes, sizes: Sequence[int], **labels: Any) -> None:
@@ -98,8 +98,8 @@ def intervals(
 ) -> None:
     """Draw column ``y`` at some places, with bars from the column ``lower`` to ``upper``."""
     bars = [rows[y] - rows["lower"], rows["upper"] - rows[y]]
-    given: Any = {"capsize": 2, "linestyle": "none", "markersize": 5} | look
-    axis.errorbar(places, scale * rows[y], yerr=scale * np.maximum(bars, 0), **given)
+    defaults: Any = {"capsize": 2, "linestyle": "none", "markersize": 5} | look
+    axis.errorbar(places, scale * rows[y], yerr=scale * np.maximum(bars, 0), **defaults)
 
 
 def grouped_intervals(

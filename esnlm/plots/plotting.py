@@ -109,11 +109,12 @@ def principal_components(states: Array) -> tuple[Array, Array]:
         raise ValueError(f"states must be two rows at least, got an array of shape {states.shape}")
     if states.shape[1] == 1:
         states = np.hstack([states, np.zeros_like(states)])
-    found = PCA(2, svd_solver="full").fit(np.asarray(states, dtype=np.float64))
+    pca = PCA(2, svd_solver="full").fit(np.asarray(states, dtype=np.float64))
     # Rounded, so that two entries that are equal but for rounding are equal: the first one counts.
-    farthest = np.abs(found.components_).round(6).argmax(axis=1)
-    signs = np.sign(found.components_[[0, 1], farthest])
-    return found.transform(states) * np.where(signs == 0, 1, signs), found.explained_variance_ratio_
+    farthest = np.abs(pca.components_).round(6).argmax(axis=1)
+    signs = np.sign(pca.components_[[0, 1], farthest])
+    points = pca.transform(states) * np.where(signs == 0, 1, signs)
+    return points, pca.explained_variance_ratio_
 
 
 def plot_blimp(

@@ -59,12 +59,12 @@ def cell(value: Any, kind: str = "") -> Cell:
     if number is None or text == "":
         return Cell(text, text, False)
     if kind == "%":
-        shown = f"{100 * number:.2f} %"
+        text_shown = f"{100 * number:.2f} %"
     elif not any(mark in text for mark in ".en"):
-        shown = f"{int(number):,}" if number == int(number) and abs(number) >= 1e4 else text
+        text_shown = f"{int(number):,}" if number == int(number) and abs(number) >= 1e4 else text
     else:
-        shown = f"{number:,.0f}" if 1e4 <= abs(number) < 1e15 else f"{number:.4g}"
-    return Cell(shown.replace("-", "\u2212", 1) if number < 0 else shown, text, True)
+        text_shown = f"{number:,.0f}" if 1e4 <= abs(number) < 1e15 else f"{number:.4g}"
+    return Cell(text_shown.replace("-", "\u2212", 1) if number < 0 else text_shown, text, True)
 
 
 def _number(text: str) -> float | None:
@@ -131,8 +131,8 @@ class Section:
 
     def add(self, caption: str, rows: Iterable[Mapping[Any, Any]], *names: str, **how: Any) -> None:
         """Add a `table`, unless it has no rows."""
-        if made := list(rows):
-            self.blocks.append(table(caption, made, names, **how))
+        if records := list(rows):
+            self.blocks.append(table(caption, records, names, **how))
 
 
 def table(
@@ -150,26 +150,26 @@ def table(
     column are shown, see `cell`. With ``share``, columns with one value in all of several rows
     stand above the table instead. Empty columns are left out.
     """
-    found = list(rows)
+    records = list(rows)
     if isinstance(columns, Mapping):
         heads = dict(columns)
     elif columns:
         heads = {name: HEADS.get(name, name.replace("_", " ")) for name in columns}
     else:
-        heads = {name: str(name) for row in found for name in row}
+        heads = {name: str(name) for row in records for name in row}
     how = _KINDS | dict(kinds)
-    cells = {name: [cell(row.get(name), how.get(name, "")) for row in found] for name in heads}
+    cells = {name: [cell(row.get(name), how.get(name, "")) for row in records] for name in heads}
     cells = {name: row for name, row in cells.items() if any(each.value for each in row) or not row}
     above: list[tuple[str, Cell]] = []
-    for name in list(cells) if share and len(found) > 1 else []:
+    for name in list(cells) if share and len(records) > 1 else []:
         if len({each.value for each in cells[name]}) == 1:
             above.append((heads[name], cells.pop(name)[0]))
-    shown = list(zip(*(each[:LONGEST] for each in cells.values()), strict=True))
-    n_left = len(found) - LONGEST
-    note = f"The first {LONGEST} of {len(found)} rows; the file has all." if n_left > 0 else ""
+    body = list(zip(*(each[:LONGEST] for each in cells.values()), strict=True))
+    n_left = len(records) - LONGEST
+    note = f"The first {LONGEST} of {len(records)} rows; the file has all." if n_left > 0 else ""
     if unfolds is None:
-        unfolds = len(shown) > _OPEN
-    return Table(caption, [heads[name] for name in cells], shown, above, note, unfolds)
+        unfolds = len(body) > _OPEN
+    return Table(caption, [heads[name] for name in cells], body, above, note, unfolds)
 
 
 def six_digits(value: Any) -> Any:

@@ -28,8 +28,8 @@ class Study(NamedTuple):
 
 def sections(contents: Contents) -> list[Section]:
     """Return a section for each kind of study whose CSVs are there."""
-    made = [Section(kind.replace(" ", "-"), study.title) for kind, study in STUDIES.items()]
-    for section, (kind, study) in zip(made, STUDIES.items(), strict=True):
+    parts = [Section(kind.replace(" ", "-"), study.title) for kind, study in STUDIES.items()]
+    for section, (kind, study) in zip(parts, STUDIES.items(), strict=True):
         for rows in contents.of(kind):
             if len(rows.table) and (drawing := study.draw(rows, contents)) is not None:
                 section.blocks.append(plots.plot(drawing[0], f"{rows.name}: {drawing[1]}"))
@@ -38,7 +38,7 @@ def sections(contents: Contents) -> list[Section]:
             heads = {name: head for name, head in heads.items() if name not in _NOT_IN_TABLES}
             kinds = dict.fromkeys(study.shares, "%")
             section.blocks.append(table(rows.name, rows.records(), heads, kinds=kinds, share=True))
-    return made
+    return parts
 
 
 def _elman(rows: Rows, contents: Contents) -> tuple[Figure, str]:

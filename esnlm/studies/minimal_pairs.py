@@ -36,12 +36,12 @@ def by_column(pairs: "Sequence[Pair]", scores: "PairScores") -> dict[str, float 
     """Accuracies as `accuracies` gives them, of pairs that are scored already."""
     from esnlm.evaluation.minimal_pairs.table import tabulate
 
-    found: dict[str, float | None] = dict.fromkeys(COLUMNS)
+    shares: dict[str, float | None] = dict.fromkeys(COLUMNS)
     names = dict(zip(("overall", *PHENOMENA), COLUMNS, strict=True))
     for row in tabulate(pairs, scores, "model", n_resamples=1):
         if row["level"] in ("phenomenon", "overall") and row["phenomenon"] in names:
-            found[names[row["phenomenon"]]] = row["accuracy"]
-    return found
+            shares[names[row["phenomenon"]]] = row["accuracy"]
+    return shares
 
 
 def digest(data: str | Path | None) -> str | None:

@@ -74,9 +74,9 @@ def _planned(train: str, options: ControlsOptions) -> tuple[list[Row], dict[str,
                 leaks=grid.leaks if control.leak is None else (control.leak,),
                 readout=replace(grid.readout, **control.readout),
             )
-            found, given = planned(*shards, changed)
-            settings += [{"control": name, **setting} for setting in found]
-            runs |= given
+            of_control, of_runs = planned(*shards, changed)
+            settings += [{"control": name, **setting} for setting in of_control]
+            runs |= of_runs
     if len(runs) < len(settings):
         raise ValueError("the reservoir as given is already one of the controls: leave that out")
     return settings, runs

@@ -35,8 +35,8 @@ def tables(values: Sequence[Mapping[str, Any]], differences: Sequence[Mapping[st
         return "\n".join(lines) + "\n"
     lines += ["", "## Differences: a control less what it is compared with", ""]
     head = ["control", "less", "topology", "units"]
-    shown = [_SHOWN[kind][2] for kind in kinds]
-    lines += _table(less[less["by"] == "all"], [*head, *shown], "measure", kinds)
+    units = [_SHOWN[kind][2] for kind in kinds]
+    lines += _table(less[less["by"] == "all"], [*head, *units], "measure", kinds)
     for kind, by in (panel for panel in _PANELS if panel[0] in kinds):
         part = less[(less["measure"] == kind) & (less["by"] == by)]
         sizes = dict(zip(part["group"], part["n"], strict=True))
@@ -67,11 +67,11 @@ def figure(differences: Sequence[Mapping[str, Any]]) -> Figure:
     pooled = _pooled(differences)
     first = pooled[pooled["topology"] == pooled["topology"].iloc[0]]
     first = first[first["against"] == "full"]
-    shown = [panel for panel in _PANELS if panel[0] in set(pooled["measure"])]
-    made, axes = panels(1 + len(shown), size=(8.0, 8.4))
+    measured = [panel for panel in _PANELS if panel[0] in set(pooled["measure"])]
+    drawing, axes = panels(1 + len(measured), size=(8.0, 8.4))
     _draw_whole(axes[0], pd.DataFrame(differences), pooled)
     where = {"position": "position in the sentence", "frequency": "occurrences in training"}
-    for axis, (kind, by) in zip(axes[1:], shown, strict=True):
+    for axis, (kind, by) in zip(axes[1:], measured, strict=True):
         scale, _, unit = _SHOWN[kind]
         part = first[(first["measure"] == kind) & (first["by"] == by)]
         groups = grouped_intervals(axis, part, "control", "difference", scale, "{} - full")
@@ -79,8 +79,8 @@ def figure(differences: Sequence[Mapping[str, Any]]) -> Figure:
         axis.axhline(0, color=GREY, linewidth=0.8)
         axis.set_xticks(range(len(names)), names, rotation=90 if by == "phenomenon" else None)
         axis.set(ylabel=f"difference, {unit}", xlabel=where.get(by, ""))
-    legend(made, axes[1], n_columns=2)
-    return made
+    legend(drawing, axes[1], n_columns=2)
+    return drawing
 
 
 def _draw_whole(axis: Any, table: pd.DataFrame, pooled: pd.DataFrame) -> None:

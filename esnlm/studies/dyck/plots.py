@@ -25,9 +25,9 @@ def dyck_figure(rows: Sequence[Row]) -> Figure:
     """
     table = pd.DataFrame(rows)
     n_units = table["n_units"].max()
-    shown = table[table["n_units"] == n_units]
+    largest = table[table["n_units"] == n_units]
     figure, axes = panels(4)
-    for model, runs in shown.groupby("model", sort=False):
+    for model, runs in largest.groupby("model", sort=False):
         colour, place = _COLOURS[model], list(_NAMES).index(model)
         for axis, column in zip(axes, ("right_by_distance", "right_by_length"), strict=False):
             bins = _shares(runs[column])
@@ -56,7 +56,7 @@ def dyck_figure(rows: Sequence[Row]) -> Figure:
     axes[3].set_xlim(-0.4, len(_NAMES) - 0.4)
     axes[3].set_xticks(range(len(_NAMES)), [fill(name, 11) for name in _NAMES.values()])
     axes[3].set(ylabel="Kolmogorov-Smirnov distance", ylim=(-0.03, None))
-    title = f"To the law {shown['alpha'].iloc[0]:g} (hollow), the closest (full)"
+    title = f"To the law {largest['alpha'].iloc[0]:g} (hollow), the closest (full)"
     axes[3].set_title(title, loc="left", fontsize=10)
     legend(figure, axes[0], n_columns=2)
     return figure
@@ -64,7 +64,7 @@ def dyck_figure(rows: Sequence[Row]) -> Figure:
 
 def _shares(bins: "pd.Series[str]") -> pd.DataFrame:
     """Return the middle of each bin of all runs and its share of right sequences."""
-    found = [row for text in bins for row in json.loads(text)]
-    table = pd.DataFrame(found, columns=["low", "high", "n", "right"]).query("n > 0")
+    bins_of_runs = [row for text in bins for row in json.loads(text)]
+    table = pd.DataFrame(bins_of_runs, columns=["low", "high", "n", "right"]).query("n > 0")
     middle = (table["low"] + table["high"]) / 2
     return table.assign(middle=middle, share=table["right"] / table["n"])

@@ -193,10 +193,10 @@ def closing(sequence: Sequence[str]) -> Ints64:
 def _reservoir_right(
     reservoir: Reservoir, readout: RidgeReadout, sequences: Sequence[str]
 ) -> Bools:
-    found = []
+    right = []
     for part in gen_batches(len(sequences), _AT_ONCE):
         states, expected = _states(reservoir, sequences[part])
         wrong = readout.predict(states) != expected
         ends = np.cumsum([len(sequence) for sequence in sequences[part]])
-        found += [not steps.any() for steps in np.split(wrong, ends[:-1])]
-    return np.array(found)
+        right += [not steps.any() for steps in np.split(wrong, ends[:-1])]
+    return np.array(right)

@@ -31,8 +31,8 @@ def contexts_of(tokens: Tokens, end: int) -> pd.DataFrame:
     sentence = np.append(0, np.cumsum(tokens[:-1] == end))
     words = pd.DataFrame({"target": tokens}).groupby(sentence)["target"]
     position, length = words.cumcount(), words.transform("size") - 1
-    found = pd.DataFrame({"position": position, "length": length, "target": tokens}).iloc[1:]
-    return found.assign(last=tokens[:-1]).reset_index(drop=True)
+    contexts = pd.DataFrame({"position": position, "length": length, "target": tokens}).iloc[1:]
+    return contexts.assign(last=tokens[:-1]).reset_index(drop=True)
 
 
 def write_experts(settings: Settings, n_units: int, features: int, folder: Path) -> None:
@@ -100,13 +100,13 @@ def gate_information(
         "length of the sentence": contexts["length"],
         "class of the next word": classes[contexts["target"]],
     }
-    found = {}
+    shares = {}
     for name, values in properties.items():
         joint = pd.DataFrame(gate).groupby(np.asarray(values)).sum().to_numpy()
         whole, of_both = float(entropy(joint.sum(axis=0))), entropy(joint.ravel())
         known = whole + float(entropy(joint.sum(axis=1)) - of_both)
-        found[name] = known / whole if whole > 0 else 0.0
-    return found
+        shares[name] = known / whole if whole > 0 else 0.0
+    return shares
 
 
 def _shares(values: Any, weight: Floats, words: pd.Index) -> "pd.Series[float]":

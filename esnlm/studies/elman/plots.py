@@ -50,8 +50,8 @@ def perplexity_figure(rows: Sequence[Row], ngrams: Sequence[Row]) -> Figure:
         label += "" if inputs == "one-hot words" else f", {inputs}"
         figures.band(axis, runs, "n_units", "perplexity", label=label, **style)
     oracle = float(table["oracle_perplexity"].mean())
-    found = table["perplexity"]
-    axis.set_ylim(0.97 * min(found.min(), oracle), 1.02 * max(found.max(), oracle))
+    perplexities = table["perplexity"]
+    axis.set_ylim(0.97 * min(perplexities.min(), oracle), 1.02 * max(perplexities.max(), oracle))
     figures.sizes_axis(axis, sorted(table["n_units"].unique()))
     figures.levels(axis, [("oracle", oracle), *_ngram_levels(ngrams, "perplexity")])
     axis.set_ylabel("perplexity on the second corpus")
@@ -107,13 +107,13 @@ def plot_states(settings: Settings, n_units: int, features: int, path: Path) -> 
     corpora = make_corpora(settings, 0)
     tokens = corpora.test[:-1][:_STATES_SHOWN]
     classes = np.array([corpora.grammar.word_class[w] for w in corpora.grammar.vocabulary])[tokens]
-    shown = ~np.isin(classes, ("who", "end"))
+    is_shown = ~np.isin(classes, ("who", "end"))
     figure, axes = figures.panels(2)
     for axis, n_features in zip(axes, (0, features), strict=True):
         driven = drive(settings, n_units, n_features, 0)
-        points, shares = principal_components(driven.test[: len(tokens)][shown])
+        points, shares = principal_components(driven.test[: len(tokens)][is_shown])
         for (group, (name, colour)), number in product(_GROUPS.items(), _NUMBERS):
-            at = classes[shown] == group + number
+            at = classes[is_shown] == group + number
             if at.any():
                 marker, face = ("^", "none") if number == " plural" else ("o", colour)
                 axis.scatter(

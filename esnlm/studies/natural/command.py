@@ -22,14 +22,14 @@ def _baseline(text: str) -> tuple[str, tuple[float, float | None]]:
     name, equals, values = text.rpartition("=")
     loss, colon, judged = values.partition(":")
     try:
-        found = float(loss), float(judged) if colon else None
+        loss_and_blimp = float(loss), float(judged) if colon else None
     except ValueError:
-        found = math.nan, None
-    if not (equals and name) or math.isnan(found[0]):
+        loss_and_blimp = math.nan, None
+    if not (equals and name) or math.isnan(loss_and_blimp[0]):
         raise ValueError(
             f"expected NAME=NLL or NAME=NLL:BLIMP, such as 5-gram=4.37:53.7, got {text!r}"
         )
-    return name, found
+    return name, loss_and_blimp
 
 
 @group()

@@ -55,8 +55,8 @@ def published(kind: str) -> pd.DataFrame:
     """
     laws = {0.0: "uniform:0:1", 1.0: "1"}
     table = pd.read_csv(Path(__file__).with_name("published.csv")).set_index("place")
-    found = table[table.pop("kind") == ("min_leak" if kind == "timescales" else kind)]
-    return found.loc[list(laws)].rename(laws) if kind == "timescales" else found
+    results = table[table.pop("kind") == ("min_leak" if kind == "timescales" else kind)]
+    return results.loc[list(laws)].rename(laws) if kind == "timescales" else results
 
 
 def sweep_figure(
@@ -133,14 +133,14 @@ def _draw_ours(
 ) -> None:
     """Draw a line for all rows that agree in the columns ``names``; laws have marks."""
     # Always the amount of text: the published models read ten or a hundred times more.
-    shown = [name for name in names if name == "words" or table[name].nunique(dropna=False) > 1]
+    differing = [name for name in names if name == "words" or table[name].nunique(dropna=False) > 1]
     for number, (_, rows) in enumerate(table.groupby(list(names), sort=False, dropna=False)):
-        label = "ours, " + ", ".join(_NAMES[name](rows[name].iloc[0]) for name in shown)
+        label = "ours, " + ", ".join(_NAMES[name](rows[name].iloc[0]) for name in differing)
         known = rows.dropna(subset=measure)
         if not laws:
             band(axis, known, "place", measure, label=label, **style(number))
             continue
         # Laws have no order that a line could follow.
         ranges = known.groupby("place")[measure].agg(["mean", "min", "max"])
-        found = ranges.rename(columns={"min": "lower", "max": "upper"})
-        intervals(axis, found.index, found, "mean", label=label, capsize=4, **style(number))
+        ranges = ranges.rename(columns={"min": "lower", "max": "upper"})
+        intervals(axis, ranges.index, ranges, "mean", label=label, capsize=4, **style(number))

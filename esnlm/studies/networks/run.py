@@ -42,8 +42,8 @@ def measure(setting: Mapping[str, Any], lifeline: Lifeline) -> dict[str, Any]:
     kind = network_class(setting["model"])
     settings = json.loads(setting["settings"])
     if "reservoir" in kind.arguments():
-        drawn = {"random_state": setting["seed"]}
-        settings["reservoir"] = drawn | settings.get("reservoir", {})
+        seed = {"random_state": setting["seed"]}
+        settings["reservoir"] = seed | settings.get("reservoir", {})
     network = kind(len(tokenizer), **settings).to(device)
     plan = Plan(random_state=setting["seed"], **json.loads(setting["plan"]))
     trainer = NetworkTrainer(network, train, None, plan)

@@ -80,8 +80,8 @@ def _draw(axis: Axes, table: pd.DataFrame, column: str, **style: Any) -> None:
             continue
         # The size of n-grams is their order, and no line joins them.
         joined = {"linestyle": "none"} if model == "kneser-ney" else {}
-        given = {"color": colour, "marker": marker, "label": name} | style | joined
-        axis.plot(rows["n_parameters"], rows[column], **given)
+        look = {"color": colour, "marker": marker, "label": name} | style | joined
+        axis.plot(rows["n_parameters"], rows[column], **look)
         if joined and column == "cross_entropy":
             for place in rows[["n_parameters", column, "size"]].itertuples(index=False):
                 axis.annotate(str(place[2]), place[:2], xytext=(5, 4), textcoords="offset points")

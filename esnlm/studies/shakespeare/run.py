@@ -132,13 +132,13 @@ def _reservoir(setting: Mapping[str, Any], texts: Texts, lifeline: Lifeline) -> 
 
 def _parts(model: str, n_units: int, n_tokens: int, options: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the reservoir, drawn, and the readout of a kind of row."""
-    given, chosen = options["reservoir"], options["readout"]
+    weights, chosen = options["reservoir"], options["readout"]
     if model.startswith("windows"):
-        reservoir = windows.published_reservoir(n_units, n_tokens, **given)
+        reservoir = windows.published_reservoir(n_units, n_tokens, **weights)
         return reservoir, NormalisedSoftmaxReadout(solver="incremental", **chosen)
     # A law of leak rates is a list in JSON.
-    given = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
-    reservoir = Reservoir(n_units, **{"random_state": 0} | given).fit(n_inputs=n_tokens)
+    weights = {name: tuple(v) if isinstance(v, list) else v for name, v in weights.items()}
+    reservoir = Reservoir(n_units, **{"random_state": 0} | weights).fit(n_inputs=n_tokens)
     if model == "carried":
         return reservoir, SoftmaxReadout(solver="incremental", **chosen)
     if model == "gated":

@@ -37,14 +37,14 @@ def published_reservoir(
     embedding = rng.standard_normal((n_tokens, EMBEDDING))
     inputs = rng.standard_normal((n_units, EMBEDDING)) / np.sqrt(EMBEDDING) / _DIVISOR
     if degree is None:
-        made = Reservoir(n_units, random_state=random_state)
+        reservoir = Reservoir(n_units, random_state=random_state)
         recurrent: Any = rng.standard_normal((n_units, n_units)) / np.sqrt(n_units) / _DIVISOR
     else:
-        made = Reservoir(
+        reservoir = Reservoir(
             n_units, degree=degree, spectral_radius=1 / _DIVISOR, random_state=random_state
         )
-        recurrent = made.fit(n_inputs=n_tokens).W_
-    return made.set_weights(
+        recurrent = reservoir.fit(n_inputs=n_tokens).W_
+    return reservoir.set_weights(
         recurrent, inputs @ embedding.T, np.zeros(n_units, np.float32), np.ones(n_units, np.float32)
     )
 

@@ -96,10 +96,10 @@ def cut_works(text: str, openings: Iterable[tuple[str, str]]) -> dict[str, str]:
     starts: dict[int, str] = {}
     joined = "\n\n" + text
     for title, opening in openings:
-        found = joined.count("\n\n" + opening)
-        if found != 1:
+        n_starts = joined.count("\n\n" + opening)
+        if n_starts != 1:
             raise CorpusError(
-                f"{title} must begin once in the text, found {found} paragraphs that begin with"
+                f"{title} must begin once in the text, found {n_starts} paragraphs that begin with"
                 f" {opening!r}"
             )
         starts[joined.index("\n\n" + opening)] = title

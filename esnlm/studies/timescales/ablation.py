@@ -75,15 +75,15 @@ def ablation_windows(stream: TokenStream, context: int, n_lags: int, n_windows: 
     """
     length = context + 1 + n_lags
     lengths = stream.lengths
-    held = lengths // length
-    if not held.sum():
+    n_fitting = lengths // length
+    if not n_fitting.sum():
         longest = int(lengths.max(initial=0))
         raise ValueError(
             f"no sequence of the text has {length} tokens, context, word and lags: the longest has"
             f" {longest}"
         )
-    number = np.arange(held.sum()) - np.repeat(np.cumsum(held) - held, held)
-    first = np.repeat(np.cumsum(lengths) - lengths, held) + number * length
+    number = np.arange(n_fitting.sum()) - np.repeat(np.cumsum(n_fitting) - n_fitting, n_fitting)
+    first = np.repeat(np.cumsum(lengths) - lengths, n_fitting) + number * length
     chosen = first[:: max(1, -(-len(first) // n_windows))]
     return np.asarray(stream.tokens[chosen[:, None] + np.arange(length)]).astype(np.int64)
 
@@ -107,14 +107,14 @@ def word_ablation(
         whole = windows[part]
         ablated = np.delete(whole, context, axis=1)
         # Without the word, the state is one token behind.
-        found = [
+        of_part = [
             _sums(states[:, context:], without[:, context - 1 :])
             for states, without in zip(read(whole), read(ablated), strict=True)
         ]
         totals = [
             [a + b for a, b in zip(total, sums, strict=True)]
-            for total, sums in zip(totals, found, strict=False)
-        ] or found
+            for total, sums in zip(totals, of_part, strict=False)
+        ] or of_part
     return [Decay(share / max(n, 1), by_unit / len(windows)) for n, share, by_unit in totals]
 
 

@@ -100,9 +100,9 @@ def ablation(model: Model, text: Texts, /, *, options: AblationOptions = Ablatio
         assigned = _assigned_timescales(loaded, len(layers))
         times = [decay.timescales() for decay in layers]
         rows: list[dict[str, Any]] = []
-        for number, decay, of_units, given in zip(count(1), layers, times, assigned, strict=False):
+        for number, decay, of_units, fixed in zip(count(1), layers, times, assigned, strict=False):
             print(_decay_in_words(number, decay, of_units))
-            for curve in _curves(decay, given, options.group):
+            for curve in _curves(decay, fixed, options.group):
                 values = (str(model), number, *curve[:-1])
                 lags = ((*values, lag, float(share)) for lag, share in enumerate(curve[-1]))
                 rows += [dict(zip(_LAGS, lag, strict=True)) for lag in lags]
@@ -128,8 +128,8 @@ def _write(
     (csv, columns), (units_csv, of_units), _ = files
     units = [
         {"layer": layer, "unit": unit, of_units[-1]: time}
-        | ({} if given is None else {"assigned": float(given[unit])})
-        for layer, of_layer, given in zip(count(1), times, assigned, strict=False)
+        | ({} if fixed is None else {"assigned": float(fixed[unit])})
+        for layer, of_layer, fixed in zip(count(1), times, assigned, strict=False)
         for unit, time in enumerate(of_layer.tolist())
     ]
     write_rows(csv, columns, rows, overwrite=overwrite)
@@ -188,8 +188,8 @@ def _curves(
         order = np.argsort(assigned, kind="stable")
         for number, start in enumerate(range(0, len(order), size), 1):
             units = order[start : start + size]
-            left = decay.by_unit[:, units].sum(axis=1)
-            share = left / left[0] if left[0] > 0 else np.zeros_like(left)
+            sums = decay.by_unit[:, units].sum(axis=1)
+            share = sums / sums[0] if sums[0] > 0 else np.zeros_like(sums)
             yield str(number), len(units), float(np.mean(assigned[units])), share
 
 
@@ -199,9 +199,9 @@ def _decay_in_words(layer: int, decay: "Decay", times: Floats) -> str:
 
     n_lags = len(decay.share) - 1
     lags = sorted({1, max(1, n_lags // 4), max(1, n_lags // 2), n_lags})
-    left = ", ".join(f"{decay.share[lag]:.2g} after {lag}" for lag in lags)
+    shares = ", ".join(f"{decay.share[lag]:.2g} after {lag}" for lag in lags)
     finite = times[np.isfinite(times)]
-    line = f"layer {layer}: {decay.by_unit.shape[1]} units  left {left}"
+    line = f"layer {layer}: {decay.by_unit.shape[1]} units  left {shares}"
     if len(finite):
         alpha, distance = closest_inverse_gamma(finite)
         line += f"  median timescale {np.median(finite):.3g}"
