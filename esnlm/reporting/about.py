@@ -37,16 +37,8 @@ def runs(contents: Contents) -> Section:
         keys = ("command", "commit", "seed", "machine", "python")
         facts = [(_code(key, record[key]), record[key]) for key in keys if key in record]
         section.blocks.append(Facts(name, [fact for fact in facts if fact[1] is not None]))
-        phases = [
-            {
-                "phase": phase["phase"],
-                "seconds": phase["seconds"],
-                "processor seconds": phase["cpu_seconds"],
-                "peak memory until its end, MiB": phase["peak_rss_mib"],
-            }
-            for phase in record.get("phases", [])
-        ]
-        section.add("Time and memory by phase", phases)
+        columns = "phase", "seconds", "cpu_seconds", "peak_rss_mib"
+        section.add("Time and memory by phase", record.get("phases", []), *columns)
     for name in contents.models:
         if name not in contents.records:
             section.blocks.append(Text(f"No record of the run that made {name} lies beside it."))

@@ -24,6 +24,7 @@ HEADS = {
     "nll_per_token": "nats a token", "held_out_nll": "nats a token",
     "nll_per_word": "nats a word", "bits_per_character": "bits a character",
     "held_out_perplexity": "perplexity",
+    "cpu_seconds": "processor seconds", "peak_rss_mib": "peak memory until its end, MiB",
     "unknown_share": "unknown", "share": "share of the run", "lower": "95 % from", "upper": "to",
 }  # fmt: skip
 # Columns that hold no numbers, although their values may look like one.

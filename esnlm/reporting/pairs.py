@@ -68,8 +68,14 @@ def section(tables: Mapping[str, Sequence[Row]]) -> Section:
     rows = [(_level(row), row) for several in tables.values() for row in several]
     if not rows:
         return made
+    numbers = "accuracy", "lower", "upper", "ties", "n_pairs"
     figure = plots.phenomena(
-        [{**row, "model": model} for model, some in tables.items() for row in _numbers(some)]
+        [
+            {**row, "model": model} | {name: _number(row.get(name)) for name in numbers}
+            for model, several in tables.items()
+            for row in several
+            if row["level"] in ("phenomenon", "overall")
+        ]
     )
     caption = "Accuracy by phenomenon, with 95 % intervals over the pairs of each paradigm"
     made.blocks.append(plots.plot(figure, caption))
@@ -94,17 +100,6 @@ def _level(row: Row) -> str:
     """Level of a row: ``whole`` is that of all pairs of a part."""
     is_whole = row["level"] == "subset" and row["paradigm"] == "overall"
     return "whole" if is_whole else row["level"]
-
-
-def _numbers(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Accuracy and interval of each phenomenon and overall, as numbers."""
-    names = "accuracy", "lower", "upper", "ties", "n_pairs"
-    return [
-        {name: row[name] for name in ("level", "phenomenon")}
-        | {name: _number(row.get(name)) for name in names}
-        for row in rows
-        if row["level"] in ("phenomenon", "overall")
-    ]
 
 
 def _heads(rows: Sequence[Row], without: Sequence[str]) -> dict[str, str]:

@@ -3,9 +3,9 @@
 import json
 import math
 import time
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from sklearn.utils import gen_batches
@@ -26,6 +26,10 @@ _DATA_SEED = 0
 _N_BINS = 9
 _AT_ONCE = 500
 QUANTILES = np.linspace(0.025, 0.975, 39)
+#: Says of each sequence whether all that the model says of it is right.
+Judge: TypeAlias = Callable[[list[str]], Bools]
+#: Columns of a row, what judges other sequences, and timescales.
+Fit: TypeAlias = tuple[Row, Judge, Floats]
 
 
 @lru_cache(maxsize=1)
@@ -55,17 +59,20 @@ def _check_enough(n_sequences: int, max_length: int) -> None:
 def run_model(options: "DyckOptions", setting: Row) -> Row:
     """Train and judge the model of a setting: a row of ``dyck.csv``."""
     parts = corpora(options.train, options.validation, options.test, options.max_length)
-    train, _, test = parts
-    if setting["model"] == "esn":
-        row, right, times = _reservoir(options, parts, setting)
-    else:
-        row, right, times = _lstm(options, parts, setting)
+    train, validation, test = parts
+    fit = _reservoir if setting["model"] == "esn" else _lstm
+    row, is_right, times = fit(options, parts, setting)
+    start = time.perf_counter()
+    right = is_right(test)
+    score_seconds = time.perf_counter() - start
     alpha, distance = closest_inverse_gamma(times)
     lengths = np.array([len(sequence) for sequence in test])
     distances = np.array([bracket_distances(sequence).max() for sequence in test])
     return {
         **row,
         "right": float(right.mean()),
+        "validation_right": float(is_right(validation).mean()),
+        "score_seconds": score_seconds,
         "n_train_tokens": sum(map(len, train)),
         "n_test_tokens": int(lengths.sum()),
         "ks_alpha": ks_inverse_gamma(times, options.alpha),
@@ -90,10 +97,8 @@ def shares(right: Bools, sizes: Array, low: float, high: float) -> str:
     return json.dumps([list(row) for row in rows])
 
 
-def _lstm(
-    options: "DyckOptions", parts: list[list[str]], setting: Row
-) -> tuple[Row, Bools, Floats]:
-    """Return columns, right test sequences and timescales of one of the LSTMs."""
+def _lstm(options: "DyckOptions", parts: list[list[str]], setting: Row) -> Fit:
+    """Return columns, what judges sequences, and timescales of one of the LSTMs."""
     import torch
 
     from esnlm.torch.device import chosen_device
@@ -122,25 +127,22 @@ def _lstm(
             learning_rate=options.learning_rate,
             report=report,
         )
-    fitted = time.perf_counter()
-    right = dyck_lstm.right_sequences(network, test)
-    scored = time.perf_counter()
     row = {
-        "validation_right": float(dyck_lstm.right_sequences(network, validation).mean()),
+        "fit_seconds": time.perf_counter() - start,
         "train_loss": losses[-1][0],
         "validation_loss": losses[-1][1],
         "passes_run": len(losses),
         "n_parameters": sum(p.numel() for p in network.parameters() if p.requires_grad),
-        "fit_seconds": fitted - start,
-        "score_seconds": scored - fitted,
         "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
     }
-    return row, right, dyck_lstm.measured_timescales(network, test)
+
+    def is_right(sequences: list[str]) -> Bools:
+        return dyck_lstm.right_sequences(network, dyck_lstm.Brackets.of(sequences, place))
+
+    return row, is_right, dyck_lstm.measured_timescales(network, test)
 
 
-def _reservoir(
-    options: "DyckOptions", parts: list[list[str]], setting: Row
-) -> tuple[Row, Bools, Floats]:
+def _reservoir(options: "DyckOptions", parts: list[list[str]], setting: Row) -> Fit:
     """Fit ridge regression on a reservoir's states, each sequence from the zero state."""
     reservoir = Reservoir(
         setting["n_units"],
@@ -149,26 +151,20 @@ def _reservoir(
         random_state=setting["seed"],
     ).fit(n_inputs=len(BRACKETS))
     readout = RidgeReadout()
-    train, validation, test = parts
-    classes = np.arange(1 + len(PAIRS))
+    train, classes = parts[0], np.arange(1 + len(PAIRS))
     start = time.perf_counter()
     for part in gen_batches(len(train), _AT_ONCE):
         readout.partial_fit(*_states(reservoir, train[part]), classes=classes)
-    fitted = time.perf_counter()
-    right = _reservoir_right(reservoir, readout, test)
-    scored = time.perf_counter()
     row = {
-        "validation_right": float(_reservoir_right(reservoir, readout, validation).mean()),
+        "fit_seconds": time.perf_counter() - start,
         "train_loss": None,
         "validation_loss": None,
         "passes_run": 1,
         "n_parameters": (setting["n_units"] + 1) * len(classes),
-        "fit_seconds": fitted - start,
-        "score_seconds": scored - fitted,
         "device": "cpu",
     }
     leak = reservoir.leak_rate_.astype(np.float64)
-    return row, right, -1 / np.log1p(-np.minimum(leak, 1 - 1e-12))
+    return row, partial(_are_right, reservoir, readout), -1 / np.log1p(-np.minimum(leak, 1 - 1e-12))
 
 
 def _states(reservoir: Reservoir, sequences: Sequence[str]) -> tuple[Array, Array]:
@@ -190,9 +186,7 @@ def closing(sequence: Sequence[str]) -> Ints64:
     return np.where(allowed.any(axis=1), 1 + allowed.argmax(axis=1), 0)
 
 
-def _reservoir_right(
-    reservoir: Reservoir, readout: RidgeReadout, sequences: Sequence[str]
-) -> Bools:
+def _are_right(reservoir: Reservoir, readout: RidgeReadout, sequences: Sequence[str]) -> Bools:
     right = []
     for part in gen_batches(len(sequences), _AT_ONCE):
         states, expected = _states(reservoir, sequences[part])

@@ -7,18 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from esnlm.plots.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    SKY,
-    legend,
-    note,
-    panels,
-    plain_log,
-)
+from esnlm.plots import figures
 from esnlm.runs.grid import Row
 
 #: Köster & Uchida, section III.1: test cross-entropy of their largest models, about 155 000
@@ -29,11 +18,11 @@ PUBLISHED = {
     "transformer": (155_000, 1.67, "*"),
 }
 _STYLES = {
-    "windows, dense": (SKY, "D", "windows of 32, dense W"),
-    "windows": (BLUE, "o", "windows of 32, sparse W"),
-    "carried": (ORANGE, "s", "carried state"),
-    "gated": (GREEN, "^", "carried state, a readout for each last character"),
-    "direct": (PINK, "P", "the same, and n-grams of the last characters"),
+    "windows, dense": (figures.SKY, "D", "windows of 32, dense W"),
+    "windows": (figures.BLUE, "o", "windows of 32, sparse W"),
+    "carried": (figures.ORANGE, "s", "carried state"),
+    "gated": (figures.GREEN, "^", "carried state, a readout for each last character"),
+    "direct": (figures.PINK, "P", "the same, and n-grams of the last characters"),
     "kneser-ney": ("#888888", "x", "Kneser-Ney (order beside it)"),
 }
 
@@ -41,7 +30,7 @@ _STYLES = {
 def study_figure(rows: Sequence[Row]) -> Figure:
     """Draw the rows of the CSV in three panels."""
     table = pd.DataFrame(rows).sort_values("n_parameters")
-    figure, (loss, overlap, times) = panels(3, across=1, size=(6.4, 12.5))
+    figure, (loss, overlap, times) = figures.panels(3, across=1, size=(6.4, 12.5))
     _draw(loss, table, "cross_entropy")
     for name, (count, value, marker) in PUBLISHED.items():
         label = f"published: {name}, {value}"
@@ -53,9 +42,9 @@ def study_figure(rows: Sequence[Row]) -> Figure:
     real = table[table["model"] == "real text"]
     for n, line in ((7, "-"), (8, "--")):
         for value in real[f"overlap_{n}_train"]:
-            overlap.axhline(value, color=GREY, linestyle=line, linewidth=1)
-            at = {"xycoords": ("axes fraction", "data"), "color": GREY}
-            note(overlap, f"test text, {n}-grams", (0.02, value), (0, 3), **at)
+            overlap.axhline(value, color=figures.GREY, linestyle=line, linewidth=1)
+            at = {"xycoords": ("axes fraction", "data"), "color": figures.GREY}
+            figures.note(overlap, f"test text, {n}-grams", (0.02, value), (0, 3), **at)
     overlap.set_ylabel("share of distinct n-grams in the training text")
     overlap.set_title("overlap: 7-grams filled, 8-grams open", loc="left", fontsize=10)
     _draw(times, table, "fit_seconds", linestyle="-")
@@ -63,11 +52,11 @@ def study_figure(rows: Sequence[Row]) -> Figure:
     times.set(yscale="log", ylabel="seconds")
     title = "training filled; one generated character open"
     times.set_title(title, loc="left", fontsize=10)
-    plain_log(times.yaxis)
+    figures.plain_log(times.yaxis)
     for axis in (loss, overlap, times):
         axis.set(xscale="log", xlabel="trained parameters")
-        plain_log(axis.xaxis, subs=(1, 2, 5))
-    legend(figure, loss, n_columns=1)
+        figures.plain_log(axis.xaxis, subs=(1, 2, 5))
+    figures.legend(figure, loss, n_columns=1)
     return figure
 
 
