@@ -162,7 +162,7 @@ class WordFeatures(BaseWordFeatures):
         return self
 
     def _reservoir_weights(self, reservoir: Any) -> tuple[Any, ...]:
-        """CSR arrays, input weights, bias, leak rate and activation code, for the kernels."""
+        """Return CSR arrays, input weights, bias, leak rate and activation code of a reservoir."""
         if not hasattr(reservoir, "W_"):
             reservoir.fit(n_inputs=self.n_features)
         if reservoir.n_inputs_ != self.n_features:

@@ -104,7 +104,7 @@ class SpectralWordFeatures(BaseWordFeatures):
             )
 
     def count(self, tokens: Array, n_tokens: int, starts: Ints64 | None) -> scipy.sparse.csr_matrix:
-        """How often v follows u within the window, (n_tokens, n_tokens) float64: exact sums."""
+        """Count how often v follows u within the window: (n_tokens, n_tokens) float64, exact."""
         counts = pair_counts(tokens, n_tokens, starts)
         for distance in range(2, self.window + 1):
             counts += pair_counts(tokens, n_tokens, starts, distance)
@@ -167,7 +167,7 @@ def pair_counts(
 
 
 def _scaled(counts: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
-    """Square-rooted counts over the root of the geometric mean of both words' counts plus one."""
+    """Return root counts over the root of the geometric mean of both words' counts plus one."""
     before, after = (
         scipy.sparse.diags_array((np.asarray(counts.sum(axis=axis)).ravel() + 1.0) ** -0.25)
         for axis in (1, 0)

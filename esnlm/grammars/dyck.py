@@ -65,7 +65,7 @@ class DyckGrammar:
         self._continue, self._rest = self._levels()
 
     def _levels(self) -> tuple[list[float], Floats]:
-        """Probability of one more pair after j, and the law (j, max_length + 1) of what is left.
+        """Return P(one more pair after j), and the law (j, max_length + 1) of what is left.
 
         Row j is the distribution of the number of brackets that a level with j pairs still gets;
         entries that only longer sequences reach are left out.
@@ -118,7 +118,7 @@ class DyckGrammar:
         return kept
 
     def _draw(self, numbers: Iterator[float]) -> str | None:
-        """One sequence, or None where its length is out of bounds."""
+        """Draw one sequence, or None where its length is out of bounds."""
         brackets: list[str] = []
         closers: list[str] = []
         pairs = [0]
@@ -138,16 +138,16 @@ class DyckGrammar:
         return None
 
     def next_word_distribution(self, prefix: Sequence[str] = "") -> Floats:
-        """Exact probabilities (5,) of what follows ``prefix``, in the order of ``vocabulary``."""
+        """Return exact probabilities (5,) of what follows, in the order of ``vocabulary``."""
         *_, row = self._rows(prefix)
         return row
 
     def oracle(self, sequence: Sequence[str]) -> Floats:
-        """Exact distributions (T + 1, 5): row t is that of what follows the first t brackets."""
+        """Return exact distributions (T + 1, 5), row t of what follows the first t brackets."""
         return np.array(list(self._rows(sequence)))
 
     def log_probability(self, sequence: Sequence[str]) -> float:
-        """Natural-log probability of a whole sequence and its end; -inf where its length is not.
+        """Return the natural-log probability of a sequence and its end; -inf for a wrong length.
 
         >>> grammar = DyckGrammar(max_length=2)
         >>> [round(float(np.exp(grammar.log_probability(s))), 4) for s in ("()", "[]")]
@@ -176,7 +176,7 @@ class DyckGrammar:
             yield self._row(levels, n_read)
 
     def _below(self, level: "_Level") -> Floats:
-        """Law of what is left after the pair that opens in ``level``, its closer included."""
+        """Return the law of what is left after the pair opened in ``level``, with its closer."""
         after = np.convolve(level.below, self._rest[level.pairs + 1])[: self.max_length]
         return np.concatenate([[0.0], after])
 
@@ -194,7 +194,7 @@ class DyckGrammar:
         return row / row.sum()
 
     def _mass(self, law: Floats, n_read: int) -> float:
-        """Probability that what is left, by ``law``, ends within the bounds of the length."""
+        """Return the probability that what is left, by ``law``, ends at a length within bounds."""
         least = max(0, self.min_length - n_read)
         return float(law[least : max(0, self.max_length - n_read + 1)].sum())
 
@@ -209,7 +209,7 @@ class _Level:
 
 
 def allowed_closers(sequence: Sequence[str]) -> Bools:
-    """Which closer may come next after each bracket, that of the innermost open pair: (T, 2).
+    """Return which closer may come next after each bracket, of the innermost open pair: (T, 2).
 
     >>> allowed_closers("([])").astype(int).tolist()
     [[1, 0], [0, 1], [1, 0], [0, 0]]
@@ -243,7 +243,7 @@ def bracket_distances(sequence: Sequence[str]) -> Ints64:
 
 
 def _continuations(ratio: float, e: float, q: float, ends: float, n_pairs: int) -> list[float]:
-    """P(more than j pairs | at least j) for j < n_pairs.
+    """Return P(more than j pairs | at least j) for j < n_pairs.
 
     ``B(z) = (1 - sqrt(1 - 4 q (z + e))) / (2 q)``, so that the probabilities of k >= 1 pairs are
     in the ratio (k - 1/2) / (k + 1) times ``ratio``.

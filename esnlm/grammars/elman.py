@@ -150,7 +150,7 @@ class ElmanGrammar:
         return [self._process.draw(numbers) for _ in range(n_sentences)]
 
     def next_word_distribution(self, prefix: Sequence[str] = ()) -> Floats:
-        """Exact probabilities (24,) of the next word, in the order of ``vocabulary``.
+        """Return the exact probabilities (24,) of the next word, in the order of ``vocabulary``.
 
         ``prefix`` holds the words so far; what follows its last full stop counts, so an empty
         prefix or one that ends with "." asks for the first word of a sentence. The condition on
@@ -168,7 +168,7 @@ class ElmanGrammar:
         return state.probabilities.copy()
 
     def encode(self, sentences: Iterable[Iterable[str]]) -> NDArray[np.int32]:
-        """All sentences as one sequence of tokens (T,) int32, positions in ``vocabulary``.
+        """Return all sentences as one sequence of tokens (T,) int32, positions in ``vocabulary``.
 
         >>> ElmanGrammar().encode([["boys", "walk", "."], ["Mary", "lives", "."]]).tolist()
         [4, 20, 23, 9, 19, 23]
@@ -182,11 +182,11 @@ class ElmanGrammar:
         return np.array(tokens, dtype=np.int32)
 
     def decode(self, tokens: Iterable[int]) -> list[str]:
-        """Words of the tokens."""
+        """Return the words of the tokens."""
         return [self.vocabulary[token] for token in tokens]
 
     def oracle(self, tokens: Tokens) -> Floats:
-        """Exact distributions (T - 1, 24): row t is that of ``tokens[t + 1]`` given what precedes.
+        """Return exact distributions (T - 1, 24): row t of ``tokens[t + 1]`` given what precedes.
 
         ``tokens`` (T,) is one long sequence that starts with a sentence, as ``encode`` makes it.
         Raises ValueError for a sequence that the process cannot produce.
@@ -202,12 +202,12 @@ class ElmanGrammar:
         return np.array(rows).reshape(len(rows), len(self.vocabulary))
 
     def oracle_log_likelihood(self, tokens: Tokens) -> Floats:
-        """Natural-log probability (T - 1,) of each of ``tokens[1:]`` under the exact process."""
+        """Return natural-log probabilities (T - 1,) of ``tokens[1:]`` under the exact process."""
         rows = self.oracle(tokens)
         return np.log(rows[np.arange(len(rows)), np.asarray(tokens)[1:]])
 
     def oracle_perplexity(self, sentences: Iterable[Iterable[str]]) -> float:
-        """Perplexity of the exact process on the sentences, the floor for every model.
+        """Return the perplexity of the exact process on the sentences, the floor for every model.
 
         The sentences are one long sequence, and every token but the very first is predicted: the
         same tokens as a language model predicts on it.
@@ -219,7 +219,7 @@ class ElmanGrammar:
 
 
 def _length_weights(free: Floats, quotas: Mapping[int, float] | None, min_length: int) -> Floats:
-    """Weight of a sentence of each length relative to the bare grammar, ``weights @ free == 1``.
+    """Return weights of lengths relative to the bare grammar, with ``weights @ free == 1``.
 
     ``free`` (max_length + 1,) is the probability of each length in the bare grammar.
     """

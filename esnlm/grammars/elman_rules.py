@@ -36,7 +36,7 @@ def productions(
     gaps: bool,
     shares: Mapping[str, float],
 ) -> dict[str, list[Rule]]:
-    """Symbol -> its rules, for `PushdownProcess`: the choices of `ElmanGrammar`, all complete.
+    """Return symbol -> its rules, for `PushdownProcess`: the choices of `ElmanGrammar`.
 
     ``shares`` maps a word to its probability among the words of its class.
     """
@@ -99,7 +99,7 @@ def productions(
 
 
 def lexical_shares(weights: Mapping[str, float]) -> dict[str, float]:
-    """Probability of each word given its class."""
+    """Return the probability of each word given its class."""
     words_known = set(chain.from_iterable(LEXICON.values()))
     for word, weight in weights.items():
         if word not in words_known:

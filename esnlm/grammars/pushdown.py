@@ -70,7 +70,7 @@ class PushdownProcess:
         self._states: dict[tuple[Stack, int], State] = {}
 
     def _count_words(self) -> dict[str, Floats]:
-        """Symbol -> probability (max_length + 1,) that it yields exactly that many words.
+        """Return symbol -> probability (max_length + 1,) that it yields exactly that many words.
 
         Every production but the empty one emits a word, so after k rounds the lengths below k
         are exact.
@@ -92,7 +92,7 @@ class PushdownProcess:
         return lengths
 
     def lengths(self, stack: Stack = ("S",)) -> Floats:
-        """Probability (max_length + 1,) that the stack yields exactly that many words."""
+        """Return the probability (max_length + 1,) that the stack yields exactly so many words."""
         if stack not in self._stack_lengths:
             top = self._symbol_lengths[stack[0]]
             self._stack_lengths[stack] = _convolve([top, self.lengths(stack[1:])], len(top))
@@ -104,7 +104,7 @@ class PushdownProcess:
         self._states.clear()
 
     def _mass(self, stack: Stack, n_words: int) -> float:
-        """h(stack, n_words): weighted probability of all ways to finish the sentence."""
+        """Return h(stack, n_words): weighted probability of all ways to finish the sentence."""
         if n_words > self._max_length:
             return 0.0
         weights = self._weights[n_words:]
@@ -157,7 +157,7 @@ class PushdownProcess:
             yield state
 
     def draw(self, uniforms: Iterator[float]) -> list[str]:
-        """One sentence with its end, each word drawn by one number in [0, 1): none is rejected."""
+        """Draw one sentence with its end, each word by one number in [0, 1): none is rejected."""
         state, words = self._state(), []
         while True:
             token = state.choices[bisect_right(state.cumulative, next(uniforms))]
@@ -168,7 +168,7 @@ class PushdownProcess:
 
 
 def uniforms(random_state: RandomState) -> Iterator[float]:
-    """Numbers in [0, 1) without end."""
+    """Yield numbers in [0, 1) without end."""
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(2**31)
     rng = np.random.default_rng(random_state)
@@ -177,7 +177,7 @@ def uniforms(random_state: RandomState) -> Iterator[float]:
 
 
 def _convolve(parts: Iterable[Floats], size: int) -> Floats:
-    """Distribution of a sum of independent lengths, cut at ``size``."""
+    """Return the distribution of a sum of independent lengths, cut at ``size``."""
     total = np.eye(1, size)[0]
     for part in parts:
         total = np.convolve(total, part)[:size]

@@ -23,7 +23,7 @@ TANH, RELU, IDENTITY = 0, 1, 2
 
 @njit(inline="always")
 def activated(x, code):
-    """tanh, rectifier or identity of lanes, by code."""
+    """Return tanh, rectifier or identity of lanes, by code."""
     if code == TANH:
         return tanh(x)
     if code == RELU:

@@ -48,7 +48,7 @@ def advance(reservoir, feature, state, slope):
 
 @kernel(fastmath=_REORDER)
 def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradient):
-    """Squared error of one prediction and its gradient by the feature vector; returns the loss.
+    """Return the loss: squared error of one prediction; set its gradient by the feature vector.
 
     error (n_tokens,) = W_out x - u (eq. 24), whose outer product with x is the gradient by W_out;
     delta (n_units,) = W_outᵀ error * dx/da (eq. 23-24); feature_gradient (n_features,) =
@@ -78,7 +78,7 @@ def backpropagate(W_in, coef, state, slope, target, error, delta, feature_gradie
 
 @kernel(fastmath=_REORDER)
 def descend(tokens, restart, reservoir, embedding, coef, rate, readout_rate, largest_step):
-    """One pass of online gradient descent over `tokens` (T,) int64: (loss sum, predictions).
+    """Descend once over `tokens` (T,) int64: return (loss sum, predictions).
 
     Updates `embedding` (n_tokens, n_features) and `coef` (n_tokens, n_units) in place after every
     prediction. `restart` (T,) bool marks tokens before which the state returns to zero. A readout

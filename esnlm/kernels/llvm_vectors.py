@@ -44,7 +44,7 @@ class Memory:
         return self._builder.load(self._place(position, 1))
 
     def load(self, position: Any, lanes: LanesType) -> Any:
-        """Lanes from ``position`` on."""
+        """Return lanes from ``position`` on."""
         loaded = self._builder.load(self._vector(position, lanes))
         loaded.align = lanes.dtype.bitwidth // 8
         return loaded
@@ -71,7 +71,7 @@ class Memory:
 
 
 def transposed(builder: Any, square: list[Any]) -> list[Any]:
-    """Rows of a square as columns, by exchanging halves, quarters and so on."""
+    """Return rows of a square as columns, by exchanging halves, quarters and so on."""
     count = len(square)
     step = count // 2
     while step:
@@ -90,7 +90,7 @@ def transposed(builder: Any, square: list[Any]) -> list[Any]:
 
 
 def shuffled(builder: Any, a: Any, b: Any, order: list[int]) -> Any:
-    """Lanes of a, then of b, in another order."""
+    """Return lanes of a, then of b, in another order."""
     mask = ir.Constant(ir.VectorType(ir.IntType(32), len(order)), order)
     return builder.shuffle_vector(a, b, mask)
 

@@ -13,7 +13,7 @@ N_TOTALS, N_SPREADS, N_COUNTS = 8, 5, 6
 
 @kernel
 def find(values, first, end, value):
-    """Position of ``value`` in the sorted ``values[first:end]``, -1 where it is missing."""
+    """Return the position of ``value`` in sorted ``values[first:end]``, -1 where it is missing."""
     low, high = first, end
     while low < high:
         middle = (low + high) >> 1
@@ -26,7 +26,7 @@ def find(values, first, end, value):
 
 @kernel
 def find_contexts(last, children, symbols, contexts):
-    """Contexts of a row's last tokens (K,), newest first: ids (K + 1,), the empty one first.
+    """Find contexts of a row's last tokens (K,), newest first: ids (K + 1,), first the empty one.
 
     Returns the length of the longest that is known; see `NgramTables` for the other arrays.
     """

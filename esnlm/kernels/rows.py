@@ -44,7 +44,7 @@ def normalise_rows(E, sums):
 
 @kernel
 def curvature_rows(P, U):
-    """U (n, V) <- (diag(p) - p pᵀ) u for each row p of P (n, V), in place."""
+    """Set U (n, V) to (diag(p) - p pᵀ) u for each row p of P (n, V), in place."""
     for i in range(P.shape[0]):
         p, u = P[i], U[i]
         mean = p[0] * 0
@@ -74,7 +74,7 @@ def add_grouped_rows(sums, X, codes, first, last):
 
 @kernel
 def add_grouped_columns(sums, X, codes, first, last):
-    """As `add_grouped_rows`, some units at a time: for X in F order and fewer classes than rows."""
+    """Do as `add_grouped_rows`, some units at a time: X in F order, fewer classes than rows."""
     n_classes = len(sums)
     total = np.empty((n_classes, _UNITS))
     whole = first + (last - first) // _UNITS * _UNITS

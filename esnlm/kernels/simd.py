@@ -25,7 +25,7 @@ intrinsic: Any = _numba_intrinsic
 
 @intrinsic
 def load(context: Any, array: Any, index: Any) -> Any:
-    """Lanes at ``array[index:]``."""
+    """Return lanes at ``array[index:]``."""
     lanes = LanesType(array.dtype)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -47,7 +47,7 @@ def store(context: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def splat(context: Any, value: Any) -> Any:
-    """Lanes that all hold one number."""
+    """Return lanes that all hold one number."""
     lanes = LanesType(value)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -82,37 +82,37 @@ def fma(builder: Any, lanes: LanesType, a: Any, b: Any, c: Any) -> Any:
 
 @_elementwise
 def smaller(builder: Any, lanes: LanesType, a: Any, b: Any) -> Any:
-    """Elementwise ``a if a < b else b``."""
+    """Return, elementwise, ``a if a < b else b``."""
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
 @_elementwise
 def larger(builder: Any, lanes: LanesType, a: Any, b: Any) -> Any:
-    """Elementwise ``a if a > b else b``."""
+    """Return, elementwise, ``a if a > b else b``."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 @_elementwise
 def where_smaller(builder: Any, lanes: LanesType, a: Any, b: Any, then: Any, other: Any) -> Any:
-    """Elementwise ``then if a < b else other``."""
+    """Return, elementwise, ``then if a < b else other``."""
     return builder.select(builder.fcmp_ordered("<", a, b), then, other)
 
 
 @_elementwise
 def magnitude(builder: Any, lanes: LanesType, a: Any) -> Any:
-    """Elementwise absolute value."""
+    """Return the elementwise absolute value."""
     return called(builder, "fabs", lanes, [a])
 
 
 @_elementwise
 def nearest(builder: Any, lanes: LanesType, a: Any) -> Any:
-    """Elementwise nearest whole number, halves to even."""
+    """Return the elementwise nearest whole number, halves to even."""
     return called(builder, "rint", lanes, [a])
 
 
 @_elementwise
 def power_of_two(builder: Any, lanes: LanesType, exponent: Any) -> Any:
-    """``2 ** exponent`` for float64 lanes of whole numbers from -1022 to 1023."""
+    """Return ``2 ** exponent`` for float64 lanes of whole numbers from -1022 to 1023."""
     wide = ir.VectorType(ir.IntType(64), lanes.count)
     biased = builder.add(builder.fptosi(exponent, wide), ir.Constant(wide, [1023] * lanes.count))
     bits = builder.shl(biased, ir.Constant(wide, [52] * lanes.count))
@@ -182,7 +182,7 @@ def fma_each(context: Any, weights: Any, array: Any, index: Any, stride: Any, su
 def transpose_rows(
     context: Any, table: Any, rows: Any, first: Any, column: Any, out: Any, index: Any, stride: Any
 ) -> Any:
-    """``out[index + u * stride + s] = table[rows[first + s], column + u]``, a square of lanes.
+    """Set ``out[index + u * stride + s] = table[rows[first + s], column + u]``, a square.
 
     table is two-dimensional and contiguous, rows are intp.
     """

@@ -50,12 +50,12 @@ class BackoffNgrams:
 
     @property
     def order(self) -> int:
-        """Longest n-gram."""
+        """Return the longest n-gram."""
         return len(self.keys)
 
     @property
     def n_parameters_(self) -> int:
-        """Number of n-grams of all orders."""
+        """Return the number of n-grams of all orders."""
         return sum(map(len, self.keys))
 
     def tokens_of(self, order: int) -> Ints:
@@ -66,7 +66,7 @@ class BackoffNgrams:
         return np.column_stack([self.tokens_of(order - 1)[contexts], last])
 
     def log_probabilities(self, tokens: ArrayLike, starts: ArrayLike | None = None) -> Floats:
-        """As `KneserNey.log_probabilities`: natural logs (T,), 0 at first tokens."""
+        """Return what `KneserNey.log_probabilities` does: natural logs (T,), 0 at first tokens."""
         words = checked_tokens(tokens, self.n_tokens_).astype(np.int64)
         offsets = places(np.asarray([0] if starts is None else starts), len(words), self.order)
         result = self.logs[0][words]
@@ -78,7 +78,7 @@ class BackoffNgrams:
         return result
 
     def next_token_distribution(self, context: ArrayLike) -> Floats:
-        """Probabilities (n_tokens,) of the token after ``context``, seen or not, empty or not."""
+        """Return probabilities (n_tokens,) of the token after any ``context``, empty or not."""
         history = checked_tokens(context, self.n_tokens_).astype(np.int64)
         result = self.logs[0].copy()
         for length in range(1, min(self.order - 1, len(history)) + 1):
@@ -92,7 +92,7 @@ class BackoffNgrams:
         return np.exp(result)
 
     def state_dict(self) -> Arrays:
-        """For each order k: ``keys.k`` int64, ``logs.k`` and ``backoffs.k`` float64, (n_grams,)."""
+        """Return ``keys.k`` int64, ``logs.k``, ``backoffs.k`` float64 (n_grams,) for each order."""
         return {
             f"{name}.{order}": array
             for name in ("keys", "logs", "backoffs")

@@ -38,7 +38,7 @@ class Table:
         np.divide(freed, self.totals, out=self.left_over, where=self.totals > 0)
 
     def own(self, ids: Ints, contexts: Ints) -> Floats:
-        """(c - D(c)) / c(context) of the n-grams ``ids`` (n,), 0 where an id is -1."""
+        """Return (c - D(c)) / c(context) of the n-grams ``ids`` (n,), 0 where an id is -1."""
         result = np.zeros(len(ids))
         known = np.flatnonzero(ids >= 0)
         counts = self.counts[ids[known]]
@@ -97,7 +97,7 @@ class NgramCounts:
         return type(self)(self.n_tokens, tables, at_start, longest)
 
     def types(self) -> Iterator[tuple[Ints, Ints, int]]:
-        """Keys, counts and number of contexts of each order, as `KneserNey` takes them.
+        """Yield keys, counts and number of contexts of each order, as `KneserNey` takes them.
 
         Shorter n-grams count the tokens that they were met after, and documents they begin.
         """
@@ -124,7 +124,7 @@ class NgramCounts:
 
 
 def _places_in(keys: Ints, queries: Ints) -> Ints:
-    """Positions of ``queries``, which all are there, in the sorted ``keys``.
+    """Return the positions of ``queries``, which all are there, in the sorted ``keys``.
 
     In their order, so that each search begins near where the one before ended.
     """
@@ -135,12 +135,12 @@ def _places_in(keys: Ints, queries: Ints) -> Ints:
 
 
 def _counted(ids: Ints, size: int) -> Ints:
-    """How often each of ``size`` ids occurs, in half of what `numpy.bincount` holds."""
+    """Count how often each of ``size`` ids occurs, in half of what `numpy.bincount` holds."""
     return np.bincount(ids, minlength=size).astype(np.int32)
 
 
 def _scattered(places: Sequence[Ints], counts: Sequence[Ints], size: int) -> Ints:
-    """Sum (size,) of counts that stand at these places."""
+    """Return the sum (size,) of counts that stand at these places."""
     total = np.zeros(size, dtype=np.int32)
     for where, each in zip(places, counts, strict=True):
         total[where] += each
@@ -150,7 +150,7 @@ def _scattered(places: Sequence[Ints], counts: Sequence[Ints], size: int) -> Int
 def next_order(
     ids: Ints, tokens: Ints, offsets: Ints, order: int, n_tokens: int
 ) -> tuple[Ints, Ints]:
-    """Distinct keys of the n-grams of ``order``, and which one ends at each position (or -1).
+    """Return the keys of n-grams of ``order``, and which one ends at each position (or -1).
 
     ``ids`` (T,) are the n-grams one shorter that end at each position: the context is at t - 1.
     """
@@ -167,7 +167,7 @@ def next_order(
 
 
 def estimate_discounts(counts: Ints, kind: str) -> tuple[float, float, float]:
-    """Discounts of counts 1, 2 and above, from the numbers of n-grams counted 1 to 4 times.
+    """Estimate discounts of counts 1, 2 and above from how many n-grams counted 1 to 4 times.
 
     ``kind`` "modified": three (Chen & Goodman, equation 4.33); "single": one for all.
     """
@@ -185,7 +185,7 @@ def estimate_discounts(counts: Ints, kind: str) -> tuple[float, float, float]:
 
 
 def find(keys: Ints, queries: Ints) -> Ints:
-    """Positions of ``queries`` in the sorted ``keys``, -1 where missing.
+    """Return the positions of ``queries`` in the sorted ``keys``, -1 where missing.
 
     >>> find(np.array([2, 5, 9]), np.array([5, 6]))
     array([ 1, -1])
@@ -227,7 +227,7 @@ def find_ngrams(
 
 
 def places(starts: Ints, n: int, order: int) -> NDArray[np.int16]:
-    """Place (n,) of each token in its document, cut at ``order``.
+    """Return the place (n,) of each token in its document, cut at ``order``.
 
     >>> places(np.array([0, 4]), 6, 3)
     array([0, 1, 2, 3, 0, 1], dtype=int16)

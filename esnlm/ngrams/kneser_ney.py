@@ -93,11 +93,11 @@ class KneserNey(Stateful, BaseEstimator):
 
     @property
     def n_parameters_(self) -> int:
-        """Number of distinct n-grams of all orders."""
+        """Return the number of distinct n-grams of all orders."""
         return sum(len(table.keys) for table in self._fitted())
 
     def log_probabilities(self, tokens: ArrayLike, starts: ArrayLike | None = None) -> Floats:
-        """Natural-log probability (T,) of each token given its document; 0 at first tokens.
+        """Return natural-log probability (T,) of each token given its document; 0 at first tokens.
 
         ``starts`` (n,): where documents begin in ``tokens`` (T,), 0 among them; None: one does.
         The memory used beyond the answer does not depend on T.
@@ -118,7 +118,7 @@ class KneserNey(Stateful, BaseEstimator):
         return result
 
     def _probabilities(self, tokens: Ints, offsets: Ints) -> Floats:
-        """Probability (T,) of each token given its document so far; 1 for first tokens."""
+        """Return probability (T,) of each token given its document so far; 1 for first tokens."""
         tokens = tokens.astype(np.int64)
         table = self._tables[0]
         nowhere = np.zeros(len(tokens), dtype=np.int64)
@@ -132,7 +132,7 @@ class KneserNey(Stateful, BaseEstimator):
         return result
 
     def next_token_distribution(self, context: ArrayLike) -> Floats:
-        """Probabilities (n_tokens,) of the token after ``context``, seen or not, empty or not."""
+        """Return probabilities (n_tokens,) of the token after any ``context``, empty or not."""
         self._fitted()
         history = checked_tokens(context, self.n_tokens_).astype(np.int64)
         table = self._tables[0]
@@ -222,7 +222,7 @@ def _check_tables(arrays: Arrays, order: int, n_tokens: int) -> None:
 
 
 def checked_documents(starts: ArrayLike | None, tokens: Ints) -> Ints:
-    """Positions (n,) at which documents begin in the tokens."""
+    """Return the positions (n,) at which documents begin in the tokens."""
     where = checked_positions([0] if starts is None else starts)
     if len(tokens) and (not len(where) or where[0] or np.any(np.diff(where) < 0)):
         raise ValueError(f"starts must begin at 0 and rise, got {where[:5].tolist()} and on")

@@ -53,7 +53,7 @@ class StreamPlan:
 
     @property
     def n_steps(self) -> int:
-        """Tokens that the longest stream reads."""
+        """Return the tokens that the longest stream reads."""
         return int((self.end - self.begin).max(initial=0))
 
     def step(self, first: int, n_steps: int) -> Step:
@@ -67,7 +67,7 @@ class StreamPlan:
         return Step(positions=pairs + sequence, restart=age == 0, keep=keep)
 
     def _cut_anywhere(self, n_streams: int, warmup: int) -> None:
-        """Equal ranges; fewer streams where warming them up would cost a quarter of the work."""
+        """Cut equal ranges; fewer where warming streams up would cost a quarter of the work."""
         affordable = self.n_pairs // (4 * warmup) if warmup else self.n_pairs
         count = max(1, min(n_streams, affordable))
         bounds = np.arange(count + 1, dtype=np.int64) * self.n_pairs // count
@@ -75,7 +75,7 @@ class StreamPlan:
         self.begin = np.maximum(self.emit - warmup, 0)
 
     def _cut_at_starts(self, n_streams: int) -> None:
-        """Whole sequences, in order, about equally many pairs to a stream."""
+        """Cut whole sequences, in order, about equally many pairs to a stream."""
         targets = np.arange(1, n_streams, dtype=np.int64) * self.n_pairs // n_streams
         inner = self.first_pairs[
             np.minimum(np.searchsorted(self.first_pairs, targets), len(self.first_pairs) - 1)

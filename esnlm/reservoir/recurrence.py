@@ -76,7 +76,7 @@ class Recurrence(ABC):
 
     @abstractmethod
     def run(self, drive: Drive, tokens: Array, state: Array) -> Array:
-        """States (T, n_units) of one stream from ``state`` (n_units,)."""
+        """Return the states (T, n_units) of one stream from ``state`` (n_units,)."""
 
     @abstractmethod
     def streams(self, n_streams: int, n_steps: int, initial_state: Array | None) -> BlockRun:
@@ -96,7 +96,7 @@ def recurrence_of(W: Any, leak: Array, activation: str) -> Recurrence:
 
 
 def cyclic_offsets(W: Any) -> Ints64 | None:
-    """Offsets s (degree,) if every unit i is connected to units (i + s_k) mod n_units alone."""
+    """Return offsets s (degree,) if every unit i is connected to (i + s_k) mod n_units alone."""
     n = W.shape[0]
     degree = int(W.indptr[1])
     if not degree or not (np.diff(W.indptr) == degree).all():
@@ -234,7 +234,7 @@ class CyclicRecurrence(Recurrence):
         states[: self._n_units + size] = np.resize(state, self._n_units + size)
 
     def _in_blocks(self, lanes: int) -> tuple[Array, Array]:
-        """Weights block of units by block, and leak rates, padded with zeros."""
+        """Return the weights block of units by block, and leak rates, padded with zeros."""
         if lanes not in self._blocked:
             size = lanes * self._count
             n_blocks, degree = -(-self._n_units // size), len(self._offsets)
@@ -248,7 +248,7 @@ class CyclicRecurrence(Recurrence):
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Zeros that begin at a cache line, so that no aligned group of lanes straddles two."""
+    """Return zeros that begin at a cache line, so that no aligned group of lanes straddles two."""
     n_bytes = int(np.prod(shape)) * dtype.itemsize
     memory = np.zeros(n_bytes + LINE_BYTES, dtype=np.uint8)
     skip = -memory.ctypes.data % LINE_BYTES
@@ -264,7 +264,7 @@ def _padded(vector: Array, size: int) -> Array:
 def _tiled(
     step: Step, n_tiles: int, width: int, dtype: np.dtype[Any]
 ) -> tuple[Ints64, Bools, Array]:
-    """Positions and keep (n_tiles, steps * width) of a step, and the carry of its states.
+    """Return positions and keep (n_tiles, steps * width) of a step, and the carry of its states.
 
     The last is the factor of the state before each step and after the last, 0 or 1,
     (n_tiles, (steps + 1) * width). Streams that do not exist are zeros.

@@ -162,7 +162,7 @@ class Reservoir(
         initial_state: ArrayLike | None = None,
         features: ArrayLike | None = None,
     ) -> Any:
-        """States of one sequence: tokens (T,) or vectors (T, n_inputs) -> (T, n_units).
+        """Return states of one sequence: tokens (T,) or vectors (T, n_inputs) -> (T, n_units).
 
         Of a list of arrays, sequences of any lengths, a list of their states, each sequence read
         on its own. ``initial_state`` (n_units,) is that before the first input, None the zero
@@ -203,16 +203,16 @@ class Reservoir(
 
     @property
     def n_features_in_(self) -> int:
-        """``n_inputs_``, by the name that scikit-learn has for it."""
+        """Return ``n_inputs_``, by the name that scikit-learn has for it."""
         return self.n_inputs_
 
     @property
     def _n_features_out(self) -> int:
-        """Columns that ``get_feature_names_out`` names, once there are weights."""
+        """Return the columns that ``get_feature_names_out`` names, once there are weights."""
         return len(self.bias_)
 
     def advance(self, state: ArrayLike, token: int, *, features: ArrayLike | None = None) -> Array:
-        """State (n_units,) after one more token."""
+        """Return the state (n_units,) after one more token."""
         check_is_fitted(self, "W_")
         return self._states([token], state, features)[0]
 
@@ -231,7 +231,7 @@ class Reservoir(
         initial_state: ArrayLike | None = None,
         reuse: bool = False,
     ) -> Iterator[tuple[Array, ...]]:
-        """Blocks of (states (n, n_units), next tokens (n,)) of a whole corpus, in parallel streams.
+        """Yield blocks of (states (n, n_units), next tokens (n,)) of a corpus, in parallel streams.
 
         Every pair is yielded once, in an order of the streams', not of the text. Raises
         `DivergenceError` where states grow without bound.

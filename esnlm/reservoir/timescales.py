@@ -17,7 +17,7 @@ from esnlm.utils.arrays import Floats
 
 
 def forget_bias(timescales: ArrayLike) -> Floats:
-    """Bias of a forget gate that keeps exp(-1/T): ``-log(exp(1/T) - 1)`` (equation 5).
+    """Return the bias of a forget gate that keeps exp(-1/T): ``-log(exp(1/T) - 1)`` (equation 5).
 
     >>> forget_bias([0.5, 3.0, 1000.0]).round(4).tolist()
     [-1.8546, 0.9273, 6.9073]
@@ -27,7 +27,7 @@ def forget_bias(timescales: ArrayLike) -> Floats:
 
 
 def estimated_timescales(mean_forget_gate: ArrayLike) -> Floats:
-    """``-1 / log f``, of forget gates averaged over a text, in (0, 1) (equation 3).
+    """Return ``-1 / log f``, of forget gates averaged over a text, in (0, 1) (equation 3).
 
     >>> estimated_timescales([np.exp(-1 / 20)]).round(9).tolist()
     [20.0]
@@ -51,12 +51,12 @@ def inverse_gamma_timescales(alpha: float, n_units: int) -> Floats:
 
 
 def ks_inverse_gamma(timescales: ArrayLike, alpha: float) -> float:
-    """Kolmogorov-Smirnov distance of timescales (n,) to InverseGamma(alpha, 1), in [0, 1]."""
+    """Return the Kolmogorov-Smirnov distance of times (n,) to InverseGamma(alpha, 1)."""
     return _ks(_positive("timescales", timescales), lambda t: gammaincc(alpha, 1 / t))
 
 
 def ks_gaussian(timescales: ArrayLike, mean: float) -> float:
-    """Kolmogorov-Smirnov distance of timescales (n,) to a Gaussian of width 0.1, in [0, 1].
+    """Return the Kolmogorov-Smirnov distance of times (n,) to a Gaussian of width 0.1.
 
     It stands for units that all have one timescale, as Markovian text asks for (section 3.2.1).
     """

@@ -31,7 +31,7 @@ def recurrent_weights(
     dtype: np.dtype[Any],
     rng: np.random.Generator,
 ) -> tuple[scipy.sparse.csr_matrix, float]:
-    """Weights of one topology, rescaled: W (n_units, n_units) CSR of dtype, and its radius.
+    """Draw weights of one topology, rescaled: W (n_units, n_units) CSR of dtype, and its radius.
 
     The scale factor is rounded to nine digits, so that the last bits of a linear algebra library do
     not reach the weights.
@@ -51,12 +51,12 @@ def recurrent_weights(
 
 
 def radius_of(topology: str, weights: Any) -> float:
-    """Spectral radius of the weights of a topology, in closed form where it has one."""
+    """Return the spectral radius of the weights of a topology, in closed form where it has one."""
     return _ANALYTIC.get(topology, measured_spectral_radius)(weights)
 
 
 def measured_spectral_radius(weights: Any) -> float:
-    """Largest modulus of the eigenvalues of a square sparse or dense matrix, to about 1e-9.
+    """Return the largest modulus of the eigenvalues of a sparse or dense matrix, to about 1e-9.
 
     Small matrices by LAPACK; larger ones by ARPACK (implicitly restarted Arnoldi) with several
     wanted eigenvalues, since a single wanted one stops early on random matrices, and a subspace
@@ -94,7 +94,7 @@ def measured_spectral_radius(weights: Any) -> float:
 
 
 def _radius_of_cycles(matrix: scipy.sparse.csr_matrix) -> float:
-    """Spectral radius where no unit is driven by more than one: of the cycles that this makes.
+    """Return the radius where no unit is driven by more than one: that of the cycles.
 
     The eigenvalues of a cycle of length m are the m-th roots of the product of its weights.
     """
@@ -117,7 +117,7 @@ def input_weights(
     dtype: np.dtype[Any],
     rng: np.random.Generator,
 ) -> Any:
-    """Gaussian W_in (n_units, n_inputs): dense, or CSC where an input drives a few units.
+    """Draw Gaussian W_in (n_units, n_inputs): dense, or CSC where an input drives a few units.
 
     The dense matrix lies in memory input by input, so that a token's column is contiguous.
     """
@@ -182,7 +182,7 @@ def leak_rates(
 
 
 def given_leak_rates(leak_rate: Any, n_units: int, dtype: np.dtype[Any]) -> Array:
-    """Leak rate of every unit (n_units,), each in (0, 1], from a number or from an array."""
+    """Return the leak rate of every unit (n_units,) in (0, 1], from a number or an array."""
     try:
         rates = np.asarray(leak_rate, dtype=np.float64)
     except (TypeError, ValueError):
@@ -200,7 +200,7 @@ def given_leak_rates(leak_rate: Any, n_units: int, dtype: np.dtype[Any]) -> Arra
 
 
 def inverse_gamma_decay(alpha: float, n_units: int) -> Floats:
-    """1 / T at the quantiles (i + 1/2) / n_units of T ~ InverseGamma(alpha, beta=1), falling.
+    """Return 1 / T at the quantiles (i + 1/2) / n_units of T ~ InverseGamma(alpha, 1), falling.
 
     1 / T ~ Gamma(alpha, 1), here at the quantiles from the top.
     """
@@ -228,7 +228,7 @@ def _orthogonal(n_units: int, degree: int, rng: np.random.Generator) -> Any:
 
 
 def _offsets(n_units: int, degree: int, rng: np.random.Generator) -> Any:
-    """W[i, (i + s_k) mod n] = w[k, i] for distinct random offsets s_k."""
+    """Return W[i, (i + s_k) mod n] = w[k, i] for distinct random offsets s_k."""
     offsets = np.sort(rng.choice(n_units, size=degree, replace=False))
     units = np.arange(n_units)[:, None]
     columns = (units + offsets) % n_units

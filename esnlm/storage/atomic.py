@@ -37,7 +37,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def is_plain(path: Path) -> bool:
-    """Whether a file can be put at ``path``; a device or a pipe is written straight instead.
+    """Return whether a file can be put at ``path``; a device or a pipe is written straight instead.
 
     Raises OSError for all else: a folder, a socket, a link to itself, or the file that standard
     output is redirected to.

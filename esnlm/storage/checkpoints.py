@@ -46,7 +46,7 @@ class Checkpoints:
     folder: Path
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint."""
+        """Return whether there is a checkpoint."""
         return bool(self._steps())
 
     def latest(self) -> Checkpoint | None:

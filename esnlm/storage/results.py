@@ -66,7 +66,7 @@ def results(
 
 
 def fits(path: Path, columns: Sequence[str] | None) -> bool:
-    """Whether there is no file, an empty one, or one that rows of these columns can be added to."""
+    """Return whether rows of these columns can be added: to no file, an empty or a fitting one."""
     if not path.is_file() or not path.stat().st_size:
         return True
     try:

@@ -77,7 +77,7 @@ class GrowingFile(AbstractContextManager["GrowingFile"]):
         self._bytes += len(data)
 
     def state(self) -> dict[str, Any]:
-        """Size and checksum of what has been appended, once the disk has it."""
+        """Return size and checksum of what has been appended, once the disk has it."""
         with naming(self.path):
             os.fsync(self._file.fileno())
         return {"bytes": self._bytes, "sha256": self._digest.hexdigest()}
@@ -151,6 +151,6 @@ def _check_numbers(name: str, array: Array) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, read a piece at a time."""
+    """Return the SHA-256 of a file, read a piece at a time."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

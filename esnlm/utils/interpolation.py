@@ -8,7 +8,7 @@ from esnlm.utils.arrays import Array, Floats
 
 
 def interpolated(log_p: ArrayLike, log_q: ArrayLike, weight: float) -> Floats:
-    """Natural logs of ``weight * p + (1 - weight) * q``, elementwise, from those of p and q.
+    """Return natural logs of ``weight * p + (1 - weight) * q``, elementwise, from those of p and q.
 
     >>> np.exp(interpolated(np.log([0.5]), np.log([0.1]), 0.75)).round(12)
     array([0.4])

@@ -22,7 +22,7 @@ def check_memory(what: str, n_bytes: float, advice: str) -> None:
 
 
 def available_memory() -> int:
-    """Bytes that this process can still allocate: the least of machine, cgroup and ``ulimit -v``.
+    """Return bytes that this process can allocate: the least of machine, cgroup, ``ulimit -v``.
 
     Where the system reports none of them, 2**62.
     """
@@ -45,7 +45,7 @@ def available_memory() -> int:
 
 
 def _kilobytes(path: str, name: str) -> int:
-    """Bytes of the line ``name: N kB`` of a file of the system, 0 where there is none."""
+    """Return the bytes of a line ``name: N kB`` of a system file, 0 where there is none."""
     try:
         line = re.search(rf"^{name}:\s+(\d+) kB", Path(path).read_text(), re.MULTILINE)
     except OSError:

@@ -52,7 +52,7 @@ class _Console(logging.Handler):
 
 
 def is_terminal() -> bool:
-    """Whether a person sees standard error as it is written."""
+    """Return whether a person sees standard error as it is written."""
     return bool(sys.stderr is not None and sys.stderr.isatty())
 
 

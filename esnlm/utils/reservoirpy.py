@@ -124,7 +124,7 @@ class ReadoutNode(_EstimatorNode, OnlineNode):
         return out
 
     def _targets(self, x: Any, y: Any) -> Any:
-        """Targets as columns, once they are checked and the node is ready for them."""
+        """Return targets as columns, once they are checked and the node is ready for them."""
         if y is None:
             raise ValueError("fitting a readout needs targets y, got None")
         y = as_columns(y)
@@ -155,7 +155,7 @@ class _Model(_Labelled, Model):
 
 
 def link(left: Any, right: Any) -> Model:
-    """``left >> right`` as a reservoirpy model; each is an estimator, a node, a model or a list."""
+    """Return ``left >> right`` as a model; each is an estimator, a node, a model or a list."""
     return _labelled(link_nodes(node_of(left), node_of(right)))
 
 
@@ -181,14 +181,14 @@ def node_of(part: Any) -> Any:
 
 
 def as_columns(y: Any) -> Any:
-    """Targets with class numbers (T,) as columns (T, 1), of one series or several."""
+    """Return targets with class numbers (T,) as columns (T, 1), of one series or several."""
     if isinstance(y, list | tuple) and all(hasattr(series, "ndim") for series in y):
         return [as_columns(series) for series in y]
     return y[:, None] if isinstance(y, np.ndarray) and y.ndim == 1 else y
 
 
 def _labels(targets: Array) -> Ints64:
-    """Classes (T,) of targets (T, n_classes) or (T, 1); ValueError for real numbers."""
+    """Return the classes (T,) of targets (T, n_classes) or (T, 1); ValueError for real numbers."""
     if targets.shape[1] == 1:
         labels = targets[:, 0]
         if not (np.isfinite(labels) & (labels >= 0) & (labels == np.floor(labels))).all():

@@ -11,7 +11,7 @@ from esnlm.utils.arrays import Array, Arrays
 
 
 def with_prefix(prefix: str, arrays: Arrays) -> Arrays:
-    """Arrays under names that begin with ``prefix`` and a dot."""
+    """Return arrays under names that begin with ``prefix`` and a dot."""
     return {f"{prefix}.{name}": array for name, array in arrays.items()}
 
 
@@ -22,7 +22,7 @@ def under_prefix(prefix: str, arrays: Arrays) -> Arrays:
 
 
 def saved(*names: str, **renamed: str) -> dict[str, str]:
-    """Names to save under, and attributes: those of the same name, and ``name="attribute"``."""
+    """Return names to save under, and attributes: of the same name, and ``name="attribute"``."""
     return {name: name for name in names} | renamed
 
 
@@ -64,14 +64,14 @@ class Stateful:
         return self._saved
 
     def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
-        """Names that must be among ``arrays`` to be loaded."""
+        """Return the names that must be among ``arrays`` to be loaded."""
         return ()
 
     def _before_saving(self, training: bool) -> None:
         """Make all attributes current, or raise an error where they are not there yet."""
 
     def state_dict(self, *, training: bool = False) -> Arrays:
-        """All that the object continues from, by name, as views.
+        """Return all that the object continues from, by name, as views.
 
         Of a readout: what predictions need, or with ``training`` what further rows are added to.
         """
@@ -132,7 +132,7 @@ class Stateful:
         raise TypeError(f"{type(self).__name__} has no part {name!r} to load")
 
     def _loaded(self, training: bool) -> None:
-        """All attributes are set: complete what follows from them."""
+        """Complete what follows from the attributes, which are all set."""
 
 
 class Linkable:
@@ -143,13 +143,13 @@ class Linkable:
     """
 
     def __rshift__(self, other: Any) -> Any:
-        """``estimator >> other``, a readout, a reservoir, a node or a model: a model."""
+        """Return the model ``estimator >> other``, a readout, a reservoir, a node or a model."""
         from esnlm.utils.reservoirpy import link
 
         return link(self, other)
 
     def __rrshift__(self, other: Any) -> Any:
-        """``other >> estimator``: a model."""
+        """Return the model ``other >> estimator``."""
         from esnlm.utils.reservoirpy import link
 
         return link(other, self)

@@ -49,7 +49,7 @@ class Keyed:
 
 
 def _added(n: int, here: Tokens, a: Array, there: Tokens, b: Array) -> Array:
-    """Zeros (n, ...) plus ``a`` at the rows ``here`` and ``b`` at ``there``, both sorted."""
+    """Return zeros (n, ...) plus ``a`` at the rows ``here`` and ``b`` at ``there``, both sorted."""
     total = np.zeros((n, *a.shape[1:]), dtype=a.dtype)
     # A few rows at a time, which stay in the cache from one step to the next.
     at_once = max(1, _CACHED // max(1, total[:1].nbytes))
@@ -117,7 +117,7 @@ def in_pairs(n: int, leaf: Callable[[int], T], add: Callable[[T, T], T]) -> T:
 
 
 def runs(n: int, most: int) -> list[range]:
-    """At most ``most`` runs of ``n`` neighbours that the tree of `in_pairs` adds before others.
+    """Return at most ``most`` runs of ``n`` neighbours that the tree of `in_pairs` adds first.
 
     >>> runs(5, 3), runs(5, 1)
     ([range(0, 2), range(2, 4), range(4, 5)], [range(0, 5)])
@@ -135,7 +135,7 @@ def reduce_here(
     items: Sequence[Item],
     done: Callable[[Item], None] = lambda item: None,
 ) -> T:
-    """`Reduce` in this process, one item after the other.
+    """Apply a `Reduce` in this process, one item after the other.
 
     >>> reduce_here("squares", lambda options, item: options * item**2, 2, [1, 2, 3])
     28

@@ -106,7 +106,7 @@ def _on_threads(count: int, function: Callable[[Any], Any], tiles: list[Any]) ->
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Matrix products use one thread within the ``with`` block: tiles are what is parallel."""
+    """Let matrix products use one thread within the ``with`` block: tiles are what is parallel."""
     before = [(library, library.num_threads) for library in _blas()]
     try:
         for library, count in before:
