@@ -118,7 +118,7 @@ def test_the_folder_depends_on_all_that_is_compiled(
     with (kernels / "activations.py").open("a") as file:
         file.write("# changed\n")
     hashes.append(hash_sources(kernels))
-    (kernels / "moments.py").rename(kernels / "other.py")
+    (kernels / "rows.py").rename(kernels / "other.py")
     hashes.append(hash_sources(kernels))
     monkeypatch.setattr(cache.config, "BOUNDSCHECK", 1)
     hashes.append(hash_sources(kernels))
