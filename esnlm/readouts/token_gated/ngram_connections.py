@@ -1,7 +1,6 @@
 """Direct connections from the n-grams of the last tokens to the next one's logits."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -21,11 +20,8 @@ _WAITING_SHARE = 4
 _TILE_BYTES, _ENTRY_BYTES, _WORTH_THREADS = 1 << 24, 8, 2048
 
 
-class _Tile(NamedTuple):
-    """What contexts add to the logits of some rows; see `esnlm.kernels.ngrams.lifts`."""
-
-    rows: slice
-    entries: tuple[Array, Array, Array, Array]
+# Some rows, and what contexts add to their logits: see `esnlm.kernels.ngrams.lifts`.
+_Tile = tuple[slice, tuple[Array, Array, Array, Array]]
 
 
 class NgramConnections(Stateful):
@@ -101,12 +97,14 @@ class NgramConnections(Stateful):
             parts = self.counted.parts_of(last, codes, draws)
 
         def tile(rows: slice) -> _Tile:
-            found = self._lifts(last[rows], parts[rows])
-            kernels.add_lifts(Z[rows], *found, self.trust.ravel(), self.bias.ravel())
-            return _Tile(rows, found)
+            entries = self._lifts(last[rows], parts[rows])
+            kernels.add_lifts(Z[rows], *entries, self.trust.ravel(), self.bias.ravel())
+            return rows, entries
 
+        widest = self.trust.shape[0] * self.counted.n_classes
+        size = rows_within(_TILE_BYTES, widest, f"V{_ENTRY_BYTES}")
         with tile_map(1 if len(Z) < _WORTH_THREADS else None) as over:
-            return over(tile, self._tiles(len(Z)))
+            return over(tile, [slice(first, first + size) for first in range(0, len(Z), size)])
 
     @property
     def room(self) -> int:
@@ -130,11 +128,6 @@ class NgramConnections(Stateful):
             squares += gradient * gradient
             values -= _RATE * rate * gradient / np.sqrt(squares + _LEAST_SQUARE)
         self.gradient[:], self.waiting = 0, 0
-
-    def _tiles(self, n_rows: int) -> Iterator[slice]:
-        widest = self.trust.shape[0] * self.counted.n_classes
-        size = rows_within(_TILE_BYTES, widest, f"V{_ENTRY_BYTES}")
-        return (slice(first, first + size) for first in range(0, n_rows, size))
 
     def _lifts(self, last: Ints64, parts: Ints64) -> tuple[Array, Array, Array, Array]:
         assert self._tables is not None, "tables are current"

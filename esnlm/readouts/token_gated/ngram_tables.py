@@ -1,6 +1,5 @@
 """Counts of n-grams from rows of last tokens, and the tables of contexts that follow from them."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,18 +15,6 @@ N_PARTS = 8
 # Rows that wait are merged when they are more than this, and than this part of what is counted.
 _WAITING, _WAITING_SHARE = 1 << 20, 4
 _HALF = 1 << 32
-
-
-def longest_window(n_tokens: int, n_classes: int) -> int:
-    """Last tokens that, with a class and a part, are a number of 63 bits.
-
-    >>> longest_window(52, 52), longest_window(5000, 5000)
-    (9, 3)
-    """
-    most = 0
-    while n_classes * N_PARTS * (n_tokens + 1) ** (most + 1) < 1 << 63:
-        most += 1
-    return most
 
 
 class NgramTables(NamedTuple):
@@ -48,20 +35,6 @@ class NgramTables(NamedTuple):
     drops: Ints
     drop_parts: Ints
     drop_counts: Ints
-    discounts: Floats
-
-
-class _Level(NamedTuple):
-    """Contexts of one length, the n-grams that end after them, and what these lose by part."""
-
-    parents: Ints64
-    symbols: Ints64
-    n_followers: Ints64
-    followers: Ints64
-    counts: Ints64
-    n_drops: Ints64
-    drop_parts: Ints64
-    drop_counts: Ints64
     discounts: Floats
 
 
@@ -86,7 +59,9 @@ class WindowCounts(Stateful):
         self._times: Ints64 = np.empty(0, dtype=np.int64)
         self._waiting: list[Ints64] = []
         self._n_waiting = self._n_merged = 0
-        most = longest_window(n_tokens, n_classes)
+        most = 0
+        while n_classes * N_PARTS * (n_tokens + 1) ** (most + 1) < 1 << 63:
+            most += 1
         if n_last > most:
             raise ValueError(
                 f"n_direct must be at most {most} with {n_tokens} tokens and {n_classes} classes"
@@ -99,10 +74,6 @@ class WindowCounts(Stateful):
         self._merge()
         return self._windows
 
-    @windows.setter
-    def windows(self, windows: Ints64) -> None:
-        self._windows, self._waiting, self._n_waiting = windows, [], 0
-
     @property
     def halves(self) -> Array:
         """High and low 32 bits of the windows (n, 2): files hold no integers past 2^53."""
@@ -110,7 +81,7 @@ class WindowCounts(Stateful):
 
     @halves.setter
     def halves(self, halves: Array) -> None:
-        self.windows = _whole(halves)
+        self._windows, self._waiting, self._n_waiting = _whole(halves), [], 0
 
     @property
     def times(self) -> Ints:
@@ -141,10 +112,10 @@ class WindowCounts(Stateful):
         ``draws`` (n,) in [0, 1) decide. Rows that were counted get the part they came in with the
         right frequencies, without its being known of each.
         """
-        wanted = self._numbers(last, codes)
-        windows, parts = self.windows, np.empty(len(wanted), dtype=np.int64)
-        first = np.searchsorted(windows, wanted)
-        kernels.draw_parts(windows, self._times, wanted, first, N_PARTS, draws, parts)
+        numbers = self._numbers(last, codes)
+        windows, parts = self.windows, np.empty(len(numbers), dtype=np.int64)
+        first = np.searchsorted(windows, numbers)
+        kernels.draw_parts(windows, self._times, numbers, first, N_PARTS, draws, parts)
         return parts
 
     def _numbers(self, last: Array, codes: Ints) -> Ints64:
@@ -159,7 +130,8 @@ class WindowCounts(Stateful):
             return
         windows, times = np.unique(np.concatenate(self._waiting), return_counts=True)
         both = np.concatenate([self._windows, windows])
-        self.windows, places = np.unique(both, return_inverse=True)
+        self._windows, places = np.unique(both, return_inverse=True)
+        self._waiting, self._n_waiting = [], 0
         both = np.concatenate([self._times, times])
         self.times = np.bincount(places, both, len(self._windows))
 
@@ -195,17 +167,24 @@ def tables_of(counted: WindowCounts) -> NgramTables:
     drop_counts = counted.times.astype(np.int64)
     numbers, losing = np.unique(numbers, return_inverse=True)
     counts = np.bincount(losing, drop_counts, len(numbers)).astype(np.int64)
-    levels = []
+    levels: list[dict[str, Array]] = []
     for length in range(counted.n_last, -1, -1):
         contexts, followers = np.divmod(numbers, n_classes)
         first = np.flatnonzero(np.diff(contexts, prepend=-1))
         cut_off = (contexts % n_symbols == 0) & (length > 0)
         parents, symbols = np.divmod(contexts[first], n_symbols)
-        n_followers = np.diff(np.append(first, len(contexts)))
-        n_drops = np.bincount(losing, minlength=len(counts))
-        discounts = np.array(estimate_discounts(counts[~cut_off], "modified"))
-        found = parents, symbols, n_followers, followers, counts, n_drops
-        levels.append(_Level(*found, drop_parts, drop_counts, discounts))
+        level = {
+            "parents": parents,
+            "symbols": symbols,
+            "n_followers": np.diff(np.append(first, len(contexts))),
+            "followers": followers,
+            "counts": counts,
+            "n_drops": np.bincount(losing, minlength=len(counts)),
+            "drop_parts": drop_parts,
+            "drop_counts": drop_counts,
+            "discounts": np.array([estimate_discounts(counts[~cut_off], "modified")]),
+        }
+        levels.insert(0, level)
         if length:
             numbers = contexts // n_symbols * n_classes + followers
             numbers, places = np.unique(numbers, return_inverse=True)
@@ -216,24 +195,18 @@ def tables_of(counted: WindowCounts) -> NgramTables:
             pieces, where = np.unique(pieces[lost > 0], return_inverse=True)
             drop_counts = np.bincount(where, lost[lost > 0], len(pieces)).astype(np.int64)
             losing, drop_parts = np.divmod(pieces, N_PARTS)
-    levels.reverse()
-    return _joined(levels, n_symbols, n_classes)
-
-
-def _joined(levels: Sequence[_Level], n_symbols: int, n_classes: int) -> NgramTables:
-    """Return the tables of contexts by length, from those of each length in their order."""
 
     def joined(name: str, dtype: Any) -> Array:
-        return np.concatenate([getattr(level, name) for level in levels]).astype(dtype)
+        return np.concatenate([level[name] for level in levels]).astype(dtype)
 
     def starts(lengths: Array, first: int = 0) -> Ints64:
         return np.cumsum(np.concatenate([[first], lengths]))
 
     n_children = [
-        np.diff(np.flatnonzero(np.diff(level.parents, prepend=-1, append=-2)))
+        np.diff(np.flatnonzero(np.diff(level["parents"], prepend=-1, append=-2)))
         for level in levels[1:]
     ]
-    n_children.append(np.zeros(len(levels[-1].parents), dtype=np.int64))
+    n_children.append(np.zeros(len(levels[-1]["parents"]), dtype=np.int64))
     return NgramTables(
         children=starts(np.concatenate(n_children), 1),
         symbols=joined("symbols", np.min_scalar_type(n_symbols)),
@@ -243,5 +216,5 @@ def _joined(levels: Sequence[_Level], n_symbols: int, n_classes: int) -> NgramTa
         drops=starts(joined("n_drops", np.int64)).astype(np.uint32),
         drop_parts=joined("drop_parts", np.int8),
         drop_counts=joined("drop_counts", np.int32),
-        discounts=np.stack([level.discounts for level in levels]),
+        discounts=joined("discounts", np.float64),
     )

@@ -52,13 +52,13 @@ class GateMoments(Stateful):
         """
         n_units = self.of[0].n_units
         total = sum(moments.centred_gram() for moments in self.of) / max(self.counts.sum(), 1)
-        found = np.empty((len(self.of), n_units, n_units), dtype=np.float32)
+        inverses = np.empty((len(self.of), n_units, n_units), dtype=np.float32)
         for gate, moments in enumerate(self.of):
             share = moments.n_gram / (moments.n_gram + n_units)
             covariance = moments.centred_gram() * (share / max(moments.n, 1))
             covariance += (1 - share) * total
-            found[gate] = sgd.damped_inverse(covariance, ridges[gate])
-        return found
+            inverses[gate] = sgd.damped_inverse(covariance, ridges[gate])
+        return inverses
 
     def state_dict(self, *, training: bool = False) -> Arrays:
         """Return the moments of all gates, each under the gate's number."""

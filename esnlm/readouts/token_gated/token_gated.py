@@ -143,15 +143,15 @@ class TokenGatedReadout(StreamingReadout):
         return self._learn if number else self._sample
 
     def _learn(self, X: Array, codes: Ints) -> None:
-        left = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
-        self._take(X, codes, left)
+        share = max(0.0, 1 - self._n_seen / max(1, self._n_rows * self.n_passes))
+        self._take_steps(X, codes, share)
 
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Stateful:
         if name == "passes":
             return GatedPasses.restored(arrays, alpha=self.alpha, momentum=self.momentum)
         if name == "ngrams":
-            made = NgramConnections(self.n_direct, self._n_gates, len(self.classes_))
-            return made.load_state_dict(arrays, training=training)
+            ngrams = NgramConnections(self.n_direct, self._n_gates, len(self.classes_))
+            return ngrams.load_state_dict(arrays, training=training)
         n_units = self.n_features_in_ - self._n_code - self.n_direct
         return GateMoments(self._n_gates, n_units).load_state_dict(arrays)
 
@@ -171,19 +171,28 @@ class TokenGatedReadout(StreamingReadout):
         elif self.ngrams_ is not None:
             self.ngrams_.count(self._split(X)[2], codes)
         self._n_rows = max(self._n_rows, self._n_seen + len(X))
-        self._take(X, codes, decayed(self._n_seen, batch_rows(X.shape[1]) * self._n_gates))
+        self._take_steps(X, codes, decayed(self._n_seen, batch_rows(X.shape[1]) * self._n_gates))
 
-    def _take(self, X: Array, codes: Ints, share: float) -> None:
-        """Learn from rows at a share of the learning rate."""
-        if self._passes is None:
-            self._begin_passes()
+    def _take_steps(self, X: Array, codes: Ints, share: float) -> None:
+        """Learn from rows at a share of the learning rate; n-grams step between two parts."""
+        passes, ngrams = self._begin_passes(), self.ngrams_
         start = 0
         while start < len(X):
-            stop = len(X) if self.ngrams_ is None else start + self.ngrams_.room
-            self._learn_rows(X[start:stop], codes[start:stop], share)
-            start = stop
+            rows = slice(start, len(X) if ngrams is None else start + ngrams.room)
+            states, gates, last = self._split(X[rows])
+            Z = np.zeros((len(states), len(self.classes_)), dtype=np.float32)
+            tiles = [] if ngrams is None else ngrams.add_to(Z, last, codes[rows])
+            passes.learn(states, gates, codes[rows], self.learning_rate * share, Z)
+            if ngrams is not None:
+                ngrams.learn(tiles, Z, share)
+            start += len(states)
+        self._n_seen += len(X)
+        self._stale |= len(X) > 0
 
-    def _begin_passes(self) -> None:
+    def _begin_passes(self) -> GatedPasses:
+        """Return the passes, begun with the pilot sample where they have not been."""
+        if self._passes is not None:
+            return self._passes
         sample, self._pilot = self._pilot, None
         if sample is None:
             raise ValueError("a pilot sample comes before the first rows")
@@ -193,17 +202,7 @@ class TokenGatedReadout(StreamingReadout):
         self._passes = GatedPasses(sample, counts, frequencies, self.alpha, self.momentum)
         if self.n_direct:
             self._passes.offset[:] = 0  # n-grams begin with the frequencies
-
-    def _learn_rows(self, X: Array, codes: Ints, share: float) -> None:
-        assert self._passes is not None, "passes have begun"
-        states, gates, last = self._split(X)
-        Z = np.zeros((len(X), len(self.classes_)), dtype=np.float32)
-        tiles = [] if self.ngrams_ is None else self.ngrams_.add_to(Z, last, codes)
-        self._passes.learn(states, gates, codes, self.learning_rate * share, Z)
-        if self.ngrams_ is not None:
-            self.ngrams_.learn(tiles, Z, share)
-        self._n_seen += len(X)
-        self._stale = True
+        return self._passes
 
     def _settle(self) -> None:
         if self.ngrams_ is not None:
