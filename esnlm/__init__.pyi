@@ -14,9 +14,9 @@ from .readouts.class_based.low_rank import LowRankReadout as LowRankReadout
 from .readouts.linear.ridge import RidgeReadout as RidgeReadout
 from .readouts.mixture.mixture import MixtureOfExpertsReadout as MixtureOfExpertsReadout
 from .readouts.sklearn.classifier import ClassifierReadout as ClassifierReadout
-from .readouts.softmax.layer_norm import NormalisedSoftmaxReadout as NormalisedSoftmaxReadout
-from .readouts.softmax.reduced_rank import ReducedRankSoftmaxReadout as ReducedRankSoftmaxReadout
 from .readouts.softmax.softmax import SoftmaxReadout as SoftmaxReadout
+from .readouts.softmax.variants import NormalisedSoftmaxReadout as NormalisedSoftmaxReadout
+from .readouts.softmax.variants import ReducedRankSoftmaxReadout as ReducedRankSoftmaxReadout
 from .readouts.token_gated.token_gated import TokenGatedReadout as TokenGatedReadout
 from .reservoir.reservoir import Reservoir as Reservoir
 from .storage.checkpoints import Checkpoints as Checkpoints

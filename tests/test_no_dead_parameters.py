@@ -28,7 +28,7 @@ from esnlm import (
     WordFeatures,
 )
 from esnlm.readouts.base.last_tokens import last_tokens
-from esnlm.readouts.token_gated.token_code import with_token_code
+from esnlm.readouts.token_gated.token_gated import with_token_code
 
 V, N_ROWS = 12, 3000
 ESTIMATORS = [

@@ -149,7 +149,7 @@ def test_sizes_come_near_the_parameters_asked_for():
 
 def test_windows_and_the_carried_state_agree(tmp_path):
     from esnlm import LanguageModel
-    from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout
+    from esnlm.readouts.softmax.variants import NormalisedSoftmaxReadout
     from esnlm.studies.shakespeare.windows import (
         by_windows,
         drawn_by_windows,

@@ -7,8 +7,12 @@ from sklearn.linear_model import LogisticRegression
 
 from esnlm import LanguageModel, Reservoir
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
-from esnlm.readouts.token_gated.token_code import n_code_units, token_of, with_token_code
-from esnlm.readouts.token_gated.token_gated import TokenGatedReadout
+from esnlm.readouts.token_gated.token_gated import (
+    TokenGatedReadout,
+    n_code_units,
+    token_of,
+    with_token_code,
+)
 from esnlm.reservoir.recurrence import CyclicRecurrence
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.training.resumable_run import StoppedError

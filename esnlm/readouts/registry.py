@@ -23,8 +23,8 @@ READOUTS = (
     Entry("ClassFactoredReadout", "class_based.factored", "factored"),
     Entry("ClassifierReadout", "sklearn.classifier"),
     Entry("LowRankReadout", "class_based.low_rank", "lowrank"),
-    Entry("NormalisedSoftmaxReadout", "softmax.layer_norm"),
-    Entry("ReducedRankSoftmaxReadout", "softmax.reduced_rank"),
+    Entry("NormalisedSoftmaxReadout", "softmax.variants"),
+    Entry("ReducedRankSoftmaxReadout", "softmax.variants"),
     Entry("TokenGatedReadout", "token_gated.token_gated", "gated"),
 )
 #: Names on the command line -> readouts that it offers.

@@ -96,14 +96,14 @@ class SoftmaxExperts(Experts):
         return lambda step: (weights + step * direction).astype(weights.dtype)
 
     def _curved(
-        self, source: Source, weights: Array, kept: dict[int, Posterior] | None, search: Array
+        self, source: Source, weights: Array, posteriors: dict[int, Posterior] | None, search: Array
     ) -> Array:
         """Product of -∂²Q/∂W² (without the penalty) with ``search``, same shape."""
         K, V = self.n_experts, self.n_classes
 
         def tile(index: int, Z: Array, codes: Array) -> tuple[Array]:
-            posterior = self.posterior(Z, codes, weights) if kept is None else kept[index]
-            experts, gate, r = posterior[:3]
+            known = None if posteriors is None else posteriors[index]
+            experts, gate, r, _ = known or self.posterior(Z, codes, weights)
             change = search @ Z.T
             of_experts = change[: K * V].reshape(experts.shape)
             of_experts *= experts

@@ -129,9 +129,9 @@ class ConvergenceMonitor:
         if held_out is not None:
             self.held_out.append(held_out)
         if self.verbose:
-            held = f"  held out {self.held_out[-1]:.5f}" if self.held_out else ""
+            of_held_out = f"  held out {self.held_out[-1]:.5f}" if self.held_out else ""
             line = f"EM {self.n_iter:4d}  penalised {penalised:.5f}  training {log_likelihood:.5f}"
-            say(line + held)
+            say(line + of_held_out)
 
     @property
     def n_iter(self) -> int:

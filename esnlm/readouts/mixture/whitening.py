@@ -154,17 +154,17 @@ class _Streamed:
     blocks: Blocks
     whitening: Whitening
     every: int = 0
-    held: bool = False
+    held_out: bool = False
 
     def __iter__(self) -> Iterator[Block]:
         first = 0
         for X, codes in self.blocks:
-            chosen = in_held_out(first, len(X), self.every) == self.held
+            rows = in_held_out(first, len(X), self.every) == self.held_out
             first += len(X)
-            if chosen.all():
+            if rows.all():
                 yield self.whitening(X), codes
-            elif chosen.any():
-                yield self.whitening(X[chosen]), codes[chosen]
+            elif rows.any():
+                yield self.whitening(X[rows]), codes[rows]
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def prepare(
             every, out = 0, np.zeros_like(out)
         batches: list[Blocks]
         if rows is None:
-            batches = [_Streamed(blocks, whitening, every, held) for held in (False, True)]
+            batches = [_Streamed(blocks, whitening, every, side) for side in (False, True)]
         else:
             whitened = [(whitening(X), codes) for X, codes in rows]
             del rows

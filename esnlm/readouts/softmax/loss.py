@@ -53,8 +53,8 @@ def mean_loss(blocks: Blocks, weights: Array, intercept: Array) -> float:
         rows = rows_within(_LOGIT_BYTES, len(intercept), X.dtype)
         for start in range(0, len(X), rows):
             log_p = log_softmax(logits(X[start : start + rows], weights, intercept))
-            chosen = log_p[np.arange(len(log_p)), codes[start : start + rows]]
-            likelihood += float(chosen.sum(dtype=np.float64))
+            of_targets = log_p[np.arange(len(log_p)), codes[start : start + rows]]
+            likelihood += float(of_targets.sum(dtype=np.float64))
         total -= likelihood
         n_rows += len(codes)
     if n_rows == 0:
@@ -83,12 +83,12 @@ def residuals(Z: Array, targets: Array) -> tuple[Array, ...]:
     kernels.shift_rows(Z)
     sums = np.empty(len(Z), dtype=Z.dtype)
     at = np.arange(len(Z)), targets
-    chosen = np.maximum(Z[at], _NEVER)
+    of_targets = np.maximum(Z[at], _NEVER)
     np.exp(Z, out=Z)
     kernels.normalise_rows(Z, sums)
     R = Z.copy()
     R[at] -= 1
-    return np.log(sums) - chosen, Z, R
+    return np.log(sums) - of_targets, Z, R
 
 
 def discount(R: Array, targets: Array, shares: Array, backoff: Array | float) -> None:
@@ -136,7 +136,11 @@ class MultinomialLoss:
                 gradient[-1] += R.sum(axis=0, dtype=np.float64)
                 kernels.add_class_variances(variance, P)
                 self.n_rows += len(X)
-                self._keep(X, P)
+                if self.stride > 1:
+                    X, P = X[:: self.stride].copy(), P[:: self.stride].copy()
+                elif not self.lasting:
+                    X = X.copy()
+                self._sample.append((X, P))
         self.curvature = variance[: len(self.fixed)] / self.n_rows
         W, gradient = theta[:-1], gradient[:, : len(self.fixed)]
         gradient[:-1] -= np.outer(self.centre, gradient[-1])
@@ -165,13 +169,6 @@ class MultinomialLoss:
         product[:-1] += self.penalty / self.n_rows * D
         product[:, self.fixed] = 0.0
         return product
-
-    def _keep(self, X: Array, P: Array) -> None:
-        if self.stride > 1:
-            X, P = X[:: self.stride].copy(), P[:: self.stride].copy()
-        elif not self.lasting:
-            X = X.copy()
-        self._sample.append((X, P))
 
 
 def _padded(columns: Array, value: float) -> Array:

@@ -5,46 +5,39 @@ from itertools import islice
 
 import numpy as np
 
-from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, blocks_rows, rows_within
+from esnlm.readouts.base.blocks import ArrayBlocks, Blocks, rows_within
 from esnlm.readouts.base.moments import Moments
 from esnlm.readouts.softmax.loss import MultinomialLoss, mean_log_sum, mean_loss
-from esnlm.readouts.softmax.sgd import Rates, SoftmaxPasses, batch_rows, frequencies_of, interleaved
+from esnlm.readouts.softmax.sgd import SoftmaxPasses, batch_rows, frequencies_of, interleaved
 from esnlm.utils.arrays import Floats
 
 _HESSIAN_BYTES = 1 << 24
 # With 16 the steps overshoot, and most of the time goes into making them shorter.
 _HESSIAN_ROWS_A_UNIT = 64
-# Passes that bring Newton's method near the optimum: cheaper by far than its first steps.
-_WARM_PASSES = 16
 _MAX_PRODUCTS = 40
 _FORCING = 0.2
 
 
 def newton_solution(
-    blocks: Blocks,
-    n_units: int,
-    n_classes: int,
-    rates: Rates,
-    held_out: Blocks | None,
-    *,
-    tol: float,
-    max_iter: int,
+    blocks: Blocks, held_out: Blocks | None, passes: SoftmaxPasses, *, tol: float, max_iter: int
 ) -> tuple[Floats, Floats, list[float]]:
     """Weights (n_units, V), intercept (V,), and the objective (nats a row) of start and steps.
 
-    With held-out rows the step of the least loss on them is the solution, and the search stops
-    after two that are worse; otherwise the last one is.
+    Where there are many rows, cheap ``passes`` of the other solver come first. With held-out rows
+    the step of the least loss on them is the solution, and the search stops after two that are
+    worse; otherwise the last one is.
     """
-    moments = Moments(n_units, n_classes, gram_rows=16 * n_units + 16384)
+    moments = passes.survey
+    assert moments is not None, "passes that begin have no solver yet"
     for X, codes in blocks:
         moments.add(X, codes)
     centre = moments.mean
     # Several rows a unit, or as many as are cheap, stand for all in Hessian products.
-    sample = rows_within(_HESSIAN_BYTES, n_units, np.float32)
-    sample = max(_HESSIAN_ROWS_A_UNIT * n_units, sample)
+    sample = rows_within(_HESSIAN_BYTES, moments.n_units, np.float32)
+    sample = max(_HESSIAN_ROWS_A_UNIT * moments.n_units, sample)
     loss = MultinomialLoss(
         blocks,
-        rates.alpha,
+        passes.alpha,
         centre,
         fixed=moments.counts == 0,
         stride=-(-moments.n // sample),
@@ -62,7 +55,7 @@ def newton_solution(
         theta[-1, unseen] = mean_log_sum(blocks, W, b) + np.log(mass / (1 - mass) / unseen.sum())
         return theta
 
-    start = _first_theta(blocks, moments, rates)
+    start = _first_theta(blocks, moments, passes)
     steps = newton_steps(loss, start, GramPreconditioner(moments), tol)
     best, least, worse = start, np.inf, 0
     history: list[float] = []
@@ -82,17 +75,16 @@ def newton_solution(
     return best[:-1], best[-1] - centre @ best[:-1], history
 
 
-def _first_theta(blocks: Blocks, moments: Moments, rates: Rates) -> Floats:
+def _first_theta(blocks: Blocks, moments: Moments, passes: SoftmaxPasses) -> Floats:
     """Frequencies alone; with many rows, the parameters after cheap passes of the other solver."""
     n_units = moments.n_units
     theta = np.zeros((n_units + 1, moments.n_classes))
     theta[-1] = np.log(frequencies_of(moments.counts))
     if moments.n < 16 * batch_rows(n_units):
         return theta
-    passes = SoftmaxPasses(moments, blocks_rows(blocks), _WARM_PASSES, None, rates)
     passes.end_sample()
     shuffled = interleaved(blocks, n_units)
-    for _ in range(_WARM_PASSES):
+    for _ in range(passes.n_passes):
         for X, codes in shuffled:
             passes.learn(X, codes)
         passes.end_pass(None)
@@ -146,10 +138,10 @@ def newton_steps(
         slope = float(np.sum(gradient * step))
         if -slope / 2 <= tol * 1e-3 or not np.isfinite(slope):
             return
-        found = _line_search(loss, theta, step, value, slope)
-        if found is None:
+        trial = _line_search(loss, theta, step, value, slope)
+        if trial is None:
             return
-        theta, value, gradient = found
+        theta, value, gradient = trial
         yield theta, value
         if -slope / 2 <= tol:
             return

@@ -1,7 +1,7 @@
 """Stochastic gradient for softmax regression, preconditioned by the Gram matrix of the states."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -179,21 +179,14 @@ def interleaved(blocks: Blocks, n_units: int) -> Blocks:
     return Interleaved(blocks.X, blocks.y, max(blocks.block_size, 2 * batch_rows(n_units)))
 
 
-class Rates(NamedTuple):
-    """Parameters of `SoftmaxReadout` that its steps need."""
-
-    alpha: float
-    learning_rate: float
-    momentum: float
-
-
 @dataclass(eq=False)
 class SoftmaxPasses(Stateful):
     """Pilot sample ``survey``, learning rates and best pass of an `IncrementalSolver`.
 
     The rate falls linearly to zero over all passes. In a first pass over an unknown number of
     rows (``n_rows`` 0) it falls as the root of the rows seen, and then linearly. ``counts``
-    (n_classes,) are the occurrences of each class in a pass; default: in the pilot sample.
+    (n_classes,) are the occurrences of each class in a pass; default: in the pilot sample. The
+    other parameters are those of `SoftmaxReadout`.
     """
 
     _saved = saved("n_rows", "n_passes", "n_seen", "best_score", "counts", "survey", "solver") | {
@@ -205,7 +198,9 @@ class SoftmaxPasses(Stateful):
     n_rows: int
     n_passes: int
     counts: Array | None
-    rates: Rates
+    alpha: float
+    learning_rate: float
+    momentum: float
     n_seen: int = 0
     solver: Any = None
     best_score: float = np.inf
@@ -225,8 +220,8 @@ class SoftmaxPasses(Stateful):
         sample = self.survey
         assert sample is not None, "the pilot sample is complete"
         frequencies = frequencies_of(sample.counts if self.counts is None else self.counts)
-        ridge = self.rates.alpha / max(self.n_rows, sample.n)
-        self.solver = IncrementalSolver(sample, frequencies, self.rates.momentum, ridge)
+        ridge = self.alpha / max(self.n_rows, sample.n)
+        self.solver = IncrementalSolver(sample, frequencies, self.momentum, ridge)
         self.survey = None
 
     def learn(self, X: Array, codes: Ints) -> None:
@@ -238,7 +233,7 @@ class SoftmaxPasses(Stateful):
         else:
             n_rows = self.n_seen + len(X)
             share = self._first_rate = decayed(self.n_seen, self.solver.batch)
-        rate, ridge = self.rates.learning_rate * share, self.rates.alpha / n_rows
+        rate, ridge = self.learning_rate * share, self.alpha / n_rows
         self.solver.learn(X, codes, rate, ridge)
         self.n_seen += len(X)
 
@@ -268,4 +263,4 @@ class SoftmaxPasses(Stateful):
     def _make_part(self, name: str, arrays: Arrays, training: bool) -> Stateful:
         if name == "survey":
             return Moments.restored(arrays, gram_rows=None)
-        return IncrementalSolver.restored(arrays, momentum=self.rates.momentum)
+        return IncrementalSolver.restored(arrays, momentum=self.momentum)

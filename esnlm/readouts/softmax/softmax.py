@@ -14,7 +14,6 @@ from esnlm.readouts.softmax.loss import log_softmax, logits, softmax
 from esnlm.readouts.softmax.newton import newton_solution
 from esnlm.readouts.softmax.sgd import (
     IncrementalSolver,
-    Rates,
     SoftmaxPasses,
     decayed,
     frequencies_of,
@@ -33,6 +32,8 @@ _AUTO_WORK = 1 << 31
 # the loss of the frequencies alone it has ended where it did.
 _SHARES_OF_RATE = 1.0, 0.3, 0.1, 0.03
 _DIVERGED = 1.1
+# Passes that bring Newton's method near the optimum: cheaper by far than its first steps.
+_WARM_PASSES = 16
 _NEWTON = OneOf(("auto", "newton-cg"))
 
 
@@ -118,10 +119,17 @@ class SoftmaxReadout(BufferedReadout):
                 "solver 'newton-cg' reads every row at each step, got a corpus in passes: choose"
                 " 'incremental' or 'auto'"
             )
-        survey = Moments(self.n_features_in_, len(self.classes_))
-        self._passes = SoftmaxPasses(survey, n_rows, self.n_passes, counts, self._rates())
+        self._passes = self._new_passes(n_rows, self.n_passes, counts)
         self._training_passes, self._sample_rows = self.n_passes, self._passes.sample_rows
         self._streaming = True
+
+    def _new_passes(
+        self, n_rows: int, n_passes: int, counts: Array | None, gram_rows: int | None = None
+    ) -> SoftmaxPasses:
+        survey = Moments(self.n_features_in_, len(self.classes_), gram_rows=gram_rows)
+        return SoftmaxPasses(
+            survey, n_rows, n_passes, counts, self.alpha, self.learning_rate, self.momentum
+        )
 
     def _pass_moments(self, number: int) -> Moments | None:
         return None if self._passes is None else self._passes.survey
@@ -163,9 +171,6 @@ class SoftmaxReadout(BufferedReadout):
             self._set(self._passes.solver.weights, self._passes.solver.intercept)
             self.n_iter_, self._stale = self.n_passes, False
 
-    def _rates(self) -> Rates:
-        return Rates(self.alpha, self.learning_rate, self.momentum)
-
     def _names(self, training: bool) -> Mapping[str, str]:
         amid_passes = training and self._passes is not None
         return {"passes": "_passes"} if amid_passes else super()._names(training)
@@ -189,8 +194,7 @@ class SoftmaxReadout(BufferedReadout):
             for share in _SHARES_OF_RATE:
                 self.history_ = []
                 self._plan(blocks_rows(blocks), None)
-                rate = share * self.learning_rate
-                self._passes.rates = self._rates()._replace(learning_rate=rate)
+                self._passes.learning_rate *= share
                 for _ in self._stream(SamePasses(interleaved(blocks, n_units)), held_out):
                     pass
                 self._n_seen //= self.n_passes
@@ -199,12 +203,13 @@ class SoftmaxReadout(BufferedReadout):
                 if solver is None or solver.loss < _DIVERGED * solver.chance:
                     break
             return
-        sizes = n_units, len(self.classes_)
+        n_rows = blocks_rows(rows)
+        passes = self._new_passes(n_rows, _WARM_PASSES, None, gram_rows=16 * n_units + 16384)
         weights, intercept, self.history_ = newton_solution(
-            rows, *sizes, self._rates(), held_out, tol=self.tol, max_iter=self.max_iter
+            rows, held_out, passes, tol=self.tol, max_iter=self.max_iter
         )
         self.n_iter_ = max(1, len(self.history_) - 1)
-        self._n_seen = blocks_rows(rows)
+        self._n_seen = n_rows
         self._set(weights, intercept)
 
     def _set(self, weights: Array, intercept: Floats) -> None:

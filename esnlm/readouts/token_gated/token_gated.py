@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.base import clone
 
 from esnlm.readouts.base.last_tokens import split_last_tokens
 from esnlm.readouts.base.readout import StreamingReadout
@@ -12,15 +13,14 @@ from esnlm.readouts.softmax.loss import log_softmax
 from esnlm.readouts.softmax.sgd import batch_rows, decayed, frequencies_of
 from esnlm.readouts.token_gated.ngram_connections import NgramConnections
 from esnlm.readouts.token_gated.sgd import GatedPasses, GateMoments
-from esnlm.readouts.token_gated.token_code import n_code_units, token_of
 from esnlm.utils.arrays import Array, Arrays, Ints, Ints64
 from esnlm.utils.state_dict import Stateful, saved
 from esnlm.utils.validation import PENALTY, Count, Number, check_parameters, limited
 
 _SAMPLE_ROWS_A_UNIT = 100
 _LEAST_SAMPLE = 65536
-# A digit of a token code is tanh(8) or -tanh(8).
-_LEAST_DIGIT = 0.99
+# A digit of a token code is tanh(8) or -tanh(8), as near to one as compiled float32 comes.
+_DRIVE, _LEAST_DIGIT = 8.0, 0.99
 
 
 @dataclass(eq=False, repr=False)
@@ -66,7 +66,7 @@ class TokenGatedReadout(StreamingReadout):
     Whether 2 or 3 follows is the exclusive or of the last two tokens:
 
     >>> from esnlm import LanguageModel, Reservoir
-    >>> from esnlm.readouts.token_gated.token_code import with_token_code
+    >>> from esnlm.readouts.token_gated.token_gated import with_token_code
     >>> bits = np.random.default_rng(0).integers(2, size=(3000, 2))
     >>> tokens = np.column_stack([bits, 2 + (bits[:, 0] ^ bits[:, 1])]).ravel()
     >>> reservoir = with_token_code(Reservoir(20, random_state=0).fit(n_inputs=4))
@@ -100,24 +100,21 @@ class TokenGatedReadout(StreamingReadout):
     def _start(self) -> None:
         """Check the parameters, and forget passes, pilot sample, n-grams and target counts."""
         check_parameters(self)
-        n_classes = len(self.classes_)
-        self._n_gates = self.n_gates or n_classes
+        self._n_gates = self.n_gates or len(self.classes_)
         self._n_code = 0 if self.n_direct else n_code_units(self._n_gates)
         self._passes: GatedPasses | None = None
         self._pilot: GateMoments | None = None
         self.ngrams_: NgramConnections | None = None
         if self.n_direct:
-            self.ngrams_ = NgramConnections(self.n_direct, self._n_gates, n_classes)
-        self._targets = np.zeros(n_classes, dtype=np.int64)
+            self.ngrams_ = NgramConnections(self.n_direct, self._n_gates, len(self.classes_))
+        self._targets = np.zeros(len(self.classes_), dtype=np.int64)
         self._n_seen, self._n_rows, self._stale = 0, 0, False
 
     @property
     def n_parameters_(self) -> int:
         """Number of trained parameters; n-grams counted are among them."""
-        known = super().n_parameters_
-        if self.ngrams_ is None:
-            return known
-        return known + self.ngrams_.n_ngrams + 2 * self.ngrams_.trust.size
+        n_weights, ngrams = super().n_parameters_, self.ngrams_
+        return n_weights if ngrams is None else n_weights + ngrams.n_ngrams + 2 * ngrams.trust.size
 
     @property
     def _moment_rows(self) -> int:
@@ -253,3 +250,41 @@ class TokenGatedReadout(StreamingReadout):
     def _required(self, arrays: Arrays, training: bool) -> Iterable[str]:
         ngrams = ("ngrams.trust",) if self.n_direct else ()
         return (*super()._required(arrays, training), *ngrams)
+
+
+def n_code_units(n_tokens: int) -> int:
+    """Binary digits of the largest token.
+
+    >>> [n_code_units(n) for n in (1, 2, 3, 52)]
+    [1, 1, 2, 6]
+    """
+    return max(1, int(n_tokens - 1).bit_length())
+
+
+def with_token_code(reservoir: Any) -> Any:
+    """Return a copy of a fitted reservoir whose last units are the last token, in binary.
+
+    They take the place of units: no recurrent weight leads to them, and the sign of each is a
+    digit of the token, the lowest first. `token_of` reads it.
+    """
+    n_tokens = int(reservoir.n_inputs_)
+    n_code = n_code_units(n_tokens)
+    if reservoir.activation != "tanh" or n_code >= reservoir.n_units:
+        raise ValueError(
+            f"a token code of {n_code} units needs more units than that and the activation tanh,"
+            f" got {reservoir.n_units} and {reservoir.activation!r}"
+        )
+    W = reservoir.W_.copy()
+    W.data[W.indptr[-n_code - 1] :] = 0  # kept in the pattern: cyclic offsets stay cyclic
+    inputs = reservoir.W_in_
+    W_in = np.array(inputs.toarray() if hasattr(inputs, "toarray") else inputs)
+    digits = np.arange(n_tokens) >> np.arange(n_code)[:, None] & 1
+    W_in[-n_code:] = np.where(digits, _DRIVE, -_DRIVE)
+    bias, leak = reservoir.bias_.copy(), reservoir.leak_rate_.copy()
+    bias[-n_code:], leak[-n_code:] = 0, 1
+    return clone(reservoir).set_weights(W, W_in, bias, leak)
+
+
+def token_of(states: Array, n_code: int) -> Ints:
+    """Tokens (n,) that the last ``n_code`` units of states (n, n_units) hold; 0 of a zero state."""
+    return np.asarray((states[:, -n_code:] > 0) @ (1 << np.arange(n_code)), dtype=np.intp)

@@ -12,9 +12,8 @@ import numpy as np
 from esnlm import LanguageModel, Reservoir, SoftmaxReadout
 from esnlm.evaluation.metrics import ngram_overlap
 from esnlm.models.ngram import NgramLanguageModel
-from esnlm.readouts.softmax.layer_norm import NormalisedSoftmaxReadout
-from esnlm.readouts.token_gated.token_code import with_token_code
-from esnlm.readouts.token_gated.token_gated import TokenGatedReadout
+from esnlm.readouts.softmax.variants import NormalisedSoftmaxReadout
+from esnlm.readouts.token_gated.token_gated import TokenGatedReadout, with_token_code
 from esnlm.runs.subprocess_run import Lifeline, peak_rss_mib
 from esnlm.storage.checkpoints import Checkpoints
 from esnlm.studies.shakespeare import windows

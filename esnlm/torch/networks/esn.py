@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from esnlm.models.language_model import LanguageModel
 from esnlm.models.saving import describe, parameters, rebuild
-from esnlm.readouts.softmax.reduced_rank import ReducedRankSoftmaxReadout
 from esnlm.readouts.softmax.softmax import SoftmaxReadout
+from esnlm.readouts.softmax.variants import ReducedRankSoftmaxReadout
 from esnlm.reservoir.reservoir import Reservoir
 from esnlm.text.tokenizers import Tokenizer
 from esnlm.torch.device import on_device
