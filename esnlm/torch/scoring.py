@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,49 +16,40 @@ _HIDDEN_VALUES = {"cpu": 1 << 20, "cuda": 1 << 28}
 _LONGEST = 4096
 
 
-class Reads(NamedTuple):
-    """Pieces of text, each read from the start state and no longer than the network's context.
+def _pieces(
+    starts: Ints64, n_tokens: int, longest: int | None, stride: int, known: Ints64
+) -> Ints64:
+    """Pieces of text, each read from the start state, that predict every token once: (3, n).
 
-    ``first`` (n,): place of its first token; ``length`` (n,): tokens read; ``skip`` (n,): number
-    of predictions at its beginning that another piece makes.
+    The rows are places of first tokens, numbers of tokens read, at most ``longest``, and numbers of
+    predictions at the beginning that another piece makes. ``known`` (n_sequences,): number of first
+    predictions of each sequence that are left out.
+
+    >>> _pieces(np.array([0, 3]), 9, longest=3, stride=2, known=np.array([0, 1])).tolist()
+    [[0, 3, 5], [2, 3, 3], [0, 1, 1]]
     """
+    lengths = np.diff(np.append(starts, n_tokens)) - 1
+    pieces = []
+    for start, length, skip in np.stack([starts, lengths, known], axis=1).tolist():
+        limit = length if longest is None else longest
+        pieces.append((start, min(length, limit), skip))
+        for done in range(limit, length, stride):
+            # The last window ends with the sequence, so that none reads beyond it.
+            offset = min(done + stride, length) - limit
+            pieces.append((start + offset, limit, done - offset))
+    return np.array(pieces).T
 
-    first: Ints64
-    length: Ints64
-    skip: Ints64
 
-    @classmethod
-    def of(
-        cls, starts: Ints64, n_tokens: int, longest: int | None, stride: int, known: Ints64
-    ) -> "Reads":
-        """Return reads that predict every token of each sequence but its first, once.
-
-        ``known`` (n_sequences,): number of first predictions of each that are left out.
-
-        >>> reads = Reads.of(np.array([0, 3]), 9, longest=3, stride=2, known=np.array([0, 1]))
-        >>> reads.first.tolist(), reads.length.tolist(), reads.skip.tolist()
-        ([0, 3, 5], [2, 3, 3], [0, 1, 1])
-        """
-        lengths = np.diff(np.append(starts, n_tokens)) - 1
-        pieces = []
-        for start, length, skip in np.stack([starts, lengths, known], axis=1).tolist():
-            limit = length if longest is None else longest
-            pieces.append((start, min(length, limit), skip))
-            for done in range(limit, length, stride):
-                # The last window ends with the sequence, so that none reads beyond it.
-                offset = min(done + stride, length) - limit
-                pieces.append((start + offset, limit, done - offset))
-        return cls(*np.array(pieces).T)
-
-    def batches(self, n_tokens: int, longest: int) -> Iterator["Reads"]:
-        """Yield reads of similar length, ``n_tokens`` a batch, or one longer than ``longest``."""
-        order = np.argsort(-self.length, kind="stable")
-        order = order[self.length[order] > self.skip[order]]
-        while len(order):
-            length = int(self.length[order[0]])
-            size = max(1, n_tokens // length) if length <= longest else 1
-            yield Reads(*(array[order[:size]] for array in self))
-            order = order[size:]
+def _batches(pieces: Ints64, n_tokens: int, longest: int) -> Iterator[Ints64]:
+    """Yield pieces (3, n) of similar length, ``n_tokens`` a batch, or one beyond ``longest``."""
+    _, lengths, skips = pieces
+    order = np.argsort(-lengths, kind="stable")
+    order = order[lengths[order] > skips[order]]
+    while len(order):
+        length = int(lengths[order[0]])
+        size = max(1, n_tokens // length) if length <= longest else 1
+        yield pieces[:, order[:size]]
+        order = order[size:]
 
 
 @torch.inference_mode()
@@ -76,11 +66,11 @@ def log_probabilities(
     begins = np.zeros(1, dtype=np.int64) if starts is None else np.asarray(starts)
     scores = np.zeros(len(tokens))
     known = _known(np.asarray(tokens), begins, network.longest)
-    reads = Reads.of(begins, len(tokens), network.longest, network.stride, known)
+    pieces = _pieces(begins, len(tokens), network.longest, network.stride, known)
     n_read = _HIDDEN_VALUES.get(network.device.type, _HIDDEN_VALUES["cpu"]) // width_of(network)
     at_once = _LONGEST if network.longest is None else network.longest
     with half_precision(network.device, bf16):
-        for batch in reads.batches(n_read, at_once):
+        for batch in _batches(pieces, n_read, at_once):
             _score_batch(network, tokens, batch, at_once, scores)
     network.train(training)
     for place in np.flatnonzero(known).tolist():  # in order: copies may be copied again
@@ -122,14 +112,15 @@ def selected(hidden: Tensor, rows: Ints64, steps: Ints64) -> Tensor:
 
 
 def _score_batch(
-    network: Network, tokens: Array, batch: Reads, at_once: int, scores: Floats
+    network: Network, tokens: Array, pieces: Ints64, at_once: int, scores: Floats
 ) -> None:
-    """Set the scores of a batch's predictions, read ``at_once`` steps at a time."""
-    state, n_steps = None, int(batch.length.max())
+    """Set the scores of the predictions of pieces (3, n), read ``at_once`` steps at a time."""
+    first, lengths, skips = pieces[:, :, None]
+    state, n_steps = None, int(lengths.max())
     for begin in range(0, n_steps, at_once):
         steps = np.arange(begin, min(begin + at_once, n_steps))
-        places = batch.first[:, None] + steps
-        counted = (steps >= batch.skip[:, None]) & (steps < batch.length[:, None])
+        places = first + steps
+        counted = (steps >= skips) & (steps < lengths)
         following = places[counted] + 1
         inputs, targets = (
             on_device(np.asarray(tokens[where]).astype(np.int64), network.device)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -88,7 +89,7 @@ class ReservoirNetwork(Network):
 
     def encode(self, tokens: Tensor, state: State = None) -> tuple[Tensor, State]:
         """Return states (B, T, N) of tokens (B, T), without gradient, and last states (B, N)."""
-        drive = self.inputs.drive(tokens.t())
+        drive = partial(self.inputs.add, tokens.t())
         states = self.recurrence.harvest(tokens.shape[1], drive, self._start(tokens, state))
         return states.permute(2, 0, 1), states[-1].t().clone()
 
@@ -99,7 +100,7 @@ class ReservoirNetwork(Network):
         """Hidden (n, D) after each of tokens (n,), sequences beginning at ``starts`` (n_seq,)."""
         source, *rest = packed(starts, len(tokens))
         ids, restart, target = (on_device(array, self.device) for array in (tokens[source], *rest))
-        drive = self.inputs.drive(ids)
+        drive = partial(self.inputs.add, ids)
         return self.recurrence.harvest_packed(drive, restart, target, len(tokens))
 
     def frozen_weights(self) -> list[Any]:

@@ -1,6 +1,5 @@
 """A frozen reservoir beside the last tokens, read by residual layers: a nonlinear readout."""
 
-import functools
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -138,11 +137,10 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         return int(total + n_tokens * (width + 1))
 
     def survey(self, stream: TokenStream) -> None:
-        """Take classes, pairs, features and deviations from a text, the same for the same text."""
+        """Take classes, pairs, features and deviations from a text."""
         tokens, n_tokens = stream.tokens, self.n_tokens
-        counts = np.zeros(n_tokens, dtype=np.int64)
-        for first in range(0, len(tokens), _PIECE):
-            counts += np.bincount(tokens[first : first + _PIECE], minlength=n_tokens)
+        pieces = (tokens[first : first + _PIECE] for first in range(0, len(tokens), _PIECE))
+        counts: Any = sum(np.bincount(piece, minlength=n_tokens) for piece in pieces)
         seed = self.reservoir.random_state or 0
         n_features = min(n_tokens, self.n_features or _COMPARED)
         words = SpectralWordFeatures(n_features=n_features, random_state=seed)
@@ -205,10 +203,8 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
 
     def rows_at_once(self) -> int:
         """Rows of logits; in two levels on a CPU, a row has those of the classes alone."""
-        rows = super().rows_at_once()
-        if self.two_level and self.device.type == "cpu":
-            return rows * self.n_tokens // n_classes(self.n_tokens)
-        return rows
+        rows, few = super().rows_at_once(), self.two_level and self.device.type == "cpu"
+        return rows * self.n_tokens // n_classes(self.n_tokens) if few else rows
 
     def parameter_groups(self, weight_decay: float) -> list[dict[str, Any]]:
         """As others', but vectors of tokens learn faster on a CPU, where a step moves few."""
@@ -222,9 +218,8 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
 
     def frozen_weights(self) -> list[Any]:
         """Return weights of the reservoir and its word features; without state, none."""
-        if not self.state:
-            return []
-        return [*super().frozen_weights(), *([self.inputs.vectors] if self.n_features else [])]
+        features = [self.inputs.vectors] if self.n_features else []
+        return [*super().frozen_weights(), *features] if self.state else []
 
     def _merged(self, given: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
         coupled = {} if self.COUPLED.keys().isdisjoint(given) else self.COUPLED
@@ -241,7 +236,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
             vectors.insert(0, read)
         if len(self.pairs):
             vectors.append(self._looked_up(self.pair_vectors, self._pair_rows(*last[:2])))
-        z: Tensor = self.drop(functools.reduce(torch.add, vectors))
+        z: Tensor = self.drop(sum(vectors[1:], vectors[0]))
         return z
 
     def _looked_up(self, table: Any, ids: Tensor) -> Tensor:
@@ -270,8 +265,7 @@ class EchoStateNetworkWithMLP(ReservoirNetwork):
         for first in range(0, len(stream.tokens), _PIECE):
             piece = stream.tokens[first : first + _PIECE]
             inside = starts[(starts > first) & (starts < first + len(piece))] - first
-            places = np.arange(len(piece))
-            counts.add(last_tokens(piece, places, np.append(0, inside), 2))
+            counts.add(last_tokens(piece, np.arange(len(piece)), np.append(0, inside), 2))
         pairs = counts.most_frequent(len(self.pairs))
         self.pairs[: len(pairs)] = torch.from_numpy(pairs).to(self.device)
 
@@ -288,9 +282,8 @@ def _residual(width: int, n_hidden: int) -> nn.Sequential:
     """``B gelu(A LayerNorm(z) + a) + b``, small at first."""
     up, down = nn.Linear(width, n_hidden), nn.Linear(n_hidden, width)
     nn.init.normal_(down.weight, std=0.02)
-    return nn.Sequential(
-        OrderedDict(norm=nn.LayerNorm(width), up=up, activation=nn.GELU(), down=down)
-    )
+    layers = OrderedDict(norm=nn.LayerNorm(width), up=up, activation=nn.GELU(), down=down)
+    return nn.Sequential(layers)
 
 
 def _vectors(n: int, width: int) -> nn.Embedding:

@@ -16,7 +16,6 @@ from esnlm.utils.arrays import Array, Bools, Ints64
 #: (t, sums (n_units, B)) -> sums, to which the input of step t has been added in place.
 Drive = Callable[[int, Tensor], Tensor]
 
-
 _STEPS, _MOST_STREAMS = 64, 4096
 
 
@@ -169,17 +168,13 @@ class TokenInputs(nn.Module):
         else:
             self.weights = frozen(np.ascontiguousarray(W_in.T))
 
-    def drive(self, tokens: Tensor) -> Drive:
-        """Tokens (T, B) -> a function that adds the inputs of step t to sums (n_units, B)."""
-
-        def add(t: int, sums: Tensor) -> Tensor:
-            if self.sparse:
-                sums.scatter_add_(0, self.units[tokens[t]].t(), self.weights[tokens[t]].t())
-            else:
-                sums.add_(self.weights[tokens[t]].t())
-            return sums.add_(self.bias) if self.biased else sums
-
-        return add
+    def add(self, tokens: Tensor, t: int, sums: Tensor) -> Tensor:
+        """Add the inputs of step t of tokens (T, B) to sums (n_units, B), in place."""
+        if self.sparse:
+            sums.scatter_add_(0, self.units[tokens[t]].t(), self.weights[tokens[t]].t())
+        else:
+            sums.add_(self.weights[tokens[t]].t())
+        return sums.add_(self.bias) if self.biased else sums
 
 
 class FeatureInputs(nn.Module):
@@ -195,13 +190,9 @@ class FeatureInputs(nn.Module):
         self.bias = frozen(bias[:, None])
         self.vectors = nn.Buffer(self.weights.new_zeros((n_tokens, dense.shape[1])))
 
-    def drive(self, tokens: Tensor) -> Drive:
-        """Tokens (T, B) -> a function that adds the inputs of step t to sums (n_units, B)."""
-
-        def add(t: int, sums: Tensor) -> Tensor:
-            return sums.addmm_(self.weights, self.vectors[tokens[t]].t()).add_(self.bias)
-
-        return add
+    def add(self, tokens: Tensor, t: int, sums: Tensor) -> Tensor:
+        """Add the inputs of step t of tokens (T, B) to sums (n_units, B), in place."""
+        return sums.addmm_(self.weights, self.vectors[tokens[t]].t()).add_(self.bias)
 
 
 def padded_columns(matrix: Any) -> tuple[Ints64, Array]:

@@ -1,6 +1,6 @@
 """Networks by name, and the settings of each for a number of trained parameters."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib import import_module
 from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, Any
@@ -46,13 +46,15 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
     """Raise ValueError for arguments that a network does not have, or for a missing library."""
     kind = network_class(name)
     kind.require()
-    known = [argument for argument in kind.arguments() if argument != "n_tokens"]
-    for setting in settings:
-        if setting not in known:
-            hint = did_you_mean(setting, known)
-            raise ValueError(
-                f"{setting} is no setting of {name}, which has {', '.join(known)}{hint}"
-            )
+    check_names(settings, [each for each in kind.arguments() if each != "n_tokens"], name)
+
+
+def check_names(settings: Collection[str], known: Collection[str], what: str) -> None:
+    """Raise ValueError for a setting that ``what`` does not have."""
+    for name in settings:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ValueError(f"{name} is no setting of {what}, which has {', '.join(known)}{hint}")
 
 
 def n_trained(name: str, settings: Mapping[str, Any], n_tokens: int) -> int:

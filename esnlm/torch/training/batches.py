@@ -33,8 +33,8 @@ class Batch:
     def share(self, part: int, n_parts: int) -> "Batch":
         """Return the rows of one of several processes."""
         rows = slice(part, None, n_parts)
-        arrays = self.tokens[rows], self.following[rows], self.counted[rows]
-        return Batch(*arrays, self.continues)
+        tokens, following, counted = self.tokens[rows], self.following[rows], self.counted[rows]
+        return Batch(tokens, following, counted, self.continues)
 
 
 class PieceBatches:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from esnlm.torch.networks.registry import network_class
+from esnlm.torch.networks.registry import check_names, network_class
 from esnlm.torch.networks.windowed import WindowedNetwork
 from esnlm.utils.validation import (
     Count,
@@ -13,7 +13,6 @@ from esnlm.utils.validation import (
     Number,
     OneOf,
     check_parameters,
-    did_you_mean,
     limited,
     unused_parameters,
 )  # fmt: skip
@@ -128,11 +127,7 @@ def plan_settings(
         plan = {"length": context or 128, **plan, "batching": batching}
     if "length" not in given and (slides or (context and context < Plan.length)):
         plan["length"] = context
-    known = list(Plan.__dataclass_fields__)
-    for name in plan:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise ValueError(f"{name} is no setting of a plan, which has {', '.join(known)}{hint}")
+    check_names(plan, Plan.__dataclass_fields__, "a plan")
     unused = unused_parameters(Plan, plan)
     plan = {name: value for name, value in plan.items() if name in given or name not in unused}
     try:
