@@ -65,7 +65,9 @@ def readout(request):
     return ClassFactoredReadout(random_state=0, **KINDS[request.param])
 
 
-@pytest.mark.parametrize("kind", ["ridge", "joint, both kinds"])  # the others: test_readouts.py
+@pytest.mark.parametrize(
+    "kind", ["ridge", pytest.param("joint, both kinds", marks=pytest.mark.slow)]
+)  # the others: test_readouts.py
 def test_scikit_learn_accepts_it(kind):
     with pytest.warns(SkipTestWarning):
         check_estimator(ClassFactoredReadout(random_state=0, **KINDS[kind]))

@@ -47,7 +47,7 @@ def bytes_of(folder: str) -> dict[str, bytes]:
 def test_python_and_the_command_line_make_the_same_bytes(
     recipe: str, options: list[str], parameters: dict[str, Any], capsys
 ):
-    lines = sentences(150, 200 if recipe == "words" else 0)
+    lines = sentences(110, 200 if recipe == "words" else 0)
     Path("text").write_text("\n".join(lines) + "\n")
     docs = [Path("text").read_text()] if recipe == "characters" else lines
     assert main(["train", "text", *options, "--seed", "3", "--out", "command"]) == 0
@@ -59,7 +59,7 @@ def test_python_and_the_command_line_make_the_same_bytes(
 
 
 def test_held_out_text_chooses_the_same_penalty_from_both(capsys):
-    lines, held = sentences(150, 200), sentences(100, 200, seed=1)
+    lines, held = sentences(110, 200), sentences(40, 200, seed=1)
     Path("text").write_text("\n".join(lines) + "\n")
     Path("held").write_text("\n".join(held) + "\n")
     assert main(["train", "text", "--held-out", "held", "--out", "command"]) == 0

@@ -137,7 +137,7 @@ def slowly(given: Any, parts: Any) -> Any:
     return parts_training._learned(given, parts)
 
 
-@pytest.mark.parametrize("n_runs", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_runs", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_workers_change_nothing(
     shards: Path, cluster: Any, n_runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
